@@ -1,0 +1,95 @@
+# Everything a bare machine needs: python3 (3.11 or newer), pip and make. `make` lists the targets.
+
+PYTHON ?= python3
+VENV ?= .venv
+PYTHONS ?= python3.11 python3.12 python3.13
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+version := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+bin := $(VENV)/bin
+ready := $(VENV)/.ready-$(version)
+pytest = $(bin)/python -m pytest
+pip_flags := --quiet --no-input --disable-pip-version-check
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) PYTHONS=\"$(PYTHONS)\" ARGS=\"more options for pytest\""
+
+# -- setting up -----------------------------------------------------------------------------------
+
+.PHONY: setup
+setup: $(ready) ## create .venv from the hashed lock (quick when nothing changed)
+
+$(ready): requirements/dev.txt pyproject.toml .ci/venv
+	@rm -f $(VENV)/.ready-*
+	@echo "setting up $(VENV) with Python $(version)"
+	@sh .ci/venv $(PYTHON) $(VENV)
+	@$(bin)/python -m pip install $(pip_flags) --require-hashes -r requirements/dev.txt
+	@$(bin)/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: lock
+lock: ## write requirements/*.txt from pyproject.toml (UPGRADE=1 takes newer versions)
+	@test -x $(bin)/python || sh .ci/venv $(PYTHON) $(VENV)
+	@test -x $(bin)/uv || $(bin)/python -m pip install $(pip_flags) uv
+	@$(bin)/python requirements/lock.py $(if $(UPGRADE),--upgrade)
+
+# -- every day ------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: $(ready) ## run the main job: a question to a context larger than any window
+	@$(bin)/python demo.py
+
+.PHONY: test
+test: $(ready) ## run the tests, in parallel
+	@$(pytest) -n auto -m "not heavy" $(ARGS)
+
+.PHONY: check check-ruff check-mypy check-ty check-lock
+check: check-ruff check-mypy check-ty check-lock ## lint, format, types (mypy strict, ty), fresh locks
+
+check-ruff: $(ready)
+	@$(bin)/ruff check .
+	@$(bin)/ruff format --check .
+
+check-mypy: $(ready)
+	@$(bin)/mypy
+
+check-ty: $(ready)
+	@$(bin)/ty check --python $(VENV)
+
+check-lock: $(ready)
+	@$(bin)/python requirements/lock.py --check
+
+.PHONY: fmt
+fmt: $(ready) ## repair what ruff can repair, and format
+	@$(bin)/ruff check --fix-only --quiet .
+	@$(bin)/ruff format .
+
+# -- the heavier parts; each also runs alone ------------------------------------------------------
+
+heavy_parts := test-heavy test-pythons test-fuzz test-clone
+
+.PHONY: test-all
+test-all: $(ready) ## run test and every heavier part, then a summary with every skip
+	@MAKE="$(MAKE)" sh .ci/test-all test $(heavy_parts)
+
+.PHONY: $(heavy_parts)
+test-heavy: $(ready) ## the tests marked heavy
+	@sh .ci/unless-empty "no test is marked heavy" $(pytest) -m heavy $(ARGS)
+
+test-pythons: ## the tests on each of PYTHONS that is present
+	@MAKE="$(MAKE)" sh .ci/test-pythons $(PYTHONS)
+
+test-fuzz: $(ready) ## the property tests, with many more examples
+	@HYPOTHESIS_PROFILE=long sh .ci/unless-empty "there is no property test" $(pytest) -n auto -m hypothesis $(ARGS)
+
+test-clone: ## make demo and make test in a fresh clone with an empty home and environment
+	@sh .ci/test-clone $(PYTHON)
+
+.PHONY: clean
+clean: ## remove everything that was made here, .venv included
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,89 @@
+"""Writes the locks beside this file from pyproject.toml, or says whether they are up to date.
+
+A lock starts with a fingerprint of the tables it was made from, so checking needs no network.
+Hashes stay; addresses of registries never get in: an installer takes those from its own settings.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+LOCKS: dict[str, list[str]] = {
+    "dev.txt": ["--group", "dev"],
+    "core.txt": ["--constraints", "requirements/dev.txt"],
+}
+"""In this order: the core lock takes the versions that the development lock settled on."""
+
+MARK = "# made from pyproject.toml, fingerprint "
+
+
+def fingerprint(pyproject: dict[str, Any]) -> str:
+    """A short hash of every table that decides what gets installed."""
+    project = pyproject["project"]
+    tables = [
+        project.get("requires-python"),
+        project.get("dependencies"),
+        pyproject.get("dependency-groups"),
+        pyproject["build-system"]["requires"],
+    ]
+    return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def complaints(root: Path) -> list[str]:
+    """What is wrong with the locks of the project at `root`; empty when they are up to date."""
+    wanted = fingerprint(tomllib.loads((root / "pyproject.toml").read_text("utf-8")))
+    found = []
+    for name in LOCKS:
+        lock = root / "requirements" / name
+        if not lock.is_file():
+            found.append(f"requirements/{name} is missing")
+        elif f"{MARK}{wanted}" not in lock.read_text("utf-8").splitlines()[:3]:
+            found.append(f"requirements/{name} is older than the dependencies in pyproject.toml")
+    return found
+
+
+def write(root: Path, options: list[str]) -> None:
+    """Resolve each lock for every platform and every Python the project supports."""
+    pyproject = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
+    lowest = pyproject["project"]["requires-python"].removeprefix(">=")
+    for name, inputs in LOCKS.items():
+        lock = root / "requirements" / name
+        command = [_uv(), "pip", "compile", "pyproject.toml", *inputs, *options]
+        command += ["--universal", "--python-version", lowest, "--generate-hashes", "--quiet"]
+        command += ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
+        command += ["--output-file", str(lock)]
+        subprocess.run(command, cwd=root, check=True)
+        header = (
+            f"{MARK}{fingerprint(pyproject)}\n# to change it: edit pyproject.toml, then make lock\n"
+        )
+        lock.write_text(header + lock.read_text("utf-8"), "utf-8")
+        print(f"wrote requirements/{name}")
+
+
+def _uv() -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    found = shutil.which("uv", path=path)
+    if found is None:
+        sys.exit("lock: uv is not installed; run `make lock`, or `pip install uv` first")
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    root = HERE.parent
+    if arguments != ["--check"]:
+        write(root, arguments)
+        return 0
+    for complaint in complaints(root):
+        print(f"lock: {complaint}; run `make lock`", file=sys.stderr)
+    return 1 if complaints(root) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
