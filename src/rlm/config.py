@@ -1,0 +1,57 @@
+"""How a run is to be done: a frozen value; a child's config is `replace(parent, …)`."""
+
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from rlm.errors import ConfigError
+from rlm.limits import Limits
+
+__all__ = ["Guards", "RunConfig"]
+
+Strategy = Literal["rlm", "direct", "mapreduce", "auto"]
+Protocol = Literal["fences", "tools"]
+
+
+class Guards(Struct, frozen=True):
+    """Rules a reply must pass before it may end the run; each is one pure function in decide.py."""
+
+    require_repl_before_final: bool = False
+    require_subcall_before_final: bool = False
+    min_steps: int = 0
+    auto_finalize_var: str | None = None
+    invalid_response_limit: int = 5
+    repl_error_limit: int | None = None
+    fallback_code: str | None = None
+
+
+class RunConfig(Struct, frozen=True, kw_only=True):
+    """Everything about a run but its query, its context and its collaborators."""
+
+    model: str
+    sub_model: str
+    models: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    guards: Guards = field(default_factory=Guards)
+    strategy: Strategy = "rlm"
+    protocol: Protocol = "fences"
+    profile: Literal["frontier", "standard", "small", "tiny"] | None = None
+    system_prompt: str | None = None
+    preview_chars: int = 0
+    sampling: dict[str, Any] = field(default_factory=dict)
+    sub_sampling: dict[str, Any] = field(default_factory=dict)
+    compaction: bool = True
+    compaction_fraction: float = 0.85
+    seed: int = 0
+
+    def allows(self, model: str) -> bool:
+        """Sandboxed code may only name models the caller listed."""
+        return model in {self.model, self.sub_model, *self.models}
+
+    def __post_init__(self) -> None:
+        if self.preview_chars < 0:
+            raise ConfigError(f"preview_chars must be 0 or more, not {self.preview_chars}")
+        if not 0.1 <= self.compaction_fraction <= 1.0:
+            raise ConfigError(
+                f"compaction_fraction must lie between 0.1 and 1.0, not {self.compaction_fraction}"
+            )

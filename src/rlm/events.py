@@ -1,0 +1,195 @@
+"""One typed, versioned fact each. Everything that shows, stores or streams a run reads these.
+
+No event holds context text: `RunStarted` carries its hash, size and description. `ModelAsked`
+carries only the messages added since the last request of the run, so a log grows linearly.
+"""
+
+import time
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from rlm.messages import Message, ToolCall, Usage
+
+__all__ = [
+    "BudgetChanged",
+    "CallEnded",
+    "CallStarted",
+    "CellEnded",
+    "CellOutput",
+    "CellStarted",
+    "Compacted",
+    "Event",
+    "ModelAsked",
+    "ModelReplied",
+    "RunEnded",
+    "RunStarted",
+    "SessionLost",
+    "StepStarted",
+    "ToolCalled",
+]
+
+SCHEMA_VERSION = 1
+
+
+class _Fact(Struct, frozen=True, kw_only=True, tag_field="type"):
+    """What every event says: which run, how deep, which step, when, and in which schema."""
+
+    run_id: str
+    parent_id: str | None = None
+    depth: int = 0
+    step: int = 0
+    wall_time: float = field(default_factory=time.time)
+    monotonic_time: float = field(default_factory=time.monotonic)
+    schema_version: int = SCHEMA_VERSION
+
+
+class RunStarted(_Fact, frozen=True, kw_only=True, tag="run_started"):
+    query: str
+    model: str
+    sub_model: str
+    strategy: str
+    environment: str
+    context_kind: str
+    context_bytes: int
+    context_sha256: str
+    context_description: str
+    parent_call_id: str | None = None
+
+
+class StepStarted(_Fact, frozen=True, kw_only=True, tag="step_started"):
+    pass
+
+
+class ModelAsked(_Fact, frozen=True, kw_only=True, tag="model_asked"):
+    """A request for a step, a final answer, a compaction or a repair."""
+
+    purpose: str
+    model: str
+    new_messages: tuple[Message, ...]
+    message_count: int
+    max_output_tokens: int
+
+
+class ModelReplied(_Fact, frozen=True, kw_only=True, tag="model_replied"):
+    purpose: str
+    model: str
+    text: str = ""
+    reasoning: str = ""
+    finish_reason: str = "stop"
+    tool_calls: tuple[ToolCall, ...] = ()
+    usage: Usage | None = None
+    seconds: float = 0.0
+    retries: int = 0
+    stored: bool = False
+    error: str | None = None
+
+
+class CellStarted(_Fact, frozen=True, kw_only=True, tag="cell_started"):
+    cell: int
+    code: str
+
+
+class CellOutput(_Fact, frozen=True, kw_only=True, tag="cell_output"):
+    """What a cell wrote, up to the kept size; `written_chars` counts all of it."""
+
+    cell: int
+    stream: Literal["stdout", "stderr"]
+    text: str
+    written_chars: int
+
+
+class CellEnded(_Fact, frozen=True, kw_only=True, tag="cell_ended"):
+    cell: int
+    seconds: float
+    calls: int
+    error_type: str | None = None
+    error_message: str | None = None
+    traceback: str | None = None
+    interrupted: bool = False
+    new_variables: dict[str, str] = field(default_factory=dict)
+    changed_variables: dict[str, str] = field(default_factory=dict)
+    submitted: bool = False
+
+
+class CallStarted(_Fact, frozen=True, kw_only=True, tag="call_started"):
+    """A call made from inside a cell, or by map/reduce."""
+
+    call_id: str
+    kind: Literal["llm", "rlm"]
+    model: str
+    prompt: str
+
+
+class CallEnded(_Fact, frozen=True, kw_only=True, tag="call_ended"):
+    call_id: str
+    kind: Literal["llm", "rlm"]
+    model: str
+    reply: str = ""
+    usage: Usage | None = None
+    seconds: float = 0.0
+    retries: int = 0
+    stored: bool = False
+    child_run_id: str | None = None
+    error: str | None = None
+
+
+class ToolCalled(_Fact, frozen=True, kw_only=True, tag="tool_called"):
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+    result: str = ""
+    seconds: float = 0.0
+    error: str | None = None
+
+
+class SessionLost(_Fact, frozen=True, kw_only=True, tag="session_lost"):
+    """The worker died; a fresh session took over."""
+
+    reason: str
+    lost_variables: tuple[str, ...] = ()
+
+
+class Compacted(_Fact, frozen=True, kw_only=True, tag="compacted"):
+    messages_before: int
+    messages_after: int
+    chars_before: int
+    chars_after: int
+
+
+class BudgetChanged(_Fact, frozen=True, kw_only=True, tag="budget_changed"):
+    """What the whole tree has used so far; told after every step that goes on."""
+
+    calls: int
+    tokens: int
+    cost_usd: float | None
+    overshoot_tokens: int = 0
+
+
+class RunEnded(_Fact, frozen=True, kw_only=True, tag="run_ended"):
+    stop_reason: str
+    answer_source: str
+    answer: str | None
+    steps: int
+    usage: Usage
+    seconds: float
+    limit: str | None = None
+    error: str | None = None
+
+
+Event = (
+    RunStarted
+    | StepStarted
+    | ModelAsked
+    | ModelReplied
+    | CellStarted
+    | CellOutput
+    | CellEnded
+    | CallStarted
+    | CallEnded
+    | ToolCalled
+    | SessionLost
+    | Compacted
+    | BudgetChanged
+    | RunEnded
+)

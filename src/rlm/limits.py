@@ -1,0 +1,301 @@
+"""What a run may use (`Limits`, a frozen value) and what its tree has used (`Budget`, a ledger).
+
+A request is sent only after its whole possible cost was reserved: every input byte counted as a
+token, plus the output cap that is always sent along. Settling replaces the bound by what was really
+used. A child's budget draws on its parent's, so a limit holds for the whole tree.
+"""
+
+import asyncio
+import math
+import time
+from decimal import Decimal
+
+from msgspec import Struct
+
+from rlm.errors import CallRefused, ConfigError
+from rlm.messages import PICODOLLARS, Message, Usage
+
+__all__ = ["Amount", "Budget", "Limits", "Reservation"]
+
+MESSAGE_OVERHEAD_TOKENS = 16
+"""Roles, separators and the like, which providers bill but a caller does not see."""
+
+FINAL_SECONDS = 30.0
+"""At most so much of a time limit is kept back for the final-answer call."""
+
+UNLIMITED = 10**30
+
+
+MAY_BE_UNLIMITED = ("max_tokens", "max_cost_usd", "max_seconds")
+MAY_BE_FRACTIONS = ("max_cost_usd", "max_seconds", "cell_seconds", "call_seconds")
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What a run may use. None means no limit of that kind."""
+
+    max_steps: int = 30
+    max_depth: int = 1
+    max_calls: int = 1_000
+    max_concurrent_calls: int = 64
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+    max_seconds: float | None = None
+    max_errors: int = 5
+    cell_seconds: float = 120.0
+    cell_memory_bytes: int = 2 * 1024**3
+    output_chars: int = 20_000
+    kept_output_chars: int = 1_000_000
+    step_output_tokens: int = 8_192
+    call_output_tokens: int = 4_096
+    call_seconds: float = 600.0
+    max_child_sessions: int = 16
+    max_child_context_bytes: int = 4 * 1024**3
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is None and name in MAY_BE_UNLIMITED:
+                continue
+            whole = name not in MAY_BE_FRACTIONS
+            if not _is_number(value, whole) or value < 0 or (value == 0 and name != "max_calls"):
+                kind = "whole number" if whole else "number"
+                raise ConfigError(f"{name} must be a positive {kind}, not {value!r}")
+
+
+def _is_number(value: object, whole: bool) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+        return False
+    return math.isfinite(value)
+
+
+class Amount(Struct, frozen=True):
+    """A quantity of what can run out. Money is in whole picodollars."""
+
+    calls: int = 0
+    tokens: int = 0
+    picodollars: int = 0
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(
+            self.calls + other.calls,
+            self.tokens + other.tokens,
+            self.picodollars + other.picodollars,
+        )
+
+    def __sub__(self, other: "Amount") -> "Amount":
+        return Amount(
+            self.calls - other.calls,
+            self.tokens - other.tokens,
+            self.picodollars - other.picodollars,
+        )
+
+
+NOTHING = Amount()
+
+
+def bound_tokens(messages: tuple[Message, ...]) -> int:
+    """At least as many tokens as any byte-level tokenizer can make of these messages."""
+    return sum(MESSAGE_OVERHEAD_TOKENS + _content_bytes(message) for message in messages)
+
+
+def _content_bytes(message: Message) -> int:
+    content = message.content if isinstance(message.content, str) else repr(message.content)
+    size = len(content) if content.isascii() else len(content.encode("utf-8", "surrogatepass"))
+    return size + sum(len(repr(call).encode()) for call in message.tool_calls)
+
+
+class Reservation:
+    """A part of a budget set aside for one request. Ends once: settled, kept or released."""
+
+    __slots__ = ("amount", "budget", "flying", "open", "sent")
+
+    def __init__(self, budget: "Budget", amount: Amount, *, flying: bool) -> None:
+        self.budget = budget
+        self.amount = amount
+        self.flying = flying
+        self.open = True
+        self.sent = False
+
+    def settle(self, used: Amount) -> Amount:
+        """Put what was really used in place of the bound; returns the overshoot, normally none."""
+        over = Amount(
+            0,
+            max(0, used.tokens - self.amount.tokens),
+            max(0, used.picodollars - self.amount.picodollars),
+        )
+        self._end(used, over)
+        return over
+
+    def keep(self) -> None:
+        """Count the whole bound as used: the provider may have billed it."""
+        self._end(self.amount)
+
+    def release(self) -> None:
+        """Give tokens and money back: nothing was billed. The call still counts as made."""
+        self._end(Amount(calls=self.amount.calls))
+
+    def _end(self, used: Amount, over: Amount = NOTHING) -> None:
+        if self.open:
+            self.open = False
+            self.budget._end(self, used, over)
+
+
+class _Refusal(Struct, frozen=True):
+    """Why an amount can't be set aside now, and whether waiting may help."""
+
+    limit: str
+    message: str
+    waiting_helps: bool
+
+
+class Budget:
+    """The ledger of one run, chained to its parent's. Lives on one event loop."""
+
+    def __init__(self, limits: Limits, parent: "Budget | None" = None) -> None:
+        self.limits = limits
+        self.parent = parent
+        self.root: Budget = parent.root if parent else self
+        self.chain: tuple[Budget, ...] = (self, *parent.chain) if parent else (self,)
+        self.used = NOTHING
+        self.reserved = NOTHING
+        self.overshoot = NOTHING
+        self.flying = 0
+        self.usage: dict[tuple[str, int], Usage] = {}
+        self.started = time.monotonic()
+        seconds = math.inf if limits.max_seconds is None else limits.max_seconds
+        until = parent.work_deadline if parent else math.inf
+        self.deadline: float = min(self.started + seconds, until)
+        kept_back = min(FINAL_SECONDS, (self.deadline - self.started) / 10)
+        self.work_deadline: float = self.deadline - kept_back
+        self._turnstile = asyncio.Lock()
+        self._settled = asyncio.Event()
+
+    def child(self, limits: Limits) -> "Budget":
+        """A budget that draws on this one; its own limits can only be narrower in effect."""
+        return Budget(limits, parent=self)
+
+    # -- setting aside -----------------------------------------------------------------------
+
+    async def reserve(self, amount: Amount) -> Reservation:
+        """Set `amount` aside, first come first served.
+
+        If it does not fit, wait for requests in flight to settle; refuse only when none are.
+        """
+        async with self.root._turnstile:
+            while (refusal := self._refusal(amount)) is not None:
+                if not refusal.waiting_helps:
+                    raise CallRefused(refusal.message, limit=refusal.limit)
+                self.root._settled.clear()
+                await self.root._settled.wait()
+            return self._take(amount, flying=True)
+
+    def hold(self, amount: Amount) -> Reservation:
+        """Set `amount` aside for later; never waits, and nobody waits for it."""
+        if (refusal := self._refusal(amount)) is not None:
+            raise CallRefused(refusal.message, limit=refusal.limit)
+        return self._take(amount, flying=False)
+
+    def exchange(self, held: Reservation, amount: Amount) -> Reservation:
+        """Turn what was held back into a reservation for a request that is sent now."""
+        held.release()
+        if (refusal := self._refusal(amount, self.deadline)) is not None:
+            raise CallRefused(refusal.message, limit=refusal.limit)
+        return self._take(amount, flying=True)
+
+    def room(self) -> Amount:
+        """The most that could be set aside at this moment."""
+        room = Amount(UNLIMITED, UNLIMITED, UNLIMITED)
+        for node in self.chain:
+            left = node._ceiling() - node.used - node.reserved
+            room = Amount(
+                min(room.calls, left.calls),
+                min(room.tokens, left.tokens),
+                min(room.picodollars, left.picodollars),
+            )
+        return room
+
+    @property
+    def seconds_left(self) -> float:
+        """Until work has to stop, so that the final-answer call still has time."""
+        return max(0.0, self.work_deadline - time.monotonic())
+
+    def left(self) -> dict[str, float | int | None]:
+        """What `budget()` tells the model's code; None is unlimited."""
+        room = self.room()
+        seconds = self.seconds_left
+        return {
+            "calls": room.calls,
+            "tokens": None if room.tokens > UNLIMITED // 2 else max(0, room.tokens),
+            "cost_usd": None
+            if room.picodollars > UNLIMITED // 2
+            else max(0, room.picodollars) / PICODOLLARS,
+            "seconds": None if seconds == math.inf else round(seconds, 1),
+        }
+
+    def count_call(self) -> None:
+        """Count a call that is no request of its own: a child run, a tool."""
+        self.hold(Amount(calls=1)).release()
+
+    def note_usage(self, model: str, depth: int, usage: Usage) -> None:
+        """Add a settled reply to the sums by model and depth."""
+        for node in self.chain:
+            known = node.usage.get((model, depth), Usage())
+            node.usage[model, depth] = known + usage
+
+    # -- bookkeeping -------------------------------------------------------------------------
+
+    def _ceiling(self) -> Amount:
+        limits = self.limits
+        money = UNLIMITED if limits.max_cost_usd is None else picodollars(limits.max_cost_usd)
+        tokens = UNLIMITED if limits.max_tokens is None else limits.max_tokens
+        return Amount(limits.max_calls, tokens, money)
+
+    def _refusal(self, amount: Amount, deadline: float | None = None) -> _Refusal | None:
+        for node in self.chain:
+            if (refusal := node._own_refusal(amount, deadline)) is not None:
+                return refusal
+        return None
+
+    def _own_refusal(self, amount: Amount, deadline: float | None) -> _Refusal | None:
+        ceiling, taken = self._ceiling(), self.used + self.reserved + amount
+        if time.monotonic() >= (self.work_deadline if deadline is None else deadline):
+            return _Refusal("seconds", "the time limit is reached (max_seconds)", False)
+        if taken.calls > ceiling.calls:
+            text = f"all {ceiling.calls:,} calls are used (max_calls)"
+            return _Refusal("calls", text, False)
+        capped = self.limits.max_tokens is not None or self.limits.max_cost_usd is not None
+        if capped and self.overshoot != NOTHING:
+            text = (
+                f"the server exceeded its output cap by {self.overshoot.tokens:,} tokens, "
+                "so nothing more is sent under this budget"
+            )
+            return _Refusal("tokens" if self.limits.max_tokens else "cost_usd", text, False)
+        if taken.tokens > ceiling.tokens:
+            left = ceiling.tokens - taken.tokens + amount.tokens
+            text = f"{amount.tokens:,} tokens may be needed, {left:,} are free (max_tokens)"
+            return _Refusal("tokens", text, self.flying > 0)
+        if taken.picodollars > ceiling.picodollars:
+            need_usd = amount.picodollars / PICODOLLARS
+            left_usd = (ceiling.picodollars - taken.picodollars) / PICODOLLARS + need_usd
+            text = f"${need_usd:.6f} may be needed, ${left_usd:.6f} is free (max_cost_usd)"
+            return _Refusal("cost_usd", text, self.flying > 0)
+        return None
+
+    def _take(self, amount: Amount, *, flying: bool) -> Reservation:
+        for node in self.chain:
+            node.reserved += amount
+            node.flying += flying
+        return Reservation(self, amount, flying=flying)
+
+    def _end(self, reservation: Reservation, used: Amount, over: Amount) -> None:
+        for node in self.chain:
+            node.reserved -= reservation.amount
+            node.used += used
+            node.flying -= reservation.flying
+            node.overshoot += over
+        self.root._settled.set()
+
+
+def picodollars(usd: float) -> int:
+    """A limit in whole picodollars, rounded down: a limit never grows by rounding."""
+    return math.floor(Decimal(str(usd)) * PICODOLLARS)

@@ -1,0 +1,137 @@
+"""What travels to a model and back: frozen values, no behaviour beyond arithmetic."""
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+__all__ = [
+    "Message",
+    "ModelInfo",
+    "Price",
+    "Reply",
+    "Request",
+    "ToolCall",
+    "ToolSpec",
+    "Usage",
+    "followed_by",
+]
+
+PICODOLLARS = 10**12
+"""Money is counted in whole picodollars, so that sums are exact and never drift past a limit."""
+
+
+class ToolCall(Struct, frozen=True):
+    """One native tool call in a reply."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+class ToolSpec(Struct, frozen=True):
+    """A tool as it is described to a model that takes native tools."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class Message(Struct, frozen=True, omit_defaults=True):
+    """One turn. `opaque` holds provider parts that must travel back unchanged."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | list[dict[str, Any]]
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    opaque: Any = None
+
+
+def followed_by(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
+    """The messages with a user's text below them.
+
+    Joined to a last user message, because many chat templates want roles to take turns.
+    """
+    last = messages[-1] if messages else None
+    if last is None or last.role != "user" or not isinstance(last.content, str):
+        return (*messages, Message("user", text))
+    return (*messages[:-1], Message("user", f"{last.content}\n\n{text}"))
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One question to one model; everything that decides the reply is in here."""
+
+    model: str
+    messages: tuple[Message, ...]
+    max_output_tokens: int
+    sampling: dict[str, Any] = field(default_factory=dict)
+    tools: tuple[ToolSpec, ...] = ()
+
+
+class Usage(Struct, frozen=True, omit_defaults=True):
+    """Tokens and money of one reply or of several. A cost nobody knows is None, never 0."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: float | None = None
+    requests: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        """A sum with an unknown cost in it is unknown, unless that part made no request."""
+        costs = [
+            part.cost_usd for part in (self, other) if part.requests or part.cost_usd is not None
+        ]
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+            None if not costs or None in costs else math.fsum(c for c in costs if c is not None),
+            self.requests + other.requests,
+        )
+
+
+class Reply(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came back. `usage` is None when the provider did not say."""
+
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    usage: Usage | None = None
+    finish_reason: Literal["stop", "length", "tool_calls", "refusal", "other"] = "stop"
+    model: str = ""
+    opaque: Any = None
+
+
+class Price(Struct, frozen=True):
+    """US dollars per million tokens."""
+
+    input_per_million: float
+    output_per_million: float
+
+    def picodollars(self, input_tokens: int, output_tokens: int) -> int:
+        """The exact cost of so many tokens."""
+        return input_tokens * _per_token(self.input_per_million) + output_tokens * _per_token(
+            self.output_per_million
+        )
+
+
+def _per_token(usd_per_million: float) -> int:
+    """Picodollars a token; Decimal, because 0.1 * 10**6 must not become 100000.00000000001."""
+    return math.ceil(Decimal(str(usd_per_million)) * (PICODOLLARS // 10**6))
+
+
+class ModelInfo(Struct, frozen=True):
+    """What is known about a model; unknown is None, and nothing is guessed."""
+
+    window_tokens: int | None = None
+    price: Price | None = None
+    profile: Literal["frontier", "standard", "small", "tiny"] = "standard"

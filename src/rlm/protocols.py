@@ -1,0 +1,101 @@
+"""The few interfaces everything plugs into. Nothing else lives here."""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, Literal, Protocol
+
+from rlm.events import Event
+from rlm.messages import ModelInfo, Reply, Request
+from rlm.results import CellResult
+
+__all__ = [
+    "Client",
+    "ContextSource",
+    "Environment",
+    "Host",
+    "Recorder",
+    "ReplyStore",
+    "Session",
+    "Tool",
+]
+
+
+class Client(Protocol):
+    """One wire dialect to models. Knows nothing of runs or REPLs, and never retries by itself."""
+
+    async def complete(self, request: Request, *, timeout_seconds: float) -> Reply: ...
+
+    def stream(self, request: Request, *, timeout_seconds: float) -> AsyncIterator[str | Reply]: ...
+
+    def info(self, model: str) -> ModelInfo: ...
+
+    async def close(self) -> None: ...
+
+
+class ContextSource(Protocol):
+    """A stored context: bytes that every session of a run tree can be given."""
+
+    kind: Literal["text", "json", "bytes"]
+    size_bytes: int
+
+    def chunks(self, chunk_bytes: int) -> Iterator[bytes]: ...
+
+
+class Host(Protocol):
+    """Who answers what sandboxed code asks: a kind, small JSON arguments, raw text parts.
+
+    Implemented by the bridge. Raising CallRefused or ModelError answers with a repairable error.
+    """
+
+    async def answer(
+        self, kind: str, arguments: dict[str, Any], parts: Sequence[str]
+    ) -> tuple[dict[str, Any], Sequence[str]]: ...
+
+
+class Session(Protocol):
+    """A live interpreter. What its code can repair is a CellResult; its death is a SessionError."""
+
+    async def load(self, name: str, context: ContextSource) -> None: ...
+
+    async def execute(self, code: str, *, timeout_seconds: float) -> CellResult: ...
+
+    async def fetch(self, name: str) -> str | None: ...
+
+    async def interrupt(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    @property
+    def variables(self) -> tuple[str, ...]: ...
+
+
+class Environment(Protocol):
+    """Configuration that can open sessions."""
+
+    name: str
+
+    async def open(self, host: Host, options: dict[str, Any]) -> Session: ...
+
+    async def close(self) -> None: ...
+
+
+class Recorder(Protocol):
+    """Anything that listens to events. It must not block, and it can't answer."""
+
+    def record(self, event: Event) -> None: ...
+
+
+class ReplyStore(Protocol):
+    """What remembers replies (journal, cache): asked before sending, told before use."""
+
+    async def get(self, key: str, request: Request) -> Reply | None: ...
+
+    async def put(self, key: str, request: Request, reply: Reply) -> None: ...
+
+
+class Tool(Protocol):
+    """A host function that sandboxed code may call by name."""
+
+    name: str
+    description: str
+
+    async def call(self, arguments: dict[str, Any]) -> Any: ...

@@ -1,0 +1,106 @@
+"""Where in a run tree something happens: ids, depth, step, the budget, and who listens."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rlm.errors import CallRefused
+from rlm.events import Event
+from rlm.limits import Budget, Limits
+from rlm.protocols import Recorder
+
+__all__ = ["Scope", "Tree", "new_run_id"]
+
+log = logging.getLogger("rlm")
+
+
+def new_run_id() -> str:
+    """Sorts by time, readable in a terminal, unique enough for one person's runs."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+class Tree:
+    """What all runs of one tree share besides the budget: places for live child sessions."""
+
+    def __init__(self, max_child_sessions: int) -> None:
+        self._max_child_sessions = max_child_sessions
+        self._places: dict[int, asyncio.Semaphore] = {}
+        self.child_context_bytes = 0
+
+    def count_child_context(self, size_bytes: int, limits: Limits) -> None:
+        """Model-written code may start many children; together they may not fill the memory."""
+        if self.child_context_bytes + size_bytes > limits.max_child_context_bytes:
+            raise CallRefused(
+                f"contexts of child runs may hold {limits.max_child_context_bytes:,} bytes in all "
+                "(max_child_context_bytes); pass smaller pieces",
+                limit="child_context_bytes",
+            )
+        self.child_context_bytes += size_bytes
+
+    def child_place(self, depth: int) -> asyncio.Semaphore:
+        """One pool per depth: a child waits only for its own generation, so nothing deadlocks."""
+        return self._places.setdefault(depth, asyncio.Semaphore(self._max_child_sessions))
+
+
+class Scope:
+    """One run's place in the tree. `path` names it the same way on every execution."""
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        budget: Budget,
+        recorders: Sequence[Recorder],
+        tree: Tree,
+        parent: "Scope | None" = None,
+        path: str = "root",
+    ) -> None:
+        self.run_id = run_id
+        self.parent_id = parent.run_id if parent else None
+        self.depth: int = parent.depth + 1 if parent else 0
+        self.budget = budget
+        self.recorders = recorders
+        self.tree = tree
+        self.path = path
+        self.step = 0
+        self._seen: Counter[str] = Counter()
+        self._call_numbers = 0
+
+    def occurrence(self, digest: str) -> int:
+        """How many equal requests this run made before; equal prompts are separate samples."""
+        self._seen[digest] += 1
+        return self._seen[digest] - 1
+
+    def next_call_id(self) -> str:
+        self._call_numbers += 1
+        return f"{self.run_id}.{self._call_numbers}"
+
+    def child(self, budget: Budget, digest: str) -> "Scope":
+        """The place of a child run; its path depends on what it is asked, not on when."""
+        return Scope(
+            run_id=new_run_id(),
+            budget=budget,
+            recorders=self.recorders,
+            tree=self.tree,
+            parent=self,
+            path=f"{self.path}/{digest}.{self.occurrence(digest)}",
+        )
+
+    def emit(self, event_type: type[Event], /, **facts: Any) -> None:
+        """Tell every recorder. A recorder that fails is reported and never ends a run."""
+        event = event_type(
+            run_id=self.run_id,
+            parent_id=self.parent_id,
+            depth=self.depth,
+            step=self.step,
+            **facts,
+        )
+        for recorder in self.recorders:
+            try:
+                recorder.record(event)
+            except Exception:  # the plugin border: listeners are the caller's code
+                log.exception("recorder %r failed on %s", recorder, type(event).__name__)
