@@ -1,0 +1,249 @@
+"""The functions with which a cell asks the host: models, child runs, tools, the budget.
+
+Each is written once, as a dialogue: a generator that yields questions, is sent answers and
+returns the value. `CallFunctions` gives every dialogue a blocking form and an async twin.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+
+from . import loose_json, wire
+from .channel import question
+from .replies import CallFailed, FailedReply, ToolFailed, awaitable
+
+__all__ = [
+    "CallFunctions",
+    "budget",
+    "call_tool",
+    "llm_query",
+    "llm_query_batched",
+    "llm_query_json",
+    "map_query",
+    "rlm_query",
+    "rlm_query_batched",
+]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable
+    from typing import Any
+
+    from .channel import Channel
+
+    Dialogue = Generator[list[bytes], wire.Frame, Any]
+    Dialogues = Callable[..., Dialogue]
+
+_ALIASES = (
+    ("prompt", "query", "text", "question"),
+    ("prompts", "queries", "texts"),
+    ("context", "chunk"),
+    ("contexts", "chunks"),
+)
+
+
+def llm_query(prompt: str, model: str | None = None) -> Dialogue:
+    """One plain model call; raises CallFailed."""
+    replies = yield from _ask_models("llm", [prompt], model, False)
+    return _only(replies)
+
+
+def llm_query_batched(prompts: Iterable[str], model: str | None = None) -> Dialogue:
+    """Many model calls at once, same order out; a failed one is a FailedReply in its place."""
+    return (yield from _ask_models("llm", _several(prompts), model, True))
+
+
+def rlm_query(prompt: str, context: Any = None, model: str | None = None) -> Dialogue:
+    """A child run with its own REPL; `context=None` makes the prompt its context."""
+    replies = yield from _ask_models("rlm", [prompt], model, False, [context])
+    return _only(replies)
+
+
+def rlm_query_batched(
+    prompts: Iterable[str], contexts: Iterable[Any] | None = None, model: str | None = None
+) -> Dialogue:
+    """Many child runs at once; `contexts` holds one context, or None, for each prompt."""
+    prompts = _several(prompts)
+    contexts = [None] * len(prompts) if contexts is None else _several(contexts)
+    if len(contexts) != len(prompts):
+        raise ValueError(f"{len(prompts)} prompts need as many contexts, not {len(contexts)}")
+    return (yield from _ask_models("rlm", prompts, model, True, contexts))
+
+
+def llm_query_json(prompt: str, model: str | None = None) -> Dialogue:
+    """One model call whose reply is parsed as JSON; asks once more, then raises ValueError."""
+    reply = yield from llm_query(prompt, model)
+    try:
+        return loose_json.parse(reply)
+    except ValueError:
+        again = f"{prompt}\n\nReply with valid JSON only: no prose, no code fence."
+    reply = yield from llm_query(again, model)
+    try:
+        return loose_json.parse(reply)
+    except ValueError:
+        raise ValueError(f"no JSON in the reply, asked twice; it starts: {reply[:200]!r}") from None
+
+
+def map_query(question: str, chunks: Iterable[Any], model: str | None = None) -> Dialogue:
+    """Ask the same question about each chunk (a text, or what `ctx.chunk` gives), in one batch."""
+    prompts = [f"{question}\n\n---\n{_chunk_text(chunk)}" for chunk in _several(chunks)]
+    return (yield from llm_query_batched(prompts, model))
+
+
+def budget() -> Dialogue:
+    """What is left of the run's tokens, money, seconds and calls."""
+    return _meta((yield question("budget", {}, [])), CallFailed)
+
+
+def call_tool(name: str, /, *arguments: Any, **named: Any) -> Dialogue:
+    """Call a registered tool with named arguments, or with one dict of them."""
+    if arguments:
+        if len(arguments) > 1 or not isinstance(arguments[0], dict):
+            raise TypeError(f"tool {name!r} takes named arguments, such as query='...'")
+        named = {**arguments[0], **named}
+    answer = yield question("tool", {"name": str(name), "arguments": named}, [])
+    return json.loads(_meta(answer, ToolFailed)["json"])
+
+
+def _ask_models(
+    kind: str,
+    prompts: list[Any],
+    model: str | None,
+    batched: bool,
+    contexts: list[Any] | None = None,
+) -> Dialogue:
+    if not prompts:
+        return []
+    arguments: dict[str, Any] = {"model": model, "batched": batched}
+    texts = [str(prompt) for prompt in prompts]
+    if contexts is not None:
+        arguments["contexts"] = [_context_kind(context) for context in contexts]
+        texts += [_context_text(context) for context in contexts if context is not None]
+    answer = yield question(kind, arguments, texts)
+    failed = _meta(answer, CallFailed).get("failed", {})
+    return [
+        FailedReply(failed[str(index)]) if str(index) in failed else answer.text(index + 1)
+        for index in range(len(prompts))
+    ]
+
+
+def _meta(answer: wire.Frame, failure: type[RuntimeError]) -> dict[str, Any]:
+    meta: dict[str, Any] = answer.json(0)
+    if answer.type == wire.ANSWER_ERROR:
+        raise failure(meta["message"])
+    return meta
+
+
+def _only(replies: list[str]) -> str:
+    (reply,) = replies
+    if isinstance(reply, FailedReply):
+        raise CallFailed(reply.reason)
+    return reply
+
+
+def _several(items: Iterable[Any]) -> list[Any]:
+    if isinstance(items, (str, bytes, dict)):
+        raise TypeError(f"expected a list with one item per call, not one {type(items).__name__}")
+    return list(items)
+
+
+def _context_kind(context: Any) -> dict[str, str] | None:
+    if context is None:
+        return None
+    return {"kind": "text" if isinstance(context, str) else "json"}
+
+
+def _context_text(context: Any) -> str:
+    return context if isinstance(context, str) else json.dumps(context, ensure_ascii=False)
+
+
+def _chunk_text(chunk: Any) -> str:
+    if isinstance(chunk, tuple) and len(chunk) == 3 and isinstance(chunk[2], str):
+        return chunk[2]
+    return str(chunk)
+
+
+class CallFunctions:
+    """Turns dialogues into functions that run over a channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._twins: dict[Any, Callable[..., Any]] = {}
+
+    def async_form(self, function: Any) -> Any:
+        """The async twin of one of our functions; anything else is returned as it is."""
+        ours = type(function) is type(llm_query) and function in self._twins
+        return self._twins[function] if ours else function
+
+    def make(self, dialogues: Dialogues) -> Callable[..., Any]:
+        """A blocking function, and its async twin, that hold this dialogue with the host."""
+        known = _parameters(dialogues)
+
+        @functools.wraps(dialogues)
+        def blocking(*arguments: Any, **named: Any) -> Any:
+            value = self._run(dialogues(*arguments, **_renamed(named, known)))
+            return awaitable(value) if _loop_is_running() else value
+
+        @functools.wraps(dialogues)
+        async def twin(*arguments: Any, **named: Any) -> Any:
+            return await self._run_async(dialogues(*arguments, **_renamed(named, known)))
+
+        for form in (blocking, twin):
+            form.__module__ = "__main__"
+        self._twins[blocking] = twin
+        return blocking
+
+    def make_tool(self, name: str, description: str) -> Callable[..., Any]:
+        """A function named like the tool it calls."""
+
+        def dialogue(*arguments: Any, **named: Any) -> Dialogue:
+            return call_tool(name, *arguments, **named)
+
+        dialogue.__name__ = dialogue.__qualname__ = name
+        dialogue.__doc__ = description
+        return self.make(dialogue)
+
+    def _run(self, dialogue: Dialogue) -> Any:
+        try:
+            parts = next(dialogue)
+            while True:
+                parts = dialogue.send(self._channel.ask(parts))
+        except StopIteration as end:
+            return end.value
+
+    async def _run_async(self, dialogue: Dialogue) -> Any:
+        try:
+            parts = next(dialogue)
+            while True:
+                parts = dialogue.send(await self._channel.ask_async(parts))
+        except StopIteration as end:
+            return end.value
+
+
+def _parameters(function: Any) -> tuple[str, ...]:
+    """The names a function can be called with; none if it takes any (`inspect` is slow to load)."""
+    code = function.__code__
+    takes_any = code.co_flags & 0x08
+    return () if takes_any else code.co_varnames[: code.co_argcount]
+
+
+def _renamed(named: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    """Give aliased keywords the name the function uses."""
+    if not known:
+        return named
+    renamed: dict[str, Any] = {}
+    for name, value in named.items():
+        group = next((group for group in _ALIASES if name in group), ())
+        target = name if name in known else next((n for n in group if n in known), name)
+        if target in renamed:
+            raise TypeError(f"{target!r} is given twice, the second time as {name!r}")
+        renamed[target] = value
+    return renamed
+
+
+def _loop_is_running() -> bool:
+    """Whether this thread runs an event loop; asks without importing asyncio."""
+    running_loop = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
+    return running_loop is not None and running_loop() is not None

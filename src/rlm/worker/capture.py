@@ -1,0 +1,124 @@
+"""Output of a cell: everything is counted, the head and the tail are kept."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import threading
+
+__all__ = ["BoundedStream", "cut", "joined"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+
+def cut(text: str, limit: int) -> str:
+    """Keep the first and the last half of `limit` characters, with a line saying what is gone."""
+    if len(text) <= limit:
+        return text
+    tail = limit // 2
+    return joined(text[: limit - tail], len(text) - limit, text[len(text) - tail :])
+
+
+def joined(head: str, lost_chars: int, tail: str) -> str:
+    """Head and tail of something, with a line between them if something is missing."""
+    if not lost_chars:
+        return head + tail
+    return f"{head}\n[... {lost_chars:,} characters cut ...]\n{tail}"
+
+
+class BoundedStream(io.TextIOBase):
+    """A text stream that stands in for stdout or stderr and never grows past `kept_chars`.
+
+    Writes are safe from any thread, and `.buffer` takes bytes. The object lives as long as the
+    session, because log handlers and threads keep references to it.
+    """
+
+    def __init__(self, kept_chars: int) -> None:
+        super().__init__()
+        self.buffer = _ByteSide(self)
+        self._lock = threading.Lock()
+        self._tail_limit = kept_chars // 2
+        self._head_limit = kept_chars - self._tail_limit
+        self._start()
+
+    def _start(self) -> None:
+        self._written = 0
+        self._head: list[str] = []
+        self._head_room = self._head_limit
+        self._tail: list[str] = []
+        self._tail_chars = 0
+
+    def take(self) -> tuple[str, int]:
+        """What was kept and how many characters were written; then start afresh."""
+        with self._lock:
+            tail = self._kept_tail()
+            lost = self._written - (self._head_limit - self._head_room) - len(tail)
+            text, written = joined("".join(self._head), lost, tail), self._written
+            self._start()
+        return text, written
+
+    def write(self, text: str) -> int:
+        """Count `text` and keep what falls into the head or the tail."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        size = len(text)
+        with self._lock:
+            self._written += size
+            if self._head_room:
+                self._head.append(text[: self._head_room])
+                taken = len(self._head[-1])
+                self._head_room -= taken
+                if taken == size:
+                    return size
+                text = text[taken:]
+            self._add_to_tail(text)
+        return size
+
+    def _add_to_tail(self, text: str) -> None:
+        if len(text) > self._tail_limit:
+            text = text[len(text) - self._tail_limit :]
+        self._tail.append(text)
+        self._tail_chars += len(text)
+        # Joining only at twice the limit, or at many small pieces, keeps the cost linear.
+        if self._tail_chars > 2 * self._tail_limit or len(self._tail) > 65_536:
+            kept = self._kept_tail()
+            self._tail = [kept]
+            self._tail_chars = len(kept)
+
+    def _kept_tail(self) -> str:
+        tail = "".join(self._tail)
+        return tail[max(0, len(tail) - self._tail_limit) :]
+
+    def writelines(self, lines: Iterable[Any]) -> None:
+        """Write each of `lines`, as every text stream does."""
+        for line in lines:
+            self.write(line)
+
+    def writable(self) -> bool:
+        """It is a stream to write to."""
+        return True
+
+    def reconfigure(self, **_: Any) -> None:
+        """Accepted, since scripts call it; there is nothing to configure."""
+
+    encoding = "utf-8"
+    """What `.buffer` expects."""
+
+
+class _ByteSide(io.RawIOBase):
+    """`sys.stdout.buffer`: bytes become text, however the characters were cut."""
+
+    def __init__(self, stream: BoundedStream) -> None:
+        super().__init__()
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._stream.write(self._decoder.decode(bytes(data)))
+        return len(data)

@@ -1,0 +1,175 @@
+"""`ctx`: reading helpers over the payload, with exact offsets on any Unicode."""
+
+from __future__ import annotations
+
+import json
+import re
+
+__all__ = ["ContextView"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+_MOST_KEYS_SHOWN = 20
+
+
+class ContextView:
+    """Read-only views of the payload. Offsets are indices into its text form.
+
+    The text of a list is its items joined by blank lines, that of a dict its JSON.
+    """
+
+    def __init__(self, payload: Any) -> None:
+        self._payload = payload
+        self._cached_text: str | None = payload if isinstance(payload, str) else None
+
+    @property
+    def _text(self) -> str:
+        if self._cached_text is None:
+            self._cached_text = _text_of(self._payload)
+        return self._cached_text
+
+    def slice(self, start: int = 0, end: int | None = None) -> str:
+        """The text from `start` up to `end`, both clamped to what there is."""
+        return self._text[max(0, start) : None if end is None else max(0, end)]
+
+    def find(
+        self,
+        pattern: str,
+        regex: bool = False,
+        max_matches: int = 20,
+        case_sensitive: bool = True,
+    ) -> list[tuple[int, int, str]]:
+        """The first matches as (start, end, text)."""
+        if not pattern:
+            raise ValueError("the pattern is empty")
+        flags = 0 if case_sensitive else re.IGNORECASE
+        compiled = re.compile(pattern if regex else re.escape(pattern), flags)
+        matches: list[tuple[int, int, str]] = []
+        for match in compiled.finditer(self._text):
+            if len(matches) >= max_matches:
+                break
+            matches.append((match.start(), match.end(), match.group()))
+        return matches
+
+    def grep(self, pattern: str, context_lines: int = 0, max_matches: int = 50) -> list[str]:
+        """Lines that match a regular expression (or contain it, if it is none), as `number: line`.
+
+        With `context_lines`, each entry also holds that many lines before and after.
+        """
+        try:
+            compiled = re.compile(pattern)
+        except re.error:
+            compiled = re.compile(re.escape(pattern))
+        found: list[str] = []
+        for number, start, end in self._line_spans():
+            if len(found) >= max_matches:
+                break
+            line = self._text[start:end]
+            if not compiled.search(line):
+                continue
+            if context_lines > 0:
+                found.append(self._around(number, start, end, context_lines))
+            else:
+                found.append(f"{number}: {line}")
+        return found
+
+    def chunk(self, size: int, overlap: int = 0) -> list[tuple[int, int, str]]:
+        """The whole text in pieces of `size` characters, as (start, end, text)."""
+        if size < 1 or not 0 <= overlap < size:
+            raise ValueError("chunk needs size >= 1 and 0 <= overlap < size")
+        text = self._text
+        pieces = []
+        start = 0
+        while start < len(text):
+            end = min(start + size, len(text))
+            pieces.append((start, end, text[start:end]))
+            if end == len(text):
+                break
+            start += size - overlap
+        return pieces
+
+    def lines(self, start: int = 1, end: int | None = None) -> list[str]:
+        """Lines number `start` to `end`, counted from 1, both included."""
+        wanted = []
+        for number, first, last in self._line_spans():
+            if end is not None and number > end:
+                break
+            if number >= start:
+                wanted.append(self._text[first:last])
+        return wanted
+
+    def documents(self) -> list[Any]:
+        """The items of a list, the (name, value) pairs of a dict, or the one text."""
+        if isinstance(self._payload, dict):
+            return list(self._payload.items())
+        if isinstance(self._payload, (list, tuple)):
+            return list(self._payload)
+        return [self._payload]
+
+    def describe(self) -> str:
+        """The payload's structure in a few words, never its values."""
+        payload = self._payload
+        if isinstance(payload, dict):
+            keys = ", ".join(str(key)[:40] for key in list(payload)[:_MOST_KEYS_SHOWN])
+            more = ", ..." if len(payload) > _MOST_KEYS_SHOWN else ""
+            return f"dict with {len(payload):,} keys ({keys}{more})"
+        if isinstance(payload, (list, tuple)):
+            kinds = ", ".join(sorted({type(item).__name__ for item in payload}))
+            return f"{type(payload).__name__} of {len(payload):,} items ({kinds or 'empty'})"
+        if isinstance(payload, str):
+            return f"str of {len(payload):,} characters, {payload.count(chr(10)) + 1:,} lines"
+        return type(payload).__name__
+
+    def __len__(self) -> int:
+        return len(self._text)
+
+    def __repr__(self) -> str:
+        return f"<ctx: {self.describe()}; slice find grep chunk lines documents describe>"
+
+    def _peek(self, n: int = 2000) -> str:
+        """The first n characters."""
+        return self.slice(0, n)
+
+    def _tail(self, n: int = 2000) -> str:
+        """The last n characters."""
+        return self.slice(len(self._text) - n) if n > 0 else ""
+
+    def _length(self) -> int:
+        """The length in characters."""
+        return len(self._text)
+
+    def _line_spans(self) -> Iterator[tuple[int, int, int]]:
+        """(number, start, end) of each line; only a line feed ends one."""
+        text = self._text
+        number, start = 1, 0
+        while True:
+            end = text.find("\n", start)
+            if end < 0:
+                yield number, start, len(text)
+                return
+            yield number, start, end
+            number, start = number + 1, end + 1
+
+    def _around(self, number: int, start: int, end: int, context_lines: int) -> str:
+        text, first = self._text, number
+        while first > 1 and number - first < context_lines:
+            start = text.rfind("\n", 0, start - 1) + 1
+            first -= 1
+        for _ in range(context_lines):
+            following = text.find("\n", end + 1)
+            end = len(text) if following < 0 else following
+        lines = text[start:end].split("\n")
+        return "\n".join(f"{first + offset}: {line}" for offset, line in enumerate(lines))
+
+
+def _text_of(payload: Any) -> str:
+    if isinstance(payload, (list, tuple)):
+        return "\n\n".join(map(str, payload))
+    if isinstance(payload, dict):
+        return json.dumps(payload, ensure_ascii=False, default=str)
+    if isinstance(payload, (bytes, bytearray)):
+        return payload.decode("utf-8", "replace")
+    return str(payload)

@@ -1,0 +1,127 @@
+"""Handing in an answer: FINAL, FINAL_VAR, SUBMIT, submit_answer and the `answer` dict."""
+
+from __future__ import annotations
+
+import json
+
+__all__ = ["Finals", "Submission"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .variables import Variables
+
+_NOT_GIVEN: Any = object()
+
+
+class Submission:
+    """A value handed in, as text, and as JSON if it has that form."""
+
+    __slots__ = ("how", "json", "text")
+
+    def __init__(self, value: Any, how: str) -> None:
+        self.text = str(value)
+        self.how = how
+        self.json = _json_of(value)
+
+
+class Finals:
+    """Records what a cell hands in; the cell runs on, and its last word counts."""
+
+    def __init__(
+        self, namespace: dict[str, Any], variables: Variables, max_submission_chars: int
+    ) -> None:
+        self._namespace = namespace
+        self._variables = variables
+        self._max_chars = max_submission_chars
+        self._submission: Submission | None = None
+        self.answer: dict[str, Any] = {"content": "", "ready": False}
+
+    def names(self) -> dict[str, Any]:
+        """What the REPL offers for handing in."""
+
+        def FINAL(value: Any) -> None:
+            """Hand in a value as the answer."""
+            self._submit(value, "FINAL")
+
+        def FINAL_VAR(name: Any) -> None:
+            """Hand in the variable of that name (or the value itself) as the answer."""
+            self._submit(self._resolve(name), "FINAL_VAR")
+
+        def SUBMIT(
+            value: Any = _NOT_GIVEN, *, answer: Any = _NOT_GIVEN, variable_name: Any = _NOT_GIVEN
+        ) -> None:
+            """Hand in a value, or the variable named `variable_name`, as the answer."""
+            self._submit(self._one_of(value, answer, variable_name), "SUBMIT")
+
+        def submit_answer(
+            value: Any = _NOT_GIVEN, *, answer: Any = _NOT_GIVEN, variable_name: Any = _NOT_GIVEN
+        ) -> None:
+            """Hand in a value, or the variable named `variable_name`, as the answer."""
+            self._submit(self._one_of(value, answer, variable_name), "submit_answer")
+
+        functions = (FINAL, FINAL_VAR, SUBMIT, submit_answer)
+        for function in functions:
+            function.__module__ = "__main__"
+            function.__qualname__ = function.__name__
+        return {"answer": self.answer, **{each.__name__: each for each in functions}}
+
+    def begin_cell(self) -> None:
+        """Forget what the last cell handed in."""
+        self._submission = None
+
+    def collect(self) -> tuple[Submission | None, str | None]:
+        """What the cell handed in, and the content of `answer`; runs the user's `__str__`."""
+        answer = self._namespace.get("answer")
+        if not isinstance(answer, dict):
+            return self._submission, None
+        content = answer.get("content")
+        if content is None or (isinstance(content, str) and not content):
+            return self._submission, None
+        if self._submission is None and answer.get("ready"):
+            self._submit(content, "answer")
+            return self._submission, self._submission and self._submission.text
+        return self._submission, str(content)[: self._max_chars]
+
+    def _submit(self, value: Any, how: str) -> None:
+        submission = Submission(value, how)
+        size = len(submission.text)
+        if size > self._max_chars:
+            raise ValueError(
+                f"the answer has {size:,} characters, at most {self._max_chars:,} are allowed"
+            )
+        self._submission = submission
+
+    def _one_of(self, value: Any, answer: Any, variable_name: Any) -> Any:
+        given = [each for each in (value, answer, variable_name) if each is not _NOT_GIVEN]
+        meant = [each for each in given if each is not None] or given[:1]
+        if len(meant) != 1:
+            raise TypeError("give either the answer or variable_name=, and only one of them")
+        return self._resolve(meant[0]) if meant[0] is variable_name else meant[0]
+
+    def _resolve(self, name: Any) -> Any:
+        """The value meant by FINAL_VAR's argument, which may be that value already."""
+        if not isinstance(name, str):
+            return self._content_if_answer(name)
+        cleaned = name.strip().strip("\"'`").strip()
+        if cleaned in self._namespace:
+            return self._content_if_answer(self._namespace[cleaned])
+        known = self._variables.current()
+        if not cleaned.isidentifier() or any(
+            isinstance(value, str) and value == name for value in known.values()
+        ):
+            return name
+        listed = ", ".join(known) or "none yet"
+        raise NameError(f"there is no variable {cleaned!r}; your variables: {listed}")
+
+    def _content_if_answer(self, value: Any) -> Any:
+        is_answer = isinstance(value, dict) and value is self._namespace.get("answer")
+        return value["content"] if is_answer and value.get("content") else value
+
+
+def _json_of(value: Any) -> str | None:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except Exception:  # Whatever a user's type does here, it only means `no JSON form`.
+        return None

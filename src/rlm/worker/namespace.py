@@ -1,0 +1,142 @@
+"""The names a cell finds in the REPL: a published interface, listed here and quoted elsewhere.
+
+`REPL_NAMES` is data for prompts and documentation; `Namespace` puts the objects behind the names
+into the real `__main__` (so that user classes can be pickled) and restores those that must hold.
+"""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+
+from .ctx import ContextView
+
+__all__ = ["REPL_NAMES", "Namespace", "ReplName"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class ReplName:
+    """One published name. `restored`: a cell may rebind it, the next cell finds it as it was."""
+
+    __slots__ = ("description", "name", "restored", "usage")
+
+    def __init__(self, usage: str, description: str, restored: bool = False) -> None:
+        self.name = usage.partition("(")[0].partition("[")[0]
+        self.usage = usage
+        self.description = description
+        self.restored = restored
+
+
+REPL_NAMES = (
+    ReplName("context", "the payload: a real str, list or dict"),
+    ReplName("context_0", "the original payload, whatever `context` is rebound to", restored=True),
+    ReplName("P", "the same payload under a short name"),
+    ReplName("ctx", "helper over the payload: slice find grep chunk lines documents describe"),
+    ReplName("peek(n=2000)", "the first n characters of the payload"),
+    ReplName("tail(n=2000)", "the last n characters of the payload"),
+    ReplName("lenP()", "the payload's length in characters"),
+    ReplName("llm_query(prompt, model=None)", "one plain model call, gives a str", restored=True),
+    ReplName(
+        "llm_query_batched(prompts, model=None)",
+        "many model calls at once, same order out; a failed item does not lose the others",
+        restored=True,
+    ),
+    ReplName("llm_batch(prompts, model=None)", "the same as llm_query_batched", restored=True),
+    ReplName(
+        "rlm_query(prompt, context=None, model=None)",
+        "a child run with its own fresh REPL; only its answer comes back",
+        restored=True,
+    ),
+    ReplName(
+        "rlm_query_batched(prompts, contexts=None, model=None)",
+        "many child runs at once, same order out",
+        restored=True,
+    ),
+    ReplName(
+        "llm_query_json(prompt, model=None)", "a model call, reply parsed as JSON", restored=True
+    ),
+    ReplName(
+        "map_query(question, chunks, model=None)",
+        "the same question about every chunk, replies in order",
+        restored=True,
+    ),
+    ReplName("vote(answers)", "the most frequent answer"),
+    ReplName("budget()", "what is left: tokens, money, seconds, calls"),
+    ReplName("SHOW_VARS()", "your variables as name: type[length]", restored=True),
+    ReplName("FINAL(value)", "hand in a value as the answer", restored=True),
+    ReplName('FINAL_VAR("name")', "hand in a variable as the answer", restored=True),
+    ReplName("SUBMIT(value)", "the same as FINAL", restored=True),
+    ReplName(
+        "submit_answer(answer=None, variable_name=None)", "the same as FINAL or FINAL_VAR", True
+    ),
+    ReplName("answer", 'set answer["content"], then answer["ready"] = True, to hand it in'),
+    ReplName("call_tool(name, **arguments)", "call a registered tool", restored=True),
+    ReplName("history", "in chats: the turns so far"),
+    ReplName("FailedReply", "the type of a failed item in a batch; it has .failed and .reason"),
+    ReplName("CallFailed", "raised by a model call that failed or was refused"),
+    ReplName("ToolFailed", "raised by a tool call that failed"),
+)
+
+_RESTORED_NAMES = frozenset(entry.name for entry in REPL_NAMES if entry.restored)
+_PLAIN_MODULE: dict[str, Any] = {
+    "__name__": "__main__",
+    "__doc__": None,
+    "__package__": None,
+    "__loader__": None,
+    "__spec__": None,
+    "__builtins__": builtins,
+}
+
+
+class Namespace:
+    """The globals of all cells, and which of them are ours."""
+
+    def __init__(self, variables: dict[str, Any]) -> None:
+        self.variables = variables
+        variables.clear()
+        variables.update(_PLAIN_MODULE)
+        self._ours: dict[str, Any] = {}
+        self._restored: dict[str, Any] = {}
+        self._view = ContextView("")
+
+    def provide(self, names: dict[str, Any]) -> None:
+        """Bind names of ours; those published as restored will be."""
+        self.variables.update(names)
+        self._ours.update(names)
+        self._restored.update({n: v for n, v in names.items() if n in _RESTORED_NAMES})
+
+    def provide_tools(self, tools: dict[str, Any]) -> None:
+        """Bind tools by name, unless the name is taken or none; all are restored."""
+        free = {
+            name: tool
+            for name, tool in tools.items()
+            if name.isidentifier() and not keyword.iskeyword(name) and name not in self._ours
+        }
+        self.provide(free)
+        self._restored.update(free)
+
+    def load(self, name: str, value: Any) -> None:
+        """Bind a context; the first one, `context`, also feeds ctx, P, peek, tail and lenP."""
+        self.provide({name: value})
+        if name == "context":
+            self._view = view = ContextView(value)
+            self.provide({"context_0": value, "P": value, "ctx": view})
+            self.provide({"peek": view._peek, "tail": view._tail, "lenP": view._length})
+
+    def restore(self) -> None:
+        """Undo what a cell may have done to the names that must hold."""
+        self.variables.update(self._restored)
+
+    def users_own(self) -> list[tuple[Any, Any]]:
+        """The bindings that are not part of the REPL; a rebound `answer` is, while it is a dict."""
+        ours, restored = self._ours, self._restored
+        return [
+            (name, value)
+            for name, value in list(self.variables.items())
+            if ours.get(name, ours) is not value
+            and name not in restored
+            and (name != "answer" or not issubclass(type(value), dict))
+        ]

@@ -1,0 +1,100 @@
+"""What calls give back to a cell: replies, failures, and values that may also be awaited."""
+
+from __future__ import annotations
+
+__all__ = [
+    "AwaitableDict",
+    "AwaitableList",
+    "AwaitableStr",
+    "CallFailed",
+    "FailedReply",
+    "ToolFailed",
+    "awaitable",
+]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any
+
+
+class CallFailed(RuntimeError):
+    """A model call failed or was refused; the text says why."""
+
+    __module__ = "__main__"
+
+
+class ToolFailed(RuntimeError):
+    """A tool failed, or there is no tool of that name; the text says why."""
+
+    __module__ = "__main__"
+
+
+class FailedReply(str):
+    """The place of a failed item in a batch; it reads `[call failed: reason]`."""
+
+    __module__ = "__main__"
+    failed = True
+    reason: str
+
+    def __new__(cls, reason: str) -> FailedReply:
+        reply = super().__new__(cls, f"[call failed: {reason}]")
+        reply.reason = reason
+        return reply
+
+    def __reduce__(self) -> tuple[type[FailedReply], tuple[str]]:
+        return FailedReply, (self.reason,)
+
+
+class _Awaitable:
+    """Makes a value its own finished coroutine, so `await`, gather and create_task accept it."""
+
+    def __await__(self) -> Generator[None, None, Any]:
+        return self._plain()
+        yield
+
+    def _plain(self) -> Any:
+        raise NotImplementedError
+
+    def send(self, _: None) -> None:
+        raise StopIteration(self._plain())
+
+    def throw(self, *error: Any) -> None:
+        raise error[0]
+
+    def close(self) -> None:
+        """Nothing is pending."""
+
+
+class AwaitableStr(_Awaitable, str):
+    """A reply that came from the plain form while an event loop was running."""
+
+    def _plain(self) -> str:
+        return str(self)
+
+
+class AwaitableList(_Awaitable, list):  # type: ignore[type-arg]
+    """A list of replies, likewise; hashable because `asyncio.gather` asks for it."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def _plain(self) -> list[Any]:
+        return list(self)
+
+
+class AwaitableDict(_Awaitable, dict):  # type: ignore[type-arg]
+    """A parsed object, likewise."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def _plain(self) -> dict[Any, Any]:
+        return dict(self)
+
+
+_AWAITABLE: dict[type, Any] = {str: AwaitableStr, list: AwaitableList, dict: AwaitableDict}
+
+
+def awaitable(value: Any) -> Any:
+    """The same value in a form that can also be awaited, where its type allows."""
+    form = _AWAITABLE.get(type(value))
+    return value if form is None else form(value)

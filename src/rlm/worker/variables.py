@@ -1,0 +1,94 @@
+"""The user's variables: which there are, how they read, and what a cell changed."""
+
+from __future__ import annotations
+
+import collections
+import types
+
+__all__ = ["ShownVariables", "Variables", "describe", "size_of", "type_name"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .namespace import Namespace
+
+_MOST_REPORTED = 1_000
+_SIZED: tuple[Any, ...] = (
+    str,
+    bytes,
+    bytearray,
+    list,
+    tuple,
+    dict,
+    set,
+    frozenset,
+    collections.deque,
+    range,
+)
+
+
+class ShownVariables(str):
+    """Reads the same printed and echoed."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def size_of(value: Any) -> int | None:
+    """The length of a built-in container; user-written `__len__` is never run."""
+    kind = type(value)
+    for base in _SIZED:
+        if issubclass(kind, base):
+            return int(base.__len__(value))
+    return None
+
+
+def type_name(value: Any) -> str:
+    """The name of a value's type; a user-written metaclass has no say."""
+    name: str = type.__getattribute__(type(value), "__name__")
+    return name
+
+
+def describe(value: Any) -> str:
+    """`list[3120]`, `str[812]`, `int`, `DataFrame`."""
+    size = size_of(value)
+    name = type_name(value)
+    return name if size is None else f"{name}[{size}]"
+
+
+class Variables:
+    """Watches the namespace from cell to cell."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+        self._seen: dict[str, tuple[int, int | None]] = {}
+
+    def current(self) -> dict[str, Any]:
+        """The user's variables; private names, modules and the REPL's own names are left out."""
+        return {
+            name: value
+            for name, value in self._namespace.users_own()
+            if isinstance(name, str)
+            and not name.startswith("_")
+            and name.isidentifier()
+            and not issubclass(type(value), types.ModuleType)  # `isinstance` could run user code.
+        }
+
+    def changes(self) -> dict[str, Any]:
+        """What is new, changed (by identity or length) and deleted since the last time."""
+        current = self.current()
+        seen = {name: (id(value), size_of(value)) for name, value in current.items()}
+        before, self._seen = self._seen, seen
+        new = [name for name in seen if name not in before]
+        changed = [name for name in seen if name in before and before[name] != seen[name]]
+        return {
+            "new_variables": {name: describe(current[name]) for name in new[:_MOST_REPORTED]},
+            "changed_variables": {n: describe(current[n]) for n in changed[:_MOST_REPORTED]},
+            "deleted_variables": [name for name in before if name not in seen],
+        }
+
+    def show(self) -> ShownVariables:
+        """Your variables, one `name: type[length]` a line."""
+        lines = [f"{name}: {describe(value)}" for name, value in self.current().items()]
+        return ShownVariables("\n".join(lines) or "(no variables yet)")

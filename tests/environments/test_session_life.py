@@ -1,0 +1,321 @@
+"""Time-outs, interrupts, hostile frames and every way a worker can die."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rlm.environments import _clock, _session
+from rlm.environments.local import LocalEnvironment
+from rlm.errors import ProtocolViolation, SessionDied, SessionError
+
+if TYPE_CHECKING:
+    from tests.environments.conftest import Opener, Repl
+
+FIND_SOCKET = (
+    "import os, socket\n"
+    "fd = next(n for n in range(3, 50) if os.path.exists(f'/proc/self/fd/{n}')"
+    " and os.readlink(f'/proc/self/fd/{n}').startswith('socket'))\n"
+)
+
+HANGS = [
+    "while True: pass",
+    "import time; time.sleep(1000)",
+    "import threading; l = threading.Lock(); l.acquire(); l.acquire()",
+    "import asyncio\nawait asyncio.sleep(1000)",
+    "import asyncio\nasync def m(): await asyncio.sleep(1000)\nasyncio.run(m())",
+    "while True:\n    try: x = 1\n    except Exception: pass",
+    "sum(i for i in iter(int, 1))",
+    "class B:\n    def __str__(self): time.sleep(1000)\nanswer.update(content=B(), ready=True)",
+]
+
+
+async def test_a_cell_that_takes_too_long_is_interrupted_and_keeps_state(repl: Repl) -> None:
+    await repl.run("import asyncio, threading, time")
+    for code in HANGS:
+        result = await repl.run("kept = [1]\n" + code, timeout_seconds=0.1)
+        assert result.interrupted, code
+        assert result.error is not None
+        assert (result.error.type, result.error.message) == (
+            "TimeoutError",
+            "cell stopped after 0.1 s",
+        )
+        assert await repl.show("answer = {}; kept") == "[1]"
+
+
+async def test_output_before_the_interrupt_is_kept(repl: Repl) -> None:
+    result = await repl.run("print('before')\nwhile True: pass", timeout_seconds=0.1)
+    assert result.stdout == "before\n"
+    assert result.error is not None
+    assert "while True: pass" in result.error.traceback
+
+
+async def test_an_interrupt_reaches_a_cell_that_waits_for_a_call(repl: Repl) -> None:
+    repl.host.hold_until = 10
+    for code in ("llm_query('slow')", "await llm_query('slow')"):
+        cell = asyncio.create_task(repl.run(code))
+        await repl.host.was_asked.wait()
+        await repl.session.interrupt()
+        result = await cell
+        assert result.interrupted
+        assert result.error is not None
+        assert result.error.type == "KeyboardInterrupt"
+        repl.host.was_asked.clear()
+    repl.host.hold_until = 0
+    assert await repl.show("llm_query('next')") == "'re:next'"
+
+
+async def test_the_event_loop_survives_an_interrupt(repl: Repl) -> None:
+    await repl.run("import asyncio\ntask = None")
+    await repl.run("await asyncio.sleep(0); task = asyncio.create_task(asyncio.sleep(1, 'kept'))")
+    for code in ("await asyncio.sleep(1000)", "await asyncio.sleep(0)\nwhile True: x = 1"):
+        result = await repl.run(code, timeout_seconds=0.1)
+        assert result.interrupted
+        assert result.error is not None
+        assert code.splitlines()[-1] in result.error.traceback
+    assert await repl.show("await task") == "'kept'"
+
+
+async def test_an_interrupt_between_cells_does_nothing(repl: Repl) -> None:
+    for _ in range(5):
+        await repl.session.interrupt()
+        assert await repl.show("1") == "1"
+
+
+async def test_interrupts_never_tear_a_frame(repl: Repl) -> None:
+    """Interrupt a busy caller at many moments; every reply must still find its question."""
+    await repl.run("i = wrong = interrupted = 0")
+    code = (
+        "while i < 400:\n"
+        "    try:\n"
+        "        while i < 400:\n"
+        "            i += 1\n"
+        "            prompt = 'x' * 5000 + str(i)\n"
+        "            wrong += llm_query(prompt) != 're:' + prompt\n"
+        "    except KeyboardInterrupt: interrupted += 1"
+    )
+    cell = asyncio.create_task(repl.run(code))
+    await repl.host.was_asked.wait()
+    while not cell.done():
+        await repl.session.interrupt()
+        await asyncio.sleep(0.004)
+    assert (await cell).interrupted
+    assert await repl.show("wrong, llm_query('after')") == "(0, 're:after')"
+
+
+async def test_the_clock_stands_still_while_calls_are_in_flight(repl: Repl) -> None:
+    repl.host.hold_until = 2
+    cell = asyncio.create_task(repl.run("llm_query('a')", timeout_seconds=0.1))
+    await repl.host.was_asked.wait()
+    await asyncio.sleep(0.3)
+    repl.host.release.set()
+    result = await cell
+    assert result.error is None
+    assert not result.interrupted
+
+
+async def test_a_loop_in_c_is_killed(repl: Repl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_clock, "_GRACE_SECONDS", 0.1)
+    with pytest.raises(SessionDied, match="ignored 3 interrupts"):
+        await repl.run("sum(range(10**12))", timeout_seconds=0.1)
+    with pytest.raises(SessionDied):
+        await repl.run("1")
+
+
+async def test_a_cell_that_swallows_interrupts(repl: Repl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_clock, "_GRACE_SECONDS", 0.1)
+    await repl.run("import time")
+    once = "try: time.sleep(100)\nexcept: print('caught')"
+    result = await repl.run(once, timeout_seconds=0.1)
+    assert result.stdout == "caught\n"
+    assert result.error is not None
+    assert result.error.type == "TimeoutError"
+    twice = "for _ in range(2):\n    try: time.sleep(100)\n    except BaseException: pass"
+    assert (await repl.run(twice, timeout_seconds=0.1)).interrupted
+    assert await repl.show("'alive'") == "'alive'"
+
+
+DEATHS = [
+    ("import os; os._exit(3)", "exited with status 3"),
+    ("import os; os.kill(os.getpid(), 11)", "was killed by SIGSEGV"),
+    ("import ctypes; ctypes.string_at(0)", "was killed by SIGSEGV"),
+    ("import os; os.kill(os.getpid(), 40)", "was killed by signal 40"),
+    (FIND_SOCKET + "os.close(fd)\nwhile True: pass", "was killed by SIGKILL"),
+]
+
+
+@pytest.mark.parametrize(("code", "how"), DEATHS)
+async def test_a_dead_worker_says_how_it_died(repl: Repl, code: str, how: str) -> None:
+    with pytest.raises(SessionDied, match=how):
+        await repl.run(code)
+    for request in (repl.run("1"), repl.session.fetch("x"), repl.load("text")):
+        with pytest.raises(SessionDied, match=how):
+            await request
+
+
+async def test_death_between_cells_is_noticed(repl: Repl) -> None:
+    await repl.run("import threading, os\nthreading.Timer(0.05, os._exit, [9]).start()")
+    await asyncio.sleep(0.3)
+    with pytest.raises(SessionDied, match="status 9"):
+        await repl.run("import time; time.sleep(20)")
+
+
+FORGE = """
+import struct
+LLM = b'{"model": null, "batched": true}'
+def forge(kind, id, *parts):
+    table = struct.pack(f'<{len(parts)}I', *map(len, parts))
+    body = struct.pack('<BII', kind, id, len(parts)) + table + b''.join(parts)
+    os.write(fd, struct.pack('<I', len(body)) + body)
+"""
+HOSTILE = {
+    "garbage": "os.write(fd, b'\\xff' * 100)",
+    "another protocol": "os.write(fd, b'GET / HTTP/1.1\\r\\n\\r\\n')",
+    "ready again": "forge(33, 0)",
+    "a result of another cell": "forge(34, 99)",
+    "a result without parts": "forge(34, 2)",
+    "a result that is no JSON": "forge(34, 2, b'{', b'', b'')",
+    "a result with wrong metadata": "forge(34, 2, b'{}', b'', b'')",
+    "a call without parts": "forge(35, 1)",
+    "a call of no known kind": "forge(35, 1, b'exec', b'{}')",
+    "a call with wrong arguments": "forge(35, 1, b'llm', b'{}')",
+    "a call that is not text": "forge(35, 1, b'llm', LLM, b'\\xff')",
+    "a call without a prompt": "forge(35, 1, b'llm', LLM)",
+    "the same call twice": "forge(35, 1, b'budget', b'{}'); forge(35, 1, b'budget', b'{}')",
+}
+
+
+@pytest.mark.parametrize("code", HOSTILE.values(), ids=HOSTILE)
+async def test_forged_frames_kill_the_session(repl: Repl, code: str) -> None:
+    repl.host.hold_until = 10
+    with pytest.raises(ProtocolViolation):
+        await repl.run(FIND_SOCKET + FORGE + code + "\nimport time; time.sleep(20)")
+    with pytest.raises(ProtocolViolation):
+        await repl.run("1")
+
+
+async def test_a_flood_of_calls_is_a_violation(repl: Repl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_session, "_MAX_PENDING_CALLS", 50)
+    repl.host.hold_until = 10_000
+    with pytest.raises(ProtocolViolation, match="more than 50 calls"):
+        await repl.run(
+            "import asyncio\nawait asyncio.gather(*[llm_query('a') for _ in range(100)])"
+        )
+
+
+async def test_a_context_that_can_not_be_loaded(repl: Repl) -> None:
+    class Broken:
+        kind = "json"
+        size_bytes = 1
+
+        def chunks(self, chunk_bytes: int) -> list[bytes]:
+            return [b"{"]
+
+    broken: Any = Broken()
+    with pytest.raises(SessionError, match="context could not be loaded"):
+        await repl.session.load("context", broken)
+    assert await repl.show("1") == "1"
+
+
+async def test_cancelling_a_cell_kills_the_session(repl: Repl) -> None:
+    cell = asyncio.create_task(repl.run("while True: pass"))
+    await asyncio.sleep(0.1)
+    cell.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cell
+    with pytest.raises(SessionDied, match="cancelled"):
+        await repl.run("1")
+
+
+async def test_closing_ends_everything_and_leaks_nothing(open_repl: Opener) -> None:
+    warm_up = await open_repl()
+    await warm_up.session.close()
+    before = _open_fds()
+    repl = await open_repl()
+    repl.host.hold_until = 2
+    folder = Path(
+        await repl.show("import os, subprocess\nopen('file', 'w').close()\nprint(os.getcwd())")
+    )
+    pids = (await repl.show("print(os.getpid(), subprocess.Popen(['sleep', '1000']).pid)")).split()
+    cell = asyncio.create_task(repl.run("llm_query('pending')"))
+    await repl.host.was_asked.wait()
+    async with asyncio.timeout(5):
+        await asyncio.gather(repl.session.close(), repl.session.close())
+    with pytest.raises(SessionDied, match="closed"):
+        await cell
+    assert repl.host.in_flight == 0
+    assert not _exists(folder)
+    assert not any(_is_running(int(pid)) for pid in pids)
+    await asyncio.sleep(0)
+    assert _open_fds() == before
+    gc.collect()
+
+
+async def test_closing_a_spinning_worker(open_repl: Opener) -> None:
+    repl = await open_repl()
+    cell = asyncio.create_task(
+        repl.run("import signal\nsignal.signal(2, signal.SIG_IGN)\nsum(range(10**12))")
+    )
+    await asyncio.sleep(0.1)
+    async with asyncio.timeout(5):
+        await repl.session.close()
+    with pytest.raises(SessionDied):
+        await cell
+
+
+def test_the_worker_dies_with_its_host(tmp_path: Path) -> None:
+    program = (
+        "import asyncio\nfrom rlm.environments.local import LocalEnvironment\n"
+        "async def main():\n"
+        "    s = await LocalEnvironment().open(None, {})\n"
+        "    r = await s.execute('import os; os.getpid()', timeout_seconds=9)\n"
+        "    print(r.stdout, end='', flush=True)\n"
+        "    await s.execute('while True: pass', timeout_seconds=1000)\n"
+        "asyncio.run(main())"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}  # A killed host can't tidy up.
+    command = [sys.executable, "-c", program]
+    host = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert host.stdout is not None
+    pid = int(host.stdout.readline())
+    assert _is_running(pid)
+    host.send_signal(signal.SIGKILL)
+    host.wait()
+    host.stdout.close()
+    deadline = time.monotonic() + 10
+    while _is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not _is_running(pid)
+
+
+async def test_a_python_that_does_not_start() -> None:
+    nobody: Any = None
+    with pytest.raises(SessionDied, match="exited with status 1"):
+        await LocalEnvironment(python="/bin/false").open(nobody, {})
+    with pytest.raises(FileNotFoundError):
+        await LocalEnvironment(python="/no/python").open(nobody, {})
+
+
+def _open_fds() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def _exists(path: Path) -> bool:
+    return path.exists()
+
+
+def _is_running(pid: int) -> bool:
+    """Whether a process lives; a zombie that nobody reaped yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

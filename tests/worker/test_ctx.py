@@ -1,0 +1,92 @@
+"""`ctx`: exact offsets on any Unicode."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlm.worker.ctx import ContextView
+
+any_text = st.text(st.characters(exclude_categories=[]) | st.sampled_from("aA\n\r İßﬁ😀\u2028"))
+
+
+@given(any_text, st.integers(-5, 60), st.integers(-5, 60))
+def test_slice_clamps(text: str, start: int, end: int) -> None:
+    assert ContextView(text).slice(start, end) == text[max(0, start) : max(0, end)]
+
+
+@given(any_text, st.text(min_size=1, max_size=3), st.booleans())
+def test_found_offsets_point_at_the_text(text: str, pattern: str, case_sensitive: bool) -> None:
+    matches = ContextView(text).find(pattern, case_sensitive=case_sensitive, max_matches=5)
+    assert len(matches) <= 5
+    assert bool(matches) or pattern not in text
+    for start, end, matched in matches:
+        assert text[start:end] == matched
+        assert not case_sensitive or matched == pattern
+
+
+@given(any_text, st.integers(1, 20), st.data())
+def test_chunks_cover_the_text_exactly(text: str, size: int, data: st.DataObject) -> None:
+    overlap = data.draw(st.integers(0, size - 1))
+    chunks = ContextView(text).chunk(size, overlap)
+    rebuilt = ""
+    for start, end, piece in chunks:
+        assert text[start:end] == piece
+        assert 0 < len(piece) <= size
+        rebuilt = rebuilt[:start] + piece
+    assert rebuilt == text
+
+
+@pytest.mark.parametrize(("size", "overlap"), [(0, 0), (-1, 0), (5, 5), (5, -1)])
+def test_bad_chunk_sizes_are_refused(size: int, overlap: int) -> None:
+    with pytest.raises(ValueError, match="chunk needs"):
+        ContextView("abc").chunk(size, overlap)
+
+
+@given(any_text, st.integers(1, 5), st.integers(1, 5))
+def test_lines_are_counted_from_one_and_inclusive(text: str, start: int, end: int) -> None:
+    assert ContextView(text).lines(start, end) == text.split("\n")[start - 1 : end]
+
+
+@given(any_text, st.integers(0, 2))
+def test_grep_finds_the_lines_that_contain_it(text: str, context_lines: int) -> None:
+    lines = text.split("\n")
+    found = ContextView(text).grep("a", context_lines, max_matches=10_000)
+    expected = []
+    for index, line in enumerate(lines):
+        if "a" in line:
+            first = max(0, index - context_lines)
+            around = lines[first : index + context_lines + 1]
+            expected.append("\n".join(f"{first + n + 1}: {each}" for n, each in enumerate(around)))
+    assert found == expected
+
+
+def test_grep_takes_a_regular_expression_or_else_the_literal() -> None:
+    view = ContextView("cost: 12\nsum(\ncost: x")
+    assert view.grep(r"cost: \d+") == ["1: cost: 12"]
+    assert view.grep("sum(") == ["2: sum("]
+    assert view.grep("cost", max_matches=1) == ["1: cost: 12"]
+
+
+def test_find_with_a_regular_expression() -> None:
+    assert ContextView("a1b22").find(r"\d+", regex=True) == [(1, 2, "1"), (3, 5, "22")]
+    with pytest.raises(ValueError, match="empty"):
+        ContextView("a").find("")
+
+
+def test_lists_and_dicts_have_a_text_form_and_documents() -> None:
+    items = ContextView(["one", 2])
+    assert items.slice() == "one\n\n2"
+    assert items.documents() == ["one", 2]
+    mapping = {"a": "é", "b": [1]}
+    pairs = ContextView(mapping)
+    assert json.loads(pairs.slice()) == mapping
+    assert pairs.documents() == [("a", "é"), ("b", [1])]
+    assert ContextView("t").documents() == ["t"]
+
+
+def test_description_shows_structure_never_values() -> None:
+    assert ContextView("secret\nline").describe() == "str of 11 characters, 2 lines"
+    assert ContextView(["secret", 1]).describe() == "list of 2 items (int, str)"
+    assert ContextView({"key": "secret"}).describe() == "dict with 1 keys (key)"
