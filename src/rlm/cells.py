@@ -1,0 +1,446 @@
+"""From a model's reply to actions: the cells to run and the answer handed in.
+
+How a reply is read:
+
+1. thinking is stripped (`<think>…</think>`), except where it is text inside a fenced block;
+2. the fenced blocks are found, and which of them are cells: ```repl, ```python, bare ``` …;
+3. finals (`FINAL(...)`, `Final Answer: …`, see finals.py) are looked for between the blocks;
+4. a reply without any fence is code if it parses as Python that does something.
+
+Pure, and safe on any text: each scan is linear, and Python is parsed within a fixed budget.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct
+
+from rlm.finals import Final, Region, final_is_supported, find_finals
+from rlm.messages import ToolCall
+
+__all__ = [
+    "Actions",
+    "Cell",
+    "Final",
+    "final_is_supported",
+    "names_used",
+    "parse_reply",
+    "parse_tool_calls",
+    "strip_thinking",
+]
+
+CODE_LANGUAGES = frozenset({"repl", "python", "py", "python3", "py3", "ipython", "tool_code"})
+MAX_CLOSING_FENCES = 8
+"""How many closing fences are tried until a cell parses: code may hold fences in strings."""
+MAX_FENCE_LINES = 256
+"""Only the first so many fence lines of a reply are looked at."""
+MAX_SOURCE_CHARS = 200_000
+"""Longer code is not parsed here; the worker will judge it."""
+MAX_PARSED_CHARS = 1_000_000
+"""How much is parsed per reply, all attempts together."""
+
+
+class Cell(Struct, frozen=True):
+    """Code to run in the REPL."""
+
+    code: str
+
+
+class Actions(Struct, frozen=True):
+    """What a reply asks for: cells in order, and the last final if there is one."""
+
+    cells: tuple[Cell, ...] = ()
+    final: Final | None = None
+
+
+def parse_reply(text: str) -> Actions:
+    """The cells and the final of a reply in prose and fences."""
+    python = _Python()
+    text = _without_thinking(text, python)
+    blocks = tuple(_blocks(text, python))
+    if not blocks:
+        return _parse_unfenced(text, python)
+    found = find_finals(text, blocks)
+    cells = tuple(
+        Cell(block.code)
+        for block in blocks
+        if block.is_cell and not any(answer.start <= block.start < answer.end for answer in found)
+    )
+    return Actions(cells, found[-1].final if found else None)
+
+
+def parse_tool_calls(tool_calls: tuple[ToolCall, ...]) -> Actions:
+    """The same actions as native tool calls; unknown tools and malformed arguments are ignored."""
+    cells: list[Cell] = []
+    final: Final | None = None
+    for call in tool_calls:
+        arguments = call.arguments if isinstance(call.arguments, dict) else {}
+        if call.name == "execute_python":
+            cells.extend(_cells_of_argument(arguments.get("code")))
+        elif call.name == "submit_answer":
+            final = _final_of_arguments(arguments) or final
+    return Actions(tuple(cells), final)
+
+
+def strip_thinking(text: str) -> str:
+    """The reply without its think blocks; tags inside fenced code are code and stay."""
+    return _without_thinking(text, _Python())
+
+
+def names_used(code: str) -> frozenset[str]:
+    """The names that code reads, `x += 1` included; empty if it does not parse."""
+    tree = _Python().parse(code)
+    if tree is None:
+        return frozenset()
+    nodes = tuple(ast.walk(tree))
+    targets = [node.target for node in nodes if isinstance(node, ast.AugAssign)]
+    loads = [n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+    return frozenset(name.id for name in (*loads, *targets) if isinstance(name, ast.Name))
+
+
+# --- tool calls ----------------------------------------------------------------------------------
+
+
+def _cells_of_argument(code: Any) -> tuple[Cell, ...]:
+    """The code as given; a model that fenced it nevertheless means what is inside."""
+    if not isinstance(code, str) or not code.strip():
+        return ()
+    fenced = parse_reply(code).cells if code.lstrip().startswith(("```", "~~~")) else ()
+    return fenced or (Cell(code),)
+
+
+def _final_of_arguments(arguments: dict[str, Any]) -> Final | None:
+    """`answer` is always literal here, because a variable has an argument of its own."""
+    name, answer = arguments.get("variable_name"), arguments.get("answer")
+    if isinstance(answer, str) and (answer.strip() or not name):
+        return Final("value", answer.strip())
+    if isinstance(name, str) and name.strip():
+        return Final("variable", name.strip())
+    if answer is None or isinstance(answer, str):
+        return None
+    try:
+        return Final("value", json.dumps(answer, ensure_ascii=False))
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+# --- thinking ------------------------------------------------------------------------------------
+
+_TAG = re.compile(
+    r"""(?P<line_start>^[ \t]*+)?(?P<before>["'`]?)
+    (?P<tag><(?P<slash>/?)think(?:ing)?\s*+>)
+    (?P<line_end>(?=[ \t\r]*+$))?(?P<after>["'`]?)""",
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+)
+
+
+def _without_thinking(text: str, python: "_Python") -> str:
+    """The text outside think blocks.
+
+    An opening tag hides all up to the next closing tag; a closing tag nobody opened hides all
+    before it; an opening tag nobody closes hides the rest if it starts a line. In mid-sentence,
+    one that is closed nowhere, or only inside a fenced block, is just a word.
+    """
+    reader = _BlockReader(text, python)
+    kept: list[str] = []
+    position = 0  # what lies before is in `kept`, or hidden
+    for tag, closing in _tags(text):
+        begins_line, start = tag["line_start"] is not None, tag.start("tag")
+        if start < position or _is_fenced(tag, position, reader):
+            continue
+        if tag["slash"]:
+            kept.clear()
+            position = tag.end("tag")
+        elif closing is None and begins_line:
+            return "".join(kept) + text[position:start]
+        elif closing and (begins_line or not _is_fenced(closing, position, reader)):
+            kept.append(text[position:start])
+            position = closing.end("tag")
+    return "".join(kept) + text[position:]
+
+
+def _tags(text: str) -> Iterator[tuple[re.Match[str], re.Match[str] | None]]:
+    """The think tags that are not themselves quoted, each with the next closing tag after it."""
+    tags = [
+        tag for tag in _TAG.finditer(text) if not tag["before"] or tag["before"] != tag["after"]
+    ]
+    closing: re.Match[str] | None = None
+    pairs: list[tuple[re.Match[str], re.Match[str] | None]] = []
+    for tag in reversed(tags):
+        pairs.append((tag, closing))
+        closing = tag if tag["slash"] else closing
+    return reversed(pairs)
+
+
+def _is_fenced(tag: re.Match[str], position: int, reader: "_BlockReader") -> bool:
+    """Whether a tag is text in a fenced block that begins at `position` or later.
+
+    A closing tag alone on its line is none if the block is broken or never closed: then the fence
+    was opened inside a thought.
+    """
+    block = reader.first_from(position)
+    while block is not None and block.end <= tag.start("tag"):
+        block = reader.first_from(block.end)
+    if block is None or block.start > tag.start("tag"):
+        return False
+    is_alone = tag["line_start"] is not None and tag["line_end"] is not None
+    return block.is_sound or not (tag["slash"] and is_alone)
+
+
+# --- fenced blocks -------------------------------------------------------------------------------
+
+_FENCE = re.compile(
+    r"(?:(?P<indent>^[ \t]*+)|(?<=[ \t:]))(?P<mark>`{3,}+|~{3,}+)(?P<info>[^`\n]*+)$",
+    re.MULTILINE,
+)
+_LANGUAGE = re.compile(r"[\w+#-]+")
+_Span = tuple[int, int]
+_MARGIN = re.compile(r"(?:[ \t\r]*+\n)*+([ \t]++)")
+
+
+class _Block(Region, frozen=True):
+    """A fenced block; `is_sound` if it is closed and, where it could be a cell, parses."""
+
+    code: str
+    is_sound: bool
+
+
+class _BlockReader:
+    """Reads the fenced blocks of a text one by one, from positions that only grow."""
+
+    def __init__(self, text: str, python: "_Python") -> None:
+        self._text = text
+        self._python = python
+        fences = (fence for fence in _FENCE.finditer(text) if _may_be_fence(fence))
+        self._fences = tuple(islice(fences, MAX_FENCE_LINES))
+        self._next = 0
+        self._block: _Block | None = None
+
+    def first_from(self, position: int) -> _Block | None:
+        """The first block that starts at `position` or later."""
+        while self._block is None or self._block.start < position:
+            if self._next == len(self._fences):
+                return None
+            if self._fences[self._next].start() >= position:
+                self._block = self._read(self._next)
+            self._next += 1
+        return self._block
+
+    def _read(self, index: int) -> _Block | None:
+        """The block that a fence opens, or None if it is stray: unclosed, and no code follows."""
+        opening = self._fences[index]
+        language = _language(opening)
+        ends = self._ends(opening, index)
+        if language and language not in CODE_LANGUAGES:
+            start, end = ends[0]
+            return _Block(opening.start(), end, is_cell=False, code="", is_sound=end > start)
+        code, tree, (start, end) = self._first_that_parses(opening.end() + 1, ends)
+        is_closed = end > start
+        is_cell = bool(code.strip()) and (bool(language) or _is_code(code, tree, is_closed))
+        begins_line = opening["indent"] is not None
+        if not is_closed and not (is_cell and (begins_line or tree is not None)):
+            return None
+        return _Block(opening.start(), end, is_cell, code, is_closed and tree is not None)
+
+    def _first_that_parses(
+        self, start: int, ends: list[_Span]
+    ) -> tuple[str, ast.Module | None, _Span]:
+        """The code to the first end with which it parses, or else to the first end of all."""
+        for end in ends:
+            code = _code(self._text, start, end[0])
+            tree = self._python.parse(code)
+            if tree is not None:
+                return code, tree, end
+        return _code(self._text, start, ends[0][0]), None, ends[0]
+
+    def _ends(self, opening: re.Match[str], index: int) -> list[_Span]:
+        """Where the block may end, as spans of closing marks, best guess first.
+
+        The next closing fences, or an empty span at the end of the text if there are none; then
+        a mark glued to the end of a line: print(1)```.
+        """
+        mark, size = opening["mark"], len(self._text)
+        closing = (fence for fence in self._fences[index + 1 :] if _closes(fence, mark))
+        ends = [(fence.start(), fence.end()) for fence in islice(closing, MAX_CLOSING_FENCES)]
+        limit = ends[0][0] if ends else size
+        glued = re.compile(rf"{mark}[ \t\r]*+$", re.MULTILINE)
+        found = glued.search(self._text, min(opening.end() + 1, limit), limit)
+        return [*(ends or [(size, size)]), *([found.span()] if found else [])]
+
+
+def _blocks(text: str, python: "_Python") -> Iterator[_Block]:
+    """All fenced blocks of a text in order."""
+    reader = _BlockReader(text, python)
+    block = reader.first_from(0)
+    while block is not None:
+        yield block
+        block = reader.first_from(block.end)
+
+
+def _may_be_fence(fence: re.Match[str]) -> bool:
+    """A fence starts its line; after other text it must name a code language: `1. ```python`."""
+    return fence["indent"] is not None or fence["info"].strip().lower() in CODE_LANGUAGES
+
+
+def _closes(fence: re.Match[str], mark: str) -> bool:
+    return fence["mark"].startswith(mark) and not fence["info"].strip()
+
+
+def _language(fence: re.Match[str]) -> str:
+    """The first word of the info string: `python` of ```{.python title="x"}; empty if bare."""
+    word = _LANGUAGE.search(fence["info"])
+    return word[0].lower() if word else ""
+
+
+def _code(text: str, start: int, end: int) -> str:
+    """The lines of a block, without the margin of its first line and the last line break."""
+    return _dedent(text[start:end].removesuffix("\n").removesuffix("\r"))
+
+
+def _dedent(code: str) -> str:
+    """Takes the first line's margin off every line that has it; other lines stay exactly."""
+    margin = _MARGIN.match(code)
+    if margin is None:
+        return code
+    return "\n".join(line.removeprefix(margin[1]) for line in code.split("\n"))
+
+
+# --- unfenced replies ----------------------------------------------------------------------------
+
+
+def _parse_unfenced(text: str, python: "_Python") -> Actions:
+    """A reply without fences: all code, or finals with or without code before them."""
+    code = _dedent(text).strip()
+    tree = python.parse(code)
+    if tree is not None and _does_something(tree, besides_submitting=True) and not _labels(tree):
+        return Actions((Cell(code),))
+    found = find_finals(text)
+    if not found:
+        return Actions()
+    code = _dedent(text[: found[0].start]).strip()
+    tree = python.parse(code)
+    is_code = tree is not None and _does_something(tree)
+    return Actions((Cell(code),) if is_code else (), found[-1].final)
+
+
+def _labels(tree: ast.Module) -> bool:
+    """Whether a statement is `FINAL: x` or `FINAL_VAR: x`, which Python takes for annotations."""
+    return any(
+        isinstance(statement, ast.AnnAssign)
+        and statement.value is None
+        and isinstance(statement.target, ast.Name)
+        and statement.target.id in {"FINAL", "FINAL_VAR"}
+        for statement in tree.body
+    )
+
+
+# --- is it Python, and does it do something? -----------------------------------------------------
+
+_DOING = (
+    *(ast.Assign, ast.AugAssign, ast.Import, ast.ImportFrom),
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
+    *(ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.TryStar, ast.Match),
+    *(ast.With, ast.AsyncWith),
+)
+_SUBMITTING = frozenset({"FINAL", "FINAL_VAR", "SUBMIT", "submit_answer"})
+_CODE_LINE = re.compile(
+    r"""(?: import\s+\w | from\s+[\w.]+\s+import\b | @\w
+      | (?:async\s+)?def\s+\w+\s*\( | class\s+\w+\s*[(:] | try\s*:
+      | (?:async\s+)?for\s+\w[\w,\s]*\sin\s.*: | (?:if|while|with)\s.*:\s*$
+      | [\w.]+(?:\[[^\]]*\])*\s*(?:[-+*/%|&^]|//|\*\*)?=(?!=)
+      | (?:await\s+)?[\w.]+\( )""",
+    re.VERBOSE,
+)
+_ESCAPE = re.compile(r"\\(?:N\{[^{}\n]*+\}|.)", re.DOTALL)
+_NUMBER_BEFORE_KEYWORD = re.compile(
+    r"""(?<![\w.])
+    (?: 0[xX][\da-fA-F_]++ | 0[bB][01_]++ | 0[oO][0-7_]++
+      | \.?[0-9][0-9_.]*+(?:[eE][+-]?[0-9_]++)?[jJ]? )
+    (?=and|else|for|if|in|is|not|or)""",
+    re.VERBOSE,
+)
+
+
+class _Python:
+    """Parses code within the budget of one reply; beyond it, nothing parses any more."""
+
+    def __init__(self) -> None:
+        self._chars_left = MAX_PARSED_CHARS
+
+    def parse(self, source: str) -> ast.Module | None:
+        """The syntax tree, or None. What fails later (a stray `return`) is the worker's to show."""
+        if len(source) > min(self._chars_left, MAX_SOURCE_CHARS):
+            return None
+        self._chars_left -= len(source)
+        flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        try:
+            tree: ast.Module = compile(_quiet(source), "<cell>", "exec", flags, dont_inherit=True)
+            return tree
+        except (SyntaxError, ValueError, MemoryError, RecursionError, SystemError):
+            return None
+
+
+def _quiet(source: str) -> str:
+    r"""Source of the same shape that the parser does not warn about.
+
+    It warns about `"\d"` and `1if x`, and `warnings.catch_warnings` would silence other threads
+    too; so backslashes are doubled and numbers set apart before it sees them.
+    """
+    source = _ESCAPE.sub(_doubled, source) if "\\" in source else source
+    return _NUMBER_BEFORE_KEYWORD.sub(r"\g<0> ", source)
+
+
+def _doubled(escape: re.Match[str]) -> str:
+    """An escape as plain text; those that decide where a string or line ends stay."""
+    character = escape[0][1]
+    return escape[0] if character in "\\'\"\r\n" else f"\\\\{character}"
+
+
+def _is_code(code: str, tree: ast.Module | None, is_closed: bool) -> bool:
+    """Whether a bare fence holds code rather than output or prose.
+
+    What parses must do something; what does not must begin like code, so that the model gets its
+    SyntaxError. After a stray fence at the end, a mere `FINAL(x)` is a final.
+    """
+    if tree is not None:
+        return _does_something(tree, besides_submitting=not is_closed)
+    lines = (line.strip() for line in code.split("\n"))
+    first = next((line for line in lines if line and not line.startswith("#")), "")
+    return _CODE_LINE.match(first[:200]) is not None
+
+
+def _does_something(tree: ast.Module, besides_submitting: bool = False) -> bool:
+    """Whether code calls, assigns, imports or branches: "Paris", `None` or `[1, 2]` do not."""
+    body = [one for one in tree.body if not (besides_submitting and _submits(one))]
+    return any(_acts(statement) for statement in body)
+
+
+def _acts(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Expr):
+        return any(_is_call(node) or isinstance(node, ast.Slice) for node in ast.walk(statement))
+    if isinstance(statement, ast.AnnAssign):
+        return statement.value is not None
+    return isinstance(statement, _DOING)
+
+
+def _submits(statement: ast.stmt) -> bool:
+    """A mere call of FINAL; to Python, the dash and star of a list are operators."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(call, ast.UnaryOp | ast.Starred):
+        call = call.operand if isinstance(call, ast.UnaryOp) else call.value
+    name = call.func if isinstance(call, ast.Call) else None
+    return isinstance(name, ast.Name) and name.id in _SUBMITTING
+
+
+def _is_call(node: ast.AST) -> bool:
+    """A call as programmers write it, unlike `Paris (France)`."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = node.func
+    if not (isinstance(name, ast.Name) and name.id[0].isupper() and node.args):
+        return True
+    return node.args[0].col_offset - (name.end_col_offset or 0) <= 1
