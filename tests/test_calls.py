@@ -1,0 +1,272 @@
+"""The one paid-call path: its order, its retries, its store, its events."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rlm.calls import MAX_ATTEMPTS, Calls, MemoryStore, Route
+from rlm.clients.scripted import ScriptedClient
+from rlm.errors import CallRefused, ConfigError, ModelError, UnknownPriceError
+from rlm.events import CallEnded, CallStarted, ModelAsked, ModelReplied
+from rlm.limits import Budget, Limits
+from rlm.messages import Message, ModelInfo, Price, Reply, Request, Usage
+from rlm.protocols import ReplyStore
+from rlm.recorders.memory import MemoryRecorder
+from rlm.scheduler import Scheduler
+from rlm.scope import Scope, Tree
+
+BUSY = ModelError("busy", retryable=True, retry_after_seconds=0.0)
+CUT_OFF = ModelError("cut off", retryable=True, ambiguous=True, retry_after_seconds=0.0)
+
+
+class House:
+    """Calls over a scripted client, with everything a test looks at."""
+
+    def __init__(
+        self,
+        script: list[Any],
+        limits: Limits | None = None,
+        *,
+        store: ReplyStore | None = None,
+        price: Price | None = None,
+        width: int = 64,
+    ) -> None:
+        self.client = ScriptedClient(script, price=price)
+        info = ModelInfo(price=price)
+        self.calls = Calls(lambda _: Route(self.client, "wire", info), Scheduler(width), store)
+        self.recorder = MemoryRecorder()
+        self.budget = Budget(limits or Limits())
+        self.scope = self.new_scope()
+
+    def new_scope(self) -> Scope:
+        return Scope(run_id="run", budget=self.budget, recorders=(self.recorder,), tree=Tree(16))
+
+    async def call(self, prompt: str = "hello") -> Reply:
+        return await self.calls.call(self.scope, request(prompt))
+
+    def events(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.recorder.events if isinstance(event, kind)]
+
+
+def request(prompt: str = "hello", cap: int = 100) -> Request:
+    return Request(model="m", messages=(Message("user", prompt),), max_output_tokens=cap)
+
+
+async def test_a_call_is_paid_once_and_told_twice() -> None:
+    house = House(["hi"])
+    assert (await house.call()).text == "hi"
+    assert [type(e) for e in house.recorder.events] == [CallStarted, CallEnded]
+    ended = house.events(CallEnded)[0]
+    assert (ended.reply, ended.retries, ended.stored, ended.error) == ("hi", 0, False, None)
+    assert house.budget.used.calls == 1
+    assert house.budget.used.tokens == ended.usage.total_tokens
+    assert house.budget.reserved.tokens == house.budget.flying == 0
+
+
+async def test_the_engines_own_requests_are_no_calls() -> None:
+    house = House(["hi"])
+    await house.calls.ask(house.scope, request(), purpose="step")
+    assert [type(e) for e in house.recorder.events] == [ModelAsked, ModelReplied]
+    assert house.budget.used.calls == 0
+
+
+async def test_a_retry_is_the_same_call() -> None:
+    house = House([BUSY, BUSY, "hi"], Limits(max_calls=1))
+    assert (await house.call()).text == "hi"
+    assert house.events(CallEnded)[0].retries == 2
+    assert house.budget.used.calls == 1
+
+
+async def test_it_gives_up_after_some_tries_and_nothing_stays_reserved() -> None:
+    house = House([BUSY] * 10, Limits(max_tokens=10_000))
+    with pytest.raises(ModelError, match="busy"):
+        await house.call()
+    assert len(house.client.requests) == MAX_ATTEMPTS
+    assert house.budget.used.tokens == house.budget.reserved.tokens == 0
+    assert house.events(CallEnded)[0].error == "busy"
+
+
+async def test_what_can_not_succeed_is_not_tried_again() -> None:
+    house = House([ModelError("no such model", status=404), "never"])
+    with pytest.raises(ModelError, match="no such model"):
+        await house.call()
+    assert len(house.client.requests) == 1
+
+
+async def test_every_ambiguous_try_counts_as_billed() -> None:
+    house = House([CUT_OFF, CUT_OFF, "hi"], Limits(max_tokens=10_000))
+    await house.call()
+    worst = 5 + 16 + 100
+    usage = house.events(CallEnded)[0].usage
+    assert house.budget.used.tokens == 2 * worst + usage.total_tokens
+
+
+async def test_no_money_for_another_try_reports_the_failure_itself() -> None:
+    house = House([CUT_OFF, "never"], Limits(max_tokens=150))
+    with pytest.raises(ModelError, match="cut off"):
+        await house.call()
+    assert len(house.client.requests) == 1
+
+
+async def test_a_reply_is_committed_before_it_is_used() -> None:
+    seen: list[str] = []
+
+    class Store(MemoryStore):
+        async def put(self, key: str, request: Request, reply: Reply) -> None:
+            seen.append("committed")
+            await super().put(key, request, reply)
+
+    house = House(["hi"], store=Store())
+    await house.call()
+    seen.append("used")
+    assert seen == ["committed", "used"]
+
+
+async def test_what_is_stored_is_not_asked_for_again() -> None:
+    store = MemoryStore()
+    house = House(["a", "b", "c"], store=store)
+    first = [(await house.call("same")).text, (await house.call("same")).text]
+    assert first == ["a", "b"]  # equal prompts are separate samples
+    house.scope = house.new_scope()  # the same run, executed again
+    again = [(await house.call("same")).text, (await house.call("same")).text]
+    assert again == first
+    assert len(house.client.requests) == 2
+    assert [e.stored for e in house.events(CallEnded)] == [False, False, True, True]
+
+
+async def test_a_failed_commit_is_no_reply() -> None:
+    class Broken(MemoryStore):
+        async def put(self, key: str, request: Request, reply: Reply) -> None:
+            raise OSError("disk full")
+
+    house = House(["hi"], Limits(max_tokens=1_000), store=Broken())
+    with pytest.raises(OSError, match="disk full"):
+        await house.call()
+    assert house.budget.used.tokens == 5 + 16 + 100  # it was paid for
+
+
+async def test_width_is_kept_and_order_is_free() -> None:
+    house = House([f"reply {n}" for n in range(50)], width=8)
+    house.client.delay_seconds = 0.001
+    replies = await asyncio.gather(*(house.call(f"p{n}") for n in range(50)))
+    assert len({reply.text for reply in replies}) == 50
+    assert house.client.max_in_flight == 8
+
+
+async def test_cancelled_on_the_wire_counts_as_billed_cancelled_in_the_queue_does_not() -> None:
+    house = House(["a", "b"], Limits(max_tokens=10_000), width=1)
+    house.client.delay_seconds = 60
+    tasks = [asyncio.create_task(house.call(f"p{n}")) for n in range(2)]
+    while not house.client.in_flight:
+        await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert house.budget.used.tokens == 2 + 16 + 100
+    assert house.budget.flying == house.budget.reserved.tokens == 0
+    assert house.client.in_flight == 0
+
+
+async def test_a_tight_budget_gets_a_smaller_cap_rather_than_nothing() -> None:
+    house = House(["hi"], Limits(max_tokens=1_000))
+    await house.calls.call(house.scope, request(cap=4_096))
+    assert house.client.requests[0].max_output_tokens == 1_000 - 5 - 16
+
+
+async def test_a_cap_too_small_to_be_useful_is_refused() -> None:
+    house = House(["hi"], Limits(max_tokens=200))
+    with pytest.raises(CallRefused):
+        await house.calls.call(house.scope, request(cap=4_096))
+    assert house.client.requests == []
+
+
+async def test_a_small_cap_follows_from_money_too() -> None:
+    house = House(["hi"], Limits(max_cost_usd=0.01), price=Price(1.0, 10.0))
+    await house.calls.call(house.scope, request(cap=4_096))
+    sent = house.client.requests[0].max_output_tokens
+    assert (sent, house.budget.overshoot.picodollars) == ((10**10 - 21 * 10**6) // 10**7, 0)
+
+
+async def test_a_provider_that_does_not_say_is_billed_at_the_bound() -> None:
+    house = House([Reply(text="four")], Limits(max_tokens=1_000))
+    await house.call("héllo")
+    assert house.budget.used.tokens == 6 + 16 + 4
+
+
+async def test_the_price_comes_from_the_provider_or_the_table_and_is_never_zero_by_default() -> (
+    None
+):
+    usage = Usage(10, 5)
+    house = House([Reply(text="x", usage=usage)])
+    await house.call()
+    assert house.events(CallEnded)[0].usage.cost_usd is None
+    house = House([Reply(text="x", usage=usage)], price=Price(1.0, 2.0))
+    await house.call()
+    assert house.events(CallEnded)[0].usage.cost_usd == pytest.approx(20e-6)
+    house = House([Reply(text="x", usage=Usage(10, 5, cost_usd=0.5))])
+    await house.call()
+    assert house.events(CallEnded)[0].usage.cost_usd == 0.5
+
+
+def test_a_money_limit_needs_a_price() -> None:
+    house = House([])
+    with pytest.raises(UnknownPriceError, match="prices="):
+        house.calls.check_prices(("m",), Limits(max_cost_usd=1.0))
+    house.calls.check_prices(("m",), Limits())
+    House([], price=Price(1.0, 1.0)).calls.check_prices(("m",), Limits(max_cost_usd=1.0))
+
+
+async def test_whatever_a_client_raises_is_a_model_error() -> None:
+    house = House([ZeroDivisionError("bug in a client")])
+    with pytest.raises(ModelError, match="ZeroDivisionError: bug in a client"):
+        await house.call()
+
+
+async def test_a_client_that_returns_no_reply_is_told_so_and_billed() -> None:
+    house = House([], Limits(max_tokens=1_000))
+
+    async def wrong(request: Request, *, timeout_seconds: float) -> Any:
+        return "just text"
+
+    vars(house.client)["complete"] = wrong
+    with pytest.raises(ModelError, match="it returned str, not a Reply"):
+        await house.call()
+    assert house.budget.used.tokens == 5 + 16 + 100
+    assert house.budget.reserved.tokens == 0
+
+
+async def test_a_configuration_error_of_a_client_costs_nothing_and_stays_what_it_is() -> None:
+    house = House([ConfigError("n must be 1")], Limits(max_tokens=1_000))
+    with pytest.raises(ConfigError, match="n must be 1"):
+        await house.call()
+    assert house.budget.used.tokens == house.budget.reserved.tokens == 0
+
+
+async def test_caps_shrink_again_when_others_were_faster() -> None:
+    house = House([Reply(text="x", usage=Usage(10, 700))] * 4, Limits(max_tokens=2_000))
+    calls = [house.calls.call(house.scope, request(cap=4_096)) for _ in range(4)]
+    done = await asyncio.gather(*calls, return_exceptions=True)
+    # 2,000 - 21 of input, then 710 less each time, until less than the smallest cap is left.
+    assert [one.max_output_tokens for one in house.client.requests] == [1_979, 1_269, 559]
+    assert [isinstance(one, Reply) for one in done] == [True, True, True, False]
+
+
+async def test_lone_surrogates_are_replaced_on_the_way_out() -> None:
+    house = House(["hi"], store=MemoryStore())
+    await house.call("a\ud800b\udfffc😀")
+    assert house.client.requests[0].messages[-1].content == "a�b�c😀"
+
+
+async def test_a_broken_recorder_is_reported_and_ends_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken:
+        def record(self, event: object) -> None:
+            raise RuntimeError("I am broken")
+
+    house = House(["hi"])
+    house.scope.recorders = (Broken(), house.recorder)
+    assert (await house.call()).text == "hi"
+    assert len(house.recorder.events) == 2
+    assert "I am broken" in caplog.text
