@@ -1,0 +1,161 @@
+"""The words the engine speaks: `.md` templates and the pure functions that fill them in."""
+
+from functools import cache
+from importlib.resources import files
+
+from rlm.config import RunConfig
+from rlm.messages import ModelInfo, ToolSpec
+from rlm.worker.namespace import REPL_NAMES
+
+__all__ = [
+    "FIXED_QUERY",
+    "NATIVE_TOOLS",
+    "answer_now",
+    "call_chars",
+    "compact",
+    "compacted",
+    "direct_prompt",
+    "first_message",
+    "map_prompt",
+    "reduce_prompt",
+    "system_prompt",
+]
+
+FIXED_QUERY = "The task is in the variable `context`: read it first, then do what it asks."
+"""The query of a run that was given only a context, as `completion(task)` does."""
+
+NATIVE_TOOLS = (
+    ToolSpec(
+        name="execute_python",
+        description="Run Python code in the REPL and return what it prints.",
+        parameters={
+            "type": "object",
+            "properties": {"code": {"type": "string"}},
+            "required": ["code"],
+        },
+    ),
+    ToolSpec(
+        name="submit_answer",
+        description="End the run with an answer, or with the value of a REPL variable.",
+        parameters={
+            "type": "object",
+            "properties": {"answer": {"type": "string"}, "variable_name": {"type": "string"}},
+        },
+    ),
+)
+
+UNKNOWN_WINDOW_TOKENS = 32_000
+CHARS_A_TOKEN = 2
+"""Half of the usual four: dense text, and room for the reply."""
+
+LARGEST_CALL_CHARS = 400_000
+NAMES_FOR_SMALL_MODELS = ("context", "ctx", "llm_query", "map_query", "FINAL", "FINAL_VAR")
+NAMES_FOR_ALL = (
+    *NAMES_FOR_SMALL_MODELS,
+    *("llm_query_batched", "llm_query_json", "vote", "budget", "SHOW_VARS"),
+)
+RECURSIVE_NAMES = ("rlm_query", "rlm_query_batched")
+"""Aliases work too, but each name in a prompt is paid for in every request."""
+SMALL_PROFILES = ("small", "tiny")
+
+
+@cache
+def _template(name: str) -> str:
+    return files("rlm.prompts").joinpath(f"{name}.md").read_text("utf-8")
+
+
+def fill(name: str, **values: object) -> str:
+    """A template with its `{{slots}}` filled; plain replacement, so that values may hold braces."""
+    head, *rest = _template(name).split("{{")
+    filled = [head]
+    for piece in rest:
+        slot, _, text = piece.partition("}}")
+        filled += [str(values[slot]), text]
+    return "".join(filled)
+
+
+def call_chars(info: ModelInfo) -> int:
+    """How many characters one prompt to this model may hold: one size, in one unit."""
+    window = info.window_tokens or UNKNOWN_WINDOW_TOKENS
+    return min(LARGEST_CALL_CHARS, window * CHARS_A_TOKEN)
+
+
+def system_prompt(
+    config: RunConfig, root: ModelInfo, sub: ModelInfo, depth: int, tools: tuple[str, ...] = ()
+) -> str:
+    """The standing instructions of a run, by the profile of its model."""
+    if config.system_prompt is not None:
+        return config.system_prompt
+    small = (config.profile or root.profile) in SMALL_PROFILES
+    size = call_chars(sub)
+    return fill(
+        "system_small" if small else "system",
+        names=_names(small, recursive=depth + 1 < config.limits.max_depth, tools=tools),
+        output_chars=f"{config.limits.output_chars:,}",
+        call_chars=f"{size:,}",
+        small_call_chars=size // 2,
+        models=_models(config),
+        recursion=_recursion(config, depth),
+    ).rstrip("\n")
+
+
+def first_message(
+    query: str, description: str, *, preview: str = "", max_steps: int, protocol: str = "fences"
+) -> str:
+    """What the model is told about the task: the query and the context's structure, no content."""
+    shown = f"\nIt begins:\n{preview}\n" if preview else ""
+    how = f"You have {max_steps} steps."
+    if protocol == "tools":
+        how += " Act through the tools execute_python and submit_answer."
+    return fill("first", query=query, description=description, preview=shown, steps=how).rstrip()
+
+
+def answer_now(query: str, reason: str) -> str:
+    return fill("answer_now", query=query, reason=reason).rstrip()
+
+
+def compact() -> str:
+    return _template("compact").rstrip()
+
+
+def compacted(variables: tuple[str, ...]) -> str:
+    return fill("compacted", variables=", ".join(variables) or "none").rstrip()
+
+
+def map_prompt(query: str, chunk: str, number: int, count: int) -> str:
+    return fill("map", query=query, chunk=chunk, number=number, count=count).rstrip("\n")
+
+
+def reduce_prompt(query: str, notes: str) -> str:
+    return fill("reduce", query=query, notes=notes).rstrip("\n")
+
+
+def direct_prompt(query: str, context: str) -> str:
+    return fill("direct", query=query, context=context).rstrip("\n")
+
+
+def _names(small: bool, *, recursive: bool, tools: tuple[str, ...]) -> str:
+    """The REPL's names, quoted from the worker's own list so that they can't drift apart."""
+    told = NAMES_FOR_SMALL_MODELS if small else NAMES_FOR_ALL
+    rows = [
+        f"- `{name.usage}`: {name.description}"
+        for name in REPL_NAMES
+        if name.name in told or (recursive and not small and name.name in RECURSIVE_NAMES)
+    ]
+    return "\n".join([*rows, *(f"- {tool}" for tool in tools)])
+
+
+def _models(config: RunConfig) -> str:
+    others = [m for m in dict.fromkeys(config.models) if m != config.sub_model]
+    if not others:
+        return ""
+    return "Calls take `model=` from: " + ", ".join([config.sub_model, *others]) + "."
+
+
+def _recursion(config: RunConfig, depth: int) -> str:
+    if depth + 1 >= config.limits.max_depth:
+        return ""
+    return (
+        "4. If a piece is itself a task of several steps over a large text, start a child with "
+        "`rlm_query(task, context=piece)`.\n"
+    )

@@ -1,0 +1,64 @@
+"""The one-line corrections a run may send back. Each says what was wrong and what to do."""
+
+__all__ = [
+    "CONFIRM_FINAL",
+    "EMPTY_REPLY",
+    "NO_ACTION",
+    "SAME_CODE",
+    "SAME_ERROR",
+    "UNTOUCHED_CONTEXT",
+    "need_repl",
+    "need_steps",
+    "need_subcall",
+    "session_lost",
+    "unknown_variable",
+]
+
+NO_ACTION = (
+    "Your reply had neither a code block nor a final answer. Write Python in a ```repl block to "
+    "look into `context`, or end with FINAL(value) in a block."
+)
+EMPTY_REPLY = (
+    "Your reply was empty. Write Python in a ```repl block, or end with FINAL(value) in a block."
+)
+CONFIRM_FINAL = (
+    "Your final answer was written before you saw the output above, and holds something that the "
+    "output does not. Check it against the output, then submit it again, corrected if needed."
+)
+SAME_CODE = (
+    "You have run the same code several times; it will not give anything new. Do something else: "
+    "look at another part of `context`, or ask `llm_query_batched` over its pieces."
+)
+SAME_ERROR = (
+    "The same error came back several times. Print the type and a small part of the values "
+    "involved, and take another way."
+)
+UNTOUCHED_CONTEXT = (
+    "Your code has not looked at `context` yet, and the answer is in there. Begin with "
+    "print(context[:500]) or ctx.grep(...)."
+)
+
+
+def need_repl() -> str:
+    return "Look into `context` with code in a ```repl block before you answer."
+
+
+def need_subcall() -> str:
+    return "Ask at least one model call (`llm_query` or `llm_query_batched`) before you answer."
+
+
+def need_steps(wanted: int, done: int) -> str:
+    return f"It is too early to answer (step {done} of at least {wanted}). Verify what you have."
+
+
+def unknown_variable(name: str, known: tuple[str, ...]) -> str:
+    shown = ", ".join(known[:40]) or "none"
+    return f"There is no variable named {name!r} in the REPL. Variables: {shown}."
+
+
+def session_lost(reason: str, lost: tuple[str, ...]) -> str:
+    what = f"These variables are lost: {', '.join(lost[:40])}." if lost else "No variable was lost."
+    return (
+        f"The REPL stopped ({reason}) and was started again; `context` is there as before. {what} "
+        "Rebuild what you need, and avoid what stopped it."
+    )

@@ -1,0 +1,102 @@
+"""What goes back to the model after its cells ran."""
+
+from collections.abc import Sequence
+
+from rlm.limits import Limits
+from rlm.results import CellError, CellResult
+
+__all__ = ["budget_worth_telling", "cut", "observation"]
+
+
+def cut(text: str, limit: int, written_chars: int | None = None) -> str:
+    """Head and tail of a text with a line that says how much is missing between them."""
+    total = max(len(text), written_chars or 0)
+    if total <= limit:
+        return text
+    half = min(limit, len(text)) // 2
+    head, tail = text[:half], text[len(text) - half :]
+    return f"{head}\n… {total - len(head) - len(tail):,} of {total:,} characters cut …\n{tail}"
+
+
+def observation(
+    results: Sequence[CellResult],
+    *,
+    output_chars: int,
+    steps_left: int,
+    notes: Sequence[str] = (),
+    left: dict[str, float | int | None] | None = None,
+) -> str:
+    """Output, errors and state changes of the cells, then one line on what it took."""
+    many = len(results) > 1
+    blocks = [
+        (f"[block {number}]\n" if many else "") + _cell(result, output_chars)
+        for number, result in enumerate(results, 1)
+    ]
+    return "\n".join([*blocks, *notes, _status(results, steps_left, left)])
+
+
+def _cell(result: CellResult, output_chars: int) -> str:
+    parts = []
+    if result.stdout:
+        parts.append(cut(result.stdout.rstrip("\n"), output_chars, result.stdout_chars))
+    if result.stderr:
+        parts.append(
+            "[stderr]\n" + cut(result.stderr.rstrip("\n"), output_chars, result.stderr_chars)
+        )
+    if result.error is not None:
+        parts.append("[error]\n" + _error(result.error, output_chars))
+    return "\n".join(parts) if parts else _state_change(result)
+
+
+def _error(error: CellError, output_chars: int) -> str:
+    """The traceback; below it the reason, where that is not Python's own last line."""
+    text = cut(error.traceback.rstrip("\n"), output_chars)
+    if error.message.strip() in text:
+        return text
+    return f"{text}\n{error.type}: {error.message}"
+
+
+def _state_change(result: CellResult) -> str:
+    """A silent cell answers with what it changed."""
+    parts = []
+    for word, variables in (("new", result.new_variables), ("changed", result.changed_variables)):
+        if variables:
+            listed = ", ".join(f"{name} = {kind}" for name, kind in list(variables.items())[:20])
+            more = f" and {len(variables) - 20} more" if len(variables) > 20 else ""
+            parts.append(f"{word}: {listed}{more}")
+    return "\n".join(parts) or "(no output)"
+
+
+def _status(
+    results: Sequence[CellResult], steps_left: int, left: dict[str, float | int | None] | None
+) -> str:
+    written = sum(result.stdout_chars for result in results)
+    calls = sum(result.calls for result in results)
+    parts = [f"stdout {_short(written)} chars"]
+    if calls:
+        parts.append(f"{calls} call{'s' if calls != 1 else ''}")
+    parts.append(f"{sum(result.seconds for result in results):.1f} s")
+    for name, value in (left or {}).items():
+        shown = f"${value:.4f}" if name == "cost_usd" else f"{value:,} {name}"
+        parts.append(f"{shown} left")
+    parts.append(f"{steps_left} step{'s' if steps_left != 1 else ''} left")
+    return " | ".join(parts)
+
+
+def _short(count: int) -> str:
+    if count < 1_000:
+        return str(count)
+    return f"{count / 1_000:.1f}K" if count < 1_000_000 else f"{count / 1_000_000:.1f}M"
+
+
+def budget_worth_telling(
+    left: dict[str, float | int | None], limits: Limits
+) -> dict[str, float | int | None]:
+    """Money and tokens, once half of them is used: before that they would only distract."""
+    limit = {"tokens": limits.max_tokens, "cost_usd": limits.max_cost_usd}
+    told: dict[str, float | int | None] = {}
+    for name, most in limit.items():
+        rest = left[name]
+        if most is not None and rest is not None and rest < most / 2:
+            told[name] = rest
+    return told

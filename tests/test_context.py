@@ -1,0 +1,86 @@
+"""A context is stored exactly and described by structure only."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlm.context import describe, store_context
+from rlm.errors import ConfigError
+
+ANY_TEXT = st.text(alphabet=st.characters(codec=None, exclude_categories=()))
+
+
+@given(ANY_TEXT)
+def test_text_survives_exactly(text: str) -> None:
+    stored = store_context(text)
+    assert b"".join(stored.chunks(7)).decode("utf-8", "surrogatepass") == text == stored.text()
+
+
+@pytest.mark.parametrize("value", [["a", "\ud800", {"b": [1, None]}], {"k": "é\0\r\n"}, [], {}])
+def test_json_values_survive_exactly(value: Any) -> None:
+    stored = store_context(value)
+    assert stored.kind == "json"
+    assert json.loads(stored.data) == value
+
+
+def test_bytes_and_nothing() -> None:
+    assert store_context(b"\x00\xff").kind == "bytes"
+    assert store_context(None).text() == ""
+
+
+def test_what_json_can_not_hold_is_refused_with_the_reason() -> None:
+    with pytest.raises(ConfigError, match="JSON"):
+        store_context([object()])
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(ConfigError):
+        store_context(deep)
+
+
+def test_the_hash_names_content_and_the_digest_names_the_task() -> None:
+    one, same, other = store_context("abc"), store_context("abc"), store_context("abd")
+    assert one.sha256 == same.sha256 != other.sha256
+    assert one.digest("q") == same.digest("q") != one.digest("p")
+    assert store_context("[]").digest("q") != store_context([]).digest("q")
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("one\ntwo\n", "a str of 8 characters in 2 lines, 4 on average."),
+        ("", "an empty str: everything you need is in the query."),
+        ("name,age\nann,3\nbob,4\n", "looks like CSV with columns name, age"),
+        ('{"id": 1, "text": "x"}\n{"id": 2, "text": "y"}\n', "JSON Lines with keys id, text"),
+        ('{"users": [1, 2]}', "looks like a JSON object with keys users"),
+        ("[1, 2, 3]", "looks like a JSON array of 3 items"),
+        ("# Title\ntext\n## Part\ntext\n## Part\n", "looks like Markdown"),
+        (["ab", "cdef"], "a list of 2 items (2 str); texts of 2 to 4 characters, 6 in all."),
+        ([{"a": 1}, {"b": 2}], "dicts with keys a, b"),
+        ({"a": 1}, "a dict of 1 item with keys a."),
+        ([], "an empty list."),
+        (b"abc", "bytes, 3 bytes."),
+    ],
+)
+def test_structure_is_told(value: object, told: str) -> None:
+    assert told in describe(value)
+
+
+@given(st.lists(st.sampled_from(["secret word", "alpha beta", "Zürich!", "x, y z", "{", "a|b"])))
+def test_no_sentence_of_a_text_is_told(lines: list[str]) -> None:
+    told = describe("\n".join(lines))
+    assert not any(line in told for line in ("secret word", "alpha beta", "Zürich!"))
+
+
+def test_prose_with_commas_is_no_table() -> None:
+    prose = "Dear Ann, hello there my old friend\nwe met, long ago\nand never, ever since\n"
+    assert "columns" not in describe(prose)
+
+
+def test_a_preview_is_shown_only_on_request() -> None:
+    stored = store_context("héllo wörld")
+    assert stored.preview(0) == ""
+    assert stored.preview(5) == "héllo"

@@ -1,0 +1,91 @@
+"""The words the engine speaks. Golden files: a change of prompt is a change of product.
+
+`UPDATE_GOLDEN=1 pytest tests/test_prompts.py` writes them anew; read the diff before you commit it.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rlm import prompts
+from rlm.config import RunConfig
+from rlm.context import describe
+from rlm.limits import Limits
+from rlm.messages import ModelInfo
+from rlm.worker.namespace import REPL_NAMES
+
+GOLDEN = Path(__file__).parent / "golden" / "prompts"
+
+CONFIG = RunConfig(model="openai/root", sub_model="openai/sub")
+DEEP = RunConfig(
+    model="openai/root",
+    sub_model="openai/sub",
+    models=("openai/sub", "groq/other"),
+    limits=Limits(max_depth=2),
+)
+SUB = ModelInfo(window_tokens=128_000)
+
+RENDERED: dict[str, Callable[[], str]] = {
+    "system_frontier": lambda: prompts.system_prompt(CONFIG, ModelInfo(profile="frontier"), SUB, 0),
+    "system_standard_recursive": lambda: prompts.system_prompt(DEEP, ModelInfo(), SUB, 0),
+    "system_at_depth_limit": lambda: prompts.system_prompt(DEEP, ModelInfo(), SUB, 1),
+    "system_small": lambda: prompts.system_prompt(CONFIG, ModelInfo(profile="small"), SUB, 0),
+    "system_with_tools": lambda: prompts.system_prompt(
+        CONFIG, ModelInfo(), SUB, 0, ("`search(q: str) -> str`: find pages",)
+    ),
+    "first": lambda: prompts.first_message("How many?", describe("a,b\n1,2\n3,4\n"), max_steps=30),
+    "first_with_preview_and_tools": lambda: prompts.first_message(
+        "How many?", describe("abc"), preview="abc", max_steps=5, protocol="tools"
+    ),
+    "answer_now": lambda: prompts.answer_now("How many?", "no step is left (max_steps)"),
+    "compact": prompts.compact,
+    "compacted": lambda: prompts.compacted(("rows", "total")),
+    "map": lambda: prompts.map_prompt("How many?", "some {{text}}", 2, 5),
+    "reduce": lambda: prompts.reduce_prompt("How many?", "[1] three\n\n[2] four"),
+    "direct": lambda: prompts.direct_prompt("How many?", "some text"),
+}
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_rendered_text_is_golden(name: str) -> None:
+    path = GOLDEN / f"{name}.txt"
+    text = RENDERED[name]() + "\n"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    assert path.read_text("utf-8") == text
+
+
+def test_every_golden_file_has_its_test() -> None:
+    assert {path.stem for path in GOLDEN.glob("*.txt")} == set(RENDERED)
+
+
+def test_values_may_hold_braces() -> None:
+    assert "{{text}}" in prompts.map_prompt("q", "some {{text}}", 1, 1)
+
+
+def test_the_first_request_on_a_gigabyte_is_small() -> None:
+    description = "a str of 1,073,741,824 characters in 20,000,000 lines, 53 on average."
+    system = prompts.system_prompt(DEEP, ModelInfo(), SUB, 0)
+    first = prompts.first_message(
+        "What is the access code of the silver dolphin?", description, max_steps=30
+    )
+    assert len(system.encode()) + len(first.encode()) < 6_000
+
+
+def test_names_in_prompts_are_names_in_the_repl() -> None:
+    published = {name.name for name in REPL_NAMES}
+    assert {*prompts.NAMES_FOR_ALL, *prompts.RECURSIVE_NAMES} <= published
+
+
+def test_one_size_in_one_unit() -> None:
+    assert prompts.call_chars(ModelInfo()) == 64_000
+    assert prompts.call_chars(ModelInfo(window_tokens=8_000)) == 16_000
+    assert prompts.call_chars(ModelInfo(window_tokens=1_000_000)) == 400_000
+
+
+def test_a_prompt_of_the_callers_own_is_used_as_it_is() -> None:
+    config = RunConfig(model="a/b", sub_model="a/b", system_prompt="Do {{this}}.")
+    assert prompts.system_prompt(config, ModelInfo(), SUB, 0) == "Do {{this}}."
