@@ -1,0 +1,189 @@
+"""The host's answering side for what sandboxed code asks: calls, child runs, tools, the budget.
+
+It runs no code. Sandboxed code is not trusted: every argument is checked here, models must be on
+the caller's list, and what goes wrong is answered with a sentence the model can act on.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from rlm.calls import Calls
+from rlm.config import RunConfig
+from rlm.errors import CallRefused, RLMError
+from rlm.events import CallEnded, CallStarted, ToolCalled
+from rlm.messages import Message, Request
+from rlm.protocols import Tool
+from rlm.scope import Scope
+
+__all__ = ["Bridge", "ChildAnswer", "ChildTask"]
+
+SUB_CALL_SYSTEM = "You are a sub-LLM. Answer from the text in the prompt, briefly and exactly."
+
+Answer = tuple[dict[str, Any], Sequence[str]]
+
+
+class ChildTask(Struct, frozen=True):
+    """What `rlm_query` asks for. With no context of its own, the prompt is the context."""
+
+    prompt: str
+    context: Any
+    has_context: bool
+    model: str
+    call_id: str
+
+
+class ChildAnswer(Struct, frozen=True):
+    """What comes back of a child run: its answer and nothing else of it."""
+
+    text: str
+    run_id: str
+
+
+StartChild = Callable[[ChildTask], Awaitable[ChildAnswer]]
+
+
+class Bridge:
+    """One per run; the session hands it every question from the sandbox."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        config: RunConfig,
+        scope: Scope,
+        start_child: StartChild,
+        tools: Sequence[Tool] = (),
+    ) -> None:
+        self.calls = calls
+        self.config = config
+        self.scope = scope
+        self.start_child = start_child
+        self.tools = {tool.name: tool for tool in tools}
+
+    async def answer(self, kind: str, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
+        """The Host protocol: one question in, meta and text parts out."""
+        if kind == "llm":
+            return await self._llm(arguments, parts)
+        if kind == "rlm":
+            return await self._rlm(arguments, parts)
+        if kind == "tool":
+            return await self._tool(arguments)
+        if kind == "budget":
+            return dict(self.scope.budget.left()), ()
+        raise CallRefused(f"unknown kind of call {kind!r}", limit="kind")
+
+    # -- plain calls -------------------------------------------------------------------------
+
+    async def _llm(self, arguments: dict[str, Any], prompts: Sequence[str]) -> Answer:
+        model = self._model(arguments)
+        return await _all_of([self._ask(prompt, model) for prompt in prompts])
+
+    async def _ask(self, prompt: str, model: str) -> str:
+        request = Request(
+            model=model,
+            messages=(Message("system", SUB_CALL_SYSTEM), Message("user", prompt)),
+            max_output_tokens=self.config.limits.call_output_tokens,
+            sampling=self.config.sub_sampling,
+        )
+        return (await self.calls.call(self.scope, request)).text
+
+    def _model(self, arguments: dict[str, Any]) -> str:
+        model = arguments.get("model") or self.config.sub_model
+        if not isinstance(model, str) or not self.config.allows(model):
+            known = sorted({self.config.model, self.config.sub_model, *self.config.models})
+            raise CallRefused(
+                f"model {model!r} is not allowed here; use one of {', '.join(known)}",
+                limit="models",
+            )
+        return model
+
+    # -- child runs --------------------------------------------------------------------------
+
+    async def _rlm(self, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
+        model = self._model(arguments)
+        contexts = arguments.get("contexts")
+        if not isinstance(contexts, list) or len(parts) < len(contexts):
+            raise CallRefused("malformed rlm_query", limit="kind")
+        encoded = iter(parts[len(contexts) :])
+        tasks = []
+        for prompt, kind in zip(parts, contexts, strict=False):
+            context = _decoded(kind, encoded) if kind else None
+            tasks.append(self._child(prompt, context, kind is not None, model))
+        return await _all_of(tasks)
+
+    async def _child(self, prompt: str, context: Any, has_context: bool, model: str) -> str:
+        if self.scope.depth + 1 >= self.config.limits.max_depth:
+            return await self._ask(
+                f"{prompt}\n\n{_as_text(context)}" if has_context else prompt, model
+            )
+        about = {"call_id": self.scope.next_call_id(), "kind": "rlm", "model": model}
+        task = ChildTask(prompt, context, has_context, model, about["call_id"])
+        self.scope.emit(CallStarted, **about, prompt=prompt)
+        started = time.monotonic()
+        try:
+            self.scope.budget.count_call()
+            child = await self.start_child(task)
+        except RLMError as error:
+            seconds = time.monotonic() - started
+            self.scope.emit(CallEnded, **about, seconds=seconds, error=str(error))
+            raise
+        seconds = time.monotonic() - started
+        self.scope.emit(
+            CallEnded, **about, reply=child.text, child_run_id=child.run_id, seconds=seconds
+        )
+        return child.text
+
+    # -- tools -------------------------------------------------------------------------------
+
+    async def _tool(self, arguments: dict[str, Any]) -> Answer:
+        name, given = arguments.get("name"), arguments.get("arguments")
+        tool = self.tools.get(name) if isinstance(name, str) else None
+        if tool is None or not isinstance(given, dict):
+            known = ", ".join(sorted(self.tools)) or "none"
+            raise CallRefused(f"there is no tool {name!r}; tools: {known}", limit="tools")
+        about = {"call_id": self.scope.next_call_id(), "name": tool.name, "arguments": given}
+        started = time.monotonic()
+        try:
+            self.scope.budget.count_call()
+            text = json.dumps(await tool.call(given))
+        except Exception as error:  # the plugin border: a tool is the caller's code
+            seconds = time.monotonic() - started
+            self.scope.emit(ToolCalled, **about, seconds=seconds, error=str(error))
+            raise
+        seconds = time.monotonic() - started
+        self.scope.emit(ToolCalled, **about, result=text, seconds=seconds)
+        return {"json": text}, ()
+
+
+async def _all_of(tasks: Sequence[Awaitable[str]]) -> Answer:
+    """Every reply in its place. A failed item is told by its index and loses no other."""
+    replies = await asyncio.gather(*tasks, return_exceptions=True)
+    failed: dict[str, str] = {}
+    texts: list[str] = []
+    for index, reply in enumerate(replies):
+        if isinstance(reply, str):
+            texts.append(reply)
+        elif isinstance(reply, RLMError):
+            failed[str(index)] = str(reply)
+            texts.append("")
+        else:
+            raise reply
+    return {"failed": failed}, texts
+
+
+def _decoded(kind: Any, encoded: Iterator[str]) -> Any:
+    try:
+        text = next(encoded)
+        return json.loads(text) if kind.get("kind") == "json" else text
+    except (StopIteration, ValueError, AttributeError, RecursionError) as error:
+        raise CallRefused(
+            f"the context of rlm_query could not be read: {error}", limit="kind"
+        ) from error
+
+
+def _as_text(context: Any) -> str:
+    return context if isinstance(context, str) else json.dumps(context, ensure_ascii=False)

@@ -1,0 +1,166 @@
+"""How a run ends when its model did not end it: the best answer there is, and where it is from.
+
+The ladder: what was submitted last → an answer-like variable → one "answer now" call, paid from
+what was held back at the start → the last output.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from rlm import prompts
+from rlm.calls import worst_case
+from rlm.cells import strip_thinking
+from rlm.config import RunConfig
+from rlm.errors import CallRefused, ModelError
+from rlm.limits import Amount, Budget, Reservation, bound_tokens
+from rlm.messages import Message, ModelInfo, Request, followed_by
+from rlm.results import AnswerSource, StopReason, Submission
+from rlm.run import Ending, ReplRun
+
+__all__ = ["FinalCall", "ending_by_errors", "ending_of", "give_up"]
+
+LARGEST_INPUT_TOKENS = 12_000
+SMALLEST_INPUT_TOKENS = 1_200
+SMALLEST_OUTPUT_TOKENS = 64
+SHARE = 4
+"""The final call holds back at most one part in four of what is there at the start."""
+
+ANSWER_NAMES = ("answer", "final_answer", "final", "result", "final_result")
+
+
+class FinalCall:
+    """The call that is always affordable: sized at the start, held back until it is needed."""
+
+    def __init__(self, budget: Budget, config: RunConfig, info: ModelInfo) -> None:
+        self.input_tokens, self.output_tokens = _planned_size(budget, config, info)
+        if self.input_tokens < SMALLEST_INPUT_TOKENS or self.output_tokens < SMALLEST_OUTPUT_TOKENS:
+            raise CallRefused(
+                "the limits leave no room for a step and a final answer; raise max_tokens or "
+                "max_cost_usd",
+                limit="tokens" if config.limits.max_tokens is not None else "cost_usd",
+            )
+        self._info = info
+        self._budget = budget
+        size = self.input_tokens, self.output_tokens
+        money = info.price.picodollars(*size) if info.price else 0
+        self.held: Reservation = budget.hold(Amount(tokens=sum(size), picodollars=money))
+
+    def request(self, config: RunConfig, messages: Sequence[Message], text: str) -> Request:
+        """The whole history with the question below it, if there is room; else its newest part."""
+        whole = self._request(config, followed_by(messages, text))
+        need, room = worst_case(whole, self._info), self._budget.room() + self.held.amount
+        window = self._info.window_tokens
+        fits_window = window is None or need.tokens <= window
+        if fits_window and need.tokens <= room.tokens and need.picodollars <= room.picodollars:
+            return whole
+        return self._request(config, (_digest(messages, text, self.input_tokens),))
+
+    def _request(self, config: RunConfig, messages: tuple[Message, ...]) -> Request:
+        return Request(
+            model=config.model,
+            messages=messages,
+            max_output_tokens=self.output_tokens,
+            sampling=config.sampling,
+        )
+
+
+def _planned_size(budget: Budget, config: RunConfig, info: ModelInfo) -> tuple[int, int]:
+    """Input and output tokens of the final call: the usual size, scaled down to its share."""
+    usual = LARGEST_INPUT_TOKENS, config.limits.call_output_tokens
+    room = budget.room()
+    share = min(1.0, room.tokens / SHARE / sum(usual))
+    if info.price is not None and (cost := info.price.picodollars(*usual)):
+        share = min(share, room.picodollars / SHARE / cost)
+    return int(usual[0] * share), int(usual[1] * share)
+
+
+def _digest(messages: Sequence[Message], text: str, max_tokens: int) -> Message:
+    """The newest turns that fit, oldest first, above the question."""
+    question = Message("user", text)
+    left = max_tokens - bound_tokens((question,))
+    if left < 0:
+        return Message("user", _cut_bytes(text, max_tokens - 16))
+    kept: list[str] = []
+    for message in reversed(messages[1:]):
+        turn = f"[{message.role}]\n{message.content}\n\n"
+        size = len(turn.encode())
+        if size > left:
+            kept.append(_cut_bytes(turn, left))
+            break
+        kept.append(turn)
+        left -= size
+    return Message("user", "".join(reversed(kept)) + text)
+
+
+def _cut_bytes(text: str, size: int) -> str:
+    """The end of a text, at most `size` bytes of it."""
+    return text.encode()[-size:].decode("utf-8", "ignore") if size > 0 else ""
+
+
+async def give_up(
+    run: ReplRun, final: FinalCall | None, why: StopReason, detail: str, limit: str | None = None
+) -> Ending:
+    """End with the best answer there is; `final` is None when no call may be made any more."""
+    submission, source = await _best_answer(run, final, detail)
+    return Ending(why, source, submission, limit, detail)
+
+
+async def ending_of(run: ReplRun, final: FinalCall | None, error: BaseException) -> Ending:
+    """Limits and an asked-for stop are endings; everything else goes on to the caller."""
+    if (limit := run.limit_reached(error)) is not None:
+        return await give_up(run, final, "limit", str(error), limit)
+    if run.was_stopped(error):
+        return await give_up(run, None, "cancelled", "the run was cancelled")
+    cancelled = isinstance(error, asyncio.CancelledError)
+    why: StopReason = "cancelled" if cancelled else "error"
+    run.end(Ending(why, "none", detail=str(error) or type(error).__name__), failed=True)
+    raise error
+
+
+async def ending_by_errors(run: ReplRun, final: FinalCall | None) -> Ending | None:
+    """Too many failed cells, or replies without any action, in a row."""
+    guards, failed = run.config.guards, run.progress.errors_in_a_row
+    if failed >= (guards.repl_error_limit or run.config.limits.max_errors):
+        return await give_up(run, final, "error", f"{failed} cells failed in a row", "errors")
+    invalid = run.progress.invalid_in_a_row
+    if invalid >= guards.invalid_response_limit:
+        text = f"{invalid} replies in a row had neither code nor an answer"
+        return await give_up(run, final, "error", text, "invalid_responses")
+    return None
+
+
+async def _best_answer(
+    run: ReplRun, final: FinalCall | None, reason: str
+) -> tuple[Submission | None, AnswerSource]:
+    if run.progress.submitted is not None:
+        return run.progress.submitted, "submitted"
+    if (found := await _variable(run)) is not None:
+        return found, "variable"
+    if final is not None and run.scope.step > 0:
+        text = await _asked(run, final, reason)
+        if text:
+            return Submission(text, "asked"), "asked"
+    if run.progress.last_output:
+        return Submission(run.progress.last_output, "last_output"), "last_output"
+    return None, "none"
+
+
+async def _asked(run: ReplRun, final: FinalCall, reason: str) -> str:
+    question = prompts.answer_now(run.task.query, reason)
+    request = final.request(run.config, run.history.messages, question)
+    try:
+        reply = await run.calls.ask(
+            run.scope, request, purpose="final", new_messages=1, held=final.held
+        )
+    except (ModelError, CallRefused):
+        return ""  # recorded by calls.py; the ladder goes on
+    return strip_thinking(reply.text).strip()
+
+
+async def _variable(run: ReplRun) -> Submission | None:
+    for name in (run.config.guards.auto_finalize_var, *ANSWER_NAMES):
+        if name is not None and name in run.session.variables:
+            text = await run.session.lookup(name)
+            if text is not None and text.strip():
+                return Submission(text, name)
+    return None

@@ -1,0 +1,188 @@
+"""The loop: ask the model, run the cells of its reply, decide, repeat.
+
+Read `run`, then `step`; the rest is what they call. Features are collaborators (calls, bridge,
+sessions, history, decide, ending): this file names no provider, no sandbox and no file format.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from rlm import prompts
+from rlm.bridge import Bridge, ChildAnswer, ChildTask
+from rlm.calls import Calls
+from rlm.cells import Actions, Cell, parse_reply, parse_tool_calls
+from rlm.config import RunConfig
+from rlm.context import store_context
+from rlm.decide import Answered, ChangeCourse, Turn, decide
+from rlm.ending import FinalCall, ending_by_errors, ending_of, give_up
+from rlm.errors import CallRefused
+from rlm.events import StepStarted
+from rlm.history import History
+from rlm.messages import Reply
+from rlm.prompts.observation import budget_worth_telling, observation
+from rlm.protocols import Environment, Tool
+from rlm.results import CellResult, RunResult, Submission
+from rlm.run import Ending, ReplRun, Task
+from rlm.scope import Scope
+from rlm.sessions import RunSession
+
+__all__ = ["Engine", "Services"]
+
+
+@dataclass(frozen=True)
+class Services:
+    """What all runs of a tree share. `fallback` answers without code when a model is stuck."""
+
+    calls: Calls
+    environment: Environment
+    tools: tuple[Tool, ...] = ()
+    fallback: Callable[[Task, Scope, RunConfig], Awaitable[str | None]] | None = None
+
+
+class Engine:
+    """One run. Children are further engines on the same services, drawing on this run's budget."""
+
+    def __init__(self, services: Services, config: RunConfig, scope: Scope, task: Task) -> None:
+        self.services = services
+        self.config = config
+        self.scope = scope
+        bridge = Bridge(services.calls, config, scope, self.start_child, services.tools)
+        self.session = RunSession(
+            services.environment, bridge, scope, config, task.context, services.tools
+        )
+        self.history = History(services.calls, scope, config)
+        self.state = ReplRun(task, config, scope, services.calls, self.session, self.history)
+        self.final: FinalCall | None = None
+
+    async def run(self) -> RunResult:
+        """The whole run: a result at every limit; raises only where no model can be asked."""
+        self.state.announce(self.services.environment.name, "rlm")
+        try:
+            ending = await self._steps()
+        except BaseException as error:  # noqa: BLE001 - what is no ending is raised again
+            ending = await ending_of(self.state, self.final, error)
+        finally:
+            if self.final is not None:
+                self.final.held.release()
+            await self.session.close()
+        return self.state.end(ending)
+
+    async def _steps(self) -> Ending:
+        info = self.services.calls.info(self.config.model)
+        self.final = FinalCall(self.scope.budget, self.config, info)
+        await self.session.open()
+        self.history.open(*self._opening())
+        while self.scope.step < self.config.limits.max_steps:
+            if (ending := await self.step()) is not None:
+                return ending
+        return await give_up(
+            self.state, self.final, "steps", "no step is left (max_steps)", "steps"
+        )
+
+    async def step(self) -> Ending | None:
+        """One reply, the cells it led to, and what follows from them."""
+        self.scope.step += 1
+        self.scope.emit(StepStarted)
+        reply = await self.history.ask(self.session.variables)
+        turn = await self.act(reply)
+        self.state.progress.note(turn)
+        decision = decide(
+            turn,
+            self.state.progress,
+            self.config.guards,
+            self.scope.step,
+            self.session.variables,
+        )
+        if isinstance(decision, Answered):
+            return Ending("answer", "submitted", decision.submission)
+        if isinstance(decision, ChangeCourse):
+            return await self._change_course(decision.reason)
+        self.history.append(reply, self._observation(turn.results, decision.notes))
+        self.state.tell_budget()
+        return await ending_by_errors(self.state, self.final)
+
+    async def act(self, reply: Reply) -> Turn:
+        """Do what a reply says; a final that is a name is looked up after the code has run."""
+        actions = self._actions(reply)
+        results = await self.execute(actions)
+        final, looked_up = actions.final, None
+        if final is not None and (final.kind == "variable" or final.maybe_name):
+            looked_up = await self.session.lookup(final.text)
+        return Turn(actions, results, looked_up, empty=not reply.text.strip())
+
+    async def execute(self, actions: Actions) -> tuple[CellResult, ...]:
+        """Run the cells in order; stop after the first that fails or submits."""
+        results: list[CellResult] = []
+        for number, cell in enumerate(actions.cells, 1):
+            results.append(await self.session.run(number, cell.code))
+            if results[-1].error is not None or results[-1].submission is not None:
+                break
+        return tuple(results)
+
+    async def start_child(self, task: ChildTask) -> ChildAnswer:
+        """A whole run of its own; only its answer comes back."""
+        context = store_context(task.context if task.has_context else task.prompt)
+        self.scope.tree.count_child_context(context.size_bytes, self.config.limits)
+        query = task.prompt if task.has_context else prompts.FIXED_QUERY
+        async with self.scope.tree.child_place(self.scope.depth + 1):
+            budget = self.scope.budget.child(self.config.limits)
+            scope = self.scope.child(budget, context.digest(query))
+            config = replace(self.config, model=task.model)
+            child = Task(query, context, task.call_id)
+            result = await Engine(self.services, config, scope, child).run()
+        if result.answer is None:
+            raise CallRefused(
+                f"a child run ended without an answer: {result.detail}",
+                limit=result.limit or "child",
+            )
+        return ChildAnswer(result.answer, result.run_id)
+
+    def _opening(self) -> tuple[str, str]:
+        calls, task = self.services.calls, self.state.task
+        system = prompts.system_prompt(
+            self.config,
+            calls.info(self.config.model),
+            calls.info(self.config.sub_model),
+            self.scope.depth,
+            tuple(tool.description for tool in self.services.tools),
+        )
+        first = prompts.first_message(
+            task.query,
+            task.context.description,
+            preview=task.context.preview(self.config.preview_chars),
+            max_steps=self.config.limits.max_steps,
+            protocol=self.config.protocol,
+        )
+        return system, first
+
+    def _actions(self, reply: Reply) -> Actions:
+        if reply.tool_calls:
+            actions = parse_tool_calls(reply.tool_calls)
+        else:
+            actions = parse_reply(reply.text)
+        guards = self.config.guards
+        last_chance = self.state.progress.invalid_in_a_row + 1 == guards.invalid_response_limit
+        if guards.fallback_code and last_chance and not actions.cells and actions.final is None:
+            return Actions((Cell(guards.fallback_code),))
+        return actions
+
+    def _observation(self, results: tuple[CellResult, ...], notes: tuple[str, ...]) -> str:
+        if not results:
+            return "\n".join(notes)
+        return observation(
+            results,
+            output_chars=self.config.limits.output_chars,
+            steps_left=self.config.limits.max_steps - self.scope.step,
+            notes=notes,
+            left=budget_worth_telling(self.scope.budget.left(), self.config.limits),
+        )
+
+    async def _change_course(self, reason: str) -> Ending:
+        """A hint did not help: split, ask and merge without model-written code."""
+        if self.services.fallback is not None:
+            answer = await self.services.fallback(self.state.task, self.scope, self.config)
+            if answer is not None:
+                return Ending("answer", "asked", Submission(answer, "mapreduce"))
+        return await give_up(self.state, self.final, "error", reason, "stuck")

@@ -1,0 +1,93 @@
+"""A run's conversation with its model. Append-only, so that provider prompt caches hit.
+
+Only compaction rewrites it: near the window the model writes notes and goes on from them.
+"""
+
+from rlm import prompts
+from rlm.calls import Calls
+from rlm.config import RunConfig
+from rlm.events import Compacted
+from rlm.messages import Message, Reply, Request, followed_by
+from rlm.scope import Scope
+
+__all__ = ["History"]
+
+FEWEST_MESSAGES_TO_COMPACT = 6
+"""The standing instructions, the task and two turns: less is not worth shortening."""
+
+
+class History:
+    """The messages so far, and how to ask for the next one."""
+
+    def __init__(self, calls: Calls, scope: Scope, config: RunConfig) -> None:
+        self._calls = calls
+        self._scope = scope
+        self._config = config
+        self._logged = 0
+        self.messages: list[Message] = []
+
+    def open(self, system: str, first: str) -> None:
+        self.messages = [Message("system", system), Message("user", first)]
+
+    def append(self, reply: Reply, answer: str) -> None:
+        """What the model wrote and what came of it; every native tool call gets its answer."""
+        self.messages.append(
+            Message("assistant", reply.text, tool_calls=reply.tool_calls, opaque=reply.opaque)
+        )
+        if not reply.tool_calls:
+            self.messages.append(Message("user", answer))
+        for number, call in enumerate(reply.tool_calls):
+            text = "(see the first result)" if number else answer
+            self.messages.append(Message("tool", text, tool_call_id=call.id))
+
+    async def ask(self, variables: tuple[str, ...]) -> Reply:
+        """The next reply. An empty one that was cut off by its cap gets one try with more room."""
+        if self._is_near_window():
+            await self._compact(variables)
+        cap = self._config.limits.step_output_tokens
+        reply = await self._step(cap)
+        if reply.finish_reason == "length" and not reply.text.strip() and not reply.tool_calls:
+            reply = await self._step(2 * cap)
+        return reply
+
+    async def _step(self, max_output_tokens: int) -> Reply:
+        fresh = len(self.messages) - self._logged
+        self._logged = len(self.messages)
+        request = self._request(tuple(self.messages), max_output_tokens)
+        return await self._calls.ask(self._scope, request, purpose="step", new_messages=fresh)
+
+    def _request(self, messages: tuple[Message, ...], max_output_tokens: int) -> Request:
+        native = self._config.protocol == "tools"
+        return Request(
+            model=self._config.model,
+            messages=messages,
+            max_output_tokens=max_output_tokens,
+            sampling=self._config.sampling,
+            tools=prompts.NATIVE_TOOLS if native else (),
+        )
+
+    def _is_near_window(self) -> bool:
+        if not self._config.compaction or len(self.messages) < FEWEST_MESSAGES_TO_COMPACT:
+            return False
+        window = prompts.call_chars(self._calls.info(self._config.model))
+        return _chars(self.messages) > self._config.compaction_fraction * window
+
+    async def _compact(self, variables: tuple[str, ...]) -> None:
+        """Instructions and task as they were, then the model's own notes in place of the rest."""
+        messages = followed_by(self.messages, prompts.compact())
+        request = self._request(messages, self._config.limits.step_output_tokens)
+        reply = await self._calls.ask(self._scope, request, purpose="compaction", new_messages=1)
+        notes = Message("assistant", reply.text or "(no notes)")
+        shortened = [*self.messages[:2], notes, Message("user", prompts.compacted(variables))]
+        self._scope.emit(
+            Compacted,
+            messages_before=len(self.messages),
+            messages_after=len(shortened),
+            chars_before=_chars(self.messages),
+            chars_after=_chars(shortened),
+        )
+        self.messages, self._logged = shortened, 0
+
+
+def _chars(messages: list[Message]) -> int:
+    return sum(len(m.content) for m in messages if isinstance(m.content, str))

@@ -1,0 +1,141 @@
+"""One run's parts in one place, and its first and last word to everyone who listens."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import Struct
+
+from rlm.calls import Calls
+from rlm.config import RunConfig
+from rlm.context import StoredContext
+from rlm.decide import Progress
+from rlm.errors import CallRefused, ModelError
+from rlm.events import BudgetChanged, RunEnded, RunStarted
+from rlm.history import History
+from rlm.results import AnswerSource, RunResult, StopReason, Submission, UsageSummary
+from rlm.scope import Scope
+from rlm.sessions import RunSession
+
+__all__ = ["Ending", "ReplRun", "Run", "Task"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is asked, over what; for a child run, by which call of its parent."""
+
+    query: str
+    context: StoredContext
+    parent_call_id: str | None = None
+
+
+class Ending(Struct, frozen=True):
+    """Why a run stopped and with what. `limit` names the limit reached; `detail` is for people."""
+
+    stop_reason: StopReason
+    source: AnswerSource
+    submission: Submission | None = None
+    limit: str | None = None
+    detail: str = ""
+
+
+@dataclass
+class Run:
+    """A run in progress, whatever its strategy."""
+
+    task: Task
+    config: RunConfig
+    scope: Scope
+    calls: Calls
+    started: float = field(default_factory=time.monotonic, kw_only=True)
+    stop_asked: bool = field(default=False, kw_only=True)
+    _task: "asyncio.Task[Any] | None" = field(default=None, init=False)
+
+    def stop(self) -> None:
+        """Ask the run to end now, with the best answer it has; nothing more is sent."""
+        self.stop_asked = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def limit_reached(self, error: BaseException) -> str | None:
+        """The name of the limit that this error means; None for errors that mean trouble."""
+        if isinstance(error, CallRefused):
+            return error.limit
+        too_late = self.scope.budget.seconds_left == 0
+        return "seconds" if too_late and isinstance(error, ModelError) else None
+
+    def was_stopped(self, error: BaseException) -> bool:
+        """Whether this error is what `stop` asked for; if so, the run may still await things."""
+        if not (self.stop_asked and isinstance(error, asyncio.CancelledError)):
+            return False
+        if self._task is not None:
+            self._task.uncancel()
+        return True
+
+    def announce(self, environment: str, strategy: str) -> None:
+        self._task = asyncio.current_task()
+        context = self.task.context
+        self.scope.emit(
+            RunStarted,
+            query=self.task.query,
+            model=self.config.model,
+            sub_model=self.config.sub_model,
+            strategy=strategy,
+            environment=environment,
+            context_kind=context.kind,
+            context_bytes=context.size_bytes,
+            context_sha256=context.sha256,
+            context_description=context.description,
+            parent_call_id=self.task.parent_call_id,
+        )
+
+    def tell_budget(self) -> None:
+        tree = self.scope.budget.root
+        self.scope.emit(
+            BudgetChanged,
+            calls=tree.used.calls,
+            tokens=tree.used.tokens,
+            cost_usd=UsageSummary.of(tree.usage).total.cost_usd,
+            overshoot_tokens=tree.overshoot.tokens,
+        )
+
+    def end(self, ending: Ending, *, failed: bool = False) -> RunResult:
+        """The last event of the run, and what its caller gets."""
+        submission = ending.submission
+        answer = submission.text if submission else None
+        usage = UsageSummary.of(self.scope.budget.usage)
+        seconds = time.monotonic() - self.started
+        self.scope.emit(
+            RunEnded,
+            stop_reason=ending.stop_reason,
+            answer_source=ending.source,
+            answer=answer,
+            steps=self.scope.step,
+            usage=usage.total,
+            seconds=seconds,
+            limit=ending.limit,
+            error=ending.detail if failed else None,
+        )
+        return RunResult(
+            answer=answer,
+            stop_reason=ending.stop_reason,
+            answer_source=ending.source,
+            run_id=self.scope.run_id,
+            steps=self.scope.step,
+            usage=usage,
+            cost_usd=usage.total.cost_usd,
+            seconds=seconds,
+            limit=ending.limit,
+            detail=ending.detail,
+            answer_json=submission.json if submission else None,
+        )
+
+
+@dataclass
+class ReplRun(Run):
+    """A run of the engine's loop: it also has a session, a history, and something to remember."""
+
+    session: RunSession
+    history: History
+    progress: Progress = field(default_factory=Progress)

@@ -1,0 +1,80 @@
+"""Runs that need no REPL: one plain call, or the engine's own map/reduce."""
+
+import asyncio
+
+from rlm import prompts
+from rlm.calls import Calls
+from rlm.cells import strip_thinking
+from rlm.config import RunConfig
+from rlm.errors import ConfigError, RLMError
+from rlm.mapreduce import map_reduce
+from rlm.messages import Message, Request
+from rlm.results import RunResult, Submission
+from rlm.run import Ending, Run, Task
+from rlm.scope import Scope
+
+__all__ = ["PlainRun", "choose_strategy"]
+
+
+def choose_strategy(calls: Calls, task: Task, config: RunConfig) -> str:
+    """`auto`: a plain call if the window holds it, map/reduce for weak models, else the loop."""
+    if config.strategy != "auto":
+        return config.strategy
+    info = calls.info(config.model)
+    if task.context.size_bytes <= prompts.call_chars(info) // 2:
+        return "direct"
+    return "mapreduce" if (config.profile or info.profile) == "tiny" else "rlm"
+
+
+class PlainRun:
+    """A run without a REPL: the same first and last event as every run, the same endings."""
+
+    def __init__(
+        self, calls: Calls, config: RunConfig, scope: Scope, task: Task, strategy: str
+    ) -> None:
+        self.state = Run(task, config, scope, calls)
+        self.strategy = strategy
+
+    async def run(self) -> RunResult:
+        self.state.announce("none", self.strategy)
+        answer = _direct if self.strategy == "direct" else _mapreduce
+        try:
+            ending = await answer(self.state)
+        except asyncio.CancelledError as error:
+            ending = Ending("cancelled", "none", detail="the run was cancelled")
+            if not self.state.was_stopped(error):
+                self.state.end(ending, failed=True)
+                raise
+        except RLMError as error:
+            limit = self.state.limit_reached(error)
+            ending = Ending("limit" if limit else "error", "none", None, limit, str(error))
+            if limit is None:
+                self.state.end(ending, failed=True)
+                raise
+        return self.state.end(ending)
+
+
+async def _mapreduce(run: Run) -> Ending:
+    answer = await map_reduce(run.calls, run.task, run.scope, run.config)
+    return Ending("answer", "asked", Submission(answer or "NOT FOUND", "mapreduce"))
+
+
+async def _direct(run: Run) -> Ending:
+    """One question with the whole context in it; refused if the window can't hold it."""
+    text = run.task.context.text()
+    most = prompts.call_chars(run.calls.info(run.config.model))
+    if len(text) > most:
+        raise ConfigError(
+            f"strategy='direct' sends the whole context, but its {len(text):,} characters exceed "
+            f"the {most:,} that {run.config.model} safely takes: use strategy='rlm' or 'auto'"
+        )
+    run.scope.step = 1
+    prompt = prompts.direct_prompt(run.task.query, text) if text else run.task.query
+    request = Request(
+        model=run.config.model,
+        messages=(Message("user", prompt),),
+        max_output_tokens=run.config.limits.step_output_tokens,
+        sampling=run.config.sampling,
+    )
+    reply = await run.calls.ask(run.scope, request, purpose="direct")
+    return Ending("answer", "asked", Submission(strip_thinking(reply.text).strip(), "direct"))

@@ -1,0 +1,158 @@
+"""Budgets hold, whatever a tree of runs does. The provider keeps its own books and compares."""
+
+import asyncio
+import random
+from typing import Any
+
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+
+from rlm.api import RLM
+from rlm.config import Guards
+from rlm.errors import ModelError
+from rlm.events import CallEnded, ModelReplied
+from rlm.limits import Amount, Limits, picodollars
+from rlm.messages import ModelInfo, Price, Reply, Request, Usage
+from rlm.results import RunResult
+from tests.fakes import PlanEnvironment, cell
+
+PRICE = Price(3.0, 15.0)
+INFO = ModelInfo(price=PRICE)
+
+
+def most_it_can_cost(request: Request) -> Amount:
+    """The provider's own sum, not the engine's: a token a byte, and the whole output cap."""
+    tokens = sum(len(str(message.content).encode()) for message in request.messages)
+    money = PRICE.picodollars(tokens, request.max_output_tokens)
+    return Amount(0, tokens + request.max_output_tokens, money)
+
+
+class Bookkeeper:
+    """A provider with random replies and failures that checks its own books at every request."""
+
+    def __init__(self, rng: random.Random, limits: Limits) -> None:
+        self.rng = rng
+        self.limits = limits
+        self.billed = Amount()
+        self.flying = Amount()
+        self.replies = 0
+        self.reply_tokens = 0
+        self.failures = 0
+        self.unaffordable = 0  # counted, not raised: the engine survives what a client raises
+
+    def info(self, model: str) -> ModelInfo:
+        return INFO
+
+    async def close(self) -> None:
+        pass
+
+    async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
+        worst = most_it_can_cost(request)
+        self.flying += worst
+        self._check_affordable()
+        text = str(request.messages[-1].content)
+        try:
+            for _ in range(self.rng.randrange(3)):
+                await asyncio.sleep(0)
+            return self._answer(request, text)
+        finally:
+            self.flying -= worst
+
+    def stream(self, request: Request, *, timeout_seconds: float) -> Any:
+        raise NotImplementedError
+
+    def _check_affordable(self) -> None:
+        possible = self.billed + self.flying
+        tokens, usd = self.limits.max_tokens, self.limits.max_cost_usd
+        self.unaffordable += tokens is not None and possible.tokens > tokens
+        self.unaffordable += usd is not None and possible.picodollars > picodollars(usd)
+
+    def _answer(self, request: Request, text: str) -> Reply:
+        worst = most_it_can_cost(request)
+        draw = self.rng.random()
+        is_call = text.startswith("piece") and "REPL" not in str(request.messages[0].content)
+        if draw < 0.08:
+            self.failures += 1
+            raise ModelError("busy", retryable=True, retry_after_seconds=0.0)
+        if draw < 0.14:
+            self.failures += 1
+            self.billed += worst
+            raise ModelError("cut off", retryable=True, ambiguous=True, retry_after_seconds=0.0)
+        if draw < 0.18 and is_call:
+            self.failures += 1
+            raise ModelError("bad request")
+        output = self.rng.randint(1, request.max_output_tokens)
+        bound = worst.tokens - request.max_output_tokens
+        usage = Usage(input_tokens=self.rng.randint(1, bound), output_tokens=output)
+        self.billed += Amount(
+            0,
+            usage.total_tokens,
+            PRICE.picodollars(usage.input_tokens, usage.output_tokens),
+        )
+        self.replies += 1
+        self.reply_tokens += usage.total_tokens
+        return Reply(text="note" if is_call else self._step(), usage=usage)
+
+    def _step(self) -> str:
+        rng = self.rng
+        kinds = ["llm", "batch", "rlm", "print", "fail", "prose", "final", "die", "set"]
+        kind = rng.choices(kinds, [3, 4, 3, 3, 1, 1, 1, 1, 1])[0]
+        if kind == "prose":
+            return "Let me think about that."
+        if kind in {"fail", "die"}:
+            return cell([kind])
+        if kind == "print":
+            return cell(["print", "x" * rng.randrange(500)])
+        if kind == "final":
+            return cell(["final", "42"])
+        if kind == "set":
+            return cell(["set", "notes", "n"])
+        return cell([kind, 1 if kind == "llm" else rng.randint(1, 12)])
+
+
+limits_strategy = st.builds(
+    Limits,
+    max_steps=st.integers(1, 6),
+    max_depth=st.integers(1, 3),
+    max_calls=st.integers(0, 40),
+    max_tokens=st.none() | st.integers(1, 20_000) | st.integers(20_000, 300_000),
+    max_cost_usd=st.none() | st.floats(0.0001, 2.0),
+    max_concurrent_calls=st.integers(1, 8),
+    call_output_tokens=st.sampled_from([256, 4096]),
+)
+
+
+async def run(seed: int, limits: Limits) -> tuple[Bookkeeper, RunResult]:
+    client = Bookkeeper(random.Random(seed), limits)
+    engine = RLM(
+        client,
+        environment=PlanEnvironment(),
+        limits=limits,
+        guards=Guards(invalid_response_limit=3),
+    )
+    try:
+        return client, await engine.aask("What?", "some context")
+    except ModelError:  # the root model failed five times in a row: nothing to look at
+        reject()
+
+
+@given(seed=st.integers(0, 2**32), limits=limits_strategy)
+@settings(max_examples=max(300, settings().max_examples))
+async def test_budgets_hold_over_random_trees(seed: int, limits: Limits) -> None:
+    client, result = await run(seed, limits)
+    # Never a call sent that could exceed, whatever the calls in flight would turn out to cost.
+    assert client.unaffordable == 0
+    told = [e for e in result.events if isinstance(e, (CallEnded, ModelReplied)) and e.usage]
+    # Never a paid reply lost: each one is in an event and in the sums.
+    assert len(told) == client.replies == result.usage.total.requests
+    assert result.usage.total.total_tokens == client.reply_tokens
+    # Never more calls than allowed.
+    started = sum(isinstance(e, CallEnded) and e.error is None for e in result.events)
+    assert started <= limits.max_calls
+    # The final-answer call is always affordable: a run that stops early and has neither a
+    # submission nor a variable has asked for its answer.
+    finals = [e for e in result.events if isinstance(e, ModelReplied) and e.purpose == "final"]
+    own = [e for e in finals if e.run_id == result.run_id]
+    if result.stop_reason in {"steps", "limit", "error"} and result.steps:
+        assert len(own) == (result.answer_source not in {"submitted", "variable"})
+    assert not [e.error for e in finals if e.error and "(max_" in e.error]
