@@ -1,0 +1,56 @@
+"""What clients without a server need: text, token counts and streams, the same everywhere."""
+
+import re
+from collections.abc import AsyncGenerator
+
+from msgspec import json
+from msgspec.structs import replace
+
+from rlm.messages import Message, Reply, Request, Usage
+
+__all__ = ["capped_reply", "message_text", "request_text", "tokens", "usage_of", "word_by_word"]
+
+BYTES_A_TOKEN = 4
+_WORDS = re.compile(r"\s*\S+\s*")
+
+
+def tokens(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass")) // BYTES_A_TOKEN + 1
+
+
+def message_text(message: Message) -> str:
+    """What a message says; of a list of parts, the text parts."""
+    if isinstance(message.content, str):
+        return message.content
+    return "\n".join(str(part["text"]) for part in message.content if "text" in part)
+
+
+def request_text(request: Request) -> str:
+    return "\n".join(message_text(message) for message in request.messages)
+
+
+def usage_of(request: Request, reply: Reply) -> Usage:
+    """The usage a provider might have stated; tool calls count by their arguments."""
+    called = "".join(json.encode(call.arguments).decode() for call in reply.tool_calls)
+    return Usage(
+        input_tokens=tokens(request_text(request)),
+        output_tokens=min(tokens(reply.text + called), request.max_output_tokens),
+        requests=1,
+    )
+
+
+def capped_reply(request: Request, text: str) -> Reply:
+    """`text` as a reply that keeps to the request's output cap, as every honest server does."""
+    room_bytes = max(0, request.max_output_tokens * BYTES_A_TOKEN - 1)
+    data = text.encode("utf-8", "surrogatepass")
+    cut = len(data) > room_bytes
+    shown = data[:room_bytes].decode("utf-8", "ignore") if cut else text
+    reply = Reply(text=shown, finish_reason="length" if cut else "stop", model=request.model)
+    return replace(reply, usage=usage_of(request, reply))
+
+
+async def word_by_word(reply: Reply) -> AsyncGenerator[str | Reply, None]:
+    """A whole reply as a stream: its words, then itself."""
+    for word in _WORDS.findall(reply.text):
+        yield word
+    yield reply

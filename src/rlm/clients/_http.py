@@ -1,0 +1,287 @@
+"""One pooled HTTP client per event loop, and what its failures mean.
+
+Whether a failure is worth another try, and whether it may have been billed, is decided here alone.
+aiohttp is imported on first use. Nothing follows a redirect, so that keys stay with their host.
+"""
+
+import asyncio
+import re
+import threading
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from rlm.clients._json import parse
+from rlm.errors import ConfigError, ModelError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+__all__ = ["Endpoint"]
+
+LARGEST_RESPONSE_BYTES = 64 * 1024**2
+LARGEST_ERROR_BYTES = 64 * 1024
+SHOWN_CHARS = 300
+DEEPEST_ERROR = 6
+SHORTEST_TIMEOUT_SECONDS = 0.001
+"""aiohttp takes 0 for no time-out at all."""
+
+SHORTEST_SECRET_CHARS = 8
+RETRYABLE = frozenset({408, 409, 429})
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_SECONDS = re.compile(r"\d{1,9}(\.\d+)?")
+
+
+@dataclass
+class _Progress:
+    """How far a request got: once its headers are out, the provider may bill it."""
+
+    sent: bool = False
+
+
+class Endpoint:
+    """POSTs to one base URL. `key_variable` is only named in advice; the key itself never is."""
+
+    def __init__(
+        self, base_url: str, headers: Mapping[str, str], *, api_key: str | None, key_variable: str
+    ) -> None:
+        parts = urlsplit(base_url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ConfigError("the base URL must start with http:// or https:// and name a host")
+        self.base_url = base_url.rstrip("/")
+        self.host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+        self.key_variable = key_variable
+        self._headers = {"Content-Type": "application/json", **headers}
+        key = (api_key or "").strip()
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
+        for name, value in self._headers.items():
+            if _CONTROL.search(name + value):
+                raise ConfigError(f"the header {name!r} holds a line break or control character")
+        long_values = (v for v in headers.values() if len(v) >= SHORTEST_SECRET_CHARS)
+        self._secrets = sorted({key, parts.password or "", *long_values} - {""}, key=len)[::-1]
+        self._proxy = _proxy(parts.scheme, parts.hostname)
+        self._pool = _Pool()
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.host!r})"
+
+    @asynccontextmanager
+    async def post(
+        self, path: str, body: bytes, *, model: str, timeout_seconds: float
+    ) -> AsyncGenerator["Response", None]:
+        """An accepted response to read from; every failure leaves here as a ModelError."""
+        import aiohttp
+
+        session = await self._pool.session()
+        progress = _Progress()
+        try:
+            async with session.post(
+                self.base_url + path,
+                data=body,
+                headers=self._headers,
+                allow_redirects=False,
+                proxy=self._proxy,
+                timeout=aiohttp.ClientTimeout(total=max(timeout_seconds, SHORTEST_TIMEOUT_SECONDS)),
+                trace_request_ctx=progress,
+            ) as response:
+                if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
+                    raise await self._refused(response, model)
+                yield Response(response, self, model)
+        except (aiohttp.ClientError, OSError) as error:
+            # `from None`: an aiohttp error may hold the request's headers, and with them the key
+            raise self._failed(error, model, progress, timeout_seconds) from None
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    # -- what failures mean ------------------------------------------------------------------
+
+    def error(self, model: str, status: int, payload: Any, **facts: Any) -> ModelError:
+        """The provider's refusal in one line: model, status, its own words, what to do."""
+        said = self._public(_provider_message(payload))
+        text = f"{model}: HTTP {status} from {self.host}" + (f": {said}" if said else "")
+        return ModelError(
+            f"{text}; {self._advice(status)}",
+            status=status,
+            **{"retryable": status in RETRYABLE or status >= 500, **facts},
+        )
+
+    def broken(self, model: str, what: str, *, retryable: bool = True) -> ModelError:
+        """An accepted request whose answer can't be used: the provider may have billed it."""
+        return ModelError(
+            f"{model}: {self._public(what)} (from {self.host}); "
+            "if it stays so, check the base URL and the server's own log",
+            retryable=retryable,
+            ambiguous=True,
+        )
+
+    async def _refused(self, response: "aiohttp.ClientResponse", model: str) -> ModelError:
+        import aiohttp
+
+        try:
+            data = await response.content.read(LARGEST_ERROR_BYTES)
+        except (aiohttp.ClientError, OSError):
+            data = b""
+        try:
+            payload = parse(data)
+        except ValueError:
+            payload = data.decode("utf-8", "replace")
+        if 300 <= response.status < 400:
+            payload = f"redirected to {response.headers.get('Location', '?').partition('?')[0]}"
+        wait = _retry_after(response.headers.get("Retry-After"))
+        return self.error(model, response.status, payload, retry_after_seconds=wait)
+
+    def _failed(
+        self, error: Exception, model: str, progress: _Progress, timeout_seconds: float
+    ) -> ModelError:
+        import aiohttp
+
+        if isinstance(error, aiohttp.InvalidURL):
+            return ModelError(f"{model}: the base URL is not valid; check its host and port")
+        if isinstance(error, aiohttp.ClientSSLError):
+            reason = "no trusted TLS connection: check the address and its certificate"
+            return ModelError(f"{model}: {self.host}: {reason}")
+        if isinstance(error, TimeoutError):
+            where = "answer" if progress.sent else "connection"
+            reason = f"no {where} from {self.host} within {timeout_seconds:g} s; is it overloaded?"
+        elif progress.sent:
+            reason = f"the connection to {self.host} was lost ({type(error).__name__})"
+            reason += "; the request may have been billed"
+        else:
+            detail = self._public(getattr(error, "strerror", None) or type(error).__name__)
+            reason = f"can't connect to {self.host} ({detail}); is the server running there?"
+        return ModelError(f"{model}: {reason}", retryable=True, ambiguous=progress.sent)
+
+    def _advice(self, status: int) -> str:
+        if 300 <= status < 400:
+            return "redirects are not followed: set the base URL to where the server really is"
+        if status >= 500:
+            return "the provider has trouble: try again later"
+        return {
+            401: f"check the key in {self.key_variable}",
+            403: f"check that the key in {self.key_variable} may use this model",
+            404: f"check the model name and the base URL ({self.host})",
+            429: "wait, lower max_concurrent_calls, or check the account's quota",
+        }.get(status, "try again" if status in RETRYABLE else "check the request's options")
+
+    def _public(self, text: str) -> str:
+        """One short line without secrets; they are removed before anything is cut."""
+        for secret in self._secrets:
+            text = text.replace(secret, "[secret]")
+        text = " ".join(_CONTROL.sub(" ", text).split())
+        return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
+
+
+class Response:
+    """An accepted response, read with a bound on its size."""
+
+    def __init__(self, response: "aiohttp.ClientResponse", endpoint: Endpoint, model: str) -> None:
+        self._response = response
+        self._endpoint = endpoint
+        self._model = model
+        self.is_json = response.content_type == "application/json"
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._response.content.iter_any():
+            size += len(chunk)
+            if size > LARGEST_RESPONSE_BYTES:
+                what = f"the response is larger than {LARGEST_RESPONSE_BYTES >> 20} MiB"
+                raise self._endpoint.broken(self._model, what, retryable=False)
+            yield chunk
+
+    async def read(self) -> bytes:
+        return b"".join([chunk async for chunk in self.chunks()])
+
+    async def lines(self) -> AsyncIterator[str]:
+        """Whole lines only, so that no character is ever decoded in two halves."""
+        rest = b""
+        async for chunk in self.chunks():
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                yield line.decode("utf-8", "replace").rstrip("\r")
+        yield rest.decode("utf-8", "replace")
+
+
+class _Pool:
+    """One session per event loop, made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
+        self._lock = threading.Lock()
+
+    async def session(self) -> "aiohttp.ClientSession":
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            ended = [self._sessions.pop(each) for each in list(self._sessions) if each.is_closed()]
+            session = self._sessions.get(loop)
+            if session is None or session.closed:
+                session = self._sessions[loop] = _new_session()
+        for each in ended:
+            await each.close()
+        return session
+
+    async def close(self) -> None:
+        """Close every loop's session, each on its own loop where that one still runs."""
+        here = asyncio.get_running_loop()
+        with self._lock:
+            sessions, self._sessions = self._sessions, {}
+        for loop, session in sessions.items():
+            if loop is not here and loop.is_running():
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(session.close(), loop))
+            else:
+                await session.close()
+
+
+def _new_session() -> "aiohttp.ClientSession":
+    """No cookies, and no bound on connections: how many requests fly is the scheduler's to say."""
+    import aiohttp
+
+    async def note_sent(_session: Any, context: Any, _params: Any) -> None:
+        context.trace_request_ctx.sent = True
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_headers_sent.append(note_sent)
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trace_configs=[trace],
+    )
+
+
+def _proxy(scheme: str, host: str) -> str | None:
+    """The proxy the environment names for this host. Never for this machine itself."""
+    if host in {"localhost", "::1"} or host.startswith("127.") or proxy_bypass(host):
+        return None
+    return getproxies().get(scheme)
+
+
+def _provider_message(payload: Any) -> str:
+    """The human part of an error body, in the shapes servers really send."""
+    for _ in range(DEEPEST_ERROR):
+        if isinstance(payload, Mapping):
+            names = ("error", "message", "detail", "msg")
+            payload = next((payload[name] for name in names if payload.get(name)), "")
+        elif isinstance(payload, list) and payload:
+            payload = payload[0]
+    return payload if isinstance(payload, str) else ""
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Seconds to wait, from either form of the header; None if it says nothing usable."""
+    if value is None:
+        return None
+    if _SECONDS.fullmatch(value.strip()):
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None

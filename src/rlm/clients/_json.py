@@ -1,0 +1,26 @@
+"""JSON as it travels: forgiving when read, exact when written."""
+
+import json
+from typing import Any
+
+from rlm.errors import ConfigError
+from rlm.text import sendable
+
+__all__ = ["dump", "parse"]
+
+
+def parse(data: bytes | str) -> Any:
+    """A decoded document; ValueError for anything that is none. Lone surrogates pass."""
+    try:
+        return json.loads(data.decode("utf-8", "replace") if isinstance(data, bytes) else data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def dump(value: object) -> bytes:
+    """UTF-8 JSON of a request body; lone surrogates become U+FFFD, as no server takes them."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the request can't be written as JSON: {error}") from error
+    return sendable(text).encode()

@@ -1,0 +1,292 @@
+"""The offline search by itself, over generated haystacks and over texts made for one trap each."""
+
+import importlib.util
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlm.clients.offline_plan import Hit
+from rlm.clients.offline_query import plan_for
+from rlm.clients.offline_read import NOT_FOUND, answer_prompt
+from rlm.clients.offline_search import search
+from rlm.clients.offline_text import as_text, folded, stem
+
+ROOT = Path(__file__).resolve().parents[2]
+MEGABYTE = 1_000_000
+
+
+def load_haystack() -> ModuleType:
+    """The generator lives with the examples, where the demo finds it too."""
+    spec = importlib.util.spec_from_file_location("haystack", ROOT / "examples" / "haystack.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+haystack = load_haystack()
+
+
+def found(question: str, context: object) -> str | None:
+    """The sentence taken for the answer, if any is."""
+    hits: list[Hit] = search(plan_for(question), context)
+    return hits[0]["sentence"] if hits and hits[0]["sure"] else None
+
+
+def shape_of(seed: int) -> str:
+    """Every shape meets every kind of key and every phrasing somewhere in fifty seeds."""
+    return str(haystack.SHAPES[(seed + seed // 5) % len(haystack.SHAPES)])
+
+
+def test_the_fifty_cases_differ_in_what_matters() -> None:
+    cases = Counter((shape_of(seed), seed % 5) for seed in range(50))
+    assert set(cases.values()) == {2}
+    assert len(haystack.PHRASINGS) == 10
+    assert len(haystack.KEYS) == 5
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_needle_in_a_haystack(seed: int) -> None:
+    size = 10 * MEGABYTE if seed % 10 == 0 else MEGABYTE
+    hay = haystack.make_haystack(size, seed, shape=shape_of(seed))
+    best = search(plan_for(hay.question), hay.text)[0]
+    assert best["sure"]
+    assert hay.value in best["sentence"]
+    assert hay.value in answer_prompt(f"Question: {hay.question}\n\nPassage: {best['passage']}")
+
+
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_an_absent_needle_among_others_of_its_wording(seed: int) -> None:
+    size = 10 * MEGABYTE if seed % 10 == 0 else MEGABYTE
+    hay = haystack.make_haystack(size, seed, shape=shape_of(seed), absent=True)
+    hits = search(plan_for(hay.question), hay.text)
+    assert [hit for hit in hits if hit["sure"]] == []
+    for hit in hits:
+        prompt = f"Question: {hay.question}\n\nPassage: {hit['passage']}"
+        assert answer_prompt(prompt) == NOT_FOUND
+
+
+def test_the_generator_is_repeatable_and_of_the_size_asked() -> None:
+    first, again = (haystack.make_haystack(MEGABYTE, 3) for _ in range(2))
+    assert first == again
+    assert abs(len(first.text) - MEGABYTE) < MEGABYTE // 20
+    assert first.text.count(first.value) == 1
+    absent = haystack.make_haystack(MEGABYTE, 3, absent=True)
+    assert absent.question == first.question
+    assert first.value not in absent.text
+
+
+FILLER = haystack.make_haystack(100_000, 3, shape="prose", absent=True).text
+
+PRESENT = [
+    ("What is the access code for silver dolphin?", "silver-dolphin was assigned 4821.", "4821"),
+    ("What Is The Access Code For Silver Dolphin?", "SILVER_DOLPHIN_CODE=4821", "4821"),
+    ("which code was silver_dolphin given", "SilverDolphin got 4821 in the end.", "4821"),
+    ("What is the check-in code for silver-dolphin?", "silver-dolphin: 4821", "4821"),
+    ("What is the 4-digit code for silver-dolphin?", "For silver-dolphin it reads 4821.", "4821"),
+    ("What is the access code for KX4821?", "The access code for KX-4821 is 999.", "999"),
+    ("What is the access code for f3a9c2d41b?", "F3A9C2D41B -> 777", "777"),
+    ("Who owns Project Blue Heron?", "Blue Heron is led by Maria Lopez.", "Maria Lopez"),
+    ("What is the code of project Blue Heron?", "Project Blue Heron: 777", "777"),
+    ('What is the "blue heron" protocol number?', "The blue heron runs under 999.", "999"),
+    ("What is Alice's phone number?", "You can reach Alice at 555-1234.", "555-1234"),
+    ("What is the hobby of the lighthouse keeper?", "The lighthouse keeper paints.", "paints"),
+    ("What was the revenue of Acme Corp in 2019?", "In 2019 Acme Corp made 5.2 million.", "5.2"),
+    ("What is the status of order 558213?", "Order #558213 is delayed.", "delayed"),
+    ("Which user came from 10.2.3.4?", "Jan 3: login of marta from 10.2.3.4 port 22", "marta"),
+    ("Wie lautet der Code für Seestern-Nord?", "Der Code für Seestern-Nord ist 7712.", "7712"),
+    ("Какой код доступа у Проекта Сокол?", "Код доступа Проекта Сокол: 7712.", "7712"),
+]
+
+ELSEWHERE = [
+    (
+        "the next sentence",
+        "What is the access code for silver-dolphin?",
+        "We once met silver-dolphin there. Its access code is 4821.",
+        "4821",
+    ),
+    (
+        "wrapped lines",
+        "What is the access code for silver-dolphin?",
+        "The access code that was given to the\nsilver-dolphin by people is\n4821. Nobody cared.",
+        "4821",
+    ),
+    (
+        "a section",
+        "What is the passphrase of KX-4821?",
+        "[KX-4821]\nhost = example\npassphrase = orchid moonrise\n",
+        "orchid moonrise",
+    ),
+    (
+        "below a heading",
+        "What is the passphrase of KX-4821?",
+        "## KX-4821\n\nThe passphrase is orchid moonrise.\n",
+        "orchid moonrise",
+    ),
+    (
+        "an earlier field",
+        "What is the code of silver-dolphin?",
+        '{\n  "code": "4821",\n  "name": "silver-dolphin"\n},\n{\n  "code": "9",\n  "name": "x"\n}',
+        "4821",
+    ),
+    (
+        "a later field",
+        "What is the code of silver-dolphin?",
+        '{\n  "name": "silver-dolphin",\n  "of": "x",\n  "code": "4821"\n},\n{\n  "code": "9"\n}',
+        "4821",
+    ),
+    (
+        "after an abbreviation",
+        "Tell me the serial number of KX-4821.",
+        "Then KX-4821 received serial no. 9912345.",
+        "9912345",
+    ),
+    (
+        "questions and answers",
+        "What is the access code for silver-dolphin?",
+        "Q: What is the access code for silver-dolphin?\nA: It is 4821.",
+        "4821",
+    ),
+]
+
+ABSENT = [
+    ("other key, same wording", "What is the code for silver dolphin?", "The code for amber is 4."),
+    ("words apart", 'What is the code for "blue heron"?', "The heron that is blue has code 9."),
+    ("longer code", "What is the access code for KX-48?", "The access code for KX-481 is 999."),
+    ("longer name", "What is the access code for KX-48?", "The access code for KX-48-21 is 999."),
+    ("other kind", "Who leads Project Blue Heron?", "Operation Blue Heron is led by Maria."),
+    ("longer address", "Which user came from 10.2.3.4?", "login of marta from 10.2.3.41"),
+    ("joined digits", "What is the code of unit 12-34?", "The code of unit 1234 is 9."),
+    ("unknown subject", "What is the capital of Freedonia?", "Sylvania's capital is Glorp."),
+    ("only the question", "What is the code for KX-4821?", "What is the code for KX-4821?"),
+    ("no content words", "Summarize the document.", "x"),
+]
+
+
+def in_filler(needle: str) -> str:
+    middle = FILLER.index("\n", len(FILLER) // 2) + 1
+    return f"{FILLER[:middle]}{needle}\n{FILLER[middle:]}"
+
+
+@pytest.mark.parametrize(("question", "needle", "value"), PRESENT, ids=[c[1] for c in PRESENT])
+def test_it_finds(question: str, needle: str, value: str) -> None:
+    answer = found(question, in_filler(needle))
+    assert answer is not None
+    assert value in answer
+
+
+@pytest.mark.parametrize(
+    ("question", "needle", "value"), [case[1:] for case in ELSEWHERE], ids=[c[0] for c in ELSEWHERE]
+)
+def test_it_finds_a_value_beside_its_key(question: str, needle: str, value: str) -> None:
+    answer = found(question, in_filler(needle))
+    assert answer is not None
+    assert value in answer
+    assert '"9"' not in answer
+
+
+@pytest.mark.parametrize(
+    ("question", "needle"), [case[1:] for case in ABSENT], ids=[case[0] for case in ABSENT]
+)
+def test_it_does_not_find(question: str, needle: str) -> None:
+    assert found(question, in_filler(needle)) is None
+
+
+def test_the_sentence_that_says_it_beats_those_that_only_mention_the_key() -> None:
+    mentions = "".join(f"In {year} people talked of silver-dolphin again.\n" for year in range(900))
+    text = mentions + "silver-dolphin was assigned the identifier 48219.\n" + mentions
+    answer = found("What is the access code for silver-dolphin?", text)
+    assert answer == "silver-dolphin was assigned the identifier 48219."
+
+
+def test_a_key_on_every_line_is_narrowed_by_the_rarest_other_word() -> None:
+    lines = "2031 INFO server-7 did something usual\n" * 30_000
+    text = lines + "2031 INFO server-7 exploded at noon\n" + lines
+    assert found("When did server-7 explode?", text) == "2031 INFO server-7 exploded at noon"
+
+
+def test_a_context_on_one_line() -> None:
+    text = in_filler("The access code for KX-4821 is 999.").replace("\n", " ")
+    answer = found("What is the access code for KX-4821?", text)
+    assert answer == "The access code for KX-4821 is 999."
+
+
+def test_a_row_of_a_table_comes_with_its_header() -> None:
+    rows = "".join(f"KX-{n},Bob,{n * 7},north\n" for n in range(4000, 5000))
+    hits = search(plan_for("What is the weight of KX-4821?"), f"id,owner,weight,zone\n{rows}")
+    assert hits[0]["sentence"] == "KX-4821,Bob,33747,north"
+    assert hits[0]["passage"].startswith("id,owner,weight,zone\n")
+
+
+@pytest.mark.parametrize(
+    ("context", "value"),
+    [
+        (["first", "The code of KX-4821 is 999.", "last"], "999"),
+        ({"a": "x", "notes": ["y", "The code of KX-4821 is 999."]}, "999"),
+        ([{"id": "KX-4820", "code": 998}, {"id": "KX-4821", "code": 999}], "999"),
+        ([{"role": "user", "content": "The code of KX-4821\nis 999."}], "999"),
+        ({"KX-4820": 998, "KX-4821": 999}, "999"),
+        (b"The code of KX-4821 is 999.", "999"),
+        (("nothing", None, 3.5), None),
+    ],
+)
+def test_contexts_of_other_types(context: object, value: str | None) -> None:
+    answer = found("What is the code of KX-4821?", context)
+    assert (answer is None) if value is None else (answer is not None and value in answer)
+
+
+def test_records_of_a_list_stay_apart() -> None:
+    context = [{"id": "KX-4820", "code": 998}, {"id": "KX-4821", "code": 999}]
+    assert found("What is the code of KX-4821?", context) == "id: KX-4821 | code: 999"
+
+
+def test_plans() -> None:
+    plan = plan_for("What is the access code for silver-dolphin?")
+    assert [key["form"] for key in plan["keys"]] == ["silver-dolphin"]
+    assert list(plan["terms"]) == ["access", "cod"]
+    assert plan["wants_value"]
+    assert [key["form"] for key in plan_for("Who leads Project Blue Heron?")["keys"]] == [
+        "Blue Heron"
+    ]
+    assert plan_for("Summarize the document.")["keys"] == []
+
+
+@pytest.mark.parametrize("word", ["sign-in", "access_code", "7-digit", "three", "2nd", "and/or"])
+def test_words_that_are_no_identifiers(word: str) -> None:
+    forms = [key["form"] for key in plan_for(f"What is the {word} code for KX-4821?")["keys"]]
+    assert forms == ["KX-4821"]
+
+
+def test_stems() -> None:
+    pairs = [("codes", "code"), ("cities", "city"), ("assigned", "assigns"), ("Heron's", "heron")]
+    assert all(stem(one) == stem(other) for one, other in pairs)
+    assert stem("bus") == "bus"
+
+
+@given(st.text())
+def test_folding_keeps_every_offset(text: str) -> None:
+    assert len(folded(text)) == len(text)
+
+
+@given(st.text(), st.text())
+def test_no_question_and_no_text_makes_it_fail(question: str, text: str) -> None:
+    for hit in search(plan_for(question), text):
+        assert 0 <= hit["start"] <= len(text)
+
+
+SCALARS = st.none() | st.integers() | st.text()
+CONTEXTS = st.recursive(
+    SCALARS, lambda c: st.lists(c) | st.dictionaries(st.text(), c), max_leaves=9
+)
+
+
+@given(CONTEXTS)
+def test_every_context_has_a_text(context: object) -> None:
+    assert isinstance(as_text(context), str)
