@@ -1,0 +1,79 @@
+"""rlm: a Recursive Language Model engine.
+
+Everything below is imported on first use, so that `import rlm` costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlm.api import RLM as RLM
+    from rlm.clients.scripted import ScriptedClient as ScriptedClient
+    from rlm.config import Guards as Guards
+    from rlm.errors import BudgetExceededError as BudgetExceededError
+    from rlm.errors import CallRefused as CallRefused
+    from rlm.errors import CancellationError as CancellationError
+    from rlm.errors import ConfigError as ConfigError
+    from rlm.errors import ErrorThresholdExceededError as ErrorThresholdExceededError
+    from rlm.errors import ModelError as ModelError
+    from rlm.errors import RLMError as RLMError
+    from rlm.errors import SessionError as SessionError
+    from rlm.errors import TimeoutExceededError as TimeoutExceededError
+    from rlm.errors import TokenLimitExceededError as TokenLimitExceededError
+    from rlm.limits import Limits as Limits
+    from rlm.messages import Price as Price
+    from rlm.results import RunResult as RunResult
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "BudgetExceededError": "rlm.errors",
+    "CallRefused": "rlm.errors",
+    "CancellationError": "rlm.errors",
+    "ConfigError": "rlm.errors",
+    "ErrorThresholdExceededError": "rlm.errors",
+    "Guards": "rlm.config",
+    "Limits": "rlm.limits",
+    "ModelError": "rlm.errors",
+    "Price": "rlm.messages",
+    "RLM": "rlm.api",
+    "RLMError": "rlm.errors",
+    "RunResult": "rlm.results",
+    "ScriptedClient": "rlm.clients.scripted",
+    "SessionError": "rlm.errors",
+    "TimeoutExceededError": "rlm.errors",
+    "TokenLimitExceededError": "rlm.errors",
+}
+
+__all__ = [  # noqa: RUF022 - plain order, pinned by a test
+    "BudgetExceededError",
+    "CallRefused",
+    "CancellationError",
+    "ConfigError",
+    "ErrorThresholdExceededError",
+    "Guards",
+    "Limits",
+    "ModelError",
+    "Price",
+    "RLM",
+    "RLMError",
+    "RunResult",
+    "ScriptedClient",
+    "SessionError",
+    "TimeoutExceededError",
+    "TokenLimitExceededError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        home = _HOMES[name]
+    except KeyError:
+        raise AttributeError(f"module 'rlm' has no attribute {name!r}") from None
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,8 @@
+"""`python -m rlm`."""
+
+from rlm.cli import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    main(prog_name="rlm")

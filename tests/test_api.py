@@ -1,0 +1,193 @@
+"""The door most people use: blocking, async, streaming; and what it refuses."""
+
+import asyncio
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rlm
+from rlm import RLM, ConfigError, Limits, ScriptedClient
+from rlm.errors import PortalError, UnknownPriceError
+from rlm.events import Event, RunEnded, RunStarted
+from rlm.portal import portal
+from rlm.prompts import FIXED_QUERY
+from tests.fakes import PlanEnvironment, cell
+
+
+def engine(*script: str, **more: Any) -> RLM:
+    client = ScriptedClient(script or (), () if script else [("", cell(["final", "42"]))])
+    return RLM(client, environment=PlanEnvironment(), **more)
+
+
+def test_the_blocking_form() -> None:
+    with engine() as one:
+        assert one.ask("What?", "context").answer == "42"
+        assert one.ask("Again?", "context").answer == "42"
+
+
+async def test_the_blocking_form_works_inside_a_running_loop() -> None:
+    assert engine().ask("What?", "context").answer == "42"
+
+
+def test_the_blocking_form_works_in_threads() -> None:
+    one, answers = engine(), []
+    threads = [
+        threading.Thread(target=lambda: answers.append(one.ask("What?", "c").answer))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == ["42"] * 8
+
+
+def _ask_in_child(pipe: Any) -> None:
+    pipe.send(engine().ask("What?", "c").answer)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_the_blocking_form_works_after_a_fork() -> None:
+    engine().ask("What?", "c")  # the portal exists before the fork
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_ask_in_child, args=(theirs,))
+    process.start()
+    assert ours.poll(20)
+    assert ours.recv() == "42"
+    process.join(20)
+    assert process.exitcode == 0
+
+
+def test_the_blocking_form_refuses_to_wait_for_itself() -> None:
+    async def inside() -> None:
+        engine().ask("What?", "c")
+
+    with pytest.raises(PortalError, match="aask"):
+        portal().call(inside)
+
+
+async def test_one_object_serves_several_loops() -> None:
+    one = engine()
+    assert (await one.aask("What?", "c")).answer == "42"
+    assert one.ask("What?", "c").answer == "42"
+
+
+async def test_completion_makes_the_prompt_the_context() -> None:
+    client = ScriptedClient(["FINAL(x)", "FINAL(y)"])
+    one = RLM(client, environment=PlanEnvironment())
+    assert (await one.acompletion("Print the powers of two.")).answer == "x"
+    assert (await one.acompletion(["a", "b"], root_prompt="How many?")).answer == "y"
+    first, second = (str(request.messages[1].content) for request in client.requests)
+    assert f"Query: {FIXED_QUERY}" in first
+    assert "powers of two" not in first
+    assert "Query: How many?" in second
+    assert "a list of 2 items" in second
+
+
+async def test_a_stream_gives_every_event_while_the_run_goes_on() -> None:
+    events = [event async for event in engine().stream("What?", "c")]
+    assert isinstance(events[0], RunStarted)
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].answer == "42"
+
+
+async def test_leaving_a_stream_cancels_its_run() -> None:
+    environment = PlanEnvironment()
+    one = RLM(ScriptedClient([cell(["sleep"])]), environment=environment)
+    stream = one.stream("What?", "c")
+    async for _ in stream:
+        if environment.sessions:
+            break
+    await stream.aclose()
+    assert environment.sessions[0].closed
+
+
+async def test_a_stream_raises_what_its_run_raises() -> None:
+    one = RLM(ScriptedClient([]), environment=PlanEnvironment())
+    with pytest.raises(rlm.ModelError, match="used up"):
+        [event async for event in one.stream("What?", "c")]
+
+
+async def test_recorders_hear_the_same_events_as_the_result() -> None:
+    heard: list[Event] = []
+    recorder = type("Recorder", (), {"record": lambda self, event: heard.append(event)})()
+    result = await engine(recorders=(recorder,)).aask("What?", "c")
+    assert tuple(heard) == result.events
+
+
+async def test_a_sub_model_answers_calls_and_the_root_model_steps() -> None:
+    root = ScriptedClient([cell(["llm", 1]), cell(["final", "done"])])
+    sub = ScriptedClient(["from the sub-model"])
+    result = await RLM(root, sub_model=sub, environment=PlanEnvironment()).aask("What?", "c")
+    assert (len(root.requests), len(sub.requests)) == (2, 1)
+    assert "from the sub-model" in str(root.requests[1].messages[-1].content)
+    assert set(result.usage.by_model) == {"ScriptedClient", "ScriptedClient-1"}
+
+
+async def test_prices_make_a_money_limit_possible() -> None:
+    with pytest.raises(UnknownPriceError, match="prices="):
+        await engine(limits=Limits(max_cost_usd=1.0)).aask("What?", "c")
+    prices = {"ScriptedClient": (1.0, 2.0)}
+    result = await engine(limits=Limits(max_cost_usd=1.0), prices=prices).aask("What?", "c")
+    assert result.cost_usd is not None
+    assert 0 < result.cost_usd < 1.0
+
+
+async def test_a_provider_of_your_own() -> None:
+    root, sub = ScriptedClient([cell(["llm", 1]), cell(["final", "ok"])]), ScriptedClient(["hi"])
+    clients = {"mine": root, "other": sub}
+    one = RLM("mine/large", sub_model="other/small", clients=clients, environment=PlanEnvironment())
+    assert (await one.aask("What?", "c")).answer == "ok"
+    assert {r.model for r in root.requests} == {"large"}
+    assert [r.model for r in sub.requests] == ["small"]
+
+
+def test_a_price_for_a_model_nobody_uses_is_a_mistake() -> None:
+    with pytest.raises(ConfigError, match="prices= names 'typo'; models: ScriptedClient"):
+        engine(prices={"typo": (1.0, 2.0)})
+
+
+def test_no_model_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RLM_MODEL", raising=False)
+    with pytest.raises(ConfigError, match="RLM_MODEL"):
+        RLM()
+    monkeypatch.setenv("RLM_MODEL", "offline/extractive")
+    assert RLM().config.model == "offline/extractive"
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: RLM("nowhere/model"), "there is no provider 'nowhere'; providers: .*openai"),
+        (lambda: RLM("gpt-oss"), None),
+        (lambda: RLM("llama3"), "names no provider"),
+        (lambda: RLM("groq/llama"), "set GROQ_API_KEY"),
+        (lambda: RLM("openai-compatible/m"), "set LLM_BASE_URL"),
+        (lambda: RLM("offline/extractive", environment="moon"), "environments: .*local"),
+        (lambda: engine(preview_chars=-1), "preview_chars"),
+    ],
+)
+def test_mistakes_show_before_a_run_does(make: Callable[[], RLM], told: str | None) -> None:
+    if told is None:
+        with pytest.raises(ConfigError, match="set OPENAI_API_KEY"):
+            make()
+    else:
+        with pytest.raises(ConfigError, match=told):
+            make()
+
+
+async def test_an_interrupted_blocking_call_cancels_its_run() -> None:
+    environment = PlanEnvironment()
+    one = RLM(ScriptedClient([cell(["sleep"])]), environment=environment)
+    task = asyncio.create_task(one.aask("What?", "c"))
+    while not environment.sessions:
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert environment.sessions[0].closed

@@ -1,0 +1,236 @@
+"""The whole house with a real worker process: engine, bridge, wire and REPL together."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm.api import RLM
+from rlm.clients.scripted import ScriptedClient
+from rlm.errors import ModelError
+from rlm.events import CallEnded, CellEnded, RunStarted, SessionLost
+from rlm.limits import Limits
+from rlm.messages import Reply, Request
+from rlm.results import RunResult
+
+CHILD = "The task is in the variable"
+
+
+def code(text: str) -> str:
+    return f"```repl\n{text}\n```"
+
+
+async def ask(
+    *script: Any, context: Any = "the context", **more: Any
+) -> tuple[RunResult, ScriptedClient]:
+    client = ScriptedClient(script, more.pop("rules", ()))
+    engine = RLM(client, **more)
+    try:
+        return await engine.aask("What is it?", context), client
+    finally:
+        await engine.aclose()
+
+
+def seen(client: ScriptedClient, request: int) -> str:
+    return str(client.requests[request].messages[-1].content)
+
+
+async def test_state_lives_from_cell_to_cell() -> None:
+    look = code("words = context.split()\nprint(len(words))")
+    result, client = await ask(look, code("FINAL(words[-1])"), context="one two three")
+    assert result.answer == "three"
+    assert seen(client, 1).startswith("3\n")
+
+
+@pytest.mark.parametrize(
+    "context", ["a\0b\r\nc\ud800d😀", ["x", "\udfff"], {"k": [1, None, "é"]}, b"\x00\xff", ""]
+)
+async def test_the_context_arrives_exactly(context: Any) -> None:
+    check = code(f"FINAL(context == {context!r} and type(context).__name__)")
+    result, _ = await ask(check, context=context)
+    assert result.answer == type(context).__name__
+
+
+async def test_a_thousand_prompts_in_order_with_failures_in_their_place() -> None:
+    def reply(request: Request) -> str | ModelError:
+        number = int(str(request.messages[-1].content))
+        return ModelError("bad number") if number % 100 == 7 else f"<{number}>"
+
+    cell = code(
+        "r = llm_query_batched([str(n) for n in range(1000)])\n"
+        "bad = [n for n, x in enumerate(r) if getattr(x, 'failed', False)]\n"
+        "good = all(x == f'<{n}>' for n, x in enumerate(r) if n not in bad)\n"
+        "FINAL(f'{len(r)} {bad} {good} {r[7]}')"
+    )
+    result, client = await ask(cell, rules=[("sub-LLM", reply)])
+    bad = list(range(7, 1000, 100))
+    assert result.answer == f"1000 {bad} True [call failed: bad number]"
+    assert client.max_in_flight == 64
+    calls = [e for e in result.events if isinstance(e, CallEnded)]
+    assert (len(calls), sum(e.error is None for e in calls)) == (1000, 990)
+
+
+async def test_a_batch_beyond_the_limit_keeps_what_was_paid() -> None:
+    cell = code(
+        "r = llm_query_batched(['p'] * 10)\nFINAL([getattr(x, 'failed', str(x)) for x in r])"
+    )
+    result, client = await ask(cell, rules=[("sub-LLM", "ok")], limits=Limits(max_calls=6))
+    assert result.answer == str(["ok"] * 6 + [True] * 4)
+    assert len(client.requests) == 1 + 6
+
+
+async def test_a_child_run_has_a_fresh_repl_and_sees_only_what_it_is_passed() -> None:
+    child = code("FINAL(f'{context!r} {\"secret\" in dir()}')")
+    root = code("secret = 1\nFINAL(rlm_query('count the words'))")
+    result, _ = await ask(root, rules=[(CHILD, child)], limits=Limits(max_depth=2))
+    assert result.answer == "'count the words' False"
+    assert [e.depth for e in result.events if isinstance(e, RunStarted)] == [0, 1]
+
+
+async def test_a_child_with_a_context_gets_the_prompt_as_its_query() -> None:
+    child = code("FINAL(sum(context['rows']))")
+    root = code("FINAL(rlm_query('Add the rows', context={'rows': [1, 2, 3]}))")
+    result, client = await ask(
+        root, rules=[("Query: Add the rows", child)], limits=Limits(max_depth=2)
+    )
+    assert result.answer == "6"
+    assert "a dict of 1 item" in seen(client, 1)
+
+
+async def test_three_levels_then_plain_calls() -> None:
+    def child(request: Request) -> str:
+        return code("FINAL('(' + rlm_query(context + '+') + ')')")
+
+    rules = [(CHILD, child), ("sub-LLM", lambda r: f"leaf {r.messages[-1].content}")]
+    result, _ = await ask(code("FINAL(rlm_query('x'))"), rules=rules, limits=Limits(max_depth=3))
+    assert result.answer == "((leaf x++))"
+    assert [e.depth for e in result.events if isinstance(e, RunStarted)] == [0, 1, 2]
+
+
+async def test_a_refused_model_and_a_failed_call_are_errors_the_model_can_repair() -> None:
+    script = [
+        code("llm_query('hi', model='openai/other')"),
+        code("try:\n    llm_query('hi')\nexcept CallFailed as e:\n    FINAL(str(e))"),
+    ]
+    result, client = await ask(*script, rules=[("sub-LLM", ModelError("it is down"))])
+    assert "CallFailed" in seen(client, 1)
+    assert "not allowed here" in seen(client, 1)
+    assert result.answer == "it is down"
+
+
+async def test_budget_tells_what_is_left() -> None:
+    cell = code(
+        "llm_query('hi')\nb = budget()\nFINAL([b['calls'], b['tokens'] < 50_000, b['cost_usd']])"
+    )
+    limits = Limits(max_calls=9, max_tokens=50_000)
+    result, _ = await ask(cell, rules=[("sub-LLM", "ok")], limits=limits)
+    assert result.answer == "[8, True, None]"
+
+
+async def test_a_cell_that_runs_too_long_is_stopped_and_its_variables_stay() -> None:
+    script = [code("x = 41\nwhile True: pass"), code("FINAL(x + 1)")]
+    result, client = await ask(*script, limits=Limits(cell_seconds=0.3))
+    assert result.answer == "42"
+    assert "cell stopped after 0.3 s" in seen(client, 1)
+    ended = [e for e in result.events if isinstance(e, CellEnded)]
+    assert ended[0].interrupted
+
+
+@pytest.mark.parametrize(
+    "how", ["import os; os._exit(3)", "import os, signal; os.kill(os.getpid(), 9)"]
+)
+async def test_a_dead_worker_is_replaced(how: str) -> None:
+    script = [code("rows = [1, 2]\nprint('ok')"), code(how), code("FINAL(context)")]
+    result, client = await ask(*script, context="still here")
+    assert result.answer == "still here"
+    lost = [e for e in result.events if isinstance(e, SessionLost)]
+    assert [e.lost_variables for e in lost] == [("rows",)]
+    assert "`context` is there as before. These variables are lost: rows." in seen(client, 2)
+
+
+def children_of_this_process() -> set[int]:
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        found |= {int(pid) for pid in (task / "children").read_text().split()}
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+async def test_cancelling_leaves_no_process_behind() -> None:
+    before = children_of_this_process()
+    client = ScriptedClient(
+        [code("rlm_query_batched(['a', 'b', 'c'])")], [(CHILD, code("while True: pass"))]
+    )
+    engine = RLM(client, limits=Limits(max_depth=2))
+    task = asyncio.create_task(engine.aask("q", "c"))
+    while len(client.requests) < 4:
+        await asyncio.sleep(0.01)
+    assert len(children_of_this_process() - before) == 4
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert children_of_this_process() <= before
+
+
+class SlowSubCalls(ScriptedClient):
+    """Steps are answered at once, sub-calls never."""
+
+    async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
+        is_sub_call = "sub-LLM" in str(request.messages[0].content)
+        self.delay_seconds = 3_600 if is_sub_call else 0
+        return await super().complete(request, timeout_seconds=7_200)
+
+
+async def test_cancelling_closes_model_calls_too() -> None:
+    client = SlowSubCalls([code("llm_query_batched(['x'] * 20)")], [("sub-LLM", "late")])
+    engine = RLM(client)
+    task = asyncio.create_task(engine.aask("q", "c"))
+    while client.in_flight < 20:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert client.in_flight == 0
+
+
+async def test_stopping_gives_the_best_answer_so_far() -> None:
+    client = ScriptedClient([code("print('so far: 7')"), code("while True: pass")])
+    engine = RLM(client)
+    task = asyncio.create_task(engine.aask("q", "c"))
+    while len(client.requests) < 2:
+        await asyncio.sleep(0.01)
+    engine.stop()
+    result = await task
+    assert (result.answer, result.stop_reason) == ("so far: 7", "cancelled")
+
+
+async def test_time_runs_out_in_a_cell_and_its_variables_still_answer() -> None:
+    script = [code("result = 'half way'\nwhile True: pass")]
+    result, client = await ask(*script, limits=Limits(max_seconds=1.5))
+    assert (result.stop_reason, result.limit) == ("limit", "seconds")
+    assert (result.answer, result.answer_source, len(client.requests)) == (
+        "half way",
+        "variable",
+        1,
+    )
+
+
+async def test_many_runs_at_once_do_not_touch_each_other() -> None:
+    def step(request: Request) -> str:
+        return code(
+            "import os\nopen('note', 'w').write(context)\nFINAL(open('note').read() + os.getcwd())"
+        )
+
+    client = ScriptedClient(rules=[("", step)])
+    engine = RLM(client)
+    cwd, stdout = Path.cwd(), sys.stdout
+    handler = signal.getsignal(signal.SIGINT)
+    results = await asyncio.gather(*(engine.aask("q", f"c{n} ") for n in range(20)))
+    await engine.aclose()
+    assert [r.answer.split()[0] for r in results] == [f"c{n}" for n in range(20)]
+    assert len({r.answer.split()[1] for r in results}) == 20
+    assert (Path.cwd(), sys.stdout) == (cwd, stdout)
+    assert signal.getsignal(signal.SIGINT) is handler
