@@ -1,0 +1,49 @@
+"""What holds for every test: no network, no keys, hypothesis profiles, every skip told."""
+
+import os
+import re
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests import network_guard
+
+SECRET_OR_SETTING = re.compile(
+    r".*_API_KEY|.*_ACCESS_TOKEN|HF_TOKEN|GITHUB_TOKEN|(RLM|ELIZA_RLM|LLM|OPENAI|ANTHROPIC|GEMINI|GOOGLE"
+    r"|AZURE_OPENAI|OPENROUTER|PORTKEY|VERCEL|AI_GATEWAY|GROQ|OLLAMA|MODAL|PRIME|E2B|DAYTONA|AWS)_.*"
+)
+"""Variables that could send a test to a real provider, or change it on one machine only."""
+
+for variable in [name for name in os.environ if SECRET_OR_SETTING.fullmatch(name)]:
+    del os.environ[variable]
+
+network_guard.install()
+
+settings.register_profile("default", deadline=None, derandomize="CI" in os.environ, print_blob=True)
+settings.register_profile(
+    "long",
+    deadline=None,
+    max_examples=2_000,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(autouse=True)
+def no_network() -> Iterator[list[str]]:
+    """Fails a test that tried to leave this machine, even if the code under test hid the error."""
+    network_guard.attempts.clear()
+    yield network_guard.attempts
+    if network_guard.attempts:
+        pytest.fail(f"tried to reach the network: {', '.join(network_guard.attempts)}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Names every skipped test and why; `.ci/test-all` counts the lines that start with SKIP."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    terminalreporter.write_line(f"{len(skipped)} skipped" + (":" if skipped else ""))
+    for report in skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        terminalreporter.write_line(f"SKIP {report.nodeid}: {reason.removeprefix('Skipped: ')}")

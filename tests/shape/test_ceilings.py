@@ -1,0 +1,226 @@
+"""Sizes that keep the code readable, no import cycles, and no error swallowed far from a border."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.shape.tree import ROOT, Module, imports_of, load_modules, repository_files
+
+FILE_LINES = 500
+FUNCTION_LINES = 60
+TIGHTER = {"src/rlm/engine.py": (200, 40)}
+"""Files with ceilings of their own: lines of the file, lines of each of its functions."""
+
+BORDERS: dict[str, tuple[str, ...]] = {
+    "cell execution": (
+        "rlm.worker.finals:_json_of",
+        "rlm.worker.runner:guard",
+        "rlm.worker.tracebacks:describe",
+    ),
+    "plugin call": ("rlm.environments._session:_answer_frame", "rlm.scope:emit"),
+    "server request": (),
+}
+"""Where everything may be caught, because whatever happens there must be recorded, not spread.
+
+An entry is `module` or `module:function`; a package stands for all that is in it.
+"""
+
+RAISED_BELOW = ("rlm.engine:run",)
+"""Catches everything only to hand it to a function that raises again what is not its business."""
+
+BROAD = {"Exception", "BaseException"}
+type_of_function = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+# -- sizes ----------------------------------------------------------------------------------------
+
+
+def size_complaints(path: Path, name: str) -> list[str]:
+    text = path.read_text("utf-8")
+    file_lines, function_lines = TIGHTER.get(name, (FILE_LINES, FUNCTION_LINES))
+    found = []
+    if (length := len(text.splitlines())) > file_lines:
+        found.append(f"{name} has {length} lines, more than {file_lines}")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, type_of_function):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > function_lines:
+                where = f"{name}:{node.lineno}: {node.name}"
+                found.append(f"{where} has {length} lines, more than {function_lines}")
+    return found
+
+
+def test_sizes() -> None:
+    python = [path for path in repository_files() if path.suffix == ".py"]
+    assert len(python) > 10
+    found = [
+        line for path in python for line in size_complaints(path, path.relative_to(ROOT).as_posix())
+    ]
+    assert not found, "\n".join(found)
+
+
+def _function(lines: int) -> str:
+    return "def f():\n" + "    x = 1\n" * (lines - 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("src/rlm/a.py", "x = 1\n" * 501, "501 lines"),
+        ("src/rlm/a.py", _function(61), "f has 61 lines"),
+        (
+            "src/rlm/a.py",
+            "class A:\n    async def f():\n" + "        x = 1\n" * 60,
+            "f has 61 lines",
+        ),
+        ("src/rlm/engine.py", "x = 1\n" * 201, "201 lines"),
+        ("src/rlm/engine.py", _function(41), "f has 41 lines"),
+    ],
+)
+def test_the_size_checker_sees(tmp_path: Path, name: str, text: str, words: str) -> None:
+    (tmp_path / "a.py").write_text(text, "utf-8")
+    found = size_complaints(tmp_path / "a.py", name)
+    assert len(found) == 1
+    assert words in found[0]
+
+
+def test_the_size_checker_lets_pass(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(_function(60) + "x = 1\n" * 440, "utf-8")
+    assert size_complaints(tmp_path / "a.py", "src/rlm/a.py") == []
+
+
+# -- cycles ---------------------------------------------------------------------------------------
+
+
+def cycles(modules: dict[str, Module]) -> list[str]:
+    """Every module that reaches itself by imports, those in functions and for typing included."""
+    graph = {
+        name: {each.target for each in imports_of(module, modules)} & modules.keys()
+        for name, module in modules.items()
+        if name != "rlm"  # the face of the package is lazy, and nothing below may import it
+    }
+    return [
+        f"{name} imports itself by way of others" for name in graph if name in _reached(graph, name)
+    ]
+
+
+def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
+    reached: set[str] = set()
+    ahead = list(graph[start])
+    while ahead:
+        name = ahead.pop()
+        if name not in reached:
+            reached.add(name)
+            ahead += graph.get(name, ())
+    return reached
+
+
+def test_no_import_cycles() -> None:
+    found = cycles(load_modules())
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "back", ["import rlm.a", "def f():\n    from rlm.a import x", "from .a import x"]
+)
+def test_the_cycle_checker_sees(tmp_path: Path, back: str) -> None:
+    (tmp_path / "rlm").mkdir()
+    for name, text in {
+        "a": "from rlm import b",
+        "b": "import rlm.c",
+        "c": back,
+        "d": "import rlm.a",
+    }.items():
+        (tmp_path / "rlm" / f"{name}.py").write_text(text, "utf-8")
+    assert [line.split()[0] for line in cycles(load_modules(tmp_path))] == [
+        "rlm.a",
+        "rlm.b",
+        "rlm.c",
+    ]
+
+
+# -- broad catches --------------------------------------------------------------------------------
+
+
+def catch_complaints(module: Module) -> list[str]:
+    """Catches of everything that do not raise again, outside the borders."""
+    return [
+        f"{module.name}:{line}: {function} catches everything; name the errors, or make it a border"
+        for line, function in _broad_catches(module.tree, "the module")
+        if not _is_border(module.name, function)
+    ]
+
+
+def _is_border(module: str, function: str) -> bool:
+    for entry in (*RAISED_BELOW, *(each for entries in BORDERS.values() for each in entries)):
+        place, _, only = entry.partition(":")
+        if f"{module}.".startswith(f"{place}.") and only in {"", function}:
+            return True
+    return False
+
+
+def _broad_catches(node: ast.AST, function: str) -> Iterator[tuple[int, str]]:
+    if isinstance(node, type_of_function):
+        function = node.name
+    if isinstance(node, ast.ExceptHandler) and _is_broad(node.type) and not _raises_again(node):
+        yield node.lineno, function
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
+        yield from ((node.lineno, function) for argument in node.args if _is_broad(argument))
+    for child in ast.iter_child_nodes(node):
+        yield from _broad_catches(child, function)
+
+
+def _is_broad(caught: ast.expr | None) -> bool:
+    if caught is None:
+        return True
+    if isinstance(caught, ast.Tuple):
+        return any(_is_broad(each) for each in caught.elts)
+    return ast.unparse(caught).removeprefix("builtins.") in BROAD
+
+
+def _raises_again(handler: ast.ExceptHandler) -> bool:
+    return isinstance(handler.body[-1], ast.Raise)
+
+
+def test_errors_are_caught_narrowly() -> None:
+    found = [line for module in load_modules().values() for line in catch_complaints(module)]
+    assert not found, "\n".join(found)
+
+
+def _module(text: str, name: str = "rlm.sample") -> Module:
+    return Module(name, Path("sample.py"), ast.parse(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "try:\n    f()\nexcept Exception:\n    pass",
+        "try:\n    f()\nexcept:\n    log()",
+        "try:\n    f()\nexcept (OSError, BaseException) as error:\n    log(error)",
+        "def f():\n    with contextlib.suppress(Exception):\n        g()",
+    ],
+)
+def test_the_catch_checker_sees(text: str) -> None:
+    assert len(catch_complaints(_module(text))) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "try:\n    f()\nexcept OSError:\n    pass",
+        "try:\n    f()\nexcept BaseException:\n    undo()\n    raise",
+        "with contextlib.suppress(OSError):\n    g()",
+    ],
+)
+def test_the_catch_checker_lets_pass(text: str) -> None:
+    assert catch_complaints(_module(text)) == []
+
+
+def test_a_border_may_be_one_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BORDERS, "plugin call", ("rlm.sample:call",))
+    inside = "def call():\n    try:\n        f()\n    except Exception:\n        note()\n"
+    assert catch_complaints(_module(inside)) == []
+    assert len(catch_complaints(_module(inside.replace("call", "other")))) == 1
+    assert len(catch_complaints(_module(inside, "rlm.sampler"))) == 1

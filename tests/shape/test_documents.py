@@ -1,0 +1,157 @@
+"""What the documents say is true: their code runs, their links lead somewhere, the examples work.
+
+In README.md and docs/, every python block is run; those of one file share a namespace. Right before
+a block, `<!-- not run: reason -->` leaves it out (a counted skip) and `<!-- run -->` has a console
+or bash block run too. `# prints: text` in a python block, and what follows a `$ command` line in a
+console block, must be printed, in that order; `...` stands for anything.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.shape.documents import (
+    RUNNABLE,
+    Block,
+    blocks_of,
+    broken_links,
+    commands_of,
+    expected_output,
+    missing_output,
+)
+from tests.shape.tree import ROOT, repository_files
+
+SECONDS = 300
+MARKDOWN = [path for path in repository_files() if path.suffix == ".md"]
+DOCUMENTS = [
+    path for path in MARKDOWN if path == ROOT / "README.md" or ROOT / "docs" in path.parents
+]
+EXAMPLES = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
+PYTHON = {"python", "py"}
+SHELL = {"console", "bash", "sh", "shell"}
+
+
+def environment(home: Path) -> dict[str, str]:
+    """What a newcomer has: an empty home, no key, no setting, and our commands on the path."""
+    home.mkdir(parents=True, exist_ok=True)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {"HOME": str(home), "PATH": path, "LANG": "C.UTF-8"}
+
+
+def run_job(job: list[dict[str, Any]], folder: Path) -> subprocess.CompletedProcess[str]:
+    work = folder / "work"
+    work.mkdir()
+    return subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("run_code.py")), str(ROOT)],
+        input=json.dumps(job),
+        cwd=work,
+        env=environment(folder / "home"),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+
+
+def job_of(path: Path, blocks: list[Block]) -> list[dict[str, Any]]:
+    return [
+        {
+            "path": str(path),
+            "line": block.line,
+            "code": block.code,
+            "expected": expected_output(block.code),
+        }
+        for block in blocks
+        if block.language in PYTHON and block.reason_not_run is None
+    ]
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+# -- python blocks --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=_name)
+def test_python_blocks_run(path: Path, tmp_path: Path) -> None:
+    if job := job_of(path, blocks_of(path.read_text("utf-8"))):
+        done = run_job(job, tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test per block that is left out, so that each is a skip of its own; none if none is."""
+    if "left_out" in metafunc.fixturenames:
+        found = [
+            pytest.param(block.reason_not_run, id=f"{_name(path)}:{block.line}")
+            for path in DOCUMENTS
+            for block in blocks_of(path.read_text("utf-8"))
+            if block.reason_not_run
+        ]
+        metafunc.parametrize("left_out", found or [pytest.param("", id="none")])
+
+
+def test_block_is_not_run(left_out: str) -> None:
+    if left_out:
+        pytest.skip(left_out)
+
+
+# -- shell blocks ---------------------------------------------------------------------------------
+
+
+def run_commands(block: Block, folder: Path) -> str | None:
+    """Run a shell block as from the root of a checkout; the complaint, if any."""
+    work = folder / "work"
+    work.mkdir()
+    for entry in ROOT.iterdir():  # what a command writes stays out of the real checkout
+        if entry.name not in {".git", "build", "logs"}:
+            (work / entry.name).symlink_to(entry)
+    for command in commands_of(block):
+        if not f"{command.text} ".startswith(RUNNABLE):
+            return f"only {', '.join(RUNNABLE)}can be run, not: {command.text}"
+        done = subprocess.run(
+            command.text,
+            shell=True,
+            cwd=work,
+            env=environment(folder / "home"),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            stdin=subprocess.DEVNULL,
+        )
+        if done.returncode != 0:
+            return f"{command.text}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+        if (text := missing_output(command.expected, done.stdout + done.stderr)) is not None:
+            return f"{command.text}: does not print {text!r}, but\n{done.stdout}{done.stderr}"
+    return None
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=_name)
+def test_marked_shell_blocks_run(path: Path, tmp_path: Path) -> None:
+    for block in blocks_of(path.read_text("utf-8")):
+        if block.language in SHELL and block.comment == "run":
+            folder = tmp_path / str(block.line)
+            folder.mkdir()
+            complaint = run_commands(block, folder)
+            assert complaint is None, f"{_name(path)}:{block.line}: {complaint}"
+
+
+# -- examples and links ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=_name)
+def test_example_runs(path: Path, tmp_path: Path) -> None:
+    code = path.read_text("utf-8")
+    job = [{"path": str(path), "line": 1, "code": code, "expected": expected_output(code)}]
+    done = run_job(job, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", MARKDOWN, ids=_name)
+def test_links_lead_somewhere(path: Path) -> None:
+    assert broken_links(path, ROOT) == []

@@ -1,0 +1,131 @@
+"""What is promised: every public module lists its names, and `import rlm` stays light."""
+
+import ast
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.shape.tree import Module, load_modules
+
+RLM_NAMES = [
+    "BudgetExceededError",
+    "CallRefused",
+    "CancellationError",
+    "ConfigError",
+    "ErrorThresholdExceededError",
+    "Guards",
+    "Limits",
+    "ModelError",
+    "Price",
+    "RLM",
+    "RLMError",
+    "RunResult",
+    "ScriptedClient",
+    "SessionError",
+    "TimeoutExceededError",
+    "TokenLimitExceededError",
+]
+"""The names of the package itself. Adding one is a promise; removing one breaks somebody."""
+
+HEAVY = ("aiohttp", "asyncio", "click", "pydantic", "rich", "sqlite3")
+"""What `import rlm` must not load."""
+
+
+def is_public(name: str) -> bool:
+    return not any(part.startswith("_") for part in name.split("."))
+
+
+def ruff_order(name: str) -> tuple[int, list[str | int]]:
+    """The order that ruff's RUF022 keeps: CONSTANTS, then Classes, then functions; 2 before 10."""
+    kind = 0 if len(name) > 1 and name.isupper() else 1 if name[0].isupper() else 2
+    return kind, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
+def declared_names(module: Module) -> list[str] | None:
+    """The literal value of `__all__`, or None if there is no such literal."""
+    for node in module.tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name) and target.id == "__all__":
+                return [str(name) for name in ast.literal_eval(node.value)]
+    return None
+
+
+def complaints(module: Module) -> list[str]:
+    """What is wrong with the `__all__` of a public module, names that do not exist aside."""
+    names = declared_names(module)
+    if names is None:
+        return [f"{module.name} has no __all__"]
+    found = [
+        f"{module.name}.__all__ lists a private name: {n}"
+        for n in names
+        if n.startswith("_") and n != "__version__"
+    ]
+    if names not in (sorted(set(names)), sorted(set(names), key=ruff_order)):
+        found.append(f"{module.name}.__all__ is not sorted, or names something twice")
+    return found
+
+
+PUBLIC = {name: module for name, module in load_modules().items() if is_public(name)}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_names_are_listed_sorted_and_exist(name: str) -> None:
+    assert complaints(PUBLIC[name]) == []
+    loaded = importlib.import_module(name)
+    assert [each for each in loaded.__all__ if not hasattr(loaded, each)] == []
+
+
+def test_the_names_of_the_package_are_pinned() -> None:
+    assert importlib.import_module("rlm").__all__ == RLM_NAMES
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The modules that are loaded in a fresh interpreter after one statement."""
+    code = f"import sys\n{statement}\nimport json\nprint(json.dumps(list(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_importing_rlm_is_light() -> None:
+    assert loaded_by("import rlm").isdisjoint(HEAVY)
+
+
+def test_the_check_of_lightness_can_fail() -> None:
+    assert not loaded_by("import asyncio.events").isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1", "has no __all__"),
+        ("__all__ = ['b', 'a']", "not sorted"),
+        ("__all__ = ['a', 'B']", "not sorted"),
+        ("__all__ = ['a', 'a']", "twice"),
+        ("__all__: list[str] = ['_a']", "private"),
+    ],
+)
+def test_the_checker_sees(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "rlm").mkdir()
+    (tmp_path / "rlm" / "sample.py").write_text(text, "utf-8")
+    found = complaints(load_modules(tmp_path)["rlm.sample"])
+    assert len(found) == 1
+    assert words in found[0]
+
+
+def test_the_checker_lets_pass(tmp_path: Path) -> None:
+    (tmp_path / "rlm").mkdir()
+    text = "__all__ = ['RLM', 'Budget', 'RLMError', '__version__', 'f2', 'f10']"
+    (tmp_path / "rlm" / "sample.py").write_text(text, "utf-8")
+    assert complaints(load_modules(tmp_path)["rlm.sample"]) == []
+
+
+def test_what_is_private() -> None:
+    assert is_public("rlm.clients.openai")
+    assert not is_public("rlm.clients._http")
+    assert not is_public("rlm.__main__")
