@@ -126,12 +126,12 @@ class Engine:
         context = store_context(task.context if task.has_context else task.prompt)
         self.scope.tree.count_child_context(context.size_bytes, self.config.limits)
         query = task.prompt if task.has_context else prompts.FIXED_QUERY
-        async with self.scope.tree.child_place(self.scope.depth + 1):
-            budget = self.scope.budget.child(self.config.limits)
-            scope = self.scope.child(budget, context.digest(query))
-            config = replace(self.config, model=task.model)
-            child = Task(query, context, task.call_id)
-            result = await Engine(self.services, config, scope, child).run()
+        budget = self.scope.budget.child(self.config.limits)
+        scope = self.scope.child(budget, context.digest(query))
+        config = replace(self.config, model=task.model)
+        child = Engine(self.services, config, scope, Task(query, context, task.call_id))
+        async with self.scope.tree.child_place(scope.depth):
+            result = await child.run()
         if result.answer is None:
             raise CallRefused(
                 f"a child run ended without an answer: {result.detail}",

@@ -241,6 +241,17 @@ async def test_answer_content_is_reported(repl: Repl) -> None:
     assert (await repl.run("answer['content'] = 'draft \\ud800'")).answer_content == "draft \ud800"
 
 
+async def test_of_the_answer_dict_its_content_is_meant(repl: Repl) -> None:
+    kind, message = await repl.fail("FINAL_VAR('answer')")
+    assert (kind, "no content yet" in message) == ("ValueError", True)
+    assert await repl.session.fetch("answer") is None
+    result = await repl.run("answer['content'] = 'x'\nFINAL_VAR(answer)")
+    assert result.submission is not None
+    assert result.submission.text == await repl.session.fetch("answer") == "x"
+    await repl.run("answer = {'a': 1}")
+    assert await repl.session.fetch("answer") == "{'a': 1}"
+
+
 async def test_an_unknown_variable_names_the_known_ones(repl: Repl) -> None:
     await repl.run("total = 1; rows = []")
     kind, message = await repl.fail("FINAL_VAR('totl')")

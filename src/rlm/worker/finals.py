@@ -84,6 +84,10 @@ class Finals:
             return self._submission, self._submission and self._submission.text
         return self._submission, str(content)[: self._max_chars]
 
+    def value_of(self, name: str) -> Any:
+        """What a variable hands in; KeyError if there is none, ValueError for an empty answer."""
+        return self._meant_by(self._namespace[name])
+
     def _submit(self, value: Any, how: str) -> None:
         submission = Submission(value, how)
         size = len(submission.text)
@@ -103,10 +107,10 @@ class Finals:
     def _resolve(self, name: Any) -> Any:
         """The value meant by FINAL_VAR's argument, which may be that value already."""
         if not isinstance(name, str):
-            return self._content_if_answer(name)
+            return self._meant_by(name)
         cleaned = name.strip().strip("\"'`").strip()
         if cleaned in self._namespace:
-            return self._content_if_answer(self._namespace[cleaned])
+            return self.value_of(cleaned)
         known = self._variables.current()
         if not cleaned.isidentifier() or any(
             isinstance(value, str) and value == name for value in known.values()
@@ -115,9 +119,13 @@ class Finals:
         listed = ", ".join(known) or "none yet"
         raise NameError(f"there is no variable {cleaned!r}; your variables: {listed}")
 
-    def _content_if_answer(self, value: Any) -> Any:
-        is_answer = isinstance(value, dict) and value is self._namespace.get("answer")
-        return value["content"] if is_answer and value.get("content") else value
+    def _meant_by(self, value: Any) -> Any:
+        """Of the `answer` dict its content is meant; of everything else the value itself."""
+        if not isinstance(value, dict) or value is not self._namespace.get("answer"):
+            return value
+        if "content" in value and not value["content"]:
+            raise ValueError('answer has no content yet: set answer["content"] first')
+        return value.get("content", value)
 
 
 def _json_of(value: Any) -> str | None:

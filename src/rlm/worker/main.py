@@ -170,7 +170,9 @@ class WorkerSession:
         variables = self._namespace.variables
         parts = [wire.to_json({})]
         if name in variables:
-            outcome = self._runner.guard(lambda: str(variables[name])[: self._max_text_chars])
+            outcome = self._runner.guard(
+                lambda: str(self._finals.value_of(name))[: self._max_text_chars]
+            )
             if outcome.error is None:
                 parts.append(wire.to_bytes(outcome.value))
         self._channel.send(wire.VALUE, frame.id, parts)
