@@ -82,6 +82,27 @@ async def test_a_batch_beyond_the_limit_keeps_what_was_paid() -> None:
     assert len(client.requests) == 1 + 6
 
 
+async def test_code_that_calls_on_and_on_comes_to_an_end_without_flooding_the_record() -> None:
+    flood = "while True:\n    try: llm_query('again')\n    except CallFailed as e: last = e"
+    script = [code(flood), code("FINAL(str(last))")]
+    limits = Limits(max_calls=5, cell_seconds=0.5)
+    result, client = await ask(*script, rules=[("sub-LLM", "ok")], limits=limits)
+    assert result.answer == "all 5 calls are used (max_calls)"
+    assert sum(isinstance(e, CallEnded) for e in result.events) == 5
+    assert len(client.requests) == 2 + 5
+
+
+async def test_a_batch_of_too_many_is_the_cells_error_and_of_many_costs_only_what_fits() -> None:
+    script = [
+        code("llm_query_batched(['x'] * 200_000)"),
+        code("r = llm_query_batched(['x'] * 90_000)\nFINAL(sum(hasattr(x, 'failed') for x in r))"),
+    ]
+    result, client = await ask(*script, rules=[("sub-LLM", "ok")], limits=Limits(max_calls=10))
+    assert "over the limit of 100,000" in seen(client, 1)
+    assert result.answer == "89990"
+    assert sum(isinstance(e, CallEnded) for e in result.events) == 10
+
+
 async def test_a_child_run_has_a_fresh_repl_and_sees_only_what_it_is_passed() -> None:
     child = code("FINAL(f'{context!r} {\"secret\" in dir()}')")
     root = code("secret = 1\nFINAL(rlm_query('count the words'))")

@@ -80,7 +80,7 @@ class Bridge:
 
     async def _llm(self, arguments: dict[str, Any], prompts: Sequence[str]) -> Answer:
         model = self._model(arguments)
-        return await _all_of([self._ask(prompt, model) for prompt in prompts])
+        return await self._all_of(len(prompts), lambda index: self._ask(prompts[index], model))
 
     async def _ask(self, prompt: str, model: str) -> str:
         request = Request(
@@ -109,23 +109,25 @@ class Bridge:
         if not isinstance(contexts, list) or len(parts) < len(contexts):
             raise CallRefused("malformed rlm_query", limit="kind")
         encoded = iter(parts[len(contexts) :])
-        tasks = []
-        for prompt, kind in zip(parts, contexts, strict=False):
-            context = _decoded(kind, encoded) if kind else None
-            tasks.append(self._child(prompt, context, kind is not None, model))
-        return await _all_of(tasks)
+        values = [_decoded(kind, encoded) if kind else None for kind in contexts]
+
+        def child(index: int) -> Awaitable[str]:
+            has_context = contexts[index] is not None
+            return self._child(parts[index], values[index], has_context, model)
+
+        return await self._all_of(len(contexts), child)
 
     async def _child(self, prompt: str, context: Any, has_context: bool, model: str) -> str:
         if self.scope.depth + 1 >= self.config.limits.max_depth:
             return await self._ask(
                 f"{prompt}\n\n{_as_text(context)}" if has_context else prompt, model
             )
+        self.scope.budget.count_call()
         about = {"call_id": self.scope.next_call_id(), "kind": "rlm", "model": model}
         task = ChildTask(prompt, context, has_context, model, about["call_id"])
         self.scope.emit(CallStarted, **about, prompt=prompt)
         started = time.monotonic()
         try:
-            self.scope.budget.count_call()
             child = await self.start_child(task)
         except RLMError as error:
             seconds = time.monotonic() - started
@@ -137,6 +139,21 @@ class Bridge:
         )
         return child.text
 
+    async def _all_of(self, count: int, ask: Callable[[int], Awaitable[str]]) -> Answer:
+        """Every reply in its place. A failed item is told by its index and loses no other.
+
+        What `max_calls` has no room for is not even begun: a batch may name millions.
+        """
+        room = min(count, max(0, self.scope.budget.room().calls))
+        replies = await asyncio.gather(*map(ask, range(room)), return_exceptions=True)
+        failed = {str(index): reply for index, reply in enumerate(replies) if _has_failed(reply)}
+        if room < count:
+            refusal = f"all {self.config.limits.max_calls:,} calls are used (max_calls)"
+            failed.update((str(index), refusal) for index in range(room, count))
+        texts = [reply if isinstance(reply, str) else "" for reply in replies]
+        reasons = {index: str(reason) for index, reason in failed.items()}
+        return {"failed": reasons}, [*texts, *[""] * (count - room)]
+
     # -- tools -------------------------------------------------------------------------------
 
     async def _tool(self, arguments: dict[str, Any]) -> Answer:
@@ -145,10 +162,10 @@ class Bridge:
         if tool is None or not isinstance(given, dict):
             known = ", ".join(sorted(self.tools)) or "none"
             raise CallRefused(f"there is no tool {name!r}; tools: {known}", limit="tools")
+        self.scope.budget.count_call()
         about = {"call_id": self.scope.next_call_id(), "name": tool.name, "arguments": given}
         started = time.monotonic()
         try:
-            self.scope.budget.count_call()
             text = json.dumps(await tool.call(given))
         except Exception as error:  # the plugin border: a tool is the caller's code
             seconds = time.monotonic() - started
@@ -159,20 +176,11 @@ class Bridge:
         return {"json": text}, ()
 
 
-async def _all_of(tasks: Sequence[Awaitable[str]]) -> Answer:
-    """Every reply in its place. A failed item is told by its index and loses no other."""
-    replies = await asyncio.gather(*tasks, return_exceptions=True)
-    failed: dict[str, str] = {}
-    texts: list[str] = []
-    for index, reply in enumerate(replies):
-        if isinstance(reply, str):
-            texts.append(reply)
-        elif isinstance(reply, RLMError):
-            failed[str(index)] = str(reply)
-            texts.append("")
-        else:
-            raise reply
-    return {"failed": failed}, texts
+def _has_failed(reply: str | BaseException) -> bool:
+    """Whether an item failed in a way the model can deal with; what it can't is raised."""
+    if isinstance(reply, BaseException) and not isinstance(reply, RLMError):
+        raise reply
+    return not isinstance(reply, str)
 
 
 def _decoded(kind: Any, encoded: Iterator[str]) -> Any:

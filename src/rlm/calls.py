@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from rlm.errors import CallRefused, ConfigError, ModelError, UnknownPriceError
 from rlm.events import CallEnded, CallStarted, ModelAsked, ModelReplied
-from rlm.limits import NOTHING, Amount, Limits, Reservation, bound_tokens, picodollars
+from rlm.limits import Amount, Limits, Reservation, bound_tokens, picodollars
 from rlm.messages import PICODOLLARS, Message, ModelInfo, Reply, Request, Usage
 from rlm.protocols import Client, ReplyStore
 from rlm.scheduler import Scheduler
@@ -124,7 +124,7 @@ class Calls:
             message_count=len(request.messages),
             max_output_tokens=request.max_output_tokens,
         )
-        outcome = await self._settled(scope, request, NOTHING, held)
+        outcome = await self._settled(scope, request, held)
         reply = outcome.reply or Reply(text="")
         scope.emit(
             ModelReplied,
@@ -139,11 +139,15 @@ class Calls:
         return outcome.unwrap()
 
     async def call(self, scope: Scope, request: Request) -> Reply:
-        """A call made by model-written code, or by map/reduce on its behalf."""
+        """A call made by model-written code, or by map/reduce on its behalf.
+
+        It is counted before anything else, so that code that goes on calling comes to an end.
+        """
+        scope.budget.count_call()
         call_id = scope.next_call_id()
         about = {"call_id": call_id, "kind": "llm", "model": request.model}
         scope.emit(CallStarted, **about, prompt=str(request.messages[-1].content))
-        outcome = await self._settled(scope, request, Amount(calls=1), None)
+        outcome = await self._settled(scope, request)
         text = outcome.reply.text if outcome.reply else ""
         scope.emit(CallEnded, **about, reply=text, **outcome.facts())
         return outcome.unwrap()
@@ -151,7 +155,7 @@ class Calls:
     # -- the path ----------------------------------------------------------------------------
 
     async def _settled(
-        self, scope: Scope, request: Request, base: Amount, held: Reservation | None
+        self, scope: Scope, request: Request, held: Reservation | None = None
     ) -> _Outcome:
         """Follow one request to its end, through as many tries as it takes."""
         started = time.monotonic()
@@ -163,7 +167,7 @@ class Calls:
         attempt, failure = 0, None
         while True:
             try:
-                outcome = await self._attempt(scope, request, base, held, key, give_up)
+                outcome = await self._attempt(scope, request, held, key, give_up)
             except CallRefused as refusal:
                 # No budget for another try: what went wrong is the first failure, not the refusal.
                 reason = failure or refusal
@@ -175,7 +179,7 @@ class Calls:
                 may_retry = error.retryable and attempt < MAX_ATTEMPTS
                 if not may_retry or time.monotonic() + wait >= give_up:
                     return _Outcome(None, error, None, time.monotonic() - started, attempt - 1)
-                base, held = NOTHING, None  # it is one call, however many tries
+                held = None
                 await asyncio.sleep(wait)
             else:
                 seconds = time.monotonic() - started
@@ -185,17 +189,16 @@ class Calls:
         self,
         scope: Scope,
         request: Request,
-        base: Amount,
         held: Reservation | None,
         key: str,
         give_up: float,
     ) -> _Outcome:
         """One try: whatever happens, its reservation ends settled, kept or released."""
         route = self.router(request.model)
-        request, reservation = await self._reserve(scope, request, base, held, route.info)
+        request, reservation = await self._reserve(scope, request, held, route.info)
         try:
             reply, stored = await self._obtain(request, key, route, reservation, give_up)
-            usage, used = _bill(request, reply, route.info, reservation)
+            usage, used = _bill(request, reply, route.info)
         except ModelError as error:
             reservation.keep() if error.ambiguous else reservation.release()
             raise
@@ -210,16 +213,11 @@ class Calls:
         return _Outcome(reply, None, usage, stored=stored)
 
     async def _reserve(
-        self,
-        scope: Scope,
-        request: Request,
-        base: Amount,
-        held: Reservation | None,
-        info: ModelInfo,
+        self, scope: Scope, request: Request, held: Reservation | None, info: ModelInfo
     ) -> tuple[Request, Reservation]:
         """Reserve the worst case; if it can't fit, with as large an output cap as does fit."""
         while True:
-            amount = base + worst_case(request, info)
+            amount = worst_case(request, info)
             try:
                 if held is not None:
                     return request, scope.budget.exchange(held, amount)
@@ -255,6 +253,8 @@ class Calls:
 
 async def _send(request: Request, route: Route, seconds: float) -> Reply:
     """One attempt on the wire. Whatever a client raises leaves here as a ModelError."""
+    if seconds <= 0:
+        raise ModelError(f"no time is left to ask {request.model} (call_seconds, max_seconds)")
     wire_request = msgspec.structs.replace(request, model=route.wire_name)
     try:
         async with asyncio.timeout(seconds):
@@ -297,9 +297,7 @@ def _with_smaller_cap(request: Request, info: ModelInfo, room: Amount) -> Reques
     return msgspec.structs.replace(request, max_output_tokens=cap)
 
 
-def _bill(
-    request: Request, reply: Reply, info: ModelInfo, reservation: Reservation
-) -> tuple[Usage, Amount]:
+def _bill(request: Request, reply: Reply, info: ModelInfo) -> tuple[Usage, Amount]:
     """What a reply used. A provider that does not say is billed at the bound, never at nothing."""
     usage = reply.usage or Usage(
         input_tokens=bound_tokens(request.messages),
@@ -310,7 +308,7 @@ def _bill(
         money = info.price.picodollars(usage.input_tokens, usage.output_tokens)
     cost_usd = None if money is None else money / PICODOLLARS
     usage = msgspec.structs.replace(usage, cost_usd=cost_usd, requests=1)
-    return usage, Amount(reservation.amount.calls, usage.total_tokens, money or 0)
+    return usage, Amount(tokens=usage.total_tokens, picodollars=money or 0)
 
 
 def _cleaned(request: Request) -> Request:

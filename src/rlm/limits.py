@@ -131,7 +131,7 @@ class Reservation:
         self._end(self.amount)
 
     def release(self) -> None:
-        """Give tokens and money back: nothing was billed. The call still counts as made."""
+        """Give tokens and money back: nothing was billed. A counted call stays counted."""
         self._end(Amount(calls=self.amount.calls))
 
     def _end(self, used: Amount, over: Amount = NOTHING) -> None:
@@ -233,7 +233,7 @@ class Budget:
         }
 
     def count_call(self) -> None:
-        """Count a call that is no request of its own: a child run, a tool."""
+        """Count a call made from a cell; refused when none is left. Calls never come back."""
         self.hold(Amount(calls=1)).release()
 
     def note_usage(self, model: str, depth: int, usage: Usage) -> None:

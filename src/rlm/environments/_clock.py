@@ -45,6 +45,11 @@ class CellClock:
             self._timer.cancel()
             self._timer = None
 
+    def charge(self, seconds: float) -> None:
+        """Take time off a clock that stands still."""
+        if self._left_seconds is not None and self._timer is None:
+            self._left_seconds = max(0.0, self._left_seconds - seconds)
+
     def resume(self) -> None:
         """Go on with what is left, if a cell is running."""
         if self._left_seconds is not None and self._timer is None:

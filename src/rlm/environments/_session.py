@@ -27,6 +27,9 @@ _MAX_PENDING_CALLS = 4_096
 _START_SECONDS = 30.0
 _FETCH_SECONDS = 10.0
 _FAREWELL_SECONDS = 0.5
+_FAILED_CALL_SECONDS = 0.01
+"""What a failed call costs of a cell's time, so that a loop of nothing but those ends soon."""
+
 _WORKER_DEFAULTS: dict[str, Any] = {
     "seed": 0,
     "tools": [],
@@ -268,7 +271,9 @@ class StreamSession(asyncio.BufferedProtocol):
 
     async def _answer(self, call_id: int, call: _frames.Call) -> None:
         try:
-            data = await self._answer_frame(call_id, call)
+            data, failed = await self._answer_frame(call_id, call)
+            if failed:
+                self._clock.charge(_FAILED_CALL_SECONDS)
         finally:
             del self._calls[call_id]
             if not self._calls:
@@ -276,14 +281,16 @@ class StreamSession(asyncio.BufferedProtocol):
         if self._ended is None:
             self._write(data)
 
-    async def _answer_frame(self, call_id: int, call: _frames.Call) -> bytes:
+    async def _answer_frame(self, call_id: int, call: _frames.Call) -> tuple[bytes, bool]:
+        """The answer to send, and whether all of it failed."""
         try:
             meta, texts = await self._host.answer(call.kind, call.arguments, call.parts)
             parts = [wire.to_json(meta), *map(wire.to_bytes, texts)]
-            return wire.encode(wire.ANSWER, call_id, parts)
+            failed = 0 < len(texts) == len(meta.get("failed", ()))
+            return wire.encode(wire.ANSWER, call_id, parts), failed
         except Exception as error:  # noqa: BLE001 - the border to the host: its errors are answers
             meta = {"type": type(error).__name__, "message": str(error)}
-            return wire.encode(wire.ANSWER_ERROR, call_id, [wire.to_json(meta)])
+            return wire.encode(wire.ANSWER_ERROR, call_id, [wire.to_json(meta)]), True
 
     # The end.
 

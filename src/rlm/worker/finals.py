@@ -121,7 +121,8 @@ class Finals:
 
     def _meant_by(self, value: Any) -> Any:
         """Of the `answer` dict its content is meant; of everything else the value itself."""
-        if not isinstance(value, dict) or value is not self._namespace.get("answer"):
+        is_answer = isinstance(value, dict) and value is self._namespace.get("answer")
+        if not is_answer:
             return value
         if "content" in value and not value["content"]:
             raise ValueError('answer has no content yet: set answer["content"] first')

@@ -21,6 +21,7 @@ __all__ = [
     "INIT",
     "LOAD",
     "LOAD_END",
+    "MAX_PARTS",
     "MAX_TO_HOST_BYTES",
     "MAX_TO_WORKER_BYTES",
     "READY",
@@ -60,6 +61,8 @@ TO_HOST = frozenset({READY, DONE, CALL, VALUE})
 
 MAX_TO_HOST_BYTES = 64 << 20
 MAX_TO_WORKER_BYTES = 1 << 30
+MAX_PARTS = 100_000
+"""Each part becomes an object of its own, so a few bytes must not become millions of them."""
 
 _LENGTH = struct.Struct("<I")
 _HEAD = struct.Struct("<BII")
@@ -120,6 +123,8 @@ def encode(
     type: int, id: int, parts: list[bytes], max_body_bytes: int = MAX_TO_WORKER_BYTES
 ) -> bytes:
     """Build a frame; WireError if its body would be longer than `max_body_bytes`."""
+    if len(parts) > MAX_PARTS:
+        raise WireError(f"{len(parts):,} parts are over the limit of {MAX_PARTS:,} in one frame")
     lengths = [len(part) for part in parts]
     body_length = _HEAD.size + 4 * len(parts) + sum(lengths)
     if body_length > min(max_body_bytes, _LONGEST_U32):
@@ -177,6 +182,6 @@ class Decoder:
         frame_type, _, part_count = _HEAD.unpack_from(buffer, _LENGTH.size)
         if frame_type not in self._types:
             raise WireError(f"unknown frame type {frame_type}")
-        if _HEAD.size + 4 * part_count > body_length:
+        if part_count > MAX_PARTS or _HEAD.size + 4 * part_count > body_length:
             raise WireError(f"{part_count:,} parts do not fit into {body_length:,} bytes")
         return int(body_length)
