@@ -300,6 +300,12 @@ async def test_call_functions_finals_and_tools_are_restored(repl: Repl) -> None:
     assert await repl.show("context_0, llm_query('a')") == "('original', 're:a')"
 
 
+async def test_a_cell_can_not_break_python_for_the_next(repl: Repl) -> None:
+    for code in ("__builtins__ = None", "del __builtins__", "globals().clear()", "__name__ = 1"):
+        await repl.run(code)
+        assert await repl.show("len('abc'), __name__") == "(3, '__main__')"
+
+
 async def test_for_everything_else_the_users_binding_wins(repl: Repl) -> None:
     await repl.load("original")
     names = ["context", "answer", "P", "ctx", "peek", "tail", "budget", "vote", "history"]

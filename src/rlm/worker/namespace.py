@@ -127,7 +127,8 @@ class Namespace:
             self.provide({"peek": view._peek, "tail": view._tail, "lenP": view._length})
 
     def restore(self) -> None:
-        """Undo what a cell may have done to the names that must hold."""
+        """Undo what a cell may have done to the names that must hold, Python's own included."""
+        self.variables.update(_PLAIN_MODULE)
         self.variables.update(self._restored)
 
     def users_own(self) -> list[tuple[Any, Any]]:
