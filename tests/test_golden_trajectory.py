@@ -17,6 +17,8 @@ from rlm.results import RunResult
 
 GOLDEN = Path(__file__).parent / "golden" / "trajectory.jsonl"
 SECONDS = re.compile(r"\b\d+\.\d s\b")
+CARETS = re.compile(r"\\n[ ~^]*\^[ ~^]*(?=\\n)")
+"""The line below a traceback's source line, which Python versions draw differently."""
 
 
 THIRD_REPLY = """
@@ -63,6 +65,7 @@ def comparable(events: tuple[Event, ...]) -> list[dict[str, Any]]:
             if message["role"] == "system":
                 message["content"] = "(see golden/prompts)"
         text = SECONDS.sub("0.0 s", json.dumps(row, sort_keys=True, ensure_ascii=False))
+        text = CARETS.sub("", text)
         for run_id, name in names.items():
             text = text.replace(run_id, name)
         rows.append(json.loads(text))
