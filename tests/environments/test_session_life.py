@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -224,6 +225,22 @@ async def test_a_context_that_can_not_be_loaded(repl: Repl) -> None:
     with pytest.raises(SessionError, match="context could not be loaded"):
         await repl.session.load("context", broken)
     assert await repl.show("1") == "1"
+
+
+async def test_a_context_that_breaks_off_ends_the_session(repl: Repl) -> None:
+    class Vanishing:
+        kind = "text"
+        size_bytes = 2
+
+        def chunks(self, chunk_bytes: int) -> Iterator[bytes]:
+            yield b"a"
+            raise OSError("it vanished")
+
+    vanishing: Any = Vanishing()
+    with pytest.raises(OSError, match="vanished"):
+        await repl.session.load("context", vanishing)
+    with pytest.raises(SessionDied, match="could not be read to its end"):
+        await repl.run("1")
 
 
 async def test_cancelling_a_cell_kills_the_session(repl: Repl) -> None:

@@ -1,10 +1,21 @@
 """What users hand in becomes one stored blob, described by structure only.
 
-The blob is encoded once per run; every session of the tree is fed from it. Its text never enters
-a message or a log: those hold its hash, size and description.
+Values are encoded once per run; files are read anew for every session of the tree. Their text never
+enters a message or a log: those hold hash, size and description.
 """
 
 from rlm.context.describe import describe
-from rlm.context.store import ContextValue, StoredContext, store_context
+from rlm.context.fileset import FileSet, files
+from rlm.context.skipping import Skipped
+from rlm.context.store import ContextValue, store_context
+from rlm.context.stored import StoredContext
 
-__all__ = ["ContextValue", "StoredContext", "describe", "store_context"]
+__all__ = [
+    "ContextValue",
+    "FileSet",
+    "Skipped",
+    "StoredContext",
+    "describe",
+    "files",
+    "store_context",
+]

@@ -1,69 +1,68 @@
-"""A context, encoded once: text as UTF-8 that keeps lone surrogates, the rest as JSON or bytes."""
+"""What callers hand in becomes a stored context. It blocks, and may run in any thread."""
 
-import hashlib
 import json
-from collections.abc import Iterator
-from functools import cached_property
-from typing import Any, Literal
+from os import PathLike, fsdecode
+from pathlib import Path
+from typing import Any
 
 from rlm.context.describe import describe
+from rlm.context.fileset import FileSet
+from rlm.context.gathering import gather_folder, gather_paths, gather_set
+from rlm.context.joining import store_files
+from rlm.context.opening import is_folder
+from rlm.context.parts import wire
+from rlm.context.reading import store_file
+from rlm.context.stored import StoredContext
 from rlm.errors import ConfigError
 
 __all__ = ["ContextValue", "StoredContext", "store_context"]
 
-ContextValue = str | bytes | list[Any] | dict[str, Any] | None
-
-
-class StoredContext:
-    """One blob with its kind. Sessions read `chunks`; people and models get `description`."""
-
-    def __init__(
-        self, kind: Literal["text", "json", "bytes"], data: bytes, description: str
-    ) -> None:
-        self.kind: Literal["text", "json", "bytes"] = kind
-        self.data = data
-        self.description = description
-        self.size_bytes = len(data)
-
-    @cached_property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.data).hexdigest()
-
-    def chunks(self, chunk_bytes: int) -> Iterator[bytes]:
-        view = memoryview(self.data)
-        for start in range(0, len(view), chunk_bytes):
-            yield bytes(view[start : start + chunk_bytes])
-
-    def text(self) -> str:
-        """The context as one text, for strategies that read it all."""
-        if self.kind == "bytes":
-            return self.data.decode("utf-8", "replace")
-        return self.data.decode("utf-8", "surrogatepass")
-
-    def preview(self, chars: int) -> str:
-        """The beginning of a text, shown to the model only when the caller asks for it."""
-        if chars == 0 or self.kind == "bytes":
-            return ""
-        return self.data[: 4 * chars].decode("utf-8", "ignore")[:chars]
-
-    def digest(self, query: str) -> str:
-        """Names a (query, context) pair the same way on every execution."""
-        pair = f"{self.kind}\0{self.sha256}\0{query}".encode("utf-8", "surrogatepass")
-        return hashlib.sha256(pair).hexdigest()[:16]
+ContextValue = (
+    str
+    | bytes
+    | bytearray
+    | memoryview
+    | list[Any]
+    | tuple[Any, ...]
+    | dict[str, Any]
+    | PathLike[Any]
+    | FileSet
+    | None
+)
+"""A `str` is always text, never a path; files are `Path` objects, lists of those, or `files(…)`."""
 
 
 def store_context(value: ContextValue) -> StoredContext:
-    """Encode what the caller handed in; None is an empty text."""
+    """Store what the caller handed in; None is an empty text."""
     if value is None:
         value = ""
     if isinstance(value, str):
-        return StoredContext("text", value.encode("utf-8", "surrogatepass"), describe(value))
+        return StoredContext("text", wire(value), describe(value))
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return StoredContext("bytes", bytes(value), describe(bytes(value)))
+        data = bytes(value)
+        return StoredContext("bytes", data, describe(data))
+    if isinstance(value, PathLike):
+        path = Path(fsdecode(value))
+        return store_files(gather_folder(path)) if is_folder(path) else store_file(path)
+    if isinstance(value, FileSet):
+        return store_files(gather_set(value))
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], PathLike):
+        return store_files(gather_paths(_paths(value)))
+    return _store_json(value)
+
+
+def _paths(values: list[Any] | tuple[Any, ...]) -> list[Path]:
+    for value in values:
+        if not isinstance(value, PathLike):
+            raise ConfigError(f"a list of files may hold only paths, not {type(value).__name__}")
+    return [Path(fsdecode(value)) for value in values]
+
+
+def _store_json(value: Any) -> StoredContext:
     try:
-        data = json.dumps(value).encode()
+        data = wire(json.dumps(value, ensure_ascii=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
-            f"a context must be text, bytes, or lists and dicts that JSON can hold: {error}"
+            f"a context must be text, bytes, files, or lists and dicts that JSON can hold: {error}"
         ) from error
     return StoredContext("json", data, describe(value))

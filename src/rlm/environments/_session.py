@@ -116,9 +116,13 @@ class StreamSession(asyncio.BufferedProtocol):
         """Bind a stored context to a name in the REPL."""
         async with self._one_request:
             self._check_alive()
-            for chunk in context.chunks(_LOAD_CHUNK_BYTES):
-                await self._may_write.wait()
-                self._write(wire.encode(wire.LOAD, 0, [chunk]))
+            try:
+                for chunk in context.chunks(_LOAD_CHUNK_BYTES):
+                    await self._may_write.wait()
+                    self._write(wire.encode(wire.LOAD, 0, [chunk]))
+            except BaseException:  # the worker holds half a context now
+                self._end(SessionDied(f"{name} could not be read to its end"))
+                raise
             parts = [wire.to_bytes(name), wire.to_bytes(context.kind)]
             frame = await self._exchange(wire.LOAD_END, parts, wire.VALUE)
         _, error = self._checked(_frames.read_value, frame)

@@ -1,6 +1,7 @@
 """A context is stored exactly and described by structure only."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from rlm.context import describe, store_context
 from rlm.errors import ConfigError
+from tests.context.helpers import seen_by_worker
 
 ANY_TEXT = st.text(alphabet=st.characters(codec=None, exclude_categories=()))
 
@@ -26,9 +28,24 @@ def test_json_values_survive_exactly(value: Any) -> None:
     assert json.loads(stored.data) == value
 
 
-def test_bytes_and_nothing() -> None:
-    assert store_context(b"\x00\xff").kind == "bytes"
-    assert store_context(None).text() == ""
+def test_neighbouring_lone_surrogates_stay_two_characters() -> None:
+    value = ["\ud83d\ude00", {"\ud83d\ude00": "\U0001f600"}]
+    assert seen_by_worker(store_context(value), 5) == value
+
+
+@pytest.mark.parametrize("value", [b"\x00\xff", bytearray(b"\x00\xff"), memoryview(b"\x00\xff")])
+def test_bytes(value: Any) -> None:
+    assert store_context(value).kind == "bytes"
+    assert seen_by_worker(store_context(value), 1) == b"\x00\xff"
+
+
+def test_nothing_is_an_empty_text() -> None:
+    assert seen_by_worker(store_context(None)) == store_context(None).text() == ""
+
+
+def test_a_str_is_never_a_path(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("inside", "utf-8")
+    assert seen_by_worker(store_context(str(tmp_path / "a.txt"))) == str(tmp_path / "a.txt")
 
 
 def test_what_json_can_not_hold_is_refused_with_the_reason() -> None:

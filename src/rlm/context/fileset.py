@@ -1,0 +1,53 @@
+"""`files("docs/**/*.md", "src/**/*.py")`: several files, chosen by patterns."""
+
+import glob
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from os import PathLike
+from pathlib import Path
+
+from rlm.context.skipping import Skipped
+from rlm.context.walking import Found, walk
+from rlm.errors import ConfigError
+
+__all__ = ["FileSet", "files"]
+
+
+@dataclass(frozen=True)
+class FileSet:
+    """Files below `root` by patterns: `*` and `?` within a name, `**` across folders."""
+
+    patterns: tuple[str, ...]
+    root: Path
+
+    def split(self, pattern: str) -> tuple[Path, tuple[str, ...]]:
+        """The folder that the beginning of a pattern names, and the rest, which has wildcards."""
+        parts = Path(pattern).parts
+        fixed = next((at for at, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+        return self.root.joinpath(*parts[:fixed]), parts[fixed:]
+
+    def matches(self, folder: Path, wildcards: tuple[str, ...]) -> Iterator[Found | Skipped]:
+        """What is found in a folder, of that which is not ignored."""
+        for each in walk(folder, self.root):
+            if _fits(tuple(each.name.split("/")), wildcards):
+                yield each
+
+
+def files(*patterns: str | PathLike[str], root: str | PathLike[str] | None = None) -> FileSet:
+    """Files by glob patterns, seen from `root` or else from the current folder.
+
+    What .gitignore excludes is not found by a wildcard; a name without one always counts.
+    """
+    if not patterns:
+        raise ConfigError("files() needs at least one pattern, such as files('docs/**/*.md')")
+    return FileSet(tuple(str(Path(each)) for each in patterns), Path(root or ".").absolute())
+
+
+def _fits(name: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    if not pattern:
+        return not name
+    if pattern[0] == "**":
+        rest = pattern[1:]
+        return any(_fits(name[skipped:], rest) for skipped in range(len(name) + 1)) or not rest
+    return bool(name) and fnmatchcase(name[0], pattern[0]) and _fits(name[1:], pattern[1:])

@@ -1,0 +1,103 @@
+"""Several files become one dict, name to text; it travels as JSON and is never held as a whole."""
+
+import json
+from pathlib import Path
+
+from rlm.context import skipping
+from rlm.context.decode import SAMPLE_BYTES, looks_binary
+from rlm.context.describe_files import told_files
+from rlm.context.documents import Converter, DocumentError
+from rlm.context.gathering import Gathered
+from rlm.context.opening import head_of
+from rlm.context.parts import MemoryPart, Part, wire
+from rlm.context.scanning import Tally, scan_text
+from rlm.context.skipping import Skipped
+from rlm.context.stored import StoredContext
+from rlm.errors import ConfigError
+
+__all__ = ["store_files"]
+
+
+def store_files(gathered: Gathered) -> StoredContext:
+    """Store what was gathered; what can't be read is left out, unless the caller named it."""
+    blob = _Blob()
+    skipped = gathered.skipped()
+    for name, path in gathered.named():
+        reason = blob.add(name, path, asked=gathered.asked[path])
+        if reason is not None:
+            skipped.append(Skipped(name, reason))
+    skipped.sort()
+    clause = skipping.clause(skipped)
+    if not blob.names:
+        raise ConfigError(f"there is no text in {gathered.what}.{clause}".removesuffix("."))
+    blob.close()
+    return StoredContext(
+        "json",
+        blob.parts,
+        told_files(blob.names, blob.chars) + clause,
+        size_bytes=blob.tally.size_bytes,
+        sha256=blob.tally.sha256,
+        documents=tuple(blob.names),
+        skipped=tuple(skipped),
+        remarks=(*gathered.remarks, *blob.remarks),
+    )
+
+
+class _Blob:
+    """A JSON object of texts, in the making."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.parts: list[Part] = []
+        self.remarks: list[str] = []
+        self.chars = 0
+        self.tally = Tally()
+        self._converter = Converter()
+
+    def add(self, name: str, path: Path, *, asked: bool) -> str | None:
+        """Add a file, or say why it is left out."""
+        try:
+            head, stamp = head_of(path, SAMPLE_BYTES)
+            text = self._converter.text_of(path)
+        except DocumentError as error:
+            if asked:
+                raise
+            if error.reason == skipping.FAILED:
+                self.remarks.append(str(error))
+            return error.reason
+        except ConfigError:
+            if asked:
+                raise
+            return skipping.UNREADABLE
+        if text is not None:
+            self._add_text(name, text)
+            return None
+        if looks_binary(head):
+            return skipping.BINARY
+        opening, tally = self._opening(name)
+        part, self.tally, count = scan_text(path, stamp, head, tally, in_json=True)
+        self._note(name, opening, part, count.chars)
+        return None
+
+    def close(self) -> None:
+        self.parts.append(MemoryPart(b'"}'))
+        self.tally.add(b'"}')
+
+    def _add_text(self, name: str, text: str) -> None:
+        opening, self.tally = self._opening(name)
+        inside = wire(json.dumps(text, ensure_ascii=False)[1:-1])
+        self.tally.add(inside)
+        self._note(name, opening, MemoryPart(inside), len(text))
+
+    def _note(self, name: str, opening: bytes, part: Part, chars: int) -> None:
+        self.parts += [MemoryPart(opening), part]
+        self.chars += chars
+        self.names.append(name)
+
+    def _opening(self, name: str) -> tuple[bytes, Tally]:
+        """What stands before a text, with a tally that goes on from there."""
+        before = '", ' if self.names else "{"
+        opening = wire(f'{before}{json.dumps(name, ensure_ascii=False)}: "')
+        tally = self.tally.copy()
+        tally.add(opening)
+        return opening, tally

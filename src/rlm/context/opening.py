@@ -1,0 +1,138 @@
+"""Opening files without surprises: regular files only, never one that makes us wait.
+
+Every error is a ConfigError of one line that names the file and what to do.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from rlm.errors import ConfigError
+
+__all__ = [
+    "Stamp",
+    "blocks_of",
+    "check_unchanged",
+    "head_of",
+    "is_folder",
+    "open_regular",
+    "shown",
+    "unreadable",
+]
+
+READ_BYTES = 1 << 18
+SHOWN_CHARS = 200
+_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_SPECIAL = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+class Stamp(NamedTuple):
+    """What tells whether a file is still the one that was described."""
+
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> "Stamp":
+        return cls(status.st_size, status.st_mtime_ns)
+
+
+def open_regular(path: Path) -> tuple[BinaryIO, Stamp]:
+    """Open a regular file; anything else is refused before it could block."""
+    try:
+        _refuse_special(path, path.stat().st_mode)
+        descriptor = os.open(path, _OPEN_FLAGS)
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+    handle = os.fdopen(descriptor, "rb")
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):  # it was replaced in between
+        handle.close()
+        _refuse_special(path, status.st_mode)
+    return handle, Stamp.of(status)
+
+
+def blocks_of(path: Path, stamp: Stamp) -> Iterator[bytes]:
+    """Read a file again, block by block; it must be what it was, to its last byte."""
+    handle, now = open_regular(path)
+    with handle:
+        if now != stamp:
+            raise _changed(path)
+        try:
+            while block := handle.read(READ_BYTES):
+                yield block
+        except OSError as error:
+            raise unreadable(path, error) from error
+        if Stamp.of(os.fstat(handle.fileno())) != stamp:
+            raise _changed(path)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path leads to a folder; a path that leads nowhere is an error."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+
+
+def head_of(path: Path, size: int) -> tuple[bytes, Stamp]:
+    """The first bytes of a file, and its stamp at that time."""
+    handle, stamp = open_regular(path)
+    with handle:
+        try:
+            return handle.read(size), stamp
+        except OSError as error:
+            raise unreadable(path, error) from error
+
+
+def check_unchanged(path: Path, stamp: Stamp) -> None:
+    """Raise if a file is gone or no longer what it was."""
+    try:
+        now = Stamp.of(path.stat())
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if now != stamp:
+        raise _changed(path)
+
+
+def unreadable(path: Path, error: OSError | ValueError) -> ConfigError:
+    """What to tell when a file or folder can't be read."""
+    if isinstance(error, ConfigError):
+        return error
+    number = error.errno if isinstance(error, OSError) else None
+    if number in {errno.ENOENT, errno.ENOTDIR}:
+        return ConfigError(f"there is no file or folder {shown(path)}; check the path")
+    if number in {errno.EACCES, errno.EPERM}:
+        return ConfigError(f"no permission to read {shown(path)}; change its mode or its owner")
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return ConfigError(f"{shown(path)} can't be read: {reason}")
+
+
+def shown(path: Path | str) -> str:
+    """A path for people: printable, and not endless."""
+    text = "".join(
+        char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(path)
+    )
+    return text if len(text) <= SHOWN_CHARS else f"…{text[-SHOWN_CHARS:]}"
+
+
+def _changed(path: Path) -> ConfigError:
+    return ConfigError(f"{shown(path)} changed since it was handed in; ask again")
+
+
+def _refuse_special(path: Path, mode: int) -> None:
+    for is_it, what in _SPECIAL:
+        if is_it(mode):
+            raise ConfigError(
+                f"{shown(path)} is {what}, not a file; read it first and hand in what it holds"
+            )
+    if not stat.S_ISREG(mode):
+        raise ConfigError(f"{shown(path)} is not a regular file; hand in a file or a folder")

@@ -1,0 +1,93 @@
+"""The one pass over a file in which it is counted, sampled and hashed, piece by piece."""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+from rlm.context.decode import encoding_of
+from rlm.context.describe import SAMPLE_CHARS
+from rlm.context.opening import Stamp
+from rlm.context.parts import FilePart, Part, TextPart
+
+__all__ = ["Tally", "TextCount", "scan_text"]
+
+
+class Tally:
+    """Size and hash of a blob, while its bytes pass by."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._digest = hashlib.sha256()
+
+    def add(self, data: bytes) -> None:
+        self.size_bytes += len(data)
+        self._digest.update(data)
+
+    def copy(self) -> "Tally":
+        twin = Tally()
+        twin.size_bytes = self.size_bytes
+        twin._digest = self._digest.copy()
+        return twin
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+
+class TextCount:
+    """What is told of a text, while its pieces pass by. Rows end outside of double quotes."""
+
+    def __init__(self) -> None:
+        self.chars = 0
+        self.sample = ""
+        self._ends = 0
+        self._row_ends = 0
+        self._in_quotes = 0
+        self._last = "\n"
+
+    def add(self, piece: str) -> None:
+        if len(self.sample) < SAMPLE_CHARS:
+            self.sample += piece[: SAMPLE_CHARS - len(self.sample)]
+        self.chars += len(piece)
+        self._last = piece[-1:] or self._last
+        ends = piece.count("\n")
+        self._ends += ends
+        if '"' not in piece:
+            self._row_ends += 0 if self._in_quotes else ends
+            return
+        spans = piece.split('"')
+        self._row_ends += sum(span.count("\n") for span in spans[self._in_quotes :: 2])
+        self._in_quotes ^= (len(spans) - 1) & 1
+
+    @property
+    def lines(self) -> int:
+        return self._ends + (self._last != "\n")
+
+    @property
+    def rows(self) -> int:
+        """The lines, those inside quotes not counted; if the quotes do not pair, all of them."""
+        return self.lines if self._in_quotes else self._row_ends + (self._last != "\n")
+
+
+def scan_text(
+    path: Path, stamp: Stamp, head: bytes, tally: Tally, *, in_json: bool = False
+) -> tuple[Part, Tally, TextCount]:
+    """Read a text file once; what comes back continues `tally`, which itself stays as it is.
+
+    A byte order mark may be a coincidence: what can't be decoded by it is read as UTF-8.
+    """
+    part = TextPart(path, stamp, encoding_of(head), in_json)
+    try:
+        return _scanned(part, tally)
+    except UnicodeDecodeError:
+        return _scanned(replace(part, encoding="utf-8"), tally)
+
+
+def _scanned(part: TextPart, tally: Tally) -> tuple[Part, Tally, TextCount]:
+    now, count = tally.copy(), TextCount()
+    for block in part.blocks(count.add):
+        now.add(block)
+    same = not part.in_json and now.size_bytes - tally.size_bytes == part.stamp.size
+    if same and part.encoding == "utf-8":  # nothing had to be escaped: no need to decode it again
+        return FilePart(part.path, part.stamp), now, count
+    return part, now, count

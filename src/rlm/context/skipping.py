@@ -1,0 +1,90 @@
+"""What was left out of a folder, and how that is told to people and to models."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rlm.context.opening import shown
+
+__all__ = [
+    "BINARY",
+    "BROKEN_LINK",
+    "FAILED",
+    "FOLDER_LINK",
+    "IGNORED",
+    "NEEDS_EXTRA",
+    "NO_TEXT",
+    "OUTER_LINK",
+    "SPECIAL",
+    "TOOL_FOLDER",
+    "UNREADABLE",
+    "Skipped",
+    "clause",
+    "left_out",
+]
+
+BINARY = "binary file"
+BROKEN_LINK = "broken link"
+FAILED = "document that could not be converted"
+FOLDER_LINK = "link to a folder"
+IGNORED = "ignored entry"
+NEEDS_EXTRA = "document that needs an extra"
+NO_TEXT = "document without text"
+OUTER_LINK = "link out of the folder"
+SPECIAL = "special file"
+TOOL_FOLDER = "tool folder"
+UNREADABLE = "unreadable entry"
+
+_PLURALS = {
+    FAILED: "documents that could not be converted",
+    FOLDER_LINK: "links to folders",
+    IGNORED: "ignored entries",
+    NEEDS_EXTRA: "documents that need an extra",
+    NO_TEXT: "documents without text",
+    OUTER_LINK: "links out of the folder",
+    UNREADABLE: "unreadable entries",
+}
+_HINTS = {
+    FOLDER_LINK: "folders are read under their own names",
+    IGNORED: "by .gitignore",
+    NEEDS_EXTRA: "pip install 'rlm-engine[documents]'",
+    NO_TEXT: "scanned pages need OCR first",
+    SPECIAL: "pipes, sockets, devices",
+    UNREADABLE: "no permission, or an error of the disk",
+}
+_FIRST_NAMES = 3
+
+
+class Skipped(NamedTuple):
+    """Something in a folder that is not part of the context; `reason` says what it is."""
+
+    name: str
+    reason: str
+
+
+def clause(skipped: Iterable[Skipped]) -> str:
+    """A short sentence for a description, such as ` 3 binary files left out.`; no names."""
+    told = [_counted(len(names), reason) for reason, names in _by_reason(skipped).items()]
+    return f" {', '.join(told)} left out." if told else ""
+
+
+def left_out(skipped: Iterable[Skipped]) -> tuple[str, ...]:
+    """One line for each reason, with the first names and what can be done."""
+    lines = []
+    for reason, names in _by_reason(skipped).items():
+        told = ", ".join(shown(name) for name in names[:_FIRST_NAMES])
+        if len(names) > _FIRST_NAMES:
+            told += f" and {len(names) - _FIRST_NAMES:,} more"
+        hint = f" ({_HINTS[reason]})" if reason in _HINTS else ""
+        lines.append(f"{_counted(len(names), reason)} left out: {told}{hint}")
+    return tuple(lines)
+
+
+def _counted(number: int, reason: str) -> str:
+    return f"{number:,} {reason if number == 1 else _PLURALS.get(reason, f'{reason}s')}"
+
+
+def _by_reason(skipped: Iterable[Skipped]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for each in skipped:
+        groups.setdefault(each.reason, []).append(each.name)
+    return groups

@@ -1,0 +1,102 @@
+"""Walking a folder: what is in it, by relative name, and what is left out and why."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rlm.context import skipping
+from rlm.context.ignoring import IgnoreRules, rules_above
+from rlm.context.opening import unreadable
+from rlm.context.skipping import Skipped
+
+__all__ = ["Found", "walk"]
+
+TOOL_FOLDERS = frozenset(
+    (
+        ".cache",
+        ".eggs",
+        ".git",
+        ".gradle",
+        ".hg",
+        ".hypothesis",
+        ".ipynb_checkpoints",
+        ".mypy_cache",
+        ".nox",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".svn",
+        ".terraform",
+        ".tox",
+        ".venv",
+        "__pycache__",
+        "node_modules",
+        "venv",
+    )
+)
+
+
+class Found(NamedTuple):
+    """A regular file: its name relative to the folder that was walked, with slashes."""
+
+    name: str
+    path: Path
+
+
+class _Folder(NamedTuple):
+    path: Path
+    prefix: str
+    rules: IgnoreRules
+
+
+def walk(folder: Path, root: Path | None = None) -> Iterator[Found | Skipped]:
+    """Every file below a folder, each folder's entries in order of their names.
+
+    Links to files inside are followed; links to folders are not, so there are no loops. If the
+    folder is below `root`, the .gitignore files on the way count, too.
+    """
+    top = folder.resolve()
+    ahead = [_Folder(folder, "", rules_above(top, root and root.resolve()))]
+    while ahead:
+        here = ahead.pop()
+        try:
+            with os.scandir(here.path) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError as error:
+            if not here.prefix:
+                raise unreadable(folder, error) from error
+            yield Skipped(here.prefix.removesuffix("/"), skipping.UNREADABLE)
+            continue
+        rules = here.rules.entering(here.path, here.prefix)
+        for entry in entries:
+            name = here.prefix + entry.name
+            if (reason := _reason(entry, name, rules, top)) is not None:
+                yield Skipped(name, reason)
+            elif entry.is_dir(follow_symlinks=False):
+                ahead.append(_Folder(Path(entry.path), f"{name}/", rules))
+            else:
+                yield Found(name, Path(entry.path))
+
+
+def _reason(entry: os.DirEntry[str], name: str, rules: IgnoreRules, top: Path) -> str | None:
+    """Why an entry is left out; None if it is not."""
+    is_folder = entry.is_dir(follow_symlinks=False)
+    if entry.name in TOOL_FOLDERS and (is_folder or entry.name == ".git"):
+        return skipping.TOOL_FOLDER
+    if rules.ignore(name, is_folder=is_folder):
+        return skipping.IGNORED
+    if entry.is_symlink():
+        return _reason_for_link(Path(entry.path), top)
+    return None if is_folder or entry.is_file(follow_symlinks=False) else skipping.SPECIAL
+
+
+def _reason_for_link(link: Path, top: Path) -> str | None:
+    try:
+        target = link.resolve(strict=True)
+    except (OSError, RuntimeError):  # 3.11 and 3.12 tell a loop by a RuntimeError
+        return skipping.BROKEN_LINK
+    if not target.is_relative_to(top) or TOOL_FOLDERS.intersection(target.relative_to(top).parts):
+        return skipping.OUTER_LINK
+    if target.is_dir():
+        return skipping.FOLDER_LINK
+    return None if target.is_file() else skipping.SPECIAL
