@@ -5,6 +5,7 @@ RLMError
 │   └── UnknownPriceError   a money limit on a model whose price nobody knows
 ├── ModelError              a model could not be reached, refused the request, or broke off
 ├── CallRefused             the call would break a limit; it was not sent
+├── ToolError               a tool failed or was called wrongly; the model is told how
 ├── SessionError            the interpreter can't go on (a fresh session can)
 │   ├── SessionDied         its process is gone
 │   └── ProtocolViolation   it sent something no honest worker sends
@@ -35,6 +36,7 @@ __all__ = [
     "SessionError",
     "TimeoutExceededError",
     "TokenLimitExceededError",
+    "ToolError",
     "UnknownPriceError",
 ]
 
@@ -81,6 +83,10 @@ class CallRefused(RLMError):
         self.limit = limit
 
 
+class ToolError(RLMError):
+    """A tool failed, or was called with wrong arguments; the text is written for the model."""
+
+
 class SessionError(RLMError):
     """The session can't go on."""
 
@@ -106,19 +112,69 @@ class LimitExceededError(RLMError):
 
 
 class BudgetExceededError(LimitExceededError):
-    """The money ran out."""
+    """The money ran out: `spent` of `budget` US dollars."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        partial_answer: str | None = None,
+        spent: float | None = None,
+        budget: float | None = None,
+    ) -> None:
+        super().__init__(message, partial_answer=partial_answer)
+        self.spent = spent
+        self.budget = budget
 
 
 class TimeoutExceededError(LimitExceededError):
-    """The time ran out."""
+    """The time ran out: `elapsed` of `timeout` seconds."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        partial_answer: str | None = None,
+        elapsed: float | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        super().__init__(message, partial_answer=partial_answer)
+        self.elapsed = elapsed
+        self.timeout = timeout
 
 
 class TokenLimitExceededError(LimitExceededError):
-    """The tokens, or the number of calls, ran out."""
+    """The tokens ran out: `tokens_used` of `token_limit`."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        partial_answer: str | None = None,
+        tokens_used: int | None = None,
+        token_limit: int | None = None,
+    ) -> None:
+        super().__init__(message, partial_answer=partial_answer)
+        self.tokens_used = tokens_used
+        self.token_limit = token_limit
 
 
 class ErrorThresholdExceededError(LimitExceededError):
-    """Too many cells failed in a row."""
+    """Too many cells failed in a row: `error_count`, of `threshold` that are allowed."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        partial_answer: str | None = None,
+        error_count: int | None = None,
+        threshold: int | None = None,
+        last_error: str | None = None,
+    ) -> None:
+        super().__init__(message, partial_answer=partial_answer)
+        self.error_count = error_count
+        self.threshold = threshold
+        self.last_error = last_error
 
 
 class CancellationError(LimitExceededError):

@@ -179,7 +179,8 @@ async def test_tools_by_name_and_by_call_tool(repl: Repl) -> None:
         assert await repl.show(call) == expected
     assert await repl.show("lookup.__name__, lookup.__doc__") == "('lookup', 'does lookup')"
     assert await repl.fail("broken()") == ("ToolFailed", "the tool is broken")
-    assert (await repl.fail("lookup('positional')"))[0] == "TypeError"
+    assert await repl.show("lookup('a', 2, n=3)['arguments']") == "{'*': ['a', 2], 'n': 3}"
+    assert await repl.show("lookup({'two words': 1})['arguments']") == "{'*': [{'two words': 1}]}"
     assert (await repl.fail("lookup(x=object())"))[0] == "TypeError"
     assert (await repl.run("lookup(x=1)")).calls == 0
 

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     Dialogue = Generator[list[bytes], wire.Frame, Any]
     Dialogues = Callable[..., Dialogue]
 
+_POSITIONAL = "*"
+"""Under this key positional arguments of a tool travel, as a list; no keyword looks like it."""
+
 _ALIASES = (
     ("prompt", "query", "text", "question"),
     ("prompts", "queries", "texts"),
@@ -98,11 +101,11 @@ def budget() -> Dialogue:
 
 
 def call_tool(name: str, /, *arguments: Any, **named: Any) -> Dialogue:
-    """Call a registered tool with named arguments, or with one dict of them."""
-    if arguments:
-        if len(arguments) > 1 or not isinstance(arguments[0], dict):
-            raise TypeError(f"tool {name!r} takes named arguments, such as query='...'")
+    """Call a registered tool; a lone dict of names holds its named arguments."""
+    if arguments and _are_named(arguments):
         named = {**arguments[0], **named}
+    elif arguments:
+        named = {_POSITIONAL: list(arguments), **named}
     answer = yield question("tool", {"name": str(name), "arguments": named}, [])
     return json.loads(_meta(answer, ToolFailed)["json"])
 
@@ -127,6 +130,16 @@ def _ask_models(
         FailedReply(failed[str(index)]) if str(index) in failed else answer.text(index + 1)
         for index in range(len(prompts))
     ]
+
+
+def _are_named(arguments: tuple[Any, ...]) -> bool:
+    """Whether what was given by position is one dict that can only be meant as keywords."""
+    first = arguments[0]
+    return len(arguments) == 1 and isinstance(first, dict) and all(map(_is_name, first))
+
+
+def _is_name(key: Any) -> bool:
+    return isinstance(key, str) and key.isidentifier()
 
 
 def _meta(answer: wire.Frame, failure: type[RuntimeError]) -> dict[str, Any]:

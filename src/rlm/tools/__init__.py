@@ -1,0 +1,115 @@
+"""Python functions as tools that sandboxed code may call by name.
+
+`FunctionTool` makes a tool of a function; `as_tools` reads what a caller hands in as tools.
+Values are welcome beside functions: they become variables in the REPL.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlm.errors import ConfigError
+from rlm.protocols import Tool
+from rlm.tools._function import FunctionTool, checked_name, prompt_line
+
+__all__ = ["FunctionTool", "as_tools", "describe_values"]
+
+
+def as_tools(given: Any) -> tuple[tuple[Tool, ...], dict[str, Any]]:
+    """What a caller may hand in as tools → the tools, and values that become REPL variables.
+
+    `given` is None, a list of functions or Tool objects, or a dict name → function, value or
+    {"tool": either, "description": text}.
+    """
+    tools: dict[str, Tool] = {}
+    values: dict[str, Any] = {}
+    for name, entry, description in _entries(given):
+        made = _tool(name, entry, description)
+        if made is None:
+            values[checked_name(name)] = _json_value(name, entry)
+            continue
+        if made.name in tools:
+            raise ConfigError(f"two tools are named {made.name!r}")
+        tools[made.name] = made
+    return tuple(tools.values()), values
+
+
+def describe_values(given: Any) -> tuple[str, ...]:
+    """One line for the prompt for each value among the tools, such as `` `LIMIT` (int): text ``."""
+    _, values = as_tools(given)
+    texts = {name: text for name, _, text in _entries(given)}
+    lines = []
+    for name, value in values.items():
+        text = " ".join((texts[name] or "").split())
+        lines.append(f"`{name}` ({type(value).__name__})" + (f": {text}" if text else ""))
+    return tuple(lines)
+
+
+def _entries(given: Any) -> list[tuple[str | None, Any, str | None]]:
+    """(name, function or value, description) of everything handed in; a list gives no names."""
+    if given is None:
+        return []
+    if isinstance(given, Mapping):
+        return [(name, *_unwrapped(name, entry)) for name, entry in given.items()]
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes | bytearray):
+        kind = type(given).__name__
+        raise ConfigError(f"tools must be a list of functions or a dict by name, not {kind}")
+    for index, entry in enumerate(given):
+        if not callable(entry) and not _is_tool(entry):
+            kind = type(entry).__name__
+            raise ConfigError(f"tools[{index}] is no function but {kind}; name values in a dict")
+    return [(None, entry, None) for entry in given]
+
+
+def _unwrapped(name: Any, entry: Any) -> tuple[Any, str | None]:
+    wrapped = isinstance(entry, Mapping) and "tool" in entry
+    if not wrapped or not entry.keys() <= {"tool", "description"}:
+        return entry, None
+    description = entry.get("description")
+    if description is not None and not isinstance(description, str):
+        raise ConfigError(f"tool {name!r}: the description must be a str")
+    return entry["tool"], description
+
+
+def _tool(name: str | None, entry: Any, description: str | None) -> Tool | None:
+    """The tool that an entry means, or None if it is a value."""
+    if _is_tool(entry):
+        renamed = name not in (None, entry.name) or description is not None
+        tool: Tool = _Named(entry, name, description) if renamed else entry
+        checked_name(tool.name)
+        return tool
+    return FunctionTool(entry, name=name, description=description) if callable(entry) else None
+
+
+class _Named:
+    """Another tool under the name and description that a dict gives it."""
+
+    def __init__(self, tool: Tool, name: str | None, description: str | None) -> None:
+        self.name = tool.name if name is None else name
+        self.description = tool.description.replace(f"`{tool.name}", f"`{self.name}", 1)
+        if description is not None:
+            usage = self.description.removeprefix("`").partition("`")[0]
+            known = usage.partition("(")[0] == self.name
+            self.description = prompt_line(usage if known else self.name, description)
+        self._tool = tool
+
+    async def call(self, arguments: dict[str, Any]) -> Any:
+        return await self._tool.call(arguments)
+
+
+def _is_tool(entry: Any) -> bool:
+    texts = (getattr(entry, "name", None), getattr(entry, "description", None))
+    is_class = isinstance(entry, type)
+    return not is_class and callable(getattr(entry, "call", None)) and all(map(_is_text, texts))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _json_value(name: Any, value: Any) -> Any:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"tool {name!r} is neither callable nor a JSON value: {error}") from error
+    return value

@@ -1,0 +1,272 @@
+"""From what a cell sent to what a function takes: its parameters, shown, bound and converted."""
+
+import functools
+import inspect
+import itertools
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+from msgspec.inspect import (
+    CustomType,
+    DataclassType,
+    DictType,
+    StructType,
+    Type,
+    TypedDictType,
+    UnionType,
+    type_info,
+)
+
+__all__ = ["POSITIONAL", "Parameters", "body_of", "is_pydantic", "summary"]
+
+POSITIONAL = "*"
+"""The key under which the worker sends positional arguments, as a list."""
+
+_SHOWN_DEFAULTS = (type(None), bool, int, float, str, bytes, list, tuple, dict, set, frozenset)
+_MODULES = re.compile(r"""('[^']*'|"[^"]*")|(?:[\w<>]+\.)+""")
+_HINT = " (a dict given alone holds named arguments; to pass one, write {}={{...}})"
+_DICT_LIKE = (DataclassType, DictType, StructType, TypedDictType)
+_MOST_DEFAULT_CHARS = 40
+_MOST_TYPE_CHARS = 80
+_MOST_SUMMARY_CHARS = 500
+_UNRESOLVABLE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    NameError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+"""What evaluating somebody's annotation may raise."""
+
+_ANYTHING = inspect.Signature(
+    [
+        inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
+        inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+    ]
+)
+
+
+class Parameters:
+    """The parameters of a callable. All can be given by name, and what a partial set is hidden."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._signature = _signature(function)
+        names = _names_around(function)
+        self._types = {
+            name: _convertible(_resolved(parameter.annotation, names))
+            for name, parameter in self._signature.parameters.items()
+        }
+        self.shown = _shown(self._signature)
+
+    def bind(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional and named arguments for the call; any error tells what does not fit."""
+        named = dict(arguments)
+        positional = named.pop(POSITIONAL, [])
+        if not isinstance(positional, list):
+            raise TypeError(f"{POSITIONAL!r} must hold a list of positional arguments")
+        try:
+            bound = self._signature.bind(*positional, **named)
+        except TypeError as error:
+            if not self._may_be_one_dict(arguments):
+                raise
+            if not self._is_one_dict(arguments):
+                raise TypeError(f"{error}{_HINT.format(next(iter(self._types)))}") from None
+            bound = self._signature.bind(arguments)
+        for name, value in bound.arguments.items():
+            bound.arguments[name] = self._converted(name, value)
+        return bound.args, bound.kwargs
+
+    def _may_be_one_dict(self, arguments: dict[str, Any]) -> bool:
+        """Whether these names are no parameters: the worker sends a dict given alone as names."""
+        if POSITIONAL in arguments or not self._types.keys().isdisjoint(arguments):
+            return False
+        return any(_takes_dict(wanted) for wanted in itertools.islice(self._types.values(), 1))
+
+    def _is_one_dict(self, arguments: dict[str, Any]) -> bool:
+        """Whether a dict was meant, for sure; a misspelt keyword must not pass for one."""
+        wanted = next(iter(self._types.values()))
+        if wanted is Any:
+            return False
+        values = list(arguments.values())
+        looks_misspelt = len(values) == 1 and isinstance(values[0], dict)
+        return is_pydantic(wanted) or not looks_misspelt
+
+    def _converted(self, name: str, value: Any) -> Any:
+        wanted, kind = self._types[name], self._signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            return tuple(_convert(each, wanted, f"*{name}") for each in value)
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            return {key: _convert(each, wanted, key) for key, each in value.items()}
+        return _convert(value, wanted, name)
+
+
+def summary(function: Any) -> str:
+    """The first paragraph of a callable's docstring."""
+    inner = _inside(function)
+    if isinstance(inner, type):
+        text = inspect.cleandoc(vars(inner).get("__doc__") or "")
+    elif inspect.isroutine(inner):
+        text = inspect.getdoc(inner) or ""
+    else:
+        own = type(inner).__call__.__doc__ or type(inner).__doc__ or ""
+        text = inspect.cleandoc(own)
+    first = " ".join(text.strip().split("\n\n")[0].split())
+    return first if len(first) <= _MOST_SUMMARY_CHARS else first[: _MOST_SUMMARY_CHARS - 1] + "…"
+
+
+def body_of(function: Any) -> Any:
+    """What really runs: the function in a partial, the `__call__` of an object; a class is one."""
+    inner = _inside(function)
+    is_named = inspect.isroutine(inner) or isinstance(inner, type)
+    return inner if is_named else type(inner).__call__
+
+
+def _inside(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def is_pydantic(kind: Any) -> bool:
+    """Whether this is a pydantic model, told without importing pydantic."""
+    return isinstance(kind, type) and callable(getattr(kind, "model_validate", None))
+
+
+def _signature(function: Any) -> inspect.Signature:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # Some builtins do not tell theirs.
+        return _ANYTHING
+    hidden: set[str] = set()
+    while isinstance(function, functools.partial):
+        hidden.update(function.keywords)
+        function = function.func
+    by_name = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [
+        each.replace(kind=by_name) if each.kind is inspect.Parameter.POSITIONAL_ONLY else each
+        for name, each in signature.parameters.items()
+        if name not in hidden
+    ]
+    returns = signature.empty if isinstance(function, type) else signature.return_annotation
+    return signature.replace(parameters=parameters, return_annotation=returns)
+
+
+class _Text:
+    """Stands for an annotation or a default while a signature is printed."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _shown(signature: inspect.Signature) -> str:
+    """The signature as a reader wants it: short names of types, no long defaults."""
+    shown = []
+    for parameter in signature.parameters.values():
+        if parameter.annotation is not parameter.empty:
+            parameter = parameter.replace(annotation=_Text(_type_text(parameter.annotation)))
+        if parameter.default is not parameter.empty:
+            parameter = parameter.replace(default=_Text(_default_text(parameter.default)))
+        shown.append(parameter)
+    returns = signature.return_annotation
+    if returns is not signature.empty:
+        returns = _Text(_type_text(returns))
+    return str(inspect.Signature(shown, return_annotation=returns))
+
+
+def _type_text(annotation: Any) -> str:
+    if isinstance(annotation, str):
+        text = annotation
+    elif annotation is None or annotation is type(None):
+        text = "None"
+    elif isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+        text = annotation.__name__
+    elif typing.get_origin(annotation) is typing.Annotated:
+        return _type_text(typing.get_args(annotation)[0])
+    else:
+        text = _MODULES.sub(lambda found: found[1] or "", repr(annotation))
+    return _cut(" ".join(text.split()), _MOST_TYPE_CHARS)
+
+
+def _default_text(default: Any) -> str:
+    """Short literals as they are; of other objects the text says little and may hold a path."""
+    if type(default) not in _SHOWN_DEFAULTS:
+        return "..."
+    try:
+        return _cut(repr(default), _MOST_DEFAULT_CHARS)
+    except (RecursionError, ValueError):
+        return "..."
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _names_around(function: Any) -> dict[str, Any]:
+    """The globals in which the annotations of a callable were written."""
+    body = body_of(function)
+    if isinstance(body, type):
+        return vars(sys.modules.get(body.__module__, typing))
+    found = getattr(inspect.unwrap(body), "__globals__", None)
+    return found if isinstance(found, dict) else {}
+
+
+def _resolved(annotation: Any, names: dict[str, Any]) -> Any:
+    if annotation is inspect.Parameter.empty:
+        return Any
+    holder = types.SimpleNamespace(__annotations__={"it": annotation})
+    try:
+        return typing.get_type_hints(holder, names, include_extras=True)["it"]
+    except _UNRESOLVABLE:
+        return Any
+
+
+def _convertible(annotation: Any) -> Any:
+    """The annotation, or Any if JSON has no form for it; then the function gets what was sent."""
+    if annotation is Any or is_pydantic(annotation):
+        return annotation
+    try:
+        return Any if _is_foreign(type_info(annotation)) else annotation
+    except _UNRESOLVABLE:
+        return Any
+
+
+def _is_foreign(info: Type) -> bool:
+    if isinstance(info, UnionType):
+        return any(map(_is_foreign, info.types))
+    if not isinstance(info, CustomType):
+        return False
+    return not is_pydantic(info.cls) and not issubclass(info.cls, PurePath)
+
+
+def _takes_dict(wanted: Any) -> bool:
+    return wanted is Any or is_pydantic(wanted) or isinstance(type_info(wanted), _DICT_LIKE)
+
+
+def _convert(value: Any, wanted: Any, name: str) -> Any:
+    if wanted is Any:
+        return value
+    try:
+        if is_pydantic(wanted):
+            return wanted.model_validate(value)
+        return msgspec.convert(value, wanted, strict=False, dec_hook=_decoded)
+    except Exception as error:  # A validator of the caller's may raise anything.
+        error.add_note(f"argument {name!r}")
+        raise
+
+
+def _decoded(kind: Any, value: Any) -> Any:
+    if is_pydantic(kind):
+        return kind.model_validate(value)
+    return kind(value) if issubclass(kind, PurePath) else value

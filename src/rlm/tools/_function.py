@@ -1,0 +1,191 @@
+"""One function as a tool: its name, its line in the prompt, and calling it safely.
+
+A tool runs on the host, in the caller's own program, and its arguments come from a model. So they
+are checked and converted first, and whatever goes wrong becomes a `ToolError` of one line.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import inspect
+import keyword
+import re
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from rlm.errors import ConfigError, ToolError
+from rlm.tools import _arguments, _results
+from rlm.worker.namespace import REPL_NAMES
+
+__all__ = ["FunctionTool", "checked_name", "prompt_line"]
+
+MAX_THREADS = 32
+"""How many tools run in threads of one event loop at the same time; further calls wait."""
+
+_TAKEN = frozenset(entry.name for entry in REPL_NAMES)
+_CONTEXT = re.compile(r"context_\d+")
+_places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+class FunctionTool:
+    """A function, method, class or other callable as a tool; implements `rlm.protocols.Tool`.
+
+    Functions run in a thread and coroutines on the loop, both for at most `timeout_seconds`;
+    a thread can't be stopped, so what a late function does after that is its own affair.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout_seconds: float = 60.0,
+    ) -> None:
+        if not callable(function):
+            raise ConfigError(f"a tool must be callable, not {type(function).__name__}")
+        self.name = checked_name(name if name is not None else _name_of(function))
+        if not timeout_seconds > 0:
+            raise ConfigError(f"tool {self.name!r}: timeout_seconds must be more than 0")
+        self.timeout_seconds = timeout_seconds
+        self._function = function
+        self._on_loop = _is_async(function)
+        self._parameters = _arguments.Parameters(function)
+        self.usage = f"{self.name}{self._parameters.shown}"
+        self.description = prompt_line(self.usage, description or _arguments.summary(function))
+
+    def __repr__(self) -> str:
+        return f"FunctionTool({self.usage})"
+
+    async def call(self, arguments: dict[str, Any]) -> Any:
+        """Call the function; `{"*": [...]}` holds positional arguments. All errors: ToolError."""
+        try:
+            positional, named = self._parameters.bind(arguments)
+        except Exception as error:
+            problem = _results.problem(error, arguments)
+            raise ToolError(f"{self.name}: {problem}; usage: {self.usage}") from error
+        try:
+            return await self._finished(functools.partial(self._function, *positional, **named))
+        except ToolError as error:
+            raise ToolError(f"{self.name} failed: {error}") from error.__cause__
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the plugin border
+            cause = error.error if isinstance(error, _Raised) else error
+            reason = _results.one_line(cause, arguments)
+            raise ToolError(f"{self.name} failed: {reason}") from cause
+
+    async def _finished(self, call: Callable[[], Any]) -> Any:
+        """The JSON-able result of a call, in time."""
+        place = contextlib.nullcontext() if self._on_loop else _place()
+        async with place:
+            clock = asyncio.timeout(self.timeout_seconds)
+            try:
+                async with clock:
+                    return await self._result(call)
+            except TimeoutError:
+                if not clock.expired():
+                    raise
+                raise ToolError(f"no result within {self.timeout_seconds:g} s") from None
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                raise ToolError("it was cancelled") from None
+
+    async def _result(self, call: Callable[[], Any]) -> Any:
+        if self._on_loop:
+            pending = call()
+        else:
+            is_plain, pending = await _in_thread(functools.partial(_called, call))
+            if is_plain:
+                return pending
+        value = await pending if inspect.isawaitable(pending) else pending
+        if isinstance(value, AsyncIterator):
+            value = await _results.collected(value)
+        return await _in_thread(functools.partial(_results.plain, value))
+
+
+def checked_name(name: Any) -> str:
+    """A name that a cell can use and that is free in the REPL; ConfigError otherwise."""
+    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+        raise ConfigError(f"a tool can't be named {name!r}: it must be a Python name")
+    if name.startswith("_"):
+        raise ConfigError(f"a tool can't be named {name!r}: names with _ at the start are private")
+    if name in _TAKEN or _CONTEXT.fullmatch(name):
+        raise ConfigError(f"a tool can't be named {name!r}: that is a name of the REPL itself")
+    return name
+
+
+def _name_of(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__name__", type(function).__name__)
+    if name == "<lambda>":
+        raise ConfigError('a lambda has no name: give it one, as in tools={"search": lambda q: …}')
+    return str(name)
+
+
+def prompt_line(usage: str, text: str) -> str:
+    text = " ".join(text.split())
+    return f"`{usage}`: {text}" if text else f"`{usage}`"
+
+
+def _is_async(function: Any) -> bool:
+    """Whether calling it only makes a coroutine or async generator, which takes no time."""
+    body = _arguments.body_of(function)
+    return inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body)
+
+
+def _place() -> asyncio.Semaphore:
+    return _places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_THREADS))
+
+
+def _called(call: Callable[[], Any]) -> tuple[bool, Any]:
+    """Call, and make the result plain in the same thread; unless it must be awaited first."""
+    value = call()
+    if inspect.isawaitable(value) or isinstance(value, AsyncIterator):
+        return False, value
+    return True, _results.plain(value)
+
+
+async def _in_thread(work: Callable[[], Any]) -> Any:
+    """Run in a thread of its own, with this task's context variables.
+
+    Not `asyncio.to_thread`: its pool's threads are waited for when Python ends, so that one tool
+    that hangs would keep the whole program from ending.
+    """
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(result: tuple[Any, BaseException | None]) -> None:
+        if not outcome.done():
+            outcome.set_result(result)
+
+    def body() -> None:
+        result = context.run(_outcome, work)
+        with contextlib.suppress(RuntimeError):  # The loop was closed; nobody waits any more.
+            loop.call_soon_threadsafe(settle, result)
+
+    threading.Thread(target=body, name="rlm-tool", daemon=True).start()
+    value, error = await outcome
+    if error is not None:
+        raise error if isinstance(error, ToolError) else _Raised(error)
+    return value
+
+
+class _Raised(Exception):
+    """What a function raised in its thread, whatever it was."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _outcome(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return work(), None
+    except BaseException as error:  # noqa: BLE001 - the plugin border: it is raised by who waits
+        return None, error

@@ -1,0 +1,129 @@
+"""From what a function gave back, or raised, to what a cell may see of it."""
+
+import itertools
+import json
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rlm.errors import ToolError
+
+__all__ = ["collected", "one_line", "plain", "problem"]
+
+MAX_RESULT_BYTES = 16 << 20
+MAX_ITEMS = 1_000_000
+"""Where collecting what an iterator gives ends; it might never end by itself."""
+
+_LISTED = (Iterator, AbstractSet, Sequence, ValuesView)
+_MOST_CHARS = 500
+_MOST_PROBLEMS = 3
+_HOST_PATH = re.compile(
+    r"""(?<![\w:/.])(/[^\s/'"]+)/(?:[^\s/'"]+/)*|\b[A-Za-z]:\\(?:[^\\'"]+\\)+"""
+)
+
+
+def plain(value: Any) -> Any:
+    """The result in JSON's types; ToolError if it is too large."""
+    value = msgspec.to_builtins(value, enc_hook=_encodable)
+    try:
+        text = json.dumps(value)
+    except TypeError:  # A key that JSON does not have, such as a tuple.
+        value = _with_text_keys(value)
+        text = json.dumps(value)
+    if len(text) > MAX_RESULT_BYTES:
+        size, most = len(text) / (1 << 20), MAX_RESULT_BYTES >> 20
+        raise ToolError(
+            f"the result has {size:.1f} MiB as JSON, more than {most} MiB; ask for less"
+        )
+    return value
+
+
+async def collected(items: AsyncIterator[Any]) -> list[Any]:
+    """All that an async generator gives."""
+    found = []
+    async for item in items:
+        found.append(item)
+        _check_count(len(found))
+    return found
+
+
+def one_line(error: BaseException, arguments: Any) -> str:
+    """`ValueError: text` on one line, without paths of this machine that the model did not name."""
+    kind, text = type(error).__name__, _safe_text(error)
+    return _shortened(f"{kind}: {text}" if text else kind, arguments)
+
+
+def problem(error: Exception, arguments: Any) -> str:
+    """What is wrong with arguments, for the model."""
+    listed = getattr(error, "errors", None) or getattr(error.__cause__, "errors", None)
+    if callable(listed):  # pydantic's, whose own text has many lines
+        found = listed()[:_MOST_PROBLEMS]
+        text = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'value'}: {e['msg']}" for e in found)
+    elif isinstance(error, TypeError | msgspec.ValidationError):
+        text = _safe_text(error)
+    else:
+        text = one_line(error, arguments)
+    notes = [f"{note}: " for note in getattr(error, "__notes__", ())]
+    return _shortened("".join(notes) + text, arguments)
+
+
+def _safe_text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - the plugin border: the type alone says enough
+        return ""
+
+
+def _shortened(text: str, arguments: Any) -> str:
+    known = repr(arguments)
+
+    def hidden(found: re.Match[str]) -> str:
+        first = found[1]
+        is_ours = first is None or Path(first).exists()
+        return "…/" if is_ours and found[0] not in known else found[0]
+
+    line = _HOST_PATH.sub(hidden, " ".join(text[: 4 * _MOST_CHARS].split()))
+    return line if len(line) <= _MOST_CHARS else line[: _MOST_CHARS - 1] + "…"
+
+
+def _encodable(value: Any) -> Any:
+    """What msgspec does not know, in types it knows; text if there is nothing better."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if not isinstance(value, type) and callable(getattr(value, "model_dump", None)):
+        return value.model_dump()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, _LISTED):
+        return _listed(value)
+    if not isinstance(value, type) and callable(getattr(value, "tolist", None)):
+        return value.tolist()  # numpy's scalars and arrays, and what behaves like them
+    return str(value)
+
+
+def _listed(items: Iterable[Any]) -> list[Any]:
+    found = list(itertools.islice(items, MAX_ITEMS + 1))
+    _check_count(len(found))
+    return found
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_ITEMS:
+        raise ToolError(f"the result has more than {MAX_ITEMS:,} items; ask for less")
+
+
+def _with_text_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key if isinstance(key, str | int | float | None) else str(key): _with_text_keys(each)
+            for key, each in value.items()
+        }
+    return list(map(_with_text_keys, value)) if isinstance(value, list | tuple) else value

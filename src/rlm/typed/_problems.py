@@ -1,0 +1,88 @@
+"""What is wrong with an answer, in short lines that a model can act on."""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+__all__ = [
+    "MOST_PROBLEMS",
+    "AnswerMismatch",
+    "cut",
+    "listed",
+    "mismatch",
+    "problems_of",
+    "schema_problem",
+]
+
+MOST_PROBLEMS = 5
+_MOST_CHARS = 200
+_MSGSPEC_TEXT = re.compile(r"(?P<problem>.*?)(?: - at `(?P<path>.*)`)?", re.DOTALL)
+_JSON_TYPES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}
+
+
+class AnswerMismatch(ValueError):
+    """A submission does not have the wanted shape; the text tells the model why."""
+
+
+def mismatch(problems: Iterable[str]) -> AnswerMismatch:
+    return AnswerMismatch("the answer does not fit: " + "; ".join(problems))
+
+
+def problems_of(error: Exception) -> list[str]:
+    if isinstance(error, RecursionError):
+        return ["it is nested too deeply"]
+    if told := listed(error):
+        return [_pydantic_problem(each) for each in told[:MOST_PROBLEMS]]
+    if isinstance(error, msgspec.ValidationError):
+        cause = error.__cause__
+        if isinstance(cause, Exception) and (told := listed(cause)):
+            return [_pydantic_problem(each) for each in told[:MOST_PROBLEMS]]
+        found = _MSGSPEC_TEXT.fullmatch(str(error))
+        problem, path = (found["problem"], found["path"]) if found else (str(error), None)
+        where = f"at {path.removeprefix('$').removeprefix('.')}: " if path else ""
+        return [where + cut(problem.replace("`", ""))]
+    return [cut(f"{type(error).__name__}: {error}")]
+
+
+def listed(error: Exception) -> list[dict[str, Any]]:
+    """The problems in an error of pydantic's; none in any other error."""
+    errors = getattr(error, "errors", None)
+    found = errors() if isinstance(error, ValueError) and callable(errors) else []
+    return found if isinstance(found, list) else []
+
+
+def _pydantic_problem(told: dict[str, Any]) -> str:
+    got = "" if told["type"] == "missing" else f", got {_value_text(told['input'])}"
+    return f"{_place(told['loc'])}{cut(told['msg'])}{got}"
+
+
+def schema_problem(error: Any) -> str:
+    keyword, wanted = error.validator, error.validator_value
+    if keyword == "type":
+        types = wanted if isinstance(wanted, list) else [wanted]
+        problem = f"expected {' or '.join(map(str, types))}, got {_value_text(error.instance)}"
+    elif keyword == "required" or "ropert" in str(keyword) or keyword is None:
+        problem = cut(error.message)
+    else:
+        problem = f"{keyword} must be {cut(json.dumps(wanted))}, got {_value_text(error.instance)}"
+    return _place(error.absolute_path) + problem
+
+
+def _place(path: Iterable[str | int]) -> str:
+    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
+    return f"at {cut(''.join(steps).removeprefix('.'))}: " if steps else ""
+
+
+def _value_text(value: Any) -> str:
+    kind = _JSON_TYPES.get(type(value), "null" if value is None else "number")
+    if isinstance(value, dict | list):
+        return f"{kind} of {len(value)}"
+    return kind if value is None else f"{kind} {cut(repr(value), 80)}"
+
+
+def cut(text: str, most: int = _MOST_CHARS) -> str:
+    text = " ".join(text[: 2 * most].split())
+    return text if len(text) <= most else text[: most - 1] + "…"

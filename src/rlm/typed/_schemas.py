@@ -1,0 +1,91 @@
+"""JSON schemas as the type of an answer, checked with `jsonschema`, which only this file needs."""
+
+import importlib
+import itertools
+import json
+from typing import Any
+
+from rlm.errors import ConfigError
+from rlm.typed._problems import MOST_PROBLEMS, cut, mismatch, schema_problem
+
+__all__ = ["UNREADABLE", "SchemaCheck"]
+
+UNREADABLE = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)
+"""What reading hostile text as JSON or as a Python literal may raise."""
+
+
+class SchemaCheck:
+    """Checks values against a JSON schema; ConfigError if it is none."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        library = _library("jsonschema")
+        try:
+            json.dumps(schema)
+            if not isinstance(schema.get("$schema", ""), str):
+                raise TypeError("$schema must be a str")
+            latest = library.Draft202012Validator
+            kind = library.validators.validator_for(schema, default=latest)
+            kind.check_schema(schema)
+        except library.exceptions.SchemaError as error:
+            raise ConfigError(f"this is no JSON schema: {schema_problem(error)}") from error
+        except UNREADABLE as error:
+            raise ConfigError(f"this is no JSON schema: {cut(str(error))}") from error
+        if schema and schema.keys().isdisjoint(kind.VALIDATORS):
+            listed = cut(", ".join(map(str, schema)))
+            raise ConfigError(
+                f'this is no JSON schema: it has no "type" or the like, only {listed}'
+            )
+        _check_references(kind, schema)
+        registry = _library("jsonschema_specifications").REGISTRY  # without one, it would download
+        self._validator = kind(schema, registry=registry, format_checker=kind.FORMAT_CHECKER)
+        self._most_relevant = library.exceptions.best_match
+        try:
+            self._validator.is_valid(None)
+        except RecursionError:
+            raise ConfigError("this JSON schema refers to itself without end") from None
+
+    def __call__(self, value: Any) -> Any:
+        """The value itself, or AnswerMismatch."""
+        errors = list(itertools.islice(self._validator.iter_errors(value), MOST_PROBLEMS))
+        if errors:
+            raise mismatch(schema_problem(self._most_relevant([each])) for each in errors)
+        return value
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(
+            "a JSON schema for answers needs: pip install 'rlm-engine[typed]'"
+        ) from error
+
+
+def _check_references(kind: Any, schema: dict[str, Any]) -> None:
+    referencing = _library("referencing")
+    specification = _library("referencing.jsonschema").specification_with(
+        kind.ID_OF(kind.META_SCHEMA)
+    )
+    seen: set[int] = set()
+
+    def check(contents: Any, resolver: Any) -> None:
+        if not isinstance(contents, dict) or id(contents) in seen:
+            return
+        seen.add(id(contents))
+        for keyword in ("$ref", "$dynamicRef"):
+            if isinstance(contents.get(keyword), str):
+                found = resolver.lookup(contents[keyword])
+                check(found.contents, found.resolver)
+        for inner in specification.subresources_of(contents):
+            check(inner, resolver.in_subresource(specification.create_resource(inner)))
+
+    registry = _library("jsonschema_specifications").REGISTRY
+    try:
+        check(schema, registry.resolver_with_root(specification.create_resource(schema)))
+    except referencing.exceptions.Unresolvable as error:
+        missing = cut(str(getattr(error, "ref", error)))
+        raise ConfigError(
+            f"the JSON schema refers to {missing!r}, which is not in it; nothing is downloaded"
+        ) from error
+    except RecursionError:
+        raise ConfigError("this JSON schema is nested too deeply") from None
