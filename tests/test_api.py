@@ -81,8 +81,8 @@ async def test_one_object_serves_several_loops() -> None:
 async def test_completion_makes_the_prompt_the_context() -> None:
     client = ScriptedClient(["FINAL(x)", "FINAL(y)"])
     one = RLM(client, environment=PlanEnvironment())
-    assert (await one.acompletion("Print the powers of two.")).answer == "x"
-    assert (await one.acompletion(["a", "b"], root_prompt="How many?")).answer == "y"
+    assert (await one.acompletion("Print the powers of two.")).response == "x"
+    assert (await one.acompletion(["a", "b"], root_prompt="How many?")).response == "y"
     first, second = (str(request.messages[1].content) for request in client.requests)
     assert f"Query: {FIXED_QUERY}" in first
     assert "powers of two" not in first

@@ -352,7 +352,7 @@ async def test_sandboxed_code_can_only_name_listed_models() -> None:
     from rlm.errors import CallRefused
 
     engine, _, _ = scripted()
-    services = engine._services_here()
+    services = engine._house.services()
     nowhere: Any = None
     bridge = Bridge(services.calls, engine.config, nowhere, nowhere)
     with pytest.raises(CallRefused, match="not allowed here; use one of ScriptedClient"):

@@ -8,19 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlm.api import RLM as RLM
+    from rlm.api import acompletion as acompletion
+    from rlm.api import completion as completion
+    from rlm.chat import Chat as Chat
     from rlm.clients.scripted import ScriptedClient as ScriptedClient
+    from rlm.compat import Completion as Completion
     from rlm.config import Guards as Guards
+    from rlm.context import files as files
     from rlm.errors import BudgetExceededError as BudgetExceededError
     from rlm.errors import CallRefused as CallRefused
     from rlm.errors import CancellationError as CancellationError
     from rlm.errors import ConfigError as ConfigError
     from rlm.errors import ErrorThresholdExceededError as ErrorThresholdExceededError
+    from rlm.errors import LimitExceededError as LimitExceededError
     from rlm.errors import ModelError as ModelError
     from rlm.errors import RLMError as RLMError
     from rlm.errors import SessionError as SessionError
     from rlm.errors import TimeoutExceededError as TimeoutExceededError
     from rlm.errors import TokenLimitExceededError as TokenLimitExceededError
     from rlm.limits import Limits as Limits
+    from rlm.logger import RLMLogger as RLMLogger
     from rlm.messages import Price as Price
     from rlm.results import RunResult as RunResult
 
@@ -30,38 +37,52 @@ _HOMES = {
     "BudgetExceededError": "rlm.errors",
     "CallRefused": "rlm.errors",
     "CancellationError": "rlm.errors",
+    "Chat": "rlm.chat",
+    "Completion": "rlm.compat",
     "ConfigError": "rlm.errors",
     "ErrorThresholdExceededError": "rlm.errors",
     "Guards": "rlm.config",
+    "LimitExceededError": "rlm.errors",
     "Limits": "rlm.limits",
     "ModelError": "rlm.errors",
     "Price": "rlm.messages",
     "RLM": "rlm.api",
     "RLMError": "rlm.errors",
+    "RLMLogger": "rlm.logger",
     "RunResult": "rlm.results",
     "ScriptedClient": "rlm.clients.scripted",
     "SessionError": "rlm.errors",
     "TimeoutExceededError": "rlm.errors",
     "TokenLimitExceededError": "rlm.errors",
+    "acompletion": "rlm.api",
+    "completion": "rlm.api",
+    "files": "rlm.context",
 }
 
 __all__ = [  # noqa: RUF022 - plain order, pinned by a test
     "BudgetExceededError",
     "CallRefused",
     "CancellationError",
+    "Chat",
+    "Completion",
     "ConfigError",
     "ErrorThresholdExceededError",
     "Guards",
+    "LimitExceededError",
     "Limits",
     "ModelError",
     "Price",
     "RLM",
     "RLMError",
+    "RLMLogger",
     "RunResult",
     "ScriptedClient",
     "SessionError",
     "TimeoutExceededError",
     "TokenLimitExceededError",
+    "acompletion",
+    "completion",
+    "files",
 ]
 
 

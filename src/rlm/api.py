@@ -1,35 +1,45 @@
 """`class RLM`: the door most people use. Wiring only; the loop is in engine.py."""
 
 import asyncio
+import dataclasses
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
-from rlm import registry
-from rlm.calls import Calls, Route
+from rlm import compat
+from rlm.chat import Chat
+from rlm.compat import Completion
 from rlm.config import Guards, RunConfig
-from rlm.context import ContextValue, store_context
-from rlm.engine import Engine, Services
+from rlm.context import ContextValue, StoredContext, store_context
+from rlm.engine import Engine
 from rlm.errors import ConfigError
 from rlm.events import Event
+from rlm.house import House
 from rlm.limits import Budget, Limits
-from rlm.mapreduce import map_reduce
-from rlm.messages import Price
-from rlm.portal import portal
+from rlm.logger import RLMLogger, trajectory
+from rlm.portal import in_a_run, portal
 from rlm.prompts import FIXED_QUERY
 from rlm.protocols import Client, Environment, Recorder, ReplyStore
+from rlm.recorders.callbacks import CallbackRecorder
+from rlm.recorders.console import ConsoleRecorder
 from rlm.recorders.memory import MemoryRecorder
-from rlm.results import RunResult
+from rlm.results import RunResult, Submission
 from rlm.run import Run, Task
-from rlm.scheduler import Scheduler
 from rlm.scope import Scope, Tree, new_run_id
+from rlm.sessions import RunSession
 from rlm.strategies import PlainRun, choose_strategy
+from rlm.typed import AnswerMismatch, AnswerType, answer_type
 
-__all__ = ["RLM"]
+__all__ = ["RLM", "acompletion", "completion"]
+
+SMALL_CONTEXT_CHARS = 1_000_000
+"""Larger ones, and files, are read and encoded in a thread."""
+
+RUN_OPTIONS = frozenset(RunConfig.__struct_fields__)
 
 
 class RLM:
@@ -37,8 +47,10 @@ class RLM:
 
     `RLM("provider/model").ask(query, context)`. `clients={"mine": client}` adds a provider of
     your own, used as "mine/model"; a Client object may also stand in place of a model's name.
+    The reference engine's keywords are accepted too; see docs/reference/compatibility.md.
     """
 
+    @compat.accepts_reference_keywords
     def __init__(
         self,
         model: str | Client | None = None,
@@ -47,97 +59,86 @@ class RLM:
         models: Sequence[str | Client] = (),
         clients: Mapping[str, Client] | None = None,
         environment: str | Environment = "local",
+        environment_kwargs: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         strategy: Literal["rlm", "direct", "mapreduce", "auto"] = "rlm",
         protocol: Literal["fences", "tools"] = "fences",
         profile: Literal["frontier", "standard", "small", "tiny"] | None = None,
         guards: Guards | None = None,
         system_prompt: str | None = None,
+        prologue: str = "",
+        orchestrator: bool = True,
         preview_chars: int = 0,
         sampling: dict[str, Any] | None = None,
         sub_sampling: dict[str, Any] | None = None,
         compaction: bool = True,
-        prices: dict[str, tuple[float, float]] | None = None,
+        compaction_fraction: float = 0.85,
+        prices: Mapping[str, tuple[float, float]] | None = None,
+        tools: Any = None,
+        sub_tools: Any = None,
+        persistent: bool = False,
         recorders: Sequence[Recorder] = (),
+        logger: RLMLogger | None = None,
+        verbose: bool = False,
+        on_iteration_start: Callable[[int, int], Any] | None = None,
+        on_iteration_complete: Callable[[int, int, float], Any] | None = None,
+        on_subcall_start: Callable[[int, str, str], Any] | None = None,
+        on_subcall_complete: Callable[[int, str, float, str | None], Any] | None = None,
         store: ReplyStore | None = None,
+        client_options: Mapping[str, Mapping[str, Any]] | None = None,
+        variables: Mapping[str, str] | None = None,
         seed: int = 0,
     ) -> None:
-        self._routes: dict[str, Route] = {}
-        self._clients = dict(clients or {})
-        self._prices = {name: Price(*pair) for name, pair in (prices or {}).items()}
-        root = self._adopt(model if model is not None else _model_from_environment())
-        self.config = RunConfig(
-            model=root,
-            sub_model=root if sub_model is None else self._adopt(sub_model),
-            models=tuple(self._adopt(name) for name in models),
-            limits=limits or Limits(),
-            guards=guards or Guards(),
-            strategy=strategy,
-            protocol=protocol,
-            profile=profile,
-            system_prompt=system_prompt,
-            preview_chars=preview_chars,
-            sampling=sampling or {},
-            sub_sampling=sub_sampling or {},
-            compaction=compaction,
-            seed=seed,
+        # Keywords that RunConfig has go there under their own names: nothing is listed twice.
+        options: dict[str, Any] = {n: v for n, v in locals().items() if n in RUN_OPTIONS}
+        variables = os.environ if variables is None else variables
+        self._house = House(clients, prices, client_options, variables, store)
+        root = self._house.adopt(model if model is not None else _model_from(variables))
+        options["sub_model"] = root if sub_model is None else self._house.adopt(sub_model)
+        options["models"] = tuple(self._house.adopt(each) for each in models)
+        options["model"] = root
+        self.config = RunConfig(**{n: v for n, v in options.items() if v is not None})
+        self._house.furnish(environment, environment_kwargs, self.config, tools, sub_tools)
+        self.logger = logger
+        self._listeners = _Listeners(recorders, logger, verbose)
+        self._listeners.call_back(
+            on_iteration_start, on_iteration_complete, on_subcall_start, on_subcall_complete
         )
-        if unused := sorted(self._prices.keys() - self._routes.keys()):
-            raise ConfigError(f"prices= names {unused[0]!r}; models: {', '.join(self._routes)}")
-        if isinstance(environment, str):
-            environment = registry.make_environment(environment)
-        self.environment: Environment = environment
-        self._recorders = tuple(recorders)
-        self._store = store
         self._running: dict[str, tuple[Run, asyncio.AbstractEventLoop]] = {}
-        self._services: WeakKeyDictionary[asyncio.AbstractEventLoop, Services] = WeakKeyDictionary()
+        self._conversation = self.chat() if persistent else None
 
     # -- asking ------------------------------------------------------------------------------
 
     async def aask(
-        self, query: str, context: ContextValue = None, *, recorders: Sequence[Recorder] = ()
+        self,
+        query: str,
+        context: ContextValue = None,
+        *,
+        response_model: Any = None,
+        recorders: Sequence[Recorder] = (),
     ) -> RunResult:
-        """Answer `query` about `context`; ends with the best answer at every limit."""
-        services = self._services_here()
-        config = self.config
-        services.calls.check_prices((config.model, config.sub_model, *config.models), config.limits)
-        memory = MemoryRecorder()
-        scope = Scope(
-            run_id=new_run_id(),
-            budget=Budget(config.limits),
-            recorders=(memory, *self._recorders, *recorders),
-            tree=Tree(config.limits.max_child_sessions),
-        )
-        task = Task(query, store_context(context))
-        strategy = choose_strategy(services.calls, task, config)
-        runner: Engine | PlainRun
-        if strategy == "rlm":
-            runner = Engine(services, config, scope, task)
-        else:
-            runner = PlainRun(services.calls, config, scope, task, strategy)
-        self._running[scope.run_id] = runner.state, asyncio.get_running_loop()
-        try:
-            result = await runner.run()
-        finally:
-            del self._running[scope.run_id]
-        return replace(result, events=tuple(memory.events))
+        """Answer `query` about `context`; ends with the best answer at every limit.
 
-    def ask(self, query: str, context: ContextValue = None) -> RunResult:
+        With `response_model` (a pydantic model, a dataclass, a JSON schema …) the answer is a
+        value of that type, or None if no valid one was found.
+        """
+        stored = await _stored(context)
+        return await self._answer(Task(query, stored), None, response_model, recorders)
+
+    def ask(
+        self, query: str, context: ContextValue = None, *, response_model: Any = None
+    ) -> RunResult:
         """The blocking form of `aask`; works in scripts, threads and notebooks alike."""
-        return portal().call(lambda: self.aask(query, context))
+        return portal().call(lambda: self.aask(query, context, response_model=response_model))
 
-    async def acompletion(self, prompt: ContextValue, root_prompt: str | None = None) -> RunResult:
-        """The prompt is the context; with no `root_prompt`, the task is read from it."""
-        return await self.aask(FIXED_QUERY if root_prompt is None else root_prompt, prompt)
-
-    def completion(self, prompt: ContextValue, root_prompt: str | None = None) -> RunResult:
-        """The blocking form of `acompletion`."""
-        return portal().call(lambda: self.acompletion(prompt, root_prompt))
-
-    async def stream(self, query: str, context: ContextValue = None) -> AsyncGenerator[Event, None]:
+    async def stream(
+        self, query: str, context: ContextValue = None, *, response_model: Any = None
+    ) -> AsyncGenerator[Event, None]:
         """Every event of a run while it goes on; leaving the loop cancels the run."""
         queue = _QueueRecorder()
-        run = asyncio.ensure_future(self.aask(query, context, recorders=(queue,)))
+        run = asyncio.ensure_future(
+            self.aask(query, context, response_model=response_model, recorders=(queue,))
+        )
         run.add_done_callback(lambda _: queue.events.put_nowait(None))
         try:
             while (event := await queue.events.get()) is not None:
@@ -147,21 +148,51 @@ class RLM:
             run.cancel()
             await asyncio.gather(run, return_exceptions=True)
 
+    def chat(self, context: ContextValue = None) -> Chat:
+        """Several runs over one session; close it, or use it as a context manager."""
+
+        async def start(task: Task, session: RunSession, response_model: Any) -> RunResult:
+            return await self._answer(task, session, response_model, ())
+
+        def new_session(task: Task) -> RunSession:
+            return self._house.services().new_session(self.config, task)
+
+        return Chat(start, new_session, context)
+
+    # -- the reference's spelling ------------------------------------------------------------
+
+    async def acompletion(self, prompt: ContextValue, root_prompt: str | None = None) -> Completion:
+        """The prompt is the context; with no `root_prompt`, the task is read from it.
+
+        Raises the reference's named errors, with `.partial_answer`, where a limit ended the run.
+        """
+        if self._conversation is not None:
+            result = await self._conversation.aask(root_prompt, "" if prompt is None else prompt)
+        else:
+            result = await self.aask(FIXED_QUERY if root_prompt is None else root_prompt, prompt)
+        compat.raise_if_ended_early(result, self.config.limits)
+        metadata = trajectory(list(result.events)) if self.logger else None
+        return Completion.of(result, prompt, self.config.model, metadata)
+
+    def completion(self, prompt: ContextValue, root_prompt: str | None = None) -> Completion:
+        """The blocking form of `acompletion`."""
+        return portal().call(lambda: self.acompletion(prompt, root_prompt))
+
+    # -- ending ------------------------------------------------------------------------------
+
     def stop(self) -> None:
         """Ask every run of this object to end now with its best answer; safe from any thread."""
         for run, loop in list(self._running.values()):
             loop.call_soon_threadsafe(run.stop)
 
-    # -- closing -----------------------------------------------------------------------------
-
     async def aclose(self) -> None:
         """Close connections and sessions of this event loop."""
-        self._services.pop(asyncio.get_running_loop(), None)
-        for route in {id(r.client): r for r in self._routes.values()}.values():
-            await route.client.close()
-        await self.environment.close()
+        if self._conversation is not None:
+            await self._conversation.aclose()
+        await self._house.close()
 
     def close(self) -> None:
+        """The blocking form of `aclose`."""
         portal().call(self.aclose)
 
     def __enter__(self) -> "RLM":
@@ -175,43 +206,63 @@ class RLM:
     ) -> None:
         self.close()
 
-    # -- wiring ------------------------------------------------------------------------------
+    # -- one run -----------------------------------------------------------------------------
 
-    def _services_here(self) -> Services:
-        """Schedulers belong to one event loop, so each loop gets its own."""
-        loop = asyncio.get_running_loop()
-        known = self._services.get(loop)
-        if known is not None:
-            return known
-        scheduler = Scheduler(self.config.limits.max_concurrent_calls)
-        calls = Calls(self._routes.__getitem__, scheduler, self._store)
-
-        async def fallback(task: Task, scope: Scope, config: RunConfig) -> str | None:
-            return await map_reduce(calls, task, scope, config)
-
-        services = Services(calls, self.environment, fallback=fallback)
-        self._services[loop] = services
-        return services
-
-    def _adopt(self, model: str | Client) -> str:
-        """Find the way to a model once, at the start, so that mistakes show before a run does."""
-        if isinstance(model, str):
-            name = model
-            provider, _, wire_name = model.partition("/")
-            if provider in self._clients and wire_name:
-                client = self._clients[provider]
-            else:
-                client, wire_name = registry.make_client(model)
+    async def _answer(
+        self,
+        task: Task,
+        session: RunSession | None,
+        response_model: Any,
+        recorders: Sequence[Recorder],
+    ) -> RunResult:
+        """Run a task with everybody listening; a typed answer is checked on the way and parsed."""
+        kind = None if response_model is None else answer_type(response_model)
+        task = _with_instructions(task, self.config.prologue, kind)
+        services = self._house.services()
+        config = self.config
+        services.calls.check_prices((config.model, config.sub_model, *config.models), config.limits)
+        memory, callbacks = MemoryRecorder(), self._listeners.new_callbacks()
+        scope = Scope(
+            run_id=new_run_id(),
+            budget=Budget(config.limits),
+            recorders=(memory, callbacks, *self._listeners.recorders, *recorders),
+            tree=Tree(config.limits.max_child_sessions),
+        )
+        strategy = "rlm" if session else choose_strategy(services.calls, task, config)
+        runner: Engine | PlainRun
+        if strategy == "rlm":
+            runner = Engine(services, config, scope, task, session)
         else:
-            name = wire_name = type(model).__name__
-            client = model
-            if name in self._routes and self._routes[name].client is not model:
-                name = f"{name}-{len(self._routes)}"
-        info = client.info(wire_name)
-        if name in self._prices:
-            info = replace(info, price=self._prices[name])
-        self._routes[name] = Route(client, wire_name, info)
-        return name
+            runner = PlainRun(services.calls, config, scope, task, strategy)
+        self._running[scope.run_id] = runner.state, asyncio.get_running_loop()
+        token = in_a_run.set(True)
+        try:
+            result = await runner.run()
+        finally:
+            in_a_run.reset(token)
+            del self._running[scope.run_id]
+            await callbacks.finish()
+        result = replace(result, events=tuple(memory.events))
+        return result if kind is None else _parsed(result, kind)
+
+
+class _Listeners:
+    """Who hears of every run of an RLM, besides those that one run is given."""
+
+    def __init__(
+        self, recorders: Sequence[Recorder], logger: RLMLogger | None, verbose: bool
+    ) -> None:
+        if logger is not None and not hasattr(logger, "record"):
+            raise ConfigError(f"logger must be an RLMLogger or a recorder, not {logger!r}")
+        own: list[Recorder] = [ConsoleRecorder(sys.stderr)] if verbose else []
+        self.recorders = (*recorders, *own, *([] if logger is None else [logger]))
+
+    def call_back(self, *callbacks: Callable[..., Any] | None) -> None:
+        self._callbacks = callbacks
+
+    def new_callbacks(self) -> CallbackRecorder:
+        """One for each run: it waits for its callbacks before the run returns."""
+        return CallbackRecorder(*self._callbacks)
 
 
 class _QueueRecorder:
@@ -222,7 +273,63 @@ class _QueueRecorder:
         self.events.put_nowait(event)
 
 
-def _model_from_environment() -> str:
-    if model := os.environ.get("RLM_MODEL"):
+def completion(
+    prompt: ContextValue, model: str | Client | None = None, **options: Any
+) -> Completion:
+    """`rlm.completion(prompt, model)` in place of `llm.completion(prompt, model)`."""
+    return portal().call(lambda: acompletion(prompt, model, **options))
+
+
+async def acompletion(
+    prompt: ContextValue, model: str | Client | None = None, **options: Any
+) -> Completion:
+    """The same, to be awaited. `root_prompt` is the query; other options are those of `RLM`."""
+    root_prompt = options.pop("root_prompt", None)
+    one = RLM(model, **options)
+    try:
+        return await one.acompletion(prompt, root_prompt)
+    finally:
+        await one.aclose()
+
+
+async def _stored(context: ContextValue | StoredContext) -> StoredContext:
+    """Encode small values here, and what takes long in a thread."""
+    if isinstance(context, StoredContext):
+        return context
+    if context is None or (isinstance(context, str) and len(context) < SMALL_CONTEXT_CHARS):
+        return store_context(context)
+    return await asyncio.to_thread(store_context, context)
+
+
+def _with_instructions(task: Task, prologue: str, kind: AnswerType | None) -> Task:
+    told = [task.prologue, prologue, kind.instructions if kind else ""]
+    task = dataclasses.replace(task, prologue="\n\n".join(filter(None, told)))
+    if kind is None:
+        return task
+
+    def objection_to(submission: Submission) -> str | None:
+        try:
+            kind.parse(submission)
+        except AnswerMismatch as mismatch:
+            return f"Your answer does not have the right shape: {mismatch}. Submit it again."
+        return None
+
+    return dataclasses.replace(task, objection_to=objection_to)
+
+
+def _parsed(result: RunResult, kind: AnswerType) -> RunResult:
+    """The same result with a typed answer, or without any if what there is does not fit."""
+    if result.answer is None:
+        return result
+    try:
+        value = kind.parse(Submission(result.answer, "answer", result.answer_json))
+    except AnswerMismatch as mismatch:
+        detail = f"the answer has the wrong shape: {mismatch}"
+        return replace(result, answer=None, answer_source="none", detail=detail)
+    return replace(result, answer=value)
+
+
+def _model_from(variables: Mapping[str, str]) -> str:
+    if model := variables.get("RLM_MODEL"):
         return model
     raise ConfigError("no model: pass RLM('provider/model') or set RLM_MODEL=provider/model")

@@ -37,6 +37,8 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     protocol: Protocol = "fences"
     profile: Literal["frontier", "standard", "small", "tiny"] | None = None
     system_prompt: str | None = None
+    prologue: str = ""
+    orchestrator: bool = True
     preview_chars: int = 0
     sampling: dict[str, Any] = field(default_factory=dict)
     sub_sampling: dict[str, Any] = field(default_factory=dict)

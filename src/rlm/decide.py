@@ -5,6 +5,7 @@ one decision. Each rule is a small function; their order in `decide` is the poli
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -94,13 +95,20 @@ class Progress:
 
 
 def decide(
-    turn: Turn, progress: Progress, guards: Guards, step: int, known: tuple[str, ...]
+    turn: Turn,
+    progress: Progress,
+    guards: Guards,
+    step: int,
+    known: tuple[str, ...],
+    objection_to: Callable[[Submission], str | None] | None = None,
 ) -> Decision:
     """The decision on one turn. `known` are the user's variables, for a helpful message."""
     submission, objection = _submission(turn, progress, known)
     if submission is not None:
         progress.submitted = submission
         objection = objection or _guarded(progress, guards, step)
+        if objection is None and objection_to is not None:
+            objection = objection_to(submission)
         if objection is None:
             return Answered(submission)
     if objection is not None:

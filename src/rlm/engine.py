@@ -4,14 +4,10 @@ Read `run`, then `step`; the rest is what they call. Features are collaborators 
 sessions, history, decide, ending): this file names no provider, no sandbox and no file format.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-
 from msgspec.structs import replace
 
 from rlm import prompts
 from rlm.bridge import Bridge, ChildAnswer, ChildTask
-from rlm.calls import Calls
 from rlm.cells import Actions, Cell, parse_reply, parse_tool_calls
 from rlm.config import RunConfig
 from rlm.context import store_context
@@ -22,36 +18,32 @@ from rlm.events import StepStarted
 from rlm.history import History
 from rlm.messages import Reply
 from rlm.prompts.observation import budget_worth_telling, observation
-from rlm.protocols import Environment, Tool
 from rlm.results import CellResult, RunResult, Submission
-from rlm.run import Ending, ReplRun, Task
+from rlm.run import Ending, ReplRun, Services, Task
 from rlm.scope import Scope
 from rlm.sessions import RunSession
 
-__all__ = ["Engine", "Services"]
-
-
-@dataclass(frozen=True)
-class Services:
-    """What all runs of a tree share. `fallback` answers without code when a model is stuck."""
-
-    calls: Calls
-    environment: Environment
-    tools: tuple[Tool, ...] = ()
-    fallback: Callable[[Task, Scope, RunConfig], Awaitable[str | None]] | None = None
+__all__ = ["Engine"]
 
 
 class Engine:
     """One run. Children are further engines on the same services, drawing on this run's budget."""
 
-    def __init__(self, services: Services, config: RunConfig, scope: Scope, task: Task) -> None:
+    def __init__(
+        self,
+        services: Services,
+        config: RunConfig,
+        scope: Scope,
+        task: Task,
+        kept_session: RunSession | None = None,
+    ) -> None:
         self.services = services
         self.config = config
         self.scope = scope
+        self.closes_session = kept_session is None
+        self.session = kept_session or services.new_session(config, task)
         bridge = Bridge(services.calls, config, scope, self.start_child, services.tools)
-        self.session = RunSession(
-            services.environment, bridge, scope, config, task.context, services.tools
-        )
+        self.session.serve(scope, bridge)
         self.history = History(services.calls, scope, config)
         self.state = ReplRun(task, config, scope, services.calls, self.session, self.history)
         self.final: FinalCall | None = None
@@ -66,7 +58,8 @@ class Engine:
         finally:
             if self.final is not None:
                 self.final.held.release()
-            await self.session.close()
+            if self.closes_session:
+                await self.session.close()
         return self.state.end(ending)
 
     async def _steps(self) -> Ending:
@@ -94,6 +87,7 @@ class Engine:
             self.config.guards,
             self.scope.step,
             self.session.variables,
+            self.state.task.objection_to,
         )
         if isinstance(decision, Answered):
             return Ending("answer", "submitted", decision.submission)
@@ -129,7 +123,8 @@ class Engine:
         budget = self.scope.budget.child(self.config.limits)
         scope = self.scope.child(budget, context.digest(query))
         config = replace(self.config, model=task.model)
-        child = Engine(self.services, config, scope, Task(query, context, task.call_id))
+        services = self.services.for_children or self.services
+        child = Engine(services, config, scope, Task(query, context, task.call_id))
         async with self.scope.tree.child_place(scope.depth):
             result = await child.run()
         if result.answer is None:
@@ -146,12 +141,13 @@ class Engine:
             calls.info(self.config.model),
             calls.info(self.config.sub_model),
             self.scope.depth,
-            tuple(tool.description for tool in self.services.tools),
+            self.services.tool_lines,
         )
         first = prompts.first_message(
             task.query,
-            task.context.description,
+            task.description or task.context.description,
             preview=task.context.preview(self.config.preview_chars),
+            prologue=task.prologue,
             max_steps=self.config.limits.max_steps,
             protocol=self.config.protocol,
         )

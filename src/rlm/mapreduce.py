@@ -69,7 +69,8 @@ async def map_reduce(calls: Calls, task: Task, scope: Scope, config: RunConfig) 
     notes = await _notes(calls, scope, config, questions)
     while notes:
         groups = _groups(notes, size)
-        questions = [prompts.reduce_prompt(task.query, group) for group in groups]
+        query = "\n\n".join(filter(None, [task.query, task.prologue]))
+        questions = [prompts.reduce_prompt(query, group) for group in groups]
         merged = await _notes(calls, scope, config, questions)
         if len(groups) == 1:
             return merged[0] if merged else None

@@ -4,16 +4,24 @@ It also works inside a running loop (a notebook), in threads, and after a fork.
 """
 
 import asyncio
+import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from rlm.errors import PortalError
 
-__all__ = ["Portal", "portal"]
+__all__ = ["Portal", "existing_portal", "in_a_run", "portal"]
+
+LAST_SECONDS = 2.0
+"""How long the end of the program waits for connections to be closed."""
 
 T = TypeVar("T")
+
+in_a_run: ContextVar[bool] = ContextVar("in_a_run", default=False)
+"""Set while a run goes on, and so in every task and thread that works for it."""
 
 
 class Portal:
@@ -22,6 +30,7 @@ class Portal:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._started = threading.Event()
+        self._closing: list[concurrent.futures.Future[None]] = []
         self._thread = threading.Thread(target=self._serve, name="rlm-portal", daemon=True)
         self._thread.start()
         self._started.wait()
@@ -39,10 +48,10 @@ class Portal:
 
     def call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the portal and wait for it. Ctrl-C cancels it before it is raised."""
-        if threading.current_thread() is self._thread:
+        if threading.current_thread() is self._thread or in_a_run.get():
             raise PortalError(
-                "a blocking rlm call was made from the engine's own thread (from an async tool or "
-                "callback): use the async form there, `await rlm.aask(...)`"
+                "a blocking rlm call was made from inside a run (from a tool or a recorder): "
+                "use an async tool and the async form there, `await rlm.aask(...)`"
             )
         future = asyncio.run_coroutine_threadsafe(function(), self.loop)
         try:
@@ -50,6 +59,15 @@ class Portal:
         except KeyboardInterrupt:
             future.cancel()
             raise
+
+    def close_later(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Have something closed here that nobody closed; at exit the portal waits for it."""
+        if self.usable:
+            self._closing.append(asyncio.run_coroutine_threadsafe(function(), self.loop))
+
+    def wait_for_closing(self) -> None:
+        if self._closing and self.usable:
+            concurrent.futures.wait(self._closing, timeout=LAST_SECONDS)
 
 
 _lock = threading.Lock()
@@ -63,6 +81,11 @@ def portal() -> Portal:
         if _portal is None or not _portal.usable:
             _portal = Portal()
         return _portal
+
+
+def existing_portal() -> Portal | None:
+    """The portal, if there is one: for those who have something to close, and nothing to start."""
+    return _portal if _portal is not None and _portal.usable else None
 
 
 def _forget_after_fork() -> None:

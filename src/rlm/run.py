@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,20 +15,54 @@ from rlm.decide import Progress
 from rlm.errors import CallRefused, ModelError
 from rlm.events import BudgetChanged, RunEnded, RunStarted
 from rlm.history import History
+from rlm.protocols import Environment, Tool
 from rlm.results import AnswerSource, RunResult, StopReason, Submission, UsageSummary
 from rlm.scope import Scope
 from rlm.sessions import RunSession
 
-__all__ = ["Ending", "ReplRun", "Run", "Task"]
+__all__ = ["Ending", "ReplRun", "Run", "Services", "Task"]
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked, over what; for a child run, by which call of its parent."""
+    """What is asked, over what; for a child run, by which call of its parent.
+
+    `description` stands in for the context's own, `prologue` is shown below the query, and
+    `objection_to` says what is wrong with a submitted answer, if anything is.
+    """
 
     query: str
     context: StoredContext
     parent_call_id: str | None = None
+    description: str = ""
+    prologue: str = ""
+    objection_to: Callable[[Submission], str | None] | None = None
+
+
+@dataclass(frozen=True)
+class Services:
+    """What all runs of a tree share. `fallback` answers without code when a model is stuck.
+
+    `values` are REPL variables besides the context, told to the model as `value_lines`;
+    `for_children` may grant a child less.
+    """
+
+    calls: Calls
+    environment: Environment
+    tools: tuple[Tool, ...] = ()
+    values: Mapping[str, StoredContext] = field(default_factory=dict)
+    value_lines: tuple[str, ...] = ()
+    for_children: "Services | None" = None
+    fallback: "Callable[[Task, Scope, RunConfig], Awaitable[str | None]] | None" = None
+
+    @property
+    def tool_lines(self) -> tuple[str, ...]:
+        """What the prompt says about tools and values, a line each."""
+        return (*(tool.description for tool in self.tools), *self.value_lines)
+
+    def new_session(self, config: RunConfig, task: Task) -> RunSession:
+        contexts = {"context": task.context, **self.values}
+        return RunSession(self.environment, config, contexts, self.tools)
 
 
 class Ending(Struct, frozen=True):

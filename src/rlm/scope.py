@@ -19,8 +19,10 @@ log = logging.getLogger("rlm")
 
 
 def new_run_id() -> str:
-    """Sorts by time, readable in a terminal, unique enough for one person's runs."""
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+    """Sorts by time to the millisecond, readable in a terminal, and unique."""
+    now = time.time()
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+    return f"{stamp}-{int(now % 1 * 1000):03}-{secrets.token_hex(4)}"
 
 
 class Tree:

@@ -7,6 +7,8 @@ the context is attached again, and the model is told what was lost.
 import asyncio
 import math
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rlm.config import RunConfig
 from rlm.errors import SessionError
@@ -23,34 +25,51 @@ OVERTIME_SECONDS = 5.0
 
 
 class RunSession:
-    """The one REPL of a run."""
+    """The one REPL of a run, or of all runs of a chat: it outlives them if it is kept open.
+
+    It is the Host of its worker and passes every question on to the run that is going on.
+    """
 
     def __init__(
         self,
         environment: Environment,
-        host: Host,
-        scope: Scope,
         config: RunConfig,
-        context: ContextSource,
-        tools: tuple[Tool, ...] = (),
+        contexts: Mapping[str, ContextSource],
+        tools: Sequence[Tool] = (),
     ) -> None:
+        self.contexts = dict(contexts)
         self._environment = environment
-        self._host = host
-        self._scope = scope
         self._config = config
-        self._context = context
         self._tools = tools
         self._session: Session | None = None
+        self._scope: Scope | None = None
+        self._host: Host | None = None
+
+    def serve(self, scope: Scope, host: Host) -> None:
+        """From now on, cells run on behalf of this run."""
+        self._scope, self._host = scope, host
 
     @property
-    def live(self) -> Session | None:
-        return self._session
+    def scope(self) -> Scope:
+        assert self._scope is not None, "serve() comes before the first cell"
+        return self._scope
+
+    async def answer(
+        self, kind: str, arguments: dict[str, Any], parts: Sequence[str]
+    ) -> tuple[dict[str, Any], Sequence[str]]:
+        """The Host protocol, on behalf of the run that is going on."""
+        if self._host is None:
+            raise SessionError("no run is going on")
+        return await self._host.answer(kind, arguments, parts)
 
     @property
     def variables(self) -> tuple[str, ...]:
         return self._session.variables if self._session else ()
 
     async def open(self) -> None:
+        """Start a worker and give it its contexts, unless there is one."""
+        if self._session is not None:
+            return
         limits = self._config.limits
         options = {
             "seed": self._config.seed,
@@ -58,12 +77,19 @@ class RunSession:
             "kept_output_chars": limits.kept_output_chars,
             "cell_memory_bytes": limits.cell_memory_bytes,
         }
-        self._session = await self._environment.open(self._host, options)
-        await self._session.load("context", self._context)
+        self._session = await self._environment.open(self, options)
+        for name, context in self.contexts.items():
+            await self._session.load(name, context)
+
+    async def add_context(self, name: str, context: ContextSource) -> None:
+        """Bind one more value; it is bound again whenever the worker has to be replaced."""
+        self.contexts[name] = context
+        if self._session is not None:
+            await self._session.load(name, context)
 
     async def run(self, number: int, code: str) -> CellResult:
         """Execute one cell, telling every recorder what it did."""
-        self._scope.emit(CellStarted, cell=number, code=code)
+        self.scope.emit(CellStarted, cell=number, code=code)
         started = time.monotonic()
         try:
             result = await self._execute(code)
@@ -74,11 +100,11 @@ class RunSession:
             ("stderr", result.stderr, result.stderr_chars),
         ):
             if text:
-                self._scope.emit(
+                self.scope.emit(
                     CellOutput, cell=number, stream=stream, text=text, written_chars=written
                 )
         failure = result.error
-        self._scope.emit(
+        self.scope.emit(
             CellEnded,
             cell=number,
             seconds=result.seconds,
@@ -112,7 +138,7 @@ class RunSession:
         if self._session is None:
             raise SessionError("there was no session")
         session, limits = self._session, self._config.limits
-        left = self._scope.budget.seconds_left
+        left = self.scope.budget.seconds_left
         if left == math.inf:
             return await session.execute(code, timeout_seconds=limits.cell_seconds)
         alarm = asyncio.create_task(_interrupt_later(session, left))
@@ -127,7 +153,7 @@ class RunSession:
     async def _recover(self, reason: str, seconds: float) -> CellResult:
         lost = self.variables
         await self.close()
-        self._scope.emit(SessionLost, reason=reason, lost_variables=lost)
+        self.scope.emit(SessionLost, reason=reason, lost_variables=lost)
         await self.open()
         text = nudges.session_lost(reason, lost)
         return CellResult(error=CellError("SessionLost", reason, text), seconds=seconds)

@@ -15,6 +15,8 @@ from rlm.scope import Scope
 
 __all__ = ["PlainRun", "choose_strategy"]
 
+MOST_REPAIRS = 3
+
 
 def choose_strategy(calls: Calls, task: Task, config: RunConfig) -> str:
     """`auto`: a plain call if the window holds it, map/reduce for weak models, else the loop."""
@@ -56,7 +58,8 @@ class PlainRun:
 
 async def _mapreduce(run: Run) -> Ending:
     answer = await map_reduce(run.calls, run.task, run.scope, run.config)
-    return Ending("answer", "asked", Submission(answer or "NOT FOUND", "mapreduce"))
+    submission = Submission(answer or "NOT FOUND", "mapreduce")
+    return Ending("answer", "asked", await _repaired(run, submission))
 
 
 async def _direct(run: Run) -> Ending:
@@ -69,12 +72,35 @@ async def _direct(run: Run) -> Ending:
             f"the {most:,} that {run.config.model} safely takes: use strategy='rlm' or 'auto'"
         )
     run.scope.step = 1
-    prompt = prompts.direct_prompt(run.task.query, text) if text else run.task.query
+    submission = await _asked(run, _direct_prompt(run.task, text), "direct")
+    return Ending("answer", "asked", await _repaired(run, submission))
+
+
+def _direct_prompt(task: Task, text: str) -> str:
+    """The text itself where it is the task; else the query, what belongs to it, and the text."""
+    if task.query == prompts.FIXED_QUERY:
+        return "\n\n".join(filter(None, [text, task.prologue]))
+    query = "\n\n".join(filter(None, [task.query, task.prologue]))
+    return prompts.direct_prompt(query, text) if text else query
+
+
+async def _repaired(run: Run, submission: Submission) -> Submission:
+    """An answer of the wrong shape is sent back, a few times at most."""
+    for _ in range(MOST_REPAIRS):
+        objection = run.task.objection_to and run.task.objection_to(submission)
+        if not objection:
+            break
+        text = f"{run.task.prologue}\n\nYour answer was:\n{submission.text}\n\n{objection}"
+        submission = await _asked(run, text, "repair")
+    return submission
+
+
+async def _asked(run: Run, prompt: str, purpose: str) -> Submission:
     request = Request(
         model=run.config.model,
         messages=(Message("user", prompt),),
         max_output_tokens=run.config.limits.step_output_tokens,
         sampling=run.config.sampling,
     )
-    reply = await run.calls.ask(run.scope, request, purpose="direct")
-    return Ending("answer", "asked", Submission(strip_thinking(reply.text).strip(), "direct"))
+    reply = await run.calls.ask(run.scope, request, purpose=purpose)
+    return Submission(strip_thinking(reply.text).strip(), purpose)

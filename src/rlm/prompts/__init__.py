@@ -95,16 +95,23 @@ def system_prompt(
         call_chars=f"{size:,}",
         small_call_chars=size // 2,
         models=_models(config),
-        recursion=_recursion(config, depth),
+        decide=fill("decide", recursion=_recursion(config, depth)) if config.orchestrator else "",
     ).rstrip("\n")
 
 
 def first_message(
-    query: str, description: str, *, preview: str = "", max_steps: int, protocol: str = "fences"
+    query: str,
+    description: str,
+    *,
+    preview: str = "",
+    prologue: str = "",
+    max_steps: int,
+    protocol: str = "fences",
 ) -> str:
     """What the model is told about the task: the query and the context's structure, no content."""
     shown = f"\nIt begins:\n{preview}\n" if preview else ""
-    how = f"You have {max_steps} steps."
+    shown += f"\n{prologue}\n" if prologue else ""
+    how = f"You have {max_steps} step{'' if max_steps == 1 else 's'}."
     if protocol == "tools":
         how += " Act through the tools execute_python and submit_answer."
     return fill("first", query=query, description=description, preview=shown, steps=how).rstrip()

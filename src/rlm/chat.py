@@ -1,0 +1,139 @@
+"""Several runs over one session: variables, contexts and earlier turns stay."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from rlm.context import ContextValue, store_context
+from rlm.errors import ConfigError
+from rlm.portal import portal
+from rlm.prompts import FIXED_QUERY
+from rlm.results import RunResult
+from rlm.run import Task
+from rlm.sessions import RunSession
+
+__all__ = ["Chat"]
+
+TURNS_SHOWN = 5
+TURN_CHARS = 500
+
+StartRun = Callable[[Task, RunSession, Any], Awaitable[RunResult]]
+NewSession = Callable[[Task], RunSession]
+Self = TypeVar("Self", bound="Chat")
+
+
+class Chat:
+    """A conversation. `context` is its first context; further ones are `context_1`, `context_2` …
+
+    In the REPL, `history` holds the earlier turns. One turn at a time, on one event loop.
+    """
+
+    def __init__(
+        self, start_run: StartRun, new_session: NewSession, context: ContextValue = None
+    ) -> None:
+        self._start_run = start_run
+        self._new_session = new_session
+        self._pending = [] if context is None else [context]
+        self._session: RunSession | None = None
+        self._descriptions: dict[str, str] = {}
+        self._one_turn = asyncio.Lock()
+        self._closed = False
+        self.turns: list[dict[str, str]] = []
+
+    async def aask(
+        self, query: str | None = None, context: ContextValue = None, *, response_model: Any = None
+    ) -> RunResult:
+        """One turn, with one more context if given; with no query, that context holds the task."""
+        async with self._one_turn:
+            if self._closed:
+                raise ConfigError("this chat is closed; start another with rlm.chat()")
+            new_name = await self._add_contexts(context)
+            if query is None:
+                query = FIXED_QUERY.replace("`context`", f"`{new_name or 'context'}`")
+            session = await self._ready()
+            task = Task(
+                query,
+                self._first,
+                description=self._description(),
+                prologue=self._earlier_turns(),
+            )
+            result = await self._start_run(task, session, response_model)
+            answer = "" if result.answer is None else str(result.answer)
+            self.turns.append({"query": query, "answer": answer})
+            return result
+
+    def ask(
+        self, query: str | None = None, context: ContextValue = None, *, response_model: Any = None
+    ) -> RunResult:
+        """The blocking form of `aask`."""
+        return portal().call(lambda: self.aask(query, context, response_model=response_model))
+
+    async def aclose(self) -> None:
+        """End the session; its variables are gone, `turns` stays."""
+        self._closed = True
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    def close(self) -> None:
+        portal().call(self.aclose)
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def _add_contexts(self, context: ContextValue) -> str | None:
+        """Store what was handed in; the name of the newest context, if there is a new one."""
+        values = [*self._pending, *([] if context is None else [context])]
+        self._pending = []
+        name = None
+        for value in values:
+            stored = await asyncio.to_thread(store_context, value)
+            name = f"context_{len(self._descriptions)}" if self._descriptions else "context"
+            self._descriptions[name] = stored.description
+            if name == "context":
+                self._first = stored
+            elif self._session is not None:
+                await self._session.add_context(name, stored)
+            else:
+                raise ConfigError("a chat's second context comes with its second turn")
+        return name
+
+    async def _ready(self) -> RunSession:
+        """The session, with the earlier turns bound to `history`."""
+        if not self._descriptions:
+            self._first = store_context("")
+            self._descriptions["context"] = self._first.description
+        if self._session is None:
+            self._session = self._new_session(Task("", self._first))
+        if self.turns:
+            await self._session.add_context("history", store_context(list(self.turns)))
+        return self._session
+
+    def _description(self) -> str:
+        if len(self._descriptions) == 1:
+            return self._descriptions["context"]
+        return "\n" + "\n".join(f"- `{n}`: {told}" for n, told in self._descriptions.items())
+
+    def _earlier_turns(self) -> str:
+        """The last few turns in short: a question may refer to them without naming them."""
+        if not self.turns:
+            return ""
+        shown = [
+            f"Earlier query: {_short(turn['query'])}\nYour answer: {_short(turn['answer'])}"
+            for turn in self.turns[-TURNS_SHOWN:]
+        ]
+        told = "`history` holds all earlier turns. Variables are still there."
+        return "\n".join([told, *shown])
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= TURN_CHARS else text[:TURN_CHARS] + " …"

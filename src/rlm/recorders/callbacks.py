@@ -1,0 +1,71 @@
+"""The reference engine's four callbacks, driven by our events.
+
+They are the caller's code and may block, so they run in a thread of their own, in order; a run
+waits for them before it returns.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rlm.events import BudgetChanged, CallEnded, CallStarted, Event, RunEnded, StepStarted
+
+__all__ = ["CallbackRecorder"]
+
+log = logging.getLogger("rlm")
+
+PREVIEW_CHARS = 80
+
+
+class CallbackRecorder:
+    """`on_iteration_*` follow steps, `on_subcall_*` the calls made from cells."""
+
+    def __init__(
+        self,
+        on_iteration_start: Callable[[int, int], Any] | None = None,
+        on_iteration_complete: Callable[[int, int, float], Any] | None = None,
+        on_subcall_start: Callable[[int, str, str], Any] | None = None,
+        on_subcall_complete: Callable[[int, str, float, str | None], Any] | None = None,
+    ) -> None:
+        self._on_iteration_start = on_iteration_start
+        self._on_iteration_complete = on_iteration_complete
+        self._on_subcall_start = on_subcall_start
+        self._on_subcall_complete = on_subcall_complete
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rlm-callbacks")
+        self._step_started: dict[str, float] = {}
+
+    def record(self, event: Event) -> None:
+        if isinstance(event, StepStarted):
+            self._step_started[event.run_id] = event.monotonic_time
+            self._fire(self._on_iteration_start, event.depth, event.step)
+        elif isinstance(event, (BudgetChanged, RunEnded)):
+            self._complete_step(event)
+        elif isinstance(event, CallStarted):
+            preview = event.prompt[:PREVIEW_CHARS]
+            self._fire(self._on_subcall_start, event.depth + 1, event.model, preview)
+        elif isinstance(event, CallEnded):
+            facts = (event.depth + 1, event.model, event.seconds, event.error)
+            self._fire(self._on_subcall_complete, *facts)
+
+    async def finish(self) -> None:
+        """Wait until every callback has returned."""
+        await asyncio.to_thread(self._thread.shutdown)
+
+    def _complete_step(self, event: BudgetChanged | RunEnded) -> None:
+        started = self._step_started.pop(event.run_id, None)
+        if started is not None:
+            seconds = event.monotonic_time - started
+            self._fire(self._on_iteration_complete, event.depth, event.step, seconds)
+
+    def _fire(self, callback: Callable[..., Any] | None, *facts: Any) -> None:
+        if callback is not None:
+            self._thread.submit(_call, callback, facts)
+
+
+def _call(callback: Callable[..., Any], facts: tuple[Any, ...]) -> None:
+    try:
+        callback(*facts)
+    except Exception:  # the plugin border: a callback is the caller's code
+        log.exception("callback %r failed", callback)
