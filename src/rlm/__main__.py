@@ -5,4 +5,4 @@ from rlm.cli import main
 __all__ = ["main"]
 
 if __name__ == "__main__":
-    main(prog_name="rlm")
+    main()

@@ -1,17 +1,50 @@
 """The command line: answers on stdout, everything else on stderr."""
 
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
 import click
 
 import rlm
+from rlm.cli import _border
 from rlm.cli.ask import ask
+from rlm.cli.completion import completion
+from rlm.cli.doctor import doctor
 
-__all__ = ["main"]
+__all__ = ["commands", "main"]
+
+EXAMPLES = """\b
+Examples:
+  rlm ask "Which deadlines are named?" -f contract.txt
+  cat server.log | rlm ask "When did the first error happen?"
+  rlm doctor
+
+\b
+Without a key a small offline model answers: it finds passages, no more.
+For a real one, set a key such as OPENAI_API_KEY, or name a model that runs
+on this machine: rlm ask -m ollama/qwen3:8b "…" -f FILE. See also rlm doctor.
+"""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EXAMPLES,
+    invoke_without_command=True,
+)
 @click.version_option(rlm.__version__, prog_name="rlm")
-def main() -> None:
+@click.pass_context
+def commands(ctx: click.Context) -> None:
     """Right answers about contexts far larger than a model's window."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
-main.add_command(ask)
+commands.add_command(ask)
+commands.add_command(completion)
+commands.add_command(doctor)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit with its code."""
+    sys.exit(_border.run(commands, arguments))

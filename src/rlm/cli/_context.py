@@ -1,0 +1,86 @@
+"""What `-f` names, or what is piped in, as a context."""
+
+import glob
+import json
+import os
+import stat
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+
+from rlm.context import ContextValue, files, store_context
+
+STDIN = "-"
+
+
+def context_of(sources: Sequence[str]) -> ContextValue:
+    """The context that the sources make; with none, what is piped in, or nothing at all."""
+    if not sources:
+        return None if sys.stdin is None or sys.stdin.isatty() else _text(sys.stdin.buffer)
+    streams = {source: _stream(source) for source in sources if _is_stream(source)}
+    paths = [source for source in sources if source not in streams]
+    if not any(streams.values()) and not any(map(_may_have_content, paths)):
+        raise click.ClickException(
+            f"the context is empty: there is nothing in {', '.join(sources)}; "
+            "leave -f out to ask without a context"
+        )
+    if not paths and len(streams) == 1:
+        return next(iter(streams.values()))
+    named = {"stdin" if source == STDIN else source: text for source, text in streams.items()}
+    return {**named, **_read(_files(paths))} if named else _files(paths)
+
+
+def _files(sources: list[str]) -> ContextValue:
+    """One file or folder is itself; several are found together, patterns included."""
+    if not sources:
+        return None
+    paths = [Path(source) for source in sources]
+    if not any(map(_is_pattern, sources)):
+        return paths[0] if len(paths) == 1 else paths
+    # An existing file counts as it is named, even if its name looks like a pattern.
+    return files(*(each if _is_pattern(each) else glob.escape(each) for each in sources))
+
+
+def _read(value: ContextValue) -> dict[str, Any]:
+    """Files as a dict by name, in memory, for when they have to stand beside a stream."""
+    if value is None:
+        return {}
+    stored = store_context([value] if isinstance(value, Path) else value)
+    found: dict[str, Any] = json.loads(stored.data.decode("utf-8", "surrogatepass"))
+    return found
+
+
+def _is_pattern(source: str) -> bool:
+    return glob.has_magic(source) and not os.path.lexists(source)
+
+
+def _is_stream(source: str) -> bool:
+    """Whether it can be read only once: stdin, or a pipe such as `<(zcat log.gz)`."""
+    if source == STDIN:
+        return True
+    return not _is_pattern(source) and stat.S_ISFIFO(Path(source).stat().st_mode)
+
+
+def _stream(source: str) -> str:
+    if source != STDIN:
+        with Path(source).open("rb") as pipe:
+            return _text(pipe)
+    if sys.stdin is None:
+        raise click.ClickException("-f - reads standard input, but it is closed")
+    if sys.stdin.isatty():
+        click.echo("Reading the context from the terminal; end it with Ctrl-D.", err=True)
+    return _text(sys.stdin.buffer)
+
+
+def _text(stream: BinaryIO) -> str:
+    """Byte for byte: what is not UTF-8 survives as surrogates."""
+    return stream.read().decode("utf-8", "surrogateescape")
+
+
+def _may_have_content(source: str) -> bool:
+    """Folders and patterns are looked into later, and then complain themselves."""
+    path = Path(source)
+    return _is_pattern(source) or path.is_dir() or path.stat().st_size > 0

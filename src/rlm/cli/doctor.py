@@ -1,0 +1,132 @@
+"""`rlm doctor`: what works here, what is missing, and what to do about it."""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rlm.cli.dotenv import Settings
+
+__all__ = ["doctor"]
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
+@click.pass_context
+def doctor(ctx: click.Context, as_json: bool) -> None:
+    """Check this installation: models, keys, servers, and where code runs.
+
+    Nothing leaves this machine, and no key is shown. Exit code 1 means that `rlm ask` would fail.
+    """
+    from rlm.cli import dotenv
+
+    found = findings(dotenv.settings(os.environ, Path.cwd()))
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        from rlm.recorders.console import one_line
+
+        for name, text in report(found):
+            click.echo(f"{name:<13}{one_line(text)}")
+    ctx.exit(0 if found["ok"] else 1)
+
+
+def findings(settings: "Settings") -> dict[str, Any]:
+    """All that is known, as plain data."""
+    import platform
+
+    import msgspec
+
+    import rlm
+    from rlm.cli import _checks
+
+    model = _checks.check_model(settings.variables)
+    problem = _checks.check_environment("local")
+    found: dict[str, Any] = {
+        "ok": model.problem is None and problem is None,
+        "version": rlm.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "model": msgspec.to_builtins(model),
+        "keys": _checks.check_keys(settings.variables),
+        "dotenv": {
+            "path": settings.path,
+            "taken": list(settings.taken),
+            "ignored": dict(settings.ignored),
+        },
+        "servers": msgspec.to_builtins(_checks.check_servers()),
+        "environments": {"local": {"works": problem is None, "problem": problem}},
+        "extras": _checks.check_extras(),
+    }
+    return {**found, "to_do": to_do(found)}
+
+
+def to_do(found: dict[str, Any]) -> list[str]:
+    """What to do next, the most important first."""
+    from rlm.cli._checks import EXTRAS
+
+    todo = []
+    if problem := found["environments"]["local"]["problem"]:
+        todo.append(f"The environment 'local' does not work, so code cannot run: {problem}")
+    if problem := found["model"]["problem"]:
+        todo.append(f"{problem} (or choose another model with -m or RLM_MODEL)")
+    if found["model"]["fallback"]:
+        todo.append(
+            "For a real model, set a key such as OPENAI_API_KEY, or RLM_MODEL=provider/model."
+        )
+        todo += [
+            f"{server['provider']} answers here: rlm ask -m {server['provider']}/{name} …"
+            for server in found["servers"]
+            for name in server["models"][:1]
+        ]
+    todo += [
+        f"For {EXTRAS[name][1]}: pip install 'rlm-engine[{name}]'"
+        for name, there in found["extras"].items()
+        if not there
+    ]
+    return todo
+
+
+def report(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """The findings as lines for people, each with its name."""
+    model = found["model"]
+    sub = "" if model["sub_model"] == model["default"] else f"; calls: {model['sub_model']}"
+    problem = found["environments"]["local"]["problem"]
+    works = "All that `rlm ask` needs is here." if found["ok"] else "`rlm ask` would fail."
+    return [
+        ("rlm", f"{found['version']}, Python {found['python']}, {found['platform']}"),
+        ("model", f"{model['default']}, because {model['why']}{sub}"),
+        ("keys", _listed(found["keys"], "set", "not set")),
+        (".env", _dotenv(found["dotenv"])),
+        *(("server", _server(server)) for server in found["servers"]),
+        ("environment", f"local {'works' if problem is None else 'does not work'}"),
+        ("extras", _listed(found["extras"], "installed", "not installed")),
+        *(("to do", text) for text in found["to_do"]),
+        ("result", works),
+    ]
+
+
+def _listed(facts: dict[str, bool], yes: str, no: str) -> str:
+    parts = []
+    for word, wanted in ((yes, True), (no, False)):
+        if names := [name for name, there in facts.items() if there is wanted]:
+            parts.append(f"{word}: {', '.join(names)}")
+    return "; ".join(parts)
+
+
+def _dotenv(facts: dict[str, Any]) -> str:
+    if facts["path"] is None:
+        return "none in this folder"
+    taken = ", ".join(facts["taken"]) or "nothing"
+    ignored = "".join(f"; {name} ignored: {why}" for name, why in facts["ignored"].items())
+    return f"{facts['path']}, taken: {taken}{ignored}"
+
+
+def _server(facts: dict[str, Any]) -> str:
+    if not facts["answers"]:
+        return f"{facts['provider']} is not at {facts['address']}"
+    models = ", ".join(facts["models"]) or "no model loaded"
+    return f"{facts['provider']} answers at {facts['address']}: {models}"

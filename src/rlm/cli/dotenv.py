@@ -1,0 +1,93 @@
+"""`.env` in the working folder: plain settings, read by commands only and never by an import.
+
+The file may come with a repository that somebody cloned. So it can set nothing but rlm's own
+variables, the real environment wins, and an address in it never gets a key from elsewhere.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from rlm.registry import PROVIDERS
+
+__all__ = ["Settings", "merge", "parse", "settings"]
+
+LARGEST_BYTES = 65_536
+LINE = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>.*)", re.ASCII)
+DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"')
+SINGLE = re.compile(r"'([^']*)'")
+COMMENT = re.compile(r"(?:^|\s)#.*")
+ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+
+KEY_VARIABLES = {name for each in PROVIDERS.values() for name in each.key_variables}
+ADDRESS_VARIABLES = {name for each in PROVIDERS.values() for name in each.base_url_variables}
+
+
+class Settings(Struct, frozen=True):
+    """What commands go by: the variables, and what a `.env` had to do with them."""
+
+    variables: dict[str, str]
+    path: str | None = None
+    taken: tuple[str, ...] = ()
+    ignored: dict[str, str] = field(default_factory=dict)
+
+
+def settings(environ: Mapping[str, str], folder: Path) -> Settings:
+    """The environment, with what the folder's `.env` may add to it."""
+    path = folder / ".env"
+    if not path.is_file():
+        return Settings(dict(environ))
+    try:
+        with path.open("rb") as file:
+            text = file.read(LARGEST_BYTES + 1)
+    except OSError as error:
+        return Settings(dict(environ), str(path), (), {".env": str(error.strerror)})
+    if len(text) > LARGEST_BYTES:
+        reason = f"it has more than {LARGEST_BYTES:,} bytes"
+        return Settings(dict(environ), str(path), (), {".env": reason})
+    return merge(environ, parse(text.decode("utf-8-sig", "replace")), str(path))
+
+
+def parse(text: str) -> dict[str, str]:
+    """KEY=VALUE lines with quotes, comments and `export`. Nothing is expanded or executed."""
+    found = {}
+    for line in text.splitlines():
+        if hit := LINE.fullmatch(line.strip()):
+            found[hit["name"]] = _value(hit["value"])
+    return found
+
+
+def _value(written: str) -> str:
+    if quoted := SINGLE.match(written):
+        return quoted[1]
+    if quoted := DOUBLE.match(written):
+        return re.sub(r"\\(.)", lambda hit: ESCAPES.get(hit[1], hit[1]), quoted[1])
+    return COMMENT.sub("", written).strip()
+
+
+def merge(environ: Mapping[str, str], found: Mapping[str, str], path: str) -> Settings:
+    """The environment first; then those of the file's settings that are ours to take."""
+    ours = {name: value for name, value in found.items() if value and _is_ours(name)}
+    new = {name: value for name, value in ours.items() if not environ.get(name)}
+    ignored = {name: "the environment sets it" for name in ours if name not in new}
+    merged = {**environ, **new}
+    for name in sorted(new.keys() & ADDRESS_VARIABLES):
+        if not _has_key_beside_it(name, merged, new):
+            ignored[name] = "an address is taken only with its provider's key from the same file"
+    taken = {name: value for name, value in new.items() if name not in ignored}
+    return Settings({**environ, **taken}, path, tuple(sorted(taken)), ignored)
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith("RLM_") or name in KEY_VARIABLES or name in ADDRESS_VARIABLES
+
+
+def _has_key_beside_it(
+    address: str, merged: Mapping[str, str], from_file: Mapping[str, str]
+) -> bool:
+    """Whether every provider that would go to this address would take its key from the file."""
+    users = [each for each in PROVIDERS.values() if address in each.base_url_variables]
+    keys = [next((k for k in each.key_variables if merged.get(k)), None) for each in users]
+    return all(key is not None and key in from_file for key in keys)

@@ -1,0 +1,173 @@
+"""`rlm ask` in a pipe: the answer on stdout, exactly; the rest on stderr; the right exit code."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import QUESTION, TEXT, command, environment, one_clear_line, rlm
+from tests.cli.scripts import AS_CODE, HOSTILE, submits
+from tests.endpoint import endpoint
+
+JSON_KEYS = [
+    "answer",
+    "stop_reason",
+    "answer_source",
+    "model",
+    "run_id",
+    "steps",
+    "tokens",
+    "cost_usd",
+    "seconds",
+    "limit",
+]
+
+
+def test_a_question_about_a_file(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text(TEXT)
+    done = rlm("ask", QUESTION, "-f", str(tmp_path / "notes.txt"))
+    assert (done.returncode, done.stdout) == (0, "The access code for silver-dolphin is 4821.\n")
+    assert "not a language model" in done.stderr
+    assert "step 1" in done.stderr
+    assert "> " not in done.stderr
+
+
+def test_what_is_piped_in_and_json_out() -> None:
+    done = rlm("ask", QUESTION, "--json", "--quiet", stdin=TEXT)
+    assert done.stderr == ""
+    result = json.loads(done.stdout)
+    assert list(result) == JSON_KEYS
+    assert "4821" in result["answer"]
+    assert (result["stop_reason"], result["model"]) == ("answer", "offline/extractive")
+
+
+@pytest.mark.parametrize(
+    "given", [["a.txt", "b.txt"], ["."], ["*.txt"], ["a.txt", "b.tx?"], ["a[1].txt", "*b.txt"]]
+)
+def test_several_sources(tmp_path: Path, given: list[str]) -> None:
+    for name in ("a.txt", "a[1].txt"):
+        (tmp_path / name).write_text("Nothing at all.\n")
+    (tmp_path / "b.txt").write_text(TEXT)
+    sources = [part for name in given for part in ("-f", name)]
+    done = rlm("ask", QUESTION, "--quiet", *sources, cwd=tmp_path)
+    assert "4821" in done.stdout, done.stderr
+
+
+def test_stdin_beside_files(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("of a file")
+    with endpoint(submits("FINAL(repr(context))")) as server:
+        done = rlm(
+            *("ask", "?", "-m", "openai-compatible/m", "--quiet", "-f", "-", "-f", "a.txt"),
+            stdin="piped",
+            cwd=tmp_path,
+            LLM_BASE_URL=server.url,
+        )
+    assert done.stdout == "{'stdin': 'piped', 'a.txt': 'of a file'}\n"
+
+
+def test_a_pipe_that_is_named_like_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    process = subprocess.Popen(
+        command("ask", QUESTION, "--quiet", "-f", str(tmp_path / "pipe")),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env=environment({}),
+    )
+    (tmp_path / "pipe").write_text(TEXT)
+    assert b"4821" in process.communicate(timeout=60)[0]
+
+
+def test_the_answer_is_exact_in_a_pipe_and_nowhere_else() -> None:
+    with endpoint(submits(f"print({AS_CODE})\nFINAL({AS_CODE})")) as server:
+        done = rlm(
+            *("ask", "?", "-m", "openai-compatible/m", "--verbose"),
+            LLM_BASE_URL=server.url,
+        )
+    assert done.stdout == HOSTILE + "\n"
+    assert "| \\x1b]0;pwned\\x07\\x1b[2J" in done.stderr
+    assert "\x1b" not in done.stderr
+    assert "> FINAL(" in done.stderr
+
+
+def test_bytes_that_are_no_text_come_out_as_they_went_in() -> None:
+    done = rlm("ask", QUESTION, "--quiet", stdin=TEXT.encode() + b"The access code is \xff\xfe.")
+    assert "4821" in done.stdout
+    with endpoint(submits("FINAL(context)")) as server:
+        done = rlm(
+            *("ask", "?", "-m", "openai-compatible/m", "--quiet"),
+            stdin=b"\xff\x00\r\n\xfe",
+            LLM_BASE_URL=server.url,
+        )
+    assert done.stdout.encode("utf-8", "surrogateescape") == b"\xff\x00\r\n\xfe\n"
+
+
+def test_a_schema_makes_the_answer_a_value(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    options = ("-m", "openai-compatible/m", "--quiet", "--schema", str(tmp_path / "schema.json"))
+    with endpoint(submits("FINAL({'n': 4})")) as server:
+        plain = rlm("ask", "How many?", *options, LLM_BASE_URL=server.url)
+        as_json = rlm("ask", "How many?", *options, "--json", LLM_BASE_URL=server.url)
+    assert json.loads(plain.stdout) == {"n": 4}
+    assert json.loads(as_json.stdout)["answer"] == {"n": 4}
+
+
+def test_a_limit_has_its_own_exit_code() -> None:
+    done = rlm("ask", QUESTION, "--max-tokens", "25", stdin=TEXT)
+    assert done.returncode == 3
+    assert "Stopped early" in done.stderr
+    assert "Raise --max-tokens" in done.stderr
+    assert rlm("ask", QUESTION, "--max-tokens", "25", "--quiet", stdin=TEXT).stderr == ""
+
+
+def test_money_needs_a_price() -> None:
+    options = ("ask", "?", "-m", "openai-compatible/m", "--budget-usd", "1")
+    with endpoint(submits("FINAL(4)")) as server:
+        unknown = rlm(*options, "--quiet", LLM_BASE_URL=server.url)
+        asked = len(server.bodies)
+        known = rlm(*options, "--price", "10,100", "--json", LLM_BASE_URL=server.url)
+    assert (unknown.returncode, unknown.stdout, asked) == (1, "", 0)
+    line = one_clear_line(unknown.stderr)
+    assert "--price IN,OUT" in line
+    assert "--max-tokens" in line
+    assert json.loads(known.stdout)["cost_usd"] == pytest.approx((100 * 10 + 10 * 100) / 1e6)
+
+
+def test_a_log_of_every_event(tmp_path: Path) -> None:
+    done = rlm("ask", QUESTION, "--log-dir", str(tmp_path / "logs"), stdin=TEXT)
+    (log,) = (tmp_path / "logs").iterdir()
+    assert f"Log: {log}" in done.stderr
+    kinds = [json.loads(line)["type"] for line in log.read_text().splitlines()]
+    assert (kinds[0], kinds[-1]) == ("run_started", "run_ended")
+
+
+def test_a_reader_that_goes_away() -> None:
+    process = subprocess.Popen(
+        command("ask", QUESTION, "--quiet"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment({}),
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    assert process.communicate(TEXT.encode(), timeout=60)[1] == b""
+    assert process.returncode == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command("ask", QUESTION, "--quiet"),
+            input=TEXT.encode(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment({}),
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert "No space left" in one_clear_line(done.stderr.decode())

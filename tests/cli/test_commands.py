@@ -1,0 +1,74 @@
+"""The command itself: version, help, completion, and how little it loads for them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import rlm as package
+from tests.cli.running import rlm
+
+HEAVY = {"aiohttp", "asyncio", "rich", "sqlite3"}
+
+
+def test_version() -> None:
+    done = rlm("--version")
+    assert (done.returncode, done.stdout) == (0, f"rlm, version {package.__version__}\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help(arguments: list[str]) -> None:
+    done = rlm(*arguments)
+    assert done.returncode == 0
+    assert 'rlm ask "Which deadlines are named?" -f contract.txt' in done.stdout
+    assert [name for name in ("ask", "completion", "doctor") if f"\n  {name} " in done.stdout] == [
+        "ask",
+        "completion",
+        "doctor",
+    ]
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    code = (
+        "import json, sys\nfrom rlm.cli import main\n"
+        "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    print(json.dumps([*sys.modules]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["ask", "--help"]])
+def test_help_is_light(arguments: list[str]) -> None:
+    assert loaded_by(*arguments) & HEAVY == set()
+
+
+def test_rich_is_not_loaded_without_a_terminal() -> None:
+    loaded = loaded_by("ask", "?", "-m", "offline/extractive", "--strategy", "direct")
+    assert "rlm.api" in loaded
+    assert loaded & {"rich", "aiohttp"} == set()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(shell: str) -> None:
+    done = rlm("completion", shell)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"_RLM_COMPLETE={shell}_complete" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "proposed"),
+    [
+        ("rlm as", "plain,ask"),
+        ("rlm ask --budg", "plain,--budget-usd"),
+        ("rlm ask -m gro", "plain,groq/"),
+        ("rlm ask -f x", "file,x"),
+        ("rlm completion fi", "plain,fish"),
+    ],
+)
+def test_completion_completes(words: str, proposed: str) -> None:
+    count = str(len(words.split()) - 1)
+    done = rlm(_RLM_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=count)
+    assert done.stdout.splitlines() == [proposed]

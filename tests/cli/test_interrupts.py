@@ -1,0 +1,106 @@
+"""Ctrl-C, with real signals to real processes: first the best answer, then the end at once."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+
+from tests.cli.running import command, environment
+from tests.cli.scripts import never_ends
+from tests.endpoint import Answer, endpoint
+
+SECONDS = 60
+
+
+def ask(url: str, *options: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        command("ask", "?", "-m", "openai-compatible/m", "--max-steps", "100000", *options),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment({"LLM_BASE_URL": url}),
+    )
+
+
+def interrupted(answer: Answer, until: str, *options: str) -> tuple[int, str, str]:
+    """The end of a run that gets SIGINT once a line of its progress says `until`."""
+    with endpoint(answer) as server:
+        process = ask(server.url, *options)
+        assert process.stderr is not None
+        told = ""
+        while until not in told:
+            line = process.stderr.readline()
+            assert line, told
+            told += line
+        process.send_signal(signal.SIGINT)
+        out, rest = process.communicate(timeout=SECONDS)
+        return process.returncode, out, told + rest
+
+
+def test_the_first_ends_a_run_with_its_best_answer() -> None:
+    code, out, told = interrupted(never_ends(), "step 4")
+    assert code == 130
+    assert out.startswith("found so far: ")
+    run_id = told.split()[1]
+    assert f"Cancelled: this is the best answer so far (run {run_id})." in told
+    assert "Traceback" not in told
+
+
+def test_it_does_so_in_the_middle_of_a_cell() -> None:
+    def answer(body: dict[str, object]) -> str:
+        return "```repl\nimport time\nprint('sleeps')\ntime.sleep(1000)\n```"
+
+    code, out, told = interrupted(answer, "> time.sleep", "--verbose", "--json")
+    assert code == 130
+    assert '"stop_reason": "cancelled"' in out
+    assert "no answer yet" in told
+
+
+def test_before_a_run_has_begun_it_just_ends() -> None:
+    with subprocess.Popen(
+        command("ask", "?"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment({}),
+    ) as process:
+        assert process.stderr is not None
+        assert "No model is configured" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)  # it waits for its stdin, which stays open
+        assert process.wait(SECONDS) == 130
+        assert process.stderr.read().split() == ["Cancelled."]
+
+
+def test_the_second_quits_at_once_even_if_the_run_goes_on() -> None:
+    """A stand-in for an engine that does not stop, in a process of its own."""
+    program = """
+        import time
+        from rlm.cli._interrupts import Watch, first_interrupt_stops
+
+        class Deaf:
+            def stop(self):
+                print("asked to stop", flush=True)
+
+        watch = Watch()
+        watch.run_id = "run-7"
+        with first_interrupt_stops(Deaf(), watch, lambda text: print(text, flush=True)):
+            print("ready", flush=True)
+            while True:
+                time.sleep(0.01)
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline().startswith("Stopping")
+    assert process.stdout.readline() == "asked to stop\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=SECONDS)[1] == "\nQuit: run run-7\n"
+    assert process.returncode == 130

@@ -1,0 +1,126 @@
+"""What a user can do wrong, and what can go wrong: one clear line each, and the right exit code."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from rlm.cli import _border, commands
+from tests.cli.running import QUESTION, one_clear_line, rlm
+from tests.clients.misbehaving import replies, serving
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "text.txt").write_text("no { json")
+    (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "no-schema.json").write_text(json.dumps({"type": "nonsense"}))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "told"),
+    [
+        (["-m", "nowhere/x"], {}, "there is no provider 'nowhere'"),
+        (["-m", "nonsense"], {}, "names no provider"),
+        (["-m", "openai/gpt-5"], {}, "set OPENAI_API_KEY"),
+        ([], {"RLM_MODEL": "openai/gpt-5"}, "set OPENAI_API_KEY"),
+        (["--environment", "moon"], {}, "there is no environment 'moon'"),
+        (["-f", "missing.txt"], {}, "missing.txt: No such file or directory"),
+        (["-f", "*.missing"], {}, "no file matches *.missing"),
+        (["-f", "-"], {}, "the context is empty"),
+        (["-f", "loop"], {}, "loop: Too many levels of symbolic links"),
+        (["-f", "empty.txt"], {}, "the context is empty"),
+        (["--log-dir", "empty.txt"], {}, "empty.txt: File exists"),
+        (
+            ["-m", "openai-compatible/m", "--timeout", "5"],
+            {"LLM_BASE_URL": "http://127.0.0.1:9/v1"},
+            "127.0.0.1:9",
+        ),
+    ],
+)
+def test_what_can_not_work(
+    arguments: list[str], variables: dict[str, str], told: str, folder: Path
+) -> None:
+    done = rlm("ask", QUESTION, "--quiet", *arguments, cwd=folder, **variables)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert told in one_clear_line(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["ask"], "Missing argument 'QUERY'"),
+        (["ask", " "], "QUERY is empty"),
+        (["ask", "?", "--max-steps", "-1"], "'--max-steps': -1"),
+        (["ask", "?", "--max-tokens", "0"], "'--max-tokens': 0"),
+        (["ask", "?", "--timeout", "-3"], "'--timeout': '-3' is not a number above 0"),
+        (["ask", "?", "--budget-usd", "nan"], "'--budget-usd': 'nan' is not a number above 0"),
+        (["ask", "?", "--price", "1"], "'--price': '1' is not two prices such as 0.25,2"),
+        (["ask", "?", "--strategy", "guess"], "'guess' is not one of"),
+        (["ask", "?", "--quiet", "--verbose"], "exclude each other"),
+        (["ask", "?", "--nonsense"], "No such option"),
+        (["nonsense\x1b[31m"], "No such command 'nonsense\\x1b[31m'"),
+        (["ask", "?", "--schema", "missing.json"], "missing.json: No such file"),
+        (["ask", "?", "--schema", "text.txt"], "text.txt is not JSON"),
+        (["ask", "?", "--schema", "list.json"], "list.json holds no JSON schema"),
+        (["ask", "?", "--schema", "no-schema.json"], "this is no JSON schema"),
+    ],
+)
+def test_wrong_usage(
+    arguments: list[str],
+    told: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(folder)
+    assert _border.run(commands, arguments) == 2
+    seen = capfd.readouterr()
+    assert seen.out == ""
+    line = one_clear_line(seen.err)
+    assert told in line
+    assert "--help" in line
+
+
+def test_wrong_usage_as_a_process() -> None:
+    done = rlm("ask", "?", "--max-steps", "-1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'--max-steps'" in one_clear_line(done.stderr)
+
+
+async def test_a_wrong_key() -> None:
+    async with serving() as server:
+        server.behave = replies({"error": {"message": "bad key\n\x1b[31m"}}, status=401)
+        done = await asyncio.to_thread(
+            rlm,
+            *("ask", "?", "-m", "openai/gpt-5", "--quiet"),
+            OPENAI_API_KEY="sk-secret",
+            OPENAI_BASE_URL=server.url,
+        )
+    assert (done.returncode, done.stdout) == (1, "")
+    line = one_clear_line(done.stderr)
+    assert "401" in line
+    assert "OPENAI_API_KEY" in line
+    assert "sk-secret" not in line
+    assert "\x1b" not in line
+
+
+def test_the_unexpected_is_one_line_too(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("oops\x1b[31m\nmore")
+
+    monkeypatch.setattr("rlm.cli._asking.answer", fails)
+    assert _border.run(commands, ["ask", "?"]) == 1
+    line = one_clear_line(capfd.readouterr().err)
+    assert line.startswith("Error: ZeroDivisionError: oops")
+    assert "--verbose" in line
+    assert _border.run(commands, ["ask", "?", "--verbose"]) == 1
+    shown = capfd.readouterr().err
+    assert "Traceback" in shown
+    assert "\x1b" not in shown
