@@ -1,36 +1,59 @@
 """The main job in one minute: find one line in ten megabytes that no model ever reads whole.
 
-With `RLM_MODEL=provider/model` it uses that model; without one, the built-in offline stand-in.
+The root model gets a short query; the ten megabytes are the variable `context` in its REPL. It
+searches them with code, and a child run with a fresh REPL and a fresh history reads what it found.
+
+With `RLM_MODEL=provider/model` (also from a `.env` file here) it uses that model; without one, the
+built-in offline stand-in.
 """
 
 import os
 import sys
+from pathlib import Path
 
 from examples.haystack import make_haystack
 from rlm import RLM, Limits
+from rlm.cli.dotenv import settings
+from rlm.events import CallEnded, Event, RunEnded, RunStarted
 from rlm.recorders import ConsoleRecorder
+from rlm.registry import OFFLINE_MODEL, default_model
 
 SIZE_BYTES = 10_000_000
-OFFLINE = "offline/extractive"
+HINT = "Find the passage with code, then let a child run read it: rlm_query(task, context=passage)."
+
+
+def children(events: tuple[Event, ...]) -> list[str]:
+    """One line a child run: what it was asked, and what it answered."""
+    asked = {e.run_id: e.query for e in events if isinstance(e, RunStarted) and e.depth}
+    return [
+        f"{asked[e.run_id]!r} → {e.answer!r}"
+        for e in events
+        if isinstance(e, RunEnded) and e.run_id in asked
+    ]
 
 
 def main() -> int:
-    model = os.environ.get("RLM_MODEL", OFFLINE)
+    variables = settings(os.environ, Path.cwd()).variables
+    model = default_model(variables) or OFFLINE_MODEL
     haystack = make_haystack(SIZE_BYTES, seed=7)
     print(f"Context:  {len(haystack.text):,} characters")
     print(f"Question: {haystack.question}")
     print(f"Model:    {model}")
-    if model == OFFLINE:
-        print("          (no RLM_MODEL is set: an extractive stand-in, not a language model)")
+    if model == OFFLINE_MODEL:
+        print("          (none is configured: an extractive stand-in, not a language model)")
     sys.stdout.flush()
     limits = Limits(max_depth=2, max_calls=200, max_seconds=600)
-    with RLM(model, limits=limits, recorders=[ConsoleRecorder(sys.stderr)]) as rlm:
-        result = rlm.ask(haystack.question, haystack.text)
+    console = ConsoleRecorder(sys.stderr)
+    with RLM(model, variables=variables, limits=limits, prologue=HINT, recorders=[console]) as rlm:
+        result = rlm.completion(haystack.text, root_prompt=haystack.question).result
     right = haystack.value in (result.answer or "")
     print(f"\nAnswer:   {result.answer}")
     print(f"          {'right' if right else 'WRONG'}: the needle says {haystack.value}")
+    for line in children(result.events):
+        print(f"Child:    {line}")
+    calls = sum(isinstance(event, CallEnded) for event in result.events)
     print(
-        f"          {result.steps} steps, {result.usage.total.requests} requests, "
+        f"Used:     {result.steps} steps, {calls} calls, "
         f"{result.usage.total.input_tokens:,} tokens read of about {len(haystack.text) // 4:,}, "
         f"{result.seconds:.1f} s"
     )

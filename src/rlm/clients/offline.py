@@ -87,13 +87,16 @@ class _Run:
         told = [each for each in request.messages[first + 1 :] if each.role in {"user", "tool"}]
         self.seen = "\n".join(message_text(message) for message in told)
         self.last = message_text(request.messages[-1])
+        system = "\n".join(message_text(m) for m in request.messages if m.role == "system")
+        self.may_start_children = "rlm_query(" in system
 
     def reply(self) -> Reply:
         if ANSWER_NOW.search(PRINTED.sub("", self.last)):
             return capped_reply(self.request, self._from_output())
         if MARK in self.seen:
             if self._tries(SUBMISSION) < MOST_TRIES:
-                return self._cell(submit_cell(), "reading the best passage and submitting.")
+                cell = submit_cell(with_child=self.may_start_children)
+                return self._cell(cell, "reading the best passage and submitting.")
             return self._final(self._from_output())
         if TASK_IN_CONTEXT.search(self.query):
             if TASK_MARK not in self.seen:

@@ -9,7 +9,8 @@ from rlm.clients.offline_query import plan_for
 __all__ = ["SUBMISSION", "search_cell", "submit_cell", "task_cell"]
 
 MODULES = ("offline_text", "offline_plan", "offline_search")
-SUBMISSION = "FINAL(conclude(offline_plan, offline_hits, llm_query))"
+SUBMISSION = "FINAL(conclude(offline_plan, offline_hits, llm_query"
+"""How the submitting cell begins, by which the model knows its own."""
 
 
 def search_cell(question: str) -> str:
@@ -23,9 +24,9 @@ def task_cell() -> str:
     return f"{_library()}\n\ntask_of(context)"
 
 
-def submit_cell() -> str:
-    """Have the best passage read, and submit what comes of it."""
-    return SUBMISSION
+def submit_cell(*, with_child: bool = False) -> str:
+    """Have the best passage read, by a child run if there may be one, and submit what comes."""
+    return SUBMISSION + (", rlm_query))" if with_child else "))")
 
 
 @cache

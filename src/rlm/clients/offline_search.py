@@ -248,16 +248,31 @@ def report(plan: Plan, context: object) -> list[Hit]:
     return hits
 
 
-def conclude(plan: Plan, hits: list[Hit], ask: Callable[[str], str]) -> str:
-    """Let a model read the best passage; without one that answers, say that nothing was found."""
+def conclude(
+    plan: Plan,
+    hits: list[Hit],
+    ask: Callable[[str], str],
+    start_child: "Callable[[str, str], str] | None" = None,
+) -> str:
+    """Let a model read the best passage; without one that answers, say that nothing was found.
+
+    Where child runs are allowed, one of them reads it first.
+    """
     for hit in [hit for hit in hits if hit["sure"]][:1]:
-        reply = ask(f"Question: {plan['question']}\n\nPassage: {hit['passage']}").strip()
-        if reply and "NOT FOUND" not in reply.upper()[:40]:
+        question, passage = plan["question"], hit["passage"]
+        reply = start_child(question, passage).strip() if start_child else ""
+        if not _answers(reply):
+            reply = ask(f"Question: {question}\n\nPassage: {passage}").strip()
+        if _answers(reply):
             return reply
     return (
         f"Not found: no passage of the context answers {plan['question']!r} "
         "(searched by the offline extractive stand-in, which is not a language model)."
     )
+
+
+def _answers(reply: str) -> bool:
+    return bool(reply) and "NOT FOUND" not in reply.upper()[:40]
 
 
 def task_of(context: object) -> None:
