@@ -68,6 +68,10 @@ fmt: $(ready) ## repair what ruff can repair, and format
 	@$(bin)/ruff check --fix-only --quiet .
 	@$(bin)/ruff format .
 
+.PHONY: docs
+docs: $(ready) ## write the pages that are made from the code
+	@$(bin)/python docs/reference/generate.py
+
 # -- the heavier parts; each also runs alone ------------------------------------------------------
 
 heavy_parts := test-heavy test-pythons test-fuzz test-clone

@@ -3,21 +3,29 @@
 import ast
 import inspect
 import re
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 import rlm.errors
+from docs.reference import generate
+from rlm import compat
 from rlm.api import RLM
-from rlm.cli.ask import EXIT_CODES, ask
+from rlm.cli import commands
+from rlm.cli._border import MISUSED
+from rlm.cli._output import EXIT_CODES
+from rlm.compat import Completion
 from rlm.config import Guards
+from rlm.errors import LimitExceededError
 from rlm.events import SCHEMA_VERSION, Event, RunStarted
 from rlm.limits import Limits
-from rlm.registry import PROVIDERS
-from rlm.results import RunResult
+from rlm.registry import ENVIRONMENTS, PROVIDERS
 from rlm.worker.ctx import ContextView
 from rlm.worker.namespace import REPL_NAMES
+from tests.shape.test_floors import FLOORS
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -118,9 +126,11 @@ def test_error_tree() -> None:
     assert f"\n\n{drawn}\n\n" in (rlm.errors.__doc__ or "")
 
 
-def test_options_of_ask() -> None:
-    rows = tables("cli.md")["rlm ask/option"]
-    options = [each for each in ask.params if each.param_type_name == "option"]
+@pytest.mark.parametrize("name", ["ask", "doctor"])
+def test_options_of_commands(name: str) -> None:
+    rows = tables("cli.md")[f"rlm {name}/option"]
+    params = commands.commands[name].params
+    options = [each for each in params if each.param_type_name == "option"]
     assert [names_in(row[0]) for row in rows] == [each.opts for each in options]
     for row, option in zip(rows, options, strict=True):
         said = getattr(option, "help", None)
@@ -132,30 +142,96 @@ def test_options_of_ask() -> None:
             assert f"`{option.default}` (the default)" in row[1]
 
 
+def test_every_command_is_told() -> None:
+    page = (REFERENCE / "cli.md").read_text("utf-8")
+    assert re.findall(r"^## rlm (\w+)$", page, re.MULTILINE) == ["ask", "doctor", "completion"]
+    assert sorted(commands.commands) == ["ask", "completion", "doctor"]
+
+
 def test_exit_codes() -> None:
     written = [int(unquoted(row[0])) for row in tables("cli.md")["Exit codes/code"]]
-    wrong_usage = 2
-    assert written == sorted({*EXIT_CODES.values(), wrong_usage})
+    assert written == sorted({*EXIT_CODES.values(), MISUSED})
 
 
-def test_keywords_of_rlm() -> None:
-    known = inspect.signature(RLM).parameters.values()
-    written = as_written(tables("api/rlm.md")["Constructor/keyword"])
-    assert list(written.items()) == [(each.name, each.default) for each in known]
+# -- the page that is written from the code --------------------------------------------------------
 
 
-def test_methods_of_rlm() -> None:
-    rows = tables("api/rlm.md")["Methods/method"]
-    assert sorted(unquoted(row[0]) for row in rows) == sorted(signatures(RLM))
+def test_the_page_of_rlm_is_what_the_code_says() -> None:
+    assert generate.PAGE.read_text("utf-8") == generate.render(), "run `make docs`"
 
 
-def test_fields_of_the_result() -> None:
-    rows = tables("api/rlm.md")["RunResult/field"]
-    assert [unquoted(row[0]) for row in rows] == list(RunResult.__struct_fields__)
-    for name in ("stop_reason", "answer_source"):
-        choices = get_args(RunResult.__annotations__[name])
-        said = next(row[1] for row in rows if row[0] == f"`{name}`")
-        assert tuple(names_in(said)) == choices
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda tables: tables["RLM"].pop("model"), "RLM.model has no description"),
+        (lambda tables: tables["Usage"].update(color="red"), "Usage.color describes nothing"),
+        (lambda tables: tables["Chat"].update(ask="Asks."), "Chat.ask describes nothing"),
+    ],
+)
+def test_descriptions_fit_the_code(change: Callable[[Any], Any], words: str) -> None:
+    tables = tomllib.loads(generate.DESCRIPTIONS.read_text("utf-8"))
+    change(tables)
+    with pytest.raises(ValueError) as complaint:
+        generate.render(generate.Descriptions(tables))
+    assert str(complaint.value) == words
+
+
+# -- the reference engine's spelling ---------------------------------------------------------------
+
+SAME_NAMES = {
+    *("environment", "environment_kwargs", "logger", "verbose", "persistent", "compaction"),
+    *("on_subcall_start", "on_subcall_complete", "on_iteration_start", "on_iteration_complete"),
+    "orchestrator",
+}
+"""Keywords of the reference engine that are called the same here."""
+
+
+def test_keywords_of_the_reference_engine() -> None:
+    rows = {unquoted(row[0]): row for row in tables("compatibility.md")["Constructor/keyword"]}
+    assert set(inspect.signature(RLM).parameters) >= SAME_NAMES
+    assert not compat.REFERENCE_KEYWORDS & SAME_NAMES
+    assert rows.keys() == compat.REFERENCE_KEYWORDS | SAME_NAMES
+    ours = {name: f"Limits.{limit}" for name, limit in compat.LIMIT_KEYWORDS.items()}
+    ours |= compat.SAME_MEANING | {name: name for name in SAME_NAMES}
+    for name, row in rows.items():
+        assert names_in(row[1])[0] == ours.get(name, names_in(row[1])[0])
+        assert row[2] in {"works", "works differently", "not in this version"}
+
+
+def test_backends_and_environments_of_the_reference_engine() -> None:
+    found = tables("compatibility.md")
+    for name, state in found["Backends and environments/backend"]:
+        provider = compat.BACKEND_PROVIDERS.get(unquoted(name), unquoted(name))
+        assert state == ("works" if provider in PROVIDERS else "not in this version"), name
+    for name, state in found["Backends and environments/environment"]:
+        here = unquoted(name) in ENVIRONMENTS
+        assert state == ("works" if here else "not in this version"), name
+
+
+def test_fields_of_a_completion() -> None:
+    rows = tables("compatibility.md")["The result/field"]
+    assert {unquoted(row[0]) for row in rows} == set(Completion.__struct_fields__)
+
+
+@pytest.mark.parametrize("page", ["errors.md", "compatibility.md"])
+def test_attributes_of_the_named_errors(page: str) -> None:
+    (rows,) = (rows for key, rows in tables(page).items() if key.endswith("/error"))
+    written = {unquoted(row[0]): names_in(row[-1]) for row in rows}
+    kinds = [k for k in vars(rlm.errors).values() if isinstance(k, type)]
+    assert written == {
+        kind.__name__: [name for name in vars(kind("")) if name != "partial_answer"]
+        for kind in kinds
+        if issubclass(kind, LimitExceededError) and kind is not LimitExceededError
+    }
+
+
+def test_the_floors_in_the_decision() -> None:
+    page = (ROOT / "docs" / "decisions" / "0002-additional-modules.md").read_text("utf-8")
+    drawn = page.split("```text\n", 1)[1].split("\n```", 1)[0]
+    assert [tuple(line.split(" | ")) for line in drawn.splitlines()] == list(FLOORS)
+
+
+# -- providers, and the guided tour ----------------------------------------------------------------
 
 
 def test_providers() -> None:

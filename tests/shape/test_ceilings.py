@@ -19,8 +19,15 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.worker.runner:guard",
         "rlm.worker.tracebacks:describe",
     ),
-    "plugin call": ("rlm.environments._session:_answer_frame", "rlm.scope:emit"),
+    "plugin call": (
+        "rlm.environments._session:_answer_frame",
+        "rlm.recorders.callbacks:_call",
+        "rlm.scope:emit",
+        "rlm.tools._function:_outcome",
+        "rlm.tools._results:_safe_text",
+    ),
     "server request": (),
+    "command": ("rlm.cli._border:run",),
 }
 """Where everything may be caught, because whatever happens there must be recorded, not spread.
 
