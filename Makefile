@@ -74,7 +74,7 @@ docs: $(ready) ## write the pages that are made from the code
 
 # -- the heavier parts; each also runs alone ------------------------------------------------------
 
-heavy_parts := test-heavy test-pythons test-fuzz test-clone
+heavy_parts := test-heavy test-documents test-pythons test-fuzz test-clone
 
 .PHONY: test-all
 test-all: $(ready) ## run test and every heavier part, then a summary with every skip
@@ -83,6 +83,14 @@ test-all: $(ready) ## run test and every heavier part, then a summary with every
 .PHONY: $(heavy_parts)
 test-heavy: $(ready) ## the tests marked heavy
 	@sh .ci/unless-empty "no test is marked heavy" $(pytest) -m heavy $(ARGS)
+
+documents := build/venv-documents
+
+test-documents: ## PDF, Office and EPUB files through the real converter, in its own environment
+	@sh .ci/venv $(PYTHON) $(documents)
+	@$(documents)/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/documents.txt
+	@$(documents)/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
+	@$(documents)/bin/python -m pytest tests/context/test_documents.py $(ARGS)
 
 test-pythons: ## the tests on each of PYTHONS that is present
 	@MAKE="$(MAKE)" sh .ci/test-pythons $(PYTHONS)

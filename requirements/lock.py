@@ -18,8 +18,11 @@ HERE = Path(__file__).resolve().parent
 LOCKS: dict[str, list[str]] = {
     "dev.txt": ["--group", "dev"],
     "core.txt": ["--constraints", "requirements/dev.txt"],
+    "documents.txt": [
+        *("--group", "dev", "--extra", "documents", "--constraints", "requirements/dev.txt"),
+    ],
 }
-"""In this order: the core lock takes the versions that the development lock settled on."""
+"""In this order: the others take the versions that the development lock settled on."""
 
 MARK = "# made from pyproject.toml, fingerprint "
 
@@ -30,6 +33,7 @@ def fingerprint(pyproject: dict[str, Any]) -> str:
     tables = [
         project.get("requires-python"),
         project.get("dependencies"),
+        project.get("optional-dependencies"),
         pyproject.get("dependency-groups"),
         pyproject["build-system"]["requires"],
     ]

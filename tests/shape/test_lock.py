@@ -18,7 +18,7 @@ _spec.loader.exec_module(lock)
 
 def _copy(folder: Path) -> Path:
     (folder / "requirements").mkdir()
-    for name in ("pyproject.toml", "requirements/dev.txt", "requirements/core.txt"):
+    for name in ("pyproject.toml", *(f"requirements/{each}" for each in lock.LOCKS)):
         shutil.copy(ROOT / name, folder / name)
     return folder
 
@@ -28,17 +28,21 @@ def test_the_locks_are_fresh() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [('"aiohttp>=', '"aiohttp>'), ('"pytest>=', '"pytest>'), (">=3.11", ">=3.12")]
+    "change",
+    [
+        ('"aiohttp>=', '"aiohttp>'),
+        ('"pytest>=', '"pytest>'),
+        (">=3.11", ">=3.12"),
+        ('"jsonschema>=', '"jsonschema>'),
+    ],
 )
 def test_a_changed_dependency_is_noticed(tmp_path: Path, change: tuple[str, str]) -> None:
     project = _copy(tmp_path) / "pyproject.toml"
     text = project.read_text("utf-8")
     assert change[0] in text
     project.write_text(text.replace(*change), "utf-8")
-    assert [line.split()[0] for line in lock.complaints(tmp_path)] == [
-        "requirements/dev.txt",
-        "requirements/core.txt",
-    ]
+    told = [line.split()[0] for line in lock.complaints(tmp_path)]
+    assert told == [f"requirements/{name}" for name in lock.LOCKS]
 
 
 def test_other_changes_are_not(tmp_path: Path) -> None:
@@ -54,7 +58,7 @@ def test_a_missing_lock_is_noticed(tmp_path: Path) -> None:
     assert lock.complaints(tmp_path) == ["requirements/core.txt is missing"]
 
 
-@pytest.mark.parametrize("name", ["dev.txt", "core.txt"])
+@pytest.mark.parametrize("name", lock.LOCKS)
 def test_every_pin_has_a_hash(name: str) -> None:
     text = (ROOT / "requirements" / name).read_text("utf-8")
     blocks = re.split(r"\n(?=\S)", text)
