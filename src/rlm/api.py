@@ -5,7 +5,6 @@ import dataclasses
 import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -198,12 +197,7 @@ class RLM:
     def __enter__(self) -> "RLM":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- one run -----------------------------------------------------------------------------

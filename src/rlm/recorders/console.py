@@ -1,7 +1,6 @@
 """Progress as plain lines, for people: what a run does while it does it."""
 
 import re
-from types import TracebackType
 from typing import TextIO
 
 from rlm.events import (
@@ -82,12 +81,7 @@ class ConsoleRecorder:
     def __enter__(self) -> "ConsoleRecorder":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Nothing to put away."""
 
     def record(self, event: Event) -> None:

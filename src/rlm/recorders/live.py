@@ -6,7 +6,6 @@ ours goes through `harmless` and into `Text` objects, so neither the terminal no
 
 import threading
 import time
-from types import TracebackType
 from typing import TextIO
 
 from rich.console import Console, Group
@@ -52,12 +51,7 @@ class LiveRecorder:
         self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Take the tree away and say in one line how the run ended."""
         self._live.stop()
         if (ended := self._progress.ended) is not None:
