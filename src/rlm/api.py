@@ -210,6 +210,8 @@ class RLM:
         recorders: Sequence[Recorder],
     ) -> RunResult:
         """Run a task with everybody listening; a typed answer is checked on the way and parsed."""
+        if not isinstance(task.query, str) or not task.query.strip():
+            raise ConfigError(f"the query must be a text that asks something, not {task.query!r}")
         kind = None if response_model is None else answer_type(response_model)
         task = _with_instructions(task, self.config.prologue, kind)
         services = self._house.services()

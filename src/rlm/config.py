@@ -1,6 +1,6 @@
 """How a run is to be done: a frozen value; a child's config is `replace(parent, …)`."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct, field
 
@@ -11,6 +11,7 @@ __all__ = ["Guards", "RunConfig"]
 
 Strategy = Literal["rlm", "direct", "mapreduce", "auto"]
 Protocol = Literal["fences", "tools"]
+Profile = Literal["frontier", "standard", "small", "tiny"]
 
 
 class Guards(Struct, frozen=True):
@@ -35,7 +36,7 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     guards: Guards = field(default_factory=Guards)
     strategy: Strategy = "rlm"
     protocol: Protocol = "fences"
-    profile: Literal["frontier", "standard", "small", "tiny"] | None = None
+    profile: Profile | None = None
     system_prompt: str | None = None
     prologue: str = ""
     orchestrator: bool = True
@@ -51,6 +52,10 @@ class RunConfig(Struct, frozen=True, kw_only=True):
         return model in {self.model, self.sub_model, *self.models}
 
     def __post_init__(self) -> None:
+        for name, known in (("strategy", Strategy), ("protocol", Protocol), ("profile", Profile)):
+            value, choices = getattr(self, name), get_args(known)
+            if value not in choices and not (name == "profile" and value is None):
+                raise ConfigError(f"there is no {name} {value!r}; choose of {', '.join(choices)}")
         if self.preview_chars < 0:
             raise ConfigError(f"preview_chars must be 0 or more, not {self.preview_chars}")
         if not 0.1 <= self.compaction_fraction <= 1.0:
