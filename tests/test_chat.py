@@ -1,5 +1,6 @@
 """Chats: several runs over one session."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -52,6 +53,22 @@ async def test_a_dead_worker_costs_the_variables_and_not_the_contexts() -> None:
     assert (await chat.aask("Second?", "b")).answer == "['a', 'b']"
     await chat.aclose()
     assert "These variables are lost: x." in str(client.requests[2].messages[-1].content)
+
+
+async def test_a_cancelled_turn_costs_the_variables_and_says_so() -> None:
+    script = (code("x = 1\nFINAL(x)"), code("while True: pass"), code("FINAL(context_1)"))
+    one, client = engine(*script)
+    chat = one.chat("a")
+    await chat.aask("First?")
+    turn = asyncio.create_task(chat.aask("Second?"))
+    while len(client.requests) < 2:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    turn.cancel()
+    await asyncio.gather(turn, return_exceptions=True)
+    assert (await chat.aask("Third?", "b")).answer == "b"
+    await chat.aclose()
+    assert "These variables are lost: x." in first_message(client.requests[2])
 
 
 async def test_a_chat_has_its_repl_whatever_the_strategy_and_a_closed_one_says_so() -> None:

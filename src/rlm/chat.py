@@ -51,11 +51,13 @@ class Chat:
             if query is None:
                 query = FIXED_QUERY.replace("`context`", f"`{new_name or 'context'}`")
             session = await self._ready()
+            told = [self._earlier_turns(), session.loss]
+            session.loss = ""
             task = Task(
                 query,
                 self._first,
                 description=self._description(),
-                prologue=self._earlier_turns(),
+                prologue="\n".join(filter(None, told)),
             )
             result = await self._start_run(task, session, response_model)
             answer = "" if result.answer is None else str(result.answer)

@@ -42,6 +42,7 @@ class RunSession:
         self._config = config
         self._tools = tools
         self._session: Session | None = None
+        self.loss = ""  # what a model has to be told about a worker that died between two runs
         self._scope: Scope | None = None
         self._host: Host | None = None
 
@@ -84,8 +85,13 @@ class RunSession:
     async def add_context(self, name: str, context: ContextSource) -> None:
         """Bind one more value; it is bound again whenever the worker has to be replaced."""
         self.contexts[name] = context
-        if self._session is not None:
+        if self._session is None:
+            return
+        try:
             await self._session.load(name, context)
+        except SessionError as error:  # dead since the last run, which may have been cancelled
+            self.loss = nudges.session_lost(str(error), self.variables)
+            await self.close()
 
     async def run(self, number: int, code: str) -> CellResult:
         """Execute one cell, telling every recorder what it did."""
