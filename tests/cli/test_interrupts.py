@@ -76,7 +76,7 @@ def test_before_a_run_has_begun_it_just_ends() -> None:
 def test_the_second_quits_at_once_even_if_the_run_goes_on() -> None:
     """A stand-in for an engine that does not stop, in a process of its own."""
     program = """
-        import time
+        import os, time
         from rlm.cli._interrupts import Watch, first_interrupt_stops
 
         class Deaf:
@@ -86,7 +86,7 @@ def test_the_second_quits_at_once_even_if_the_run_goes_on() -> None:
         watch = Watch()
         watch.run_id = "run-7"
         with first_interrupt_stops(Deaf(), watch, lambda text: print(text, flush=True)):
-            print("ready", flush=True)
+            os.write(1, b"ready\\n")  # a print that SIGINT interrupts can't be followed by another
             while True:
                 time.sleep(0.01)
     """
