@@ -1,9 +1,10 @@
 """The door most people use: blocking, async, streaming; and what it refuses."""
 
-import asyncio
 import multiprocessing
 import os
+import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import rlm
 from rlm import RLM, ConfigError, Limits, ScriptedClient
-from rlm.errors import PortalError, UnknownPriceError
+from rlm.errors import CancellationError, PortalError, UnknownPriceError
 from rlm.events import Event, RunEnded, RunStarted
 from rlm.portal import portal
 from rlm.prompts import FIXED_QUERY
@@ -191,12 +192,34 @@ async def test_a_query_that_asks_nothing_is_refused(query: Any) -> None:
         await engine().aask(query, "c")
 
 
-async def test_an_interrupted_blocking_call_cancels_its_run() -> None:
+def interrupt_when(ready: Callable[[], bool]) -> None:
+    """A real SIGINT to the main thread, as soon as there is something to interrupt."""
+
+    def wait_and_send() -> None:
+        while not ready():
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=wait_and_send, daemon=True).start()
+
+
+def test_an_interrupt_cancels_the_run_of_a_blocking_call() -> None:
     environment = PlanEnvironment()
     one = RLM(ScriptedClient([cell(["sleep"])]), environment=environment)
-    task = asyncio.create_task(one.aask("What?", "c"))
-    while not environment.sessions:
-        await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    interrupt_when(lambda: bool(environment.sessions))
+    with pytest.raises(KeyboardInterrupt):
+        one.ask("What?", "c")
+    for _ in range(1_000):  # the run unwinds on the portal's own thread
+        if environment.sessions[0].closed:
+            break
+        time.sleep(0.01)
     assert environment.sessions[0].closed
+
+
+def test_an_interrupt_ends_a_completion_with_what_it_has() -> None:
+    client = ScriptedClient([cell(["print", "so far 5"]), cell(["sleep"])])
+    one = RLM(client, environment=PlanEnvironment())
+    interrupt_when(lambda: len(client.requests) == 2)
+    with pytest.raises(CancellationError) as stopped:
+        one.completion("c")
+    assert stopped.value.partial_answer == "so far 5"

@@ -174,8 +174,8 @@ class RLM:
         return Completion.of(result, prompt, self.config.model, metadata)
 
     def completion(self, prompt: ContextValue, root_prompt: str | None = None) -> Completion:
-        """The blocking form of `acompletion`."""
-        return portal().call(lambda: self.acompletion(prompt, root_prompt))
+        """The blocking form of `acompletion`; Ctrl-C ends it with CancellationError."""
+        return portal().call(lambda: self.acompletion(prompt, root_prompt), self.stop)
 
     # -- ending ------------------------------------------------------------------------------
 

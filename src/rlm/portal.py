@@ -46,8 +46,15 @@ class Portal:
         """A forked child has the object but not the thread."""
         return self._pid == os.getpid() and self._thread.is_alive()
 
-    def call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine on the portal and wait for it. Ctrl-C cancels it before it is raised."""
+    def call(
+        self,
+        function: Callable[[], Coroutine[Any, Any, T]],
+        on_interrupt: Callable[[], None] | None = None,
+    ) -> T:
+        """Run a coroutine on the portal and wait for it.
+
+        Ctrl-C cancels it; with `on_interrupt`, the first one calls that and waits on instead.
+        """
         if threading.current_thread() is self._thread or in_a_run.get():
             raise PortalError(
                 "a blocking rlm call was made from inside a run (from a tool or a recorder): "
@@ -55,7 +62,7 @@ class Portal:
             )
         future = asyncio.run_coroutine_threadsafe(function(), self.loop)
         try:
-            return future.result()
+            return _waited_for(future, on_interrupt)
         except KeyboardInterrupt:
             future.cancel()
             raise
@@ -68,6 +75,18 @@ class Portal:
     def wait_for_closing(self) -> None:
         if self._closing and self.usable:
             concurrent.futures.wait(self._closing, timeout=LAST_SECONDS)
+
+
+def _waited_for(
+    future: "concurrent.futures.Future[T]", on_interrupt: Callable[[], None] | None
+) -> T:
+    try:
+        return future.result()
+    except KeyboardInterrupt:
+        if on_interrupt is None:
+            raise
+    on_interrupt()
+    return future.result()
 
 
 _lock = threading.Lock()
