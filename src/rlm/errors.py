@@ -8,6 +8,7 @@ RLMError
 ├── ToolError               a tool failed or was called wrongly; the model is told how
 ├── SessionError            the interpreter can't go on (a fresh session can)
 │   ├── SessionDied         its process is gone
+│   ├── SessionRestored     its process was lost, and it goes on from a checkpoint
 │   └── ProtocolViolation   it sent something no honest worker sends
 ├── PortalError             the sync door was called where it would wait for itself
 └── LimitExceededError      the reference spelling's end at a limit; carries .partial_answer
@@ -34,6 +35,7 @@ __all__ = [
     "RLMError",
     "SessionDied",
     "SessionError",
+    "SessionRestored",
     "TimeoutExceededError",
     "TokenLimitExceededError",
     "ToolError",
@@ -93,6 +95,17 @@ class SessionError(RLMError):
 
 class SessionDied(SessionError):
     """The worker process ended; its variables are gone."""
+
+
+class SessionRestored(SessionError):
+    """The worker was lost in a cell, but the session goes on from its last checkpoint.
+
+    `lost_variables`: what cells before this one had made or changed since that checkpoint.
+    """
+
+    def __init__(self, message: str, *, lost_variables: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.lost_variables = lost_variables
 
 
 class ProtocolViolation(SessionError):

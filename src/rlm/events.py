@@ -25,6 +25,7 @@ __all__ = [
     "RunEnded",
     "RunStarted",
     "SessionLost",
+    "SessionOpened",
     "StepStarted",
     "ToolCalled",
 ]
@@ -143,11 +144,20 @@ class ToolCalled(_Fact, frozen=True, kw_only=True, tag="tool_called"):
     error: str | None = None
 
 
+class SessionOpened(_Fact, frozen=True, kw_only=True, tag="session_opened"):
+    """A REPL is ready. `layers` are what stands between its code and the machine, in words."""
+
+    environment: str
+    layers: tuple[str, ...]
+    seconds: float
+
+
 class SessionLost(_Fact, frozen=True, kw_only=True, tag="session_lost"):
-    """The worker died; a fresh session took over."""
+    """The worker died; a fresh session took over, or with `restored` its last checkpoint did."""
 
     reason: str
     lost_variables: tuple[str, ...] = ()
+    restored: bool = False
 
 
 class Compacted(_Fact, frozen=True, kw_only=True, tag="compacted"):
@@ -188,6 +198,7 @@ Event = (
     | CallStarted
     | CallEnded
     | ToolCalled
+    | SessionOpened
     | SessionLost
     | Compacted
     | BudgetChanged

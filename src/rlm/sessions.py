@@ -1,7 +1,7 @@
 """A run's session: opened, fed, watched by the clock, and replaced when its worker dies.
 
-What a cell does wrong is a result. A dead worker becomes a result too: a fresh session takes over,
-the context is attached again, and the model is told what was lost.
+What a cell does wrong is a result. A dead worker becomes a result too: its last checkpoint takes
+over, or a fresh session with the context attached again, and the model is told what was lost.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlm.config import RunConfig
-from rlm.errors import SessionError
-from rlm.events import CellEnded, CellOutput, CellStarted, SessionLost
+from rlm.errors import SessionError, SessionRestored
+from rlm.events import CellEnded, CellOutput, CellStarted, SessionLost, SessionOpened
 from rlm.prompts import nudges
 from rlm.protocols import ContextSource, Environment, Host, Session, Tool
 from rlm.results import CellError, CellResult
@@ -77,8 +77,16 @@ class RunSession:
             "tools": [{"name": t.name, "description": t.description} for t in self._tools],
             "kept_output_chars": limits.kept_output_chars,
             "cell_memory_bytes": limits.cell_memory_bytes,
+            "label": self.scope.run_id,
         }
+        started = time.monotonic()
         self._session = await self._environment.open(self, options)
+        self.scope.emit(
+            SessionOpened,
+            environment=self._environment.name,
+            layers=getattr(self._session, "layers", ()),
+            seconds=time.monotonic() - started,
+        )
         for name, context in self.contexts.items():
             await self._session.load(name, context)
 
@@ -99,6 +107,8 @@ class RunSession:
         started = time.monotonic()
         try:
             result = await self._execute(code)
+        except SessionRestored as error:
+            result = self._note_restored(error, time.monotonic() - started)
         except SessionError as error:
             result = await self._recover(str(error), time.monotonic() - started)
         for stream, text, written in (
@@ -155,6 +165,12 @@ class RunSession:
             raise SessionError("the cell ran on past the time limit") from error
         finally:
             alarm.cancel()
+
+    def _note_restored(self, error: SessionRestored, seconds: float) -> CellResult:
+        reason, lost = str(error), error.lost_variables
+        self.scope.emit(SessionLost, reason=reason, lost_variables=lost, restored=True)
+        text = nudges.session_restored(reason, lost)
+        return CellResult(error=CellError("SessionRestored", reason, text), seconds=seconds)
 
     async def _recover(self, reason: str, seconds: float) -> CellResult:
         lost = self.variables

@@ -11,6 +11,7 @@ __all__ = [
     "need_steps",
     "need_subcall",
     "session_lost",
+    "session_restored",
     "unknown_variable",
 ]
 
@@ -61,4 +62,12 @@ def session_lost(reason: str, lost: tuple[str, ...]) -> str:
     return (
         f"The REPL stopped ({reason}) and was started again; `context` is there as before. {what} "
         "Rebuild what you need, and avoid what stopped it."
+    )
+
+
+def session_restored(reason: str, lost: tuple[str, ...]) -> str:
+    missing = f", except that these are lost: {', '.join(lost[:40])}" if lost else ""
+    return (
+        f"The REPL stopped ({reason}). Your variables are as they were before this cell{missing}. "
+        "What this cell did is undone; take another way."
     )

@@ -15,7 +15,7 @@ from rlm.events import (
     StepStarted,
 )
 
-__all__ = ["ConsoleRecorder", "cell_details", "harmless", "one_line", "summary"]
+__all__ = ["ConsoleRecorder", "cell_details", "harmless", "loss", "one_line", "summary"]
 
 CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -52,6 +52,13 @@ def summary(event: RunEnded) -> str:
         f"{_count(usage.requests, 'request')}, {usage.total_tokens:,} tokens{cost}, "
         f"{event.seconds:.2f} s"
     )
+
+
+def loss(event: SessionLost) -> str:
+    """What became of a worker that died, in one line."""
+    if event.restored:
+        return f"the worker was lost, its variables were restored: {event.reason}"
+    return f"the session was lost: {event.reason}"
 
 
 def cell_details(event: CellStarted | CellOutput) -> list[str]:
@@ -120,7 +127,7 @@ class ConsoleRecorder:
         if isinstance(event, CellEnded):
             return f"cell {event.cell}: {event.seconds:.2f} s{self._calls(event)}{_error(event)}"
         if isinstance(event, SessionLost):
-            return f"the session was lost: {event.reason}"
+            return loss(event)
         return summary(event) if isinstance(event, RunEnded) else None
 
     def _calls(self, event: CellEnded) -> str:

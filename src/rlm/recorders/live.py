@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rlm.events import CellOutput, CellStarted, Event, SessionLost
 from rlm.recorders._progress import Progress, RunState
-from rlm.recorders.console import cell_details, one_line, summary
+from rlm.recorders.console import cell_details, loss, one_line, summary
 
 __all__ = ["LiveRecorder"]
 
@@ -64,7 +64,7 @@ class LiveRecorder:
             for line in cell_details(event):
                 self._print("  " * event.depth + line)
         elif isinstance(event, SessionLost):
-            self._print(one_line(f"the session was lost: {event.reason}"))
+            self._print(one_line(loss(event)))
 
     def note(self, text: str) -> None:
         """A line below the tree, until the end."""
