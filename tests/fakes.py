@@ -1,7 +1,7 @@
 """A session that interprets plans instead of code, so that thousands of runs need no process.
 
 A cell is a JSON list of orders: ["llm", n], ["batch", n], ["rlm", n], ["print", text],
-["set", name, text], ["final", text], ["fail"], ["die"], ["sleep"]. All the rest is the real engine.
+["set", name, text], ["final", text], ["fail"], ["die"], ["restore", lost name], ["sleep"]. All the rest is the real engine.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rlm.errors import SessionDied
+from rlm.errors import SessionDied, SessionRestored
 from rlm.protocols import ContextSource, Host
 from rlm.results import CellError, CellResult, Submission
 
@@ -57,6 +57,8 @@ class PlanSession:
             return replace(so_far, error=failure)
         if kind == "die":
             raise SessionDied("told to die")
+        if kind == "restore":
+            raise SessionRestored("told to die", lost_variables=(argument,) if argument else ())
         if kind == "sleep":
             await self._interrupted.wait()
         elif kind == "set":

@@ -195,6 +195,24 @@ async def test_a_dead_worker_is_replaced_and_the_model_told() -> None:
     assert "These variables are lost: rows, labels." in told
 
 
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [("", "as they were before this cell. What"), ("rows", "except that these are lost: rows.")],
+)
+async def test_a_restored_worker_goes_on_and_the_model_is_told(lost: str, words: str) -> None:
+    engine, client, environment = scripted(cell(["restore", lost]), cell(["final", "ok"]))
+    result = await engine.aask("q", "c")
+    assert result.answer == "ok"
+    events = kinds(result, SessionLost)
+    assert [(event.restored, event.lost_variables) for event in events] == [
+        (True, (lost,) if lost else ())
+    ]
+    assert len(environment.sessions) == 1
+    told = last_message(client.requests[1])
+    assert "told to die" in told
+    assert words in told
+
+
 async def test_an_unreachable_model_raises_and_is_on_record() -> None:
     engine, _, environment = scripted(ModelError("no such host"))
     seen: list[Any] = []

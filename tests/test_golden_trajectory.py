@@ -59,7 +59,7 @@ def comparable(events: tuple[Event, ...]) -> list[dict[str, Any]]:
     for event in events:
         names.setdefault(event.run_id, f"run-{len(names) + 1}")
         row = json.loads(msgspec.json.encode(event))
-        for field in ("wall_time", "monotonic_time", "seconds"):
+        for field in ("wall_time", "monotonic_time", "seconds", "layers"):
             row.pop(field, None)
         for message in row.get("new_messages", []):
             if message["role"] == "system":
