@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
+import click
 import pytest
 
 import rlm.errors
@@ -17,6 +18,7 @@ from rlm.api import RLM
 from rlm.cli import commands
 from rlm.cli._border import MISUSED
 from rlm.cli._output import EXIT_CODES
+from rlm.cli.env import env
 from rlm.compat import Completion
 from rlm.config import Guards
 from rlm.errors import LimitExceededError
@@ -126,10 +128,17 @@ def test_error_tree() -> None:
     assert f"\n\n{drawn}\n\n" in (rlm.errors.__doc__ or "")
 
 
-@pytest.mark.parametrize("name", ["ask", "doctor"])
-def test_options_of_commands(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("ask", commands.commands["ask"]),
+        ("doctor", commands.commands["doctor"]),
+        ("env", env.commands["check"]),
+    ],
+)
+def test_options_of_commands(name: str, command: click.Command) -> None:
     rows = tables("cli.md")[f"rlm {name}/option"]
-    params = commands.commands[name].params
+    params = command.params
     options = [each for each in params if each.param_type_name == "option"]
     assert [names_in(row[0]) for row in rows] == [each.opts for each in options]
     for row, option in zip(rows, options, strict=True):
@@ -144,8 +153,14 @@ def test_options_of_commands(name: str) -> None:
 
 def test_every_command_is_told() -> None:
     page = (REFERENCE / "cli.md").read_text("utf-8")
-    assert re.findall(r"^## rlm (\w+)$", page, re.MULTILINE) == ["ask", "doctor", "completion"]
-    assert sorted(commands.commands) == ["ask", "completion", "doctor"]
+    assert re.findall(r"^## rlm (\w+)$", page, re.MULTILINE) == [
+        "ask",
+        "doctor",
+        "env",
+        "completion",
+    ]
+    assert sorted(commands.commands) == ["ask", "completion", "doctor", "env"]
+    assert sorted(env.commands) == ["check", "list"]
 
 
 def test_exit_codes() -> None:

@@ -1,7 +1,7 @@
 """The few interfaces everything plugs into. Nothing else lives here."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from rlm.events import Event
 from rlm.messages import ModelInfo, Reply, Request
@@ -10,6 +10,7 @@ from rlm.results import CellResult
 __all__ = [
     "Client",
     "ContextSource",
+    "DocumentSource",
     "Environment",
     "Host",
     "Recorder",
@@ -35,9 +36,23 @@ class ContextSource(Protocol):
     """A stored context: bytes that every session of a run tree can be given."""
 
     kind: Literal["text", "json", "bytes"]
-    size_bytes: int
+
+    @property
+    def size_bytes(self) -> int: ...
 
     def chunks(self, chunk_bytes: int) -> Iterator[bytes]: ...
+
+
+@runtime_checkable
+class DocumentSource(Protocol):
+    """What a ContextSource may offer besides: its texts, before they are encoded."""
+
+    def documents_in_order(self) -> Iterator[tuple[str | None, Iterator[str]]] | None:
+        """Names and texts, each text in pieces and read to its end before the next is asked for.
+
+        Of kind "json": all items of a dict of texts, or, without names, of a list of texts. Of
+        kind "text": the text, without a name. None if it is empty, or anything else.
+        """
 
 
 class Host(Protocol):

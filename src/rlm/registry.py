@@ -1,5 +1,6 @@
 """Names → things, imported on first use. An unknown name answers with what there is."""
 
+import inspect
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -161,12 +162,16 @@ def make_client(
 
 def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Environment:
     """The environment of that name."""
-    if name == "local" and options:
-        raise ConfigError(f"the environment 'local' knows no option {min(options)!r}")
     if name == "local":
         from rlm.environments.local import LocalEnvironment
 
-        return LocalEnvironment()
+        known = inspect.signature(LocalEnvironment).parameters
+        if unknown := sorted((options or {}).keys() - known.keys()):
+            raise ConfigError(
+                f"the environment 'local' knows no option {unknown[0]!r}; "
+                f"options: {', '.join(known)}"
+            )
+        return LocalEnvironment(**(options or {}))
     if name in ENVIRONMENTS_NOT_YET:
         raise ConfigError(f"the environment {name!r} is not in this version yet; use 'local'")
     raise ConfigError(f"there is no environment {name!r}; environments: {', '.join(ENVIRONMENTS)}")

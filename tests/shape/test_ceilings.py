@@ -21,10 +21,12 @@ BORDERS: dict[str, tuple[str, ...]] = {
     ),
     "plugin call": (
         "rlm.environments._session:_answer_frame",
+        "rlm.environments.conformance.runner:_row",
         "rlm.recorders.callbacks:_call",
         "rlm.scope:emit",
         "rlm.tools._function:_outcome",
         "rlm.tools._results:_safe_text",
+        "rlm.worker.sandbox.preload:try_import",
     ),
     "server request": (),
     "command": ("rlm.cli._border:run",),

@@ -124,3 +124,64 @@ def test_a_missing_part_is_refused() -> None:
 def test_json_nested_past_the_recursion_limit_is_refused() -> None:
     with pytest.raises(wire.WireError):
         wire.Frame(wire.CALL, 0, [b"[" * 100_000]).json(0)
+
+
+def test_several_frames_of_one_read_and_the_start_of_another() -> None:
+    first, second = wire.encode(wire.DONE, 1, [b"a"]), wire.encode(wire.CALL, 2, [b"b", b"c"])
+    source = decoder()
+    source.feed(memoryview(first + second + first[:7]))
+    assert [frame.parts for frame in drain(source)] == [[b"a"], [b"b", b"c"]]
+    source.feed(first[7:9])
+    assert source.pop() is None
+    source.feed(first[9:] + second)
+    assert [frame.id for frame in drain(source)] == [1, 2]
+
+
+def test_what_was_popped_is_not_held() -> None:
+    source = decoder(wire.MAX_TO_HOST_BYTES)
+    data = wire.encode(wire.DONE, 1, [b"x" * 1_000_000])
+    for pieces in ([data], [data[:500_000], data[500_000:]]):
+        tracemalloc.start()
+        for piece in pieces:
+            source.feed(piece)
+        assert len(drain(source)) == 1
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert held < 50_000
+
+
+def test_the_bytes_may_be_reused_after_feeding() -> None:
+    data = bytearray(wire.encode(wire.DONE, 1, [b"abc"]))
+    source = decoder()
+    source.feed(memoryview(data))
+    data[:] = bytes(len(data))
+    assert [frame.parts for frame in drain(source)] == [[b"abc"]]
+
+
+@given(st.lists(texts, max_size=20), st.integers(0, 3))
+def test_many_texts_at_once(sent: list[str], start: int) -> None:
+    frame = wire.Frame(wire.CALL, 0, [wire.to_bytes(text) for text in sent])
+    assert frame.texts(start) == sent[start:]
+
+
+def test_one_text_that_is_not_utf_8_refuses_all() -> None:
+    with pytest.raises(wire.WireError, match="not UTF-8"):
+        wire.Frame(wire.CALL, 0, [b"ok", b"\xff"]).texts(0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 1000])
+def test_any_number_of_parts(count: int) -> None:
+    parts = [b"%d" % index for index in range(count)]
+    source = decoder()
+    source.feed(wire.encode(wire.CALL, 7, parts))
+    assert [frame.parts for frame in drain(source)] == [parts]
+
+
+def test_more_parts_than_allowed_are_not_built() -> None:
+    with pytest.raises(wire.WireError, match="over the limit"):
+        wire.encode(wire.CALL, 1, [b""] * (wire.MAX_PARTS + 1))
+
+
+def test_numbers_that_both_sides_agreed_on() -> None:
+    assert (wire.LOAD_SHARED, wire.CHECKPOINT, wire.RESUME) == (8, 9, 10)
+    assert not wire.TO_HOST & wire.TO_WORKER

@@ -11,6 +11,7 @@ from rlm.cli import _border
 from rlm.cli.ask import ask
 from rlm.cli.completion import completion
 from rlm.cli.doctor import doctor
+from rlm.cli.env import env
 
 __all__ = ["commands", "main"]
 
@@ -43,6 +44,7 @@ def commands(ctx: click.Context) -> None:
 commands.add_command(ask)
 commands.add_command(completion)
 commands.add_command(doctor)
+commands.add_command(env)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -84,18 +84,28 @@ class _NoHost:
         raise CallRefused("a check makes no calls", limit="calls")
 
 
-def check_environment(name: str) -> str | None:
-    """What is wrong with an environment; it opens a real session and computes 1+1 in it."""
+class EnvironmentCheck(Struct, frozen=True):
+    """Whether cells can run there, what protects this machine from them, and what does not."""
+
+    works: bool
+    problem: str | None = None
+    layers: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def check_environment(name: str) -> EnvironmentCheck:
+    """Open a real session and compute 1+1 in it."""
     try:
-        printed = asyncio.run(_one_and_one(name))
+        printed, layers, missing = asyncio.run(_one_and_one(name))
     except TimeoutError:
-        return f"no answer within {SESSION_SECONDS:.0f} s"
+        return EnvironmentCheck(False, f"no answer within {SESSION_SECONDS:.0f} s")
     except (RLMError, OSError) as error:
-        return str(error)
-    return None if printed.strip() == "2" else f"1+1 printed {printed[:100]!r}"
+        return EnvironmentCheck(False, str(error))
+    problem = None if printed.strip() == "2" else f"1+1 printed {printed[:100]!r}"
+    return EnvironmentCheck(problem is None, problem, layers, missing)
 
 
-async def _one_and_one(name: str) -> str:
+async def _one_and_one(name: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     environment, limits = make_environment(name), Limits()
     options = {
         "seed": 0,
@@ -108,9 +118,12 @@ async def _one_and_one(name: str) -> str:
             session = await environment.open(_NoHost(), options)
             result = await session.execute("print(1+1)", timeout_seconds=SESSION_SECONDS)
             await session.close()
+            describe = getattr(environment, "describe", None)
+            facts = {} if describe is None else await describe()
     finally:
         await environment.close()
-    return result.stdout if result.error is None else result.error.traceback
+    printed = result.stdout if result.error is None else result.error.traceback
+    return printed, getattr(session, "layers", ()), tuple(facts.get("missing", ()))
 
 
 # -- servers on this machine ----------------------------------------------------------------------

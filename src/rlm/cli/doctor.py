@@ -44,9 +44,9 @@ def findings(settings: "Settings") -> dict[str, Any]:
     from rlm.cli import _checks
 
     model = _checks.check_model(settings.variables)
-    problem = _checks.check_environment("local")
+    local = _checks.check_environment("local")
     found: dict[str, Any] = {
-        "ok": model.problem is None and problem is None,
+        "ok": model.problem is None and local.works,
         "version": rlm.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -58,7 +58,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
             "ignored": dict(settings.ignored),
         },
         "servers": msgspec.to_builtins(_checks.check_servers()),
-        "environments": {"local": {"works": problem is None, "problem": problem}},
+        "environments": {"local": msgspec.to_builtins(local)},
         "extras": _checks.check_extras(),
     }
     return {**found, "to_do": to_do(found)}
@@ -94,7 +94,6 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
     """The findings as lines for people, each with its name."""
     model = found["model"]
     sub = "" if model["sub_model"] == model["default"] else f"; calls: {model['sub_model']}"
-    problem = found["environments"]["local"]["problem"]
     works = "All that `rlm ask` needs is here." if found["ok"] else "`rlm ask` would fail."
     return [
         ("rlm", f"{found['version']}, Python {found['python']}, {found['platform']}"),
@@ -102,11 +101,19 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("keys", _listed(found["keys"], "set", "not set")),
         (".env", _dotenv(found["dotenv"])),
         *(("server", _server(server)) for server in found["servers"]),
-        ("environment", f"local {'works' if problem is None else 'does not work'}"),
+        ("environment", _environment("local", found["environments"]["local"])),
+        *(("", f"not active here: {text}") for text in found["environments"]["local"]["missing"]),
         ("extras", _listed(found["extras"], "installed", "not installed")),
         *(("to do", text) for text in found["to_do"]),
         ("result", works),
     ]
+
+
+def _environment(name: str, facts: dict[str, Any]) -> str:
+    if not facts["works"]:
+        return f"{name} does not work"
+    layers = f"; layers: {', '.join(facts['layers'])}" if facts["layers"] else ""
+    return f"{name} works{layers}"
 
 
 def _listed(facts: dict[str, bool], yes: str, no: str) -> str:

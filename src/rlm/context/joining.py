@@ -9,7 +9,7 @@ from rlm.context.describe_files import told_files
 from rlm.context.documents import Converter, DocumentError
 from rlm.context.gathering import Gathered
 from rlm.context.opening import head_of
-from rlm.context.parts import MemoryPart, Part, wire
+from rlm.context.parts import FileTexts, HeldText, MemoryPart, Part, Text, TextPart, wire
 from rlm.context.scanning import Tally, scan_text
 from rlm.context.skipping import Skipped
 from rlm.context.stored import StoredContext
@@ -37,6 +37,7 @@ def store_files(gathered: Gathered) -> StoredContext:
         told_files(blob.names, blob.chars) + clause,
         size_bytes=blob.tally.size_bytes,
         sha256=blob.tally.sha256,
+        texts=FileTexts(tuple(zip(blob.names, blob.texts, strict=True))),
         documents=tuple(blob.names),
         skipped=tuple(skipped),
         remarks=(*gathered.remarks, *blob.remarks),
@@ -49,6 +50,7 @@ class _Blob:
     def __init__(self) -> None:
         self.names: list[str] = []
         self.parts: list[Part] = []
+        self.texts: list[Text] = []
         self.remarks: list[str] = []
         self.chars = 0
         self.tally = Tally()
@@ -76,6 +78,7 @@ class _Blob:
             return skipping.BINARY
         opening, tally = self._opening(name)
         part, self.tally, count = scan_text(path, stamp, head, tally, in_json=True)
+        assert isinstance(part, TextPart)  # nothing can be JSON as it is
         self._note(name, opening, part, count.chars)
         return None
 
@@ -85,12 +88,14 @@ class _Blob:
 
     def _add_text(self, name: str, text: str) -> None:
         opening, self.tally = self._opening(name)
-        inside = wire(json.dumps(text, ensure_ascii=False)[1:-1])
-        self.tally.add(inside)
-        self._note(name, opening, MemoryPart(inside), len(text))
+        held = HeldText(text, in_json=True)
+        for block in held.blocks():
+            self.tally.add(block)
+        self._note(name, opening, held, len(text))
 
-    def _note(self, name: str, opening: bytes, part: Part, chars: int) -> None:
-        self.parts += [MemoryPart(opening), part]
+    def _note(self, name: str, opening: bytes, text: Text, chars: int) -> None:
+        self.parts += [MemoryPart(opening), text]
+        self.texts.append(text)
         self.chars += chars
         self.names.append(name)
 

@@ -1,21 +1,42 @@
-"""What a stored blob consists of: bytes in memory, and files that are read anew each time.
+"""What a stored blob consists of: what is held in memory, and files that are read anew each time.
 
-A file is turned into what travels (UTF-8 that keeps lone surrogates, or a piece of JSON) while it
-is read, so a context of any size needs a few megabytes here.
+Text is turned into what travels (UTF-8 that keeps lone surrogates, or a piece of JSON) block by
+block, so a context of any size needs a few megabytes here besides what the caller holds.
 """
 
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from json.encoder import encode_basestring as quoted
 from pathlib import Path
 from typing import Protocol
 
 from rlm.context.decode import decoded
-from rlm.context.opening import READ_BYTES, Stamp, blocks_of, check_unchanged
+from rlm.context.opening import Stamp, blocks_of, check_unchanged
 
-__all__ = ["FilePart", "JsonLinesPart", "MemoryPart", "Part", "Seen", "TextPart", "cut", "wire"]
+__all__ = [
+    "Documents",
+    "FilePart",
+    "FileTexts",
+    "HeldText",
+    "HeldTexts",
+    "JsonLinesPart",
+    "MemoryPart",
+    "Part",
+    "Seen",
+    "Text",
+    "TextPart",
+    "cut",
+    "wire",
+]
 
 LONGEST_LINE_CHARS = 64 << 20
+BLOCK_CHARS = BLOCK_BYTES = 1 << 17
+"""What is held is encoded so much at a time: it stays in the processor's cache."""
+
+Documents = Iterator[tuple[str | None, Iterator[str]]]
+"""Names (of a list: None) and texts, each in pieces, to be read one after the other."""
+
 Seen = Callable[[str], object]
 """Told every piece of text (or every line) on its way, for counting."""
 
@@ -44,8 +65,72 @@ class MemoryPart:
 
     def blocks(self) -> Iterator[bytes]:
         view = memoryview(self.data)
-        for start in range(0, len(view), READ_BYTES):
-            yield bytes(view[start : start + READ_BYTES])
+        for start in range(0, len(view), BLOCK_BYTES):
+            yield bytes(view[start : start + BLOCK_BYTES])
+
+
+@dataclass(frozen=True)
+class HeldText:
+    """A text in memory; `in_json` makes it the inside of a JSON string."""
+
+    text: str
+    in_json: bool = False
+
+    def check(self) -> None: ...
+
+    def blocks(self) -> Iterator[bytes]:
+        return (wire(quoted(each)[1:-1] if self.in_json else each) for each in self.pieces())
+
+    def pieces(self) -> Iterator[str]:
+        return _pieces(self.text)
+
+
+@dataclass(frozen=True)
+class HeldTexts:
+    """Texts in memory, by names or as a list, which travel as one JSON value."""
+
+    texts: tuple[str, ...]
+    names: tuple[str, ...] | None = None
+
+    def check(self) -> None: ...
+
+    def blocks(self) -> Iterator[bytes]:
+        """Exactly what `json.dumps` would make of all of them at once."""
+        waiting: list[str] = []
+        chars = 0
+        for piece in self._json():
+            waiting.append(piece)
+            chars += len(piece)
+            if chars >= BLOCK_CHARS:
+                yield wire("".join(waiting))
+                waiting.clear()
+                chars = 0
+        yield wire("".join(waiting))
+
+    def _json(self) -> Iterator[str]:
+        before, end = ("[", "]") if self.names is None else ("{", "}")
+        for index, text in enumerate(self.texts):
+            yield before
+            before = ", "
+            if self.names is not None:
+                yield f"{quoted(self.names[index])}: "
+            if len(text) <= BLOCK_CHARS:
+                yield quoted(text)
+            else:
+                yield '"'
+                yield from (quoted(piece)[1:-1] for piece in _pieces(text))
+                yield '"'
+        yield end if self.texts else before + end
+
+    def in_order(self) -> Documents:
+        for index, text in enumerate(self.texts):
+            yield self.names[index] if self.names is not None else None, _pieces(text)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    if len(text) <= BLOCK_CHARS:
+        return iter((text,))
+    return (text[at : at + BLOCK_CHARS] for at in range(0, len(text), BLOCK_CHARS))
 
 
 @dataclass(frozen=True)
@@ -77,6 +162,22 @@ class TextPart(FilePart):
 
     def pieces(self) -> Iterator[str]:
         return decoded(blocks_of(self.path, self.stamp), self.encoding)
+
+
+class Text(Part, Protocol):
+    """A part that is a text."""
+
+    def pieces(self) -> Iterator[str]: ...
+
+
+@dataclass(frozen=True)
+class FileTexts:
+    """The texts of files, by name; they are read one at a time."""
+
+    texts: tuple[tuple[str, Text], ...]
+
+    def in_order(self) -> Documents:
+        return ((name, text.pieces()) for name, text in self.texts)
 
 
 @dataclass(frozen=True)
@@ -114,6 +215,9 @@ def cut(blocks: Iterable[bytes], chunk_bytes: int) -> Iterator[bytes]:
     """The same bytes in chunks of one size; only the last may be smaller."""
     buffer = bytearray()
     for block in blocks:
+        if not buffer and len(block) == chunk_bytes:
+            yield block
+            continue
         buffer += block
         while len(buffer) >= chunk_bytes:
             yield bytes(memoryview(buffer)[:chunk_bytes])

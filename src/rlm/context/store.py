@@ -10,7 +10,7 @@ from rlm.context.fileset import FileSet
 from rlm.context.gathering import gather_folder, gather_paths, gather_set
 from rlm.context.joining import store_files
 from rlm.context.opening import is_folder
-from rlm.context.parts import wire
+from rlm.context.parts import HeldTexts
 from rlm.context.reading import store_file
 from rlm.context.stored import StoredContext
 from rlm.errors import ConfigError
@@ -37,7 +37,8 @@ def store_context(value: ContextValue) -> StoredContext:
     if value is None:
         value = ""
     if isinstance(value, str):
-        return StoredContext("text", wire(value), describe(value))
+        text = value if type(value) is str else str.__getitem__(value, slice(None))
+        return StoredContext("text", text, describe(text))
     if isinstance(value, (bytes, bytearray, memoryview)):
         data = bytes(value)
         return StoredContext("bytes", data, describe(data))
@@ -59,10 +60,27 @@ def _paths(values: list[Any] | tuple[Any, ...]) -> list[Path]:
 
 
 def _store_json(value: Any) -> StoredContext:
+    if (texts := _texts_of(value)) is not None:
+        return StoredContext("json", [texts], describe(value), texts=texts)
     try:
-        data = wire(json.dumps(value, ensure_ascii=False))
+        text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"a context must be text, bytes, files, or lists and dicts that JSON can hold: {error}"
         ) from error
-    return StoredContext("json", data, describe(value))
+    return StoredContext("json", text, describe(value))
+
+
+def _texts_of(value: Any) -> HeldTexts | None:
+    """The texts of a list or a dict that holds nothing else, as they are now."""
+    if isinstance(value, (list, tuple)):
+        texts = tuple(value)
+        return HeldTexts(texts) if texts and _are_texts(texts) else None
+    if isinstance(value, dict):
+        names, texts = tuple(value), tuple(value.values())
+        return HeldTexts(texts, names) if texts and _are_texts(names + texts) else None
+    return None
+
+
+def _are_texts(values: tuple[Any, ...]) -> bool:
+    return set(map(type, values)) == {str}

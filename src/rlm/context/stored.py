@@ -1,13 +1,13 @@
 """One stored context: what travels to every session of a run, and what is told about it."""
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Literal
 
-from rlm.context.parts import MemoryPart, Part, cut
+from rlm.context.parts import Documents, FileTexts, HeldText, HeldTexts, MemoryPart, Part, cut
+from rlm.context.scanning import Tally
 from rlm.context.skipping import Skipped, left_out
 
 __all__ = ["StoredContext"]
@@ -19,11 +19,12 @@ class StoredContext:
     def __init__(
         self,
         kind: Literal["text", "json", "bytes"],
-        data: bytes | Sequence[Part],
+        data: str | bytes | Sequence[Part],
         description: str,
         *,
         size_bytes: int | None = None,
         sha256: str | None = None,
+        texts: FileTexts | HeldTexts | None = None,
         documents: tuple[str, ...] = (),
         skipped: tuple[Skipped, ...] = (),
         remarks: tuple[str, ...] = (),
@@ -33,20 +34,40 @@ class StoredContext:
         self.documents = documents
         self.skipped = skipped
         self._remarks = remarks
-        self._parts = (MemoryPart(data),) if isinstance(data, bytes) else tuple(data)
-        if size_bytes is None:
-            size_bytes = len(data) if isinstance(data, bytes) else sum(map(len, self._blocks()))
-        self.size_bytes = size_bytes
+        self._texts = texts
+        self._text: str | None = None
+        self._parts: tuple[Part, ...]
+        if isinstance(data, str):
+            self._text, self._parts = data, (HeldText(data),)
+            self._texts = HeldTexts((data,)) if kind == "text" else texts
+            size_bytes = len(data) if data.isascii() else None
+        elif isinstance(data, bytes):
+            self._parts = (MemoryPart(data),)
+            size_bytes = len(data)
+        else:
+            self._parts = tuple(data)
+        if size_bytes is not None:
+            self.size_bytes = size_bytes
         if sha256 is not None:
             self.sha256 = sha256
 
     @cached_property
+    def size_bytes(self) -> int:
+        """How many bytes travel; known for files, since they were counted on being described."""
+        return self._tally.size_bytes
+
+    @cached_property
     def sha256(self) -> str:
         """The hash of what travels; of files it was taken while they were described."""
-        digest = hashlib.sha256()
+        return self._tally.sha256
+
+    @cached_property
+    def _tally(self) -> Tally:
+        """Size and hash in one pass, since encoding is what takes the time."""
+        tally = Tally()
         for block in self._blocks():
-            digest.update(block)
-        return digest.hexdigest()
+            tally.add(block)
+        return tally
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -64,14 +85,26 @@ class StoredContext:
             part.check()  # all of them first: a session should not be fed half a context
         yield from cut(self._blocks(), chunk_bytes)
 
+    def documents_in_order(self) -> Documents | None:
+        """The text, or the texts of a list, a dict or files; None if there is anything else.
+
+        Each is to be read before the next; a file that changed is a ConfigError.
+        """
+        return None if self._texts is None else self._checked(self._texts)
+
+    def _checked(self, texts: FileTexts | HeldTexts) -> Documents:
+        for part in self._parts:
+            part.check()
+        yield from texts.in_order()
+
     def text(self) -> str:
         """The context as one text, for strategies that read it all; documents by their names."""
-        if self.kind == "bytes":
-            return self.data.decode("utf-8", "replace")
-        text = self.data.decode("utf-8", "surrogatepass")
-        if not self.documents:
-            return text
-        return "\n\n".join(f"=== {name} ===\n{each}" for name, each in json.loads(text).items())
+        if self.documents and (texts := self.documents_in_order()) is not None:
+            return "\n\n".join(f"=== {name} ===\n{''.join(pieces)}" for name, pieces in texts)
+        if self._text is not None:
+            return self._text
+        errors = "replace" if self.kind == "bytes" else "surrogatepass"
+        return self.data.decode("utf-8", errors)
 
     def preview(self, chars: int) -> str:
         """The beginning of a text, shown to the model only when the caller asks for it."""

@@ -4,10 +4,11 @@ The code in a sandbox may be hostile and write to the stream itself, so nothing 
 believed before it has been looked at here.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, json, structs
 
 from rlm.errors import ProtocolViolation
 from rlm.results import CellError, CellResult, Submission
@@ -61,88 +62,133 @@ _Text = Literal["submission", "answer_content", "submission_json"]
 
 
 class _DoneMeta(Struct, forbid_unknown_fields=True):
-    stdout_chars: int
-    stderr_chars: int
     error: CellError | None
-    interrupted: bool
     how: Literal["FINAL", "FINAL_VAR", "SUBMIT", "submit_answer", "answer"] | None
-    new_variables: dict[str, str]
-    changed_variables: dict[str, str]
-    deleted_variables: list[str]
     texts: list[_Text]
 
 
-_ARGUMENTS: dict[str, type[Struct]] = {
-    "llm": _LlmArguments,
-    "rlm": _RlmArguments,
-    "tool": _ToolArguments,
-    "budget": _NoArguments,
-}
+_NOTHING_TO_TELL = _DoneMeta(None, None, [])
+_LLM = json.Decoder(_LlmArguments)
+_RLM = json.Decoder(_RlmArguments)
+_TOOL = json.Decoder(_ToolArguments)
+_BUDGET = json.Decoder(_NoArguments)
+_DONE = json.Decoder(_DoneMeta)
+_VALUE = json.Decoder(dict[str, str])
 
 
 def read_call(frame: wire.Frame) -> Call:
     """Check a CALL frame."""
-    kind = _text(frame, 0)
-    if kind not in _ARGUMENTS:
+    kind = frame.parts[0] if frame.parts else b""
+    read = _CALL_READERS.get(kind)
+    if read is None:
         raise ProtocolViolation(f"the worker asked for {kind[:40]!r}, which does not exist")
-    arguments, checked = _checked(frame, 1, _ARGUMENTS[kind])
-    parts = [_text(frame, index) for index in range(2, len(frame.parts))]
-    prompts = 0
-    if isinstance(checked, _LlmArguments):
-        prompts, expected = len(parts), max(1, len(parts))
-    elif isinstance(checked, _RlmArguments):
-        prompts = len(checked.contexts)
-        expected = max(1, prompts) + sum(context is not None for context in checked.contexts)
-    else:
-        expected = 0
-    if len(parts) != expected or not (prompts <= 1 or arguments["batched"]):
+    parts = _texts(frame, 2)
+    call = read(frame, parts)
+    if call is None:
         raise ProtocolViolation(f"a call of kind {kind!r} came with {len(parts)} parts")
-    return Call(kind, arguments, parts, prompts)
+    return call
 
 
-def read_done(frame: wire.Frame) -> Done:
-    """Check a DONE frame."""
-    _, meta = _checked(frame, 0, _DoneMeta)
-    if len(frame.parts) != 3 + len(meta.texts) or len(set(meta.texts)) != len(meta.texts):
+def _read_llm(frame: wire.Frame, parts: list[str]) -> Call | None:
+    given = _checked(frame, 1, _LLM)
+    if not parts or not (len(parts) == 1 or given.batched):
+        return None
+    return Call("llm", {"model": given.model, "batched": given.batched}, parts, len(parts))
+
+
+def _read_rlm(frame: wire.Frame, parts: list[str]) -> Call | None:
+    given = _checked(frame, 1, _RLM)
+    prompts = len(given.contexts)
+    contexts = [context and {"kind": context.kind} for context in given.contexts]
+    expected = max(1, prompts) + sum(context is not None for context in contexts)
+    if len(parts) != expected or not (prompts <= 1 or given.batched):
+        return None
+    arguments = {"model": given.model, "batched": given.batched, "contexts": contexts}
+    return Call("rlm", arguments, parts, prompts)
+
+
+def _read_tool(frame: wire.Frame, parts: list[str]) -> Call | None:
+    given = _checked(frame, 1, _TOOL)
+    return None if parts else Call("tool", structs.asdict(given), parts, 0)
+
+
+def _read_budget(frame: wire.Frame, parts: list[str]) -> Call | None:
+    _checked(frame, 1, _BUDGET)
+    return None if parts else Call("budget", {}, parts, 0)
+
+
+_CALL_READERS: dict[bytes, Callable[[wire.Frame, list[str]], Call | None]] = {
+    b"llm": _read_llm,
+    b"rlm": _read_rlm,
+    b"tool": _read_tool,
+    b"budget": _read_budget,
+}
+
+
+def read_done(frame: wire.Frame, *, calls: int, seconds: float) -> Done:
+    """Check a DONE frame; `calls` and `seconds` are what the host knows of the cell."""
+    parts = frame.parts
+    if len(parts) < 5 or len(parts[0]) != wire.DONE_COUNTS.size:
+        raise ProtocolViolation("the end of a cell came with the wrong parts")
+    stdout_chars, stderr_chars, new, changed, interrupted = wire.DONE_COUNTS.unpack(parts[0])
+    meta = _checked(frame, 1, _DONE) if parts[1] else _NOTHING_TO_TELL
+    stdout, stderr, variables, *more = _texts(frame, 2)
+    words = variables.split("\0") if variables else []
+    if 2 * (new + changed) > len(words):
+        raise ProtocolViolation("the end of a cell counts more variables than it names")
+    texts = dict(zip(meta.texts, more, strict=False))
+    if not len(texts) == len(meta.texts) == len(more):
         raise ProtocolViolation("the end of a cell came with the wrong number of parts")
-    texts = {name: _text(frame, 3 + index) for index, name in enumerate(meta.texts)}
     submission = None
     if meta.how is not None and "submission" in texts:
         submission = Submission(texts["submission"], meta.how, texts.get("submission_json"))
     result = CellResult(
-        stdout=_text(frame, 1),
-        stderr=_text(frame, 2),
-        stdout_chars=meta.stdout_chars,
-        stderr_chars=meta.stderr_chars,
+        stdout=stdout,
+        stderr=stderr,
+        stdout_chars=stdout_chars,
+        stderr_chars=stderr_chars,
         error=meta.error,
-        new_variables=meta.new_variables,
-        changed_variables=meta.changed_variables,
+        new_variables=_pairs(words, 0, new),
+        changed_variables=_pairs(words, new, changed),
         submission=submission,
         answer_content=texts.get("answer_content"),
-        interrupted=meta.interrupted,
+        interrupted=interrupted,
+        calls=calls,
+        seconds=seconds,
     )
-    return Done(result, meta.deleted_variables)
+    return Done(result, words[2 * (new + changed) :])
+
+
+def _pairs(words: list[str], start: int, count: int) -> dict[str, str]:
+    """The pairs of name and description from the `start`th on."""
+    if not count:
+        return {}
+    words = words[2 * start : 2 * (start + count)]
+    return dict(zip(words[::2], words[1::2], strict=True))
 
 
 def read_value(frame: wire.Frame) -> tuple[str | None, str | None]:
     """Check a VALUE frame: (the text it carries, the error it reports)."""
-    meta, _ = _checked(frame, 0, dict[str, str])
+    meta = _checked(frame, 0, _VALUE)
     if len(frame.parts) > 2:
         raise ProtocolViolation("a value came with too many parts")
-    return (_text(frame, 1) if len(frame.parts) == 2 else None), meta.get("error")
+    return (_texts(frame, 1)[0] if len(frame.parts) == 2 else None), meta.get("error")
 
 
-def _text(frame: wire.Frame, index: int) -> str:
+def _texts(frame: wire.Frame, start: int) -> list[str]:
     try:
-        return frame.text(index)
+        return frame.texts(start)
     except wire.WireError as error:
         raise ProtocolViolation(f"the worker sent a malformed frame: {error}") from None
 
 
-def _checked(frame: wire.Frame, index: int, shape: type[_Shape]) -> tuple[Any, _Shape]:
-    """A JSON part as it came and in the shape it must have."""
+def _checked(frame: wire.Frame, index: int, decoder: json.Decoder[_Shape]) -> _Shape:
+    """A JSON part in the shape it must have."""
     try:
-        value = frame.json(index)
-        return value, msgspec.convert(value, shape)
+        return decoder.decode(frame.part(index))
+    except (wire.WireError, msgspec.MsgspecError, UnicodeError, RecursionError):
+        pass  # It may be legal all the same: Python's own JSON knows NaN and lone surrogates.
+    try:
+        return msgspec.convert(frame.json(index), decoder.type)
     except (wire.WireError, msgspec.ValidationError, UnicodeError, RecursionError) as error:
         raise ProtocolViolation(f"the worker sent malformed metadata: {error}") from None

@@ -4,15 +4,17 @@ The environment brings a connected socket and a `WorkerProcess`; everything else
 requests to the worker, answers to what its cells ask, the clock of a cell, and its death.
 """
 
+import array
 import asyncio
 import socket
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from msgspec import structs
 
 from rlm.environments import _frames
 from rlm.environments._clock import CellClock
+from rlm.environments._shared import shared_context, worth_sharing
 from rlm.errors import ProtocolViolation, RLMError, SessionDied, SessionError
 from rlm.protocols import ContextSource, Host
 from rlm.results import CellError, CellResult
@@ -21,14 +23,19 @@ from rlm.worker import wire
 __all__ = ["StreamSession", "WorkerProcess"]
 
 _Read = TypeVar("_Read")
+_Given = ParamSpec("_Given")
 _READ_BYTES = 1 << 18
 _LOAD_CHUNK_BYTES = 4 << 20
 _MAX_PENDING_CALLS = 4_096
+_MAX_HELD_BYTES = 128 << 20
 _START_SECONDS = 30.0
 _FETCH_SECONDS = 10.0
+_AGAIN_SECONDS = 1.0
 _FAREWELL_SECONDS = 0.5
 _FAILED_CALL_SECONDS = 0.01
 """What a failed call costs of a cell's time, so that a loop of nothing but those ends soon."""
+
+_NOTHING_TO_TELL: tuple[dict[str, Any], ...] = ({}, {"failed": {}})
 
 _WORKER_DEFAULTS: dict[str, Any] = {
     "seed": 0,
@@ -52,6 +59,12 @@ class WorkerProcess(Protocol):
     async def wait(self) -> str:
         """Wait until it has ended and been reaped; say how, as in `was killed by SIGSEGV`."""
 
+    async def settle(self) -> None:
+        """Wait until every interrupt that was sent has arrived."""
+
+    def stream_ended(self) -> None:
+        """The stream is gone; see to it that the process goes too."""
+
     async def clean_up(self) -> None:
         """Remove what it left behind."""
 
@@ -59,12 +72,13 @@ class WorkerProcess(Protocol):
 class StreamSession(asyncio.BufferedProtocol):
     """A live interpreter at the end of a socket; implements `rlm.protocols.Session`."""
 
-    def __init__(self, host: Host, process: WorkerProcess) -> None:
+    def __init__(self, connection: socket.socket, host: Host, process: WorkerProcess) -> None:
+        self._socket = connection
         self._host = host
         self._process = process
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray(_READ_BYTES)
+        self._buffer = memoryview(bytearray(_READ_BYTES))
         self._decoder = wire.Decoder(wire.TO_HOST, wire.MAX_TO_HOST_BYTES)
         self._may_write = asyncio.Event()
         self._may_write.set()
@@ -74,6 +88,7 @@ class StreamSession(asyncio.BufferedProtocol):
         self._reply: asyncio.Future[wire.Frame] | None = None
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._prompts = 0
+        self._held_bytes = 0
         self._clock = CellClock(self._loop, process.interrupt, self._on_stuck_cell)
         self._variables: dict[str, None] = {}
         self._ended: RLMError | None = None
@@ -89,7 +104,7 @@ class StreamSession(asyncio.BufferedProtocol):
         options: dict[str, Any],
     ) -> "StreamSession":
         """Shake hands with a worker that was just started; it is killed if that fails."""
-        session = cls(host, process)
+        session = cls(connection, host, process)
         settings = {name: options.get(name, value) for name, value in _WORKER_DEFAULTS.items()}
         try:
             await session._loop.create_connection(lambda: session, sock=connection)
@@ -105,6 +120,22 @@ class StreamSession(asyncio.BufferedProtocol):
             raise
         return session
 
+    @classmethod
+    async def resume(
+        cls,
+        connection: socket.socket,
+        host: Host,
+        process: WorkerProcess,
+        variables: Sequence[str],
+    ) -> "StreamSession":
+        """Go on with a checkpoint, which waits at the other end with these variables."""
+        session = cls(connection, host, process)
+        session._variables.update(dict.fromkeys(variables))
+        await session._loop.create_connection(lambda: session, sock=connection)
+        session._obituary = session._loop.create_task(session._await_death())
+        await session._request(wire.RESUME, [], wire.VALUE)
+        return session
+
     # What the engine calls.
 
     @property
@@ -114,6 +145,22 @@ class StreamSession(asyncio.BufferedProtocol):
 
     async def load(self, name: str, context: ContextSource) -> None:
         """Bind a stored context to a name in the REPL."""
+        if self._socket.family == getattr(socket, "AF_UNIX", None) and worth_sharing(context):
+            frame = await self._load_shared(name, context)
+        else:
+            frame = await self._load_bytes(name, context)
+        _, error = self._checked(_frames.read_value, frame)
+        if error is not None:
+            raise SessionError(f"{name} could not be loaded: {error}")
+
+    async def _load_shared(self, name: str, context: ContextSource) -> wire.Frame:
+        """Hand over the file that all sessions map; written once, in another thread."""
+        shared = await asyncio.to_thread(shared_context, context)
+        parts = [wire.to_bytes(name), wire.to_json(shared.layout)]
+        async with self._one_request:
+            return await self._exchange(wire.LOAD_SHARED, parts, wire.VALUE, [shared.fd])
+
+    async def _load_bytes(self, name: str, context: ContextSource) -> wire.Frame:
         async with self._one_request:
             self._check_alive()
             try:
@@ -124,36 +171,55 @@ class StreamSession(asyncio.BufferedProtocol):
                 self._end(SessionDied(f"{name} could not be read to its end"))
                 raise
             parts = [wire.to_bytes(name), wire.to_bytes(context.kind)]
-            frame = await self._exchange(wire.LOAD_END, parts, wire.VALUE)
-        _, error = self._checked(_frames.read_value, frame)
-        if error is not None:
-            raise SessionError(f"{name} could not be loaded: {error}")
+            return await self._exchange(wire.LOAD_END, parts, wire.VALUE)
 
     async def execute(self, code: str, *, timeout_seconds: float) -> CellResult:
         """Run a cell; the time its calls take does not count towards `timeout_seconds`."""
         async with self._one_request:
+            await self._process.settle()  # What was meant for another cell must not stop this one.
             self._prompts = 0
             started = self._loop.time()
-            with self._clock.running(timeout_seconds, paused=bool(self._calls)):
+            self._clock.start(timeout_seconds, paused=bool(self._calls))
+            try:
                 frame = await self._exchange(wire.EXEC, [wire.to_bytes(code)], wire.DONE)
-            done = self._checked(_frames.read_done, frame)
+            finally:
+                self._clock.stop()
             seconds = self._loop.time() - started
+            done = self._checked(_frames.read_done, frame, calls=self._prompts, seconds=seconds)
         self._note_variables(done)
-        result = structs.replace(done.result, calls=self._prompts, seconds=seconds)
-        if result.interrupted and self._clock.interrupts_sent:
-            return _timed_out(result, timeout_seconds)
-        return result
+        if done.result.interrupted and self._clock.interrupts_sent:
+            return _timed_out(done.result, timeout_seconds)
+        return done.result
 
     async def fetch(self, name: str) -> str | None:
         """The text of a variable; None if there is none or it has no text."""
         async with self._one_request:
-            with self._clock.running(_FETCH_SECONDS, paused=False):
+            self._clock.start(_FETCH_SECONDS, paused=False)
+            try:
                 frame = await self._exchange(wire.FETCH, [wire.to_bytes(name)], wire.VALUE)
+            finally:
+                self._clock.stop()
         return self._checked(_frames.read_value, frame)[0]
+
+    async def checkpoint(self, fd: int) -> bool:
+        """Have the worker fork a copy that listens at `fd`; False if it can't be done now."""
+        async with self._one_request:
+            self._clock.start(_FETCH_SECONDS, paused=False)
+            try:
+                frame = await self._exchange(wire.CHECKPOINT, [], wire.VALUE, [fd])
+            finally:
+                self._clock.stop()
+        return self._checked(_frames.read_value, frame)[1] is None
 
     async def interrupt(self) -> None:
         """Stop the running cell; its variables stay."""
         self._process.interrupt()
+        self._loop.call_later(_AGAIN_SECONDS, self._interrupt_again, self._last_id)
+
+    def _interrupt_again(self, cell: int) -> None:
+        """A signal that comes just before a call blocks goes unnoticed; a second one does not."""
+        if self._ended is None and self._reply is not None and self._last_id == cell:
+            self._process.interrupt()
 
     async def close(self) -> None:
         """End the worker and everything it started, within a second; may be called twice."""
@@ -177,14 +243,19 @@ class StreamSession(asyncio.BufferedProtocol):
         async with self._one_request:
             return await self._exchange(kind, parts, expected)
 
-    async def _exchange(self, kind: int, parts: list[bytes], expected: int) -> wire.Frame:
+    async def _exchange(
+        self, kind: int, parts: list[bytes], expected: int, fds: Sequence[int] = ()
+    ) -> wire.Frame:
         self._check_alive()
         self._last_id += 1
         data = wire.encode(kind, self._last_id, parts)
         self._expected = expected
         self._reply = self._loop.create_future()
-        self._write(data)
         try:
+            if fds:
+                await self._send_with_fds(data, fds)
+            else:
+                self._write(data)
             return await self._reply
         except asyncio.CancelledError:
             self._end(SessionDied("the session was killed because its request was cancelled"))
@@ -197,19 +268,61 @@ class StreamSession(asyncio.BufferedProtocol):
         assert self._transport is not None
         self._transport.write(data)
 
+    async def _send_with_fds(self, data: bytes, fds: Sequence[int]) -> None:
+        """Send a frame that file descriptors ride along with; the worker gets copies of them.
+
+        They go with the first byte, past asyncio, which can't send them: so all that was written
+        before has to be on its way.
+        """
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+        sent = 0
+        while not sent:
+            await self._until_all_is_sent()
+            try:
+                sent = self._socket.sendmsg([data], ancillary)
+            except BlockingIOError:
+                await self._until_writable()
+        if sent < len(data):
+            self._write(data[sent:])
+
+    async def _until_all_is_sent(self) -> None:
+        """Wait until asyncio holds nothing back; the caller must send before it awaits again."""
+        self._check_alive()
+        assert self._transport is not None
+        self._transport.set_write_buffer_limits(high=0)  # Only nothing lets `_may_write` be set.
+        try:
+            while self._transport.get_write_buffer_size():
+                await self._may_write.wait()
+                self._check_alive()
+        finally:
+            self._transport.set_write_buffer_limits()
+
+    async def _until_writable(self) -> None:
+        """Wait until the socket takes bytes; asyncio lets nobody watch a transport's own fd."""
+        writable = asyncio.Event()
+        with self._socket.dup() as twin:
+            self._loop.add_writer(twin, writable.set)
+            try:
+                await writable.wait()
+            finally:
+                self._loop.remove_writer(twin)
+
     def _check_alive(self) -> None:
         if self._ended is not None:
             raise type(self._ended)(str(self._ended))
 
-    def _checked(self, read: Callable[[wire.Frame], _Read], frame: wire.Frame) -> _Read:
+    def _checked(
+        self, read: Callable[_Given, _Read], *given: _Given.args, **named: _Given.kwargs
+    ) -> _Read:
         try:
-            return read(frame)
+            return read(*given, **named)
         except ProtocolViolation as error:
             self._end(error)
             raise
 
     def _note_variables(self, done: _frames.Done) -> None:
-        self._variables.update(dict.fromkeys(done.result.new_variables))
+        if done.result.new_variables:
+            self._variables.update(dict.fromkeys(done.result.new_variables))
         for name in done.deleted_variables:
             self._variables.pop(name, None)
 
@@ -220,14 +333,14 @@ class StreamSession(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
-    def get_buffer(self, sizehint: int) -> bytearray:
+    def get_buffer(self, sizehint: int) -> memoryview:
         """Called by asyncio."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called by asyncio: take in what arrived."""
         try:
-            self._decoder.feed(memoryview(self._buffer)[:nbytes])
+            self._decoder.feed(self._buffer[:nbytes])
             while self._ended is None and (frame := self._decoder.pop()) is not None:
                 self._take(frame)
         except wire.WireError as error:
@@ -241,7 +354,7 @@ class StreamSession(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio; a worker that does not end by itself now is ended."""
         self._may_write.set()
-        self._loop.call_later(_FAREWELL_SECONDS, self._process.kill)
+        self._process.stream_ended()
 
     def pause_writing(self) -> None:
         """Called by asyncio: the worker reads slower than we write."""
@@ -278,6 +391,8 @@ class StreamSession(asyncio.BufferedProtocol):
             data, failed = await self._answer_frame(call_id, call)
             if failed:
                 self._clock.charge(_FAILED_CALL_SECONDS)
+            if not self._may_write.is_set():
+                await self._until_read(len(data))
         finally:
             del self._calls[call_id]
             if not self._calls:
@@ -285,11 +400,21 @@ class StreamSession(asyncio.BufferedProtocol):
         if self._ended is None:
             self._write(data)
 
+    async def _until_read(self, size: int) -> None:
+        """Hold an answer back while the worker does not read; too much of that is no accident."""
+        self._held_bytes += size
+        if self._held_bytes > _MAX_HELD_BYTES:
+            self._end(ProtocolViolation("the worker asks and asks, and does not read the answers"))
+        await self._may_write.wait()
+        self._held_bytes -= size
+
     async def _answer_frame(self, call_id: int, call: _frames.Call) -> tuple[bytes, bool]:
         """The answer to send, and whether all of it failed."""
         try:
             meta, texts = await self._host.answer(call.kind, call.arguments, call.parts)
-            parts = [wire.to_json(meta), *map(wire.to_bytes, texts)]
+            # Nothing to tell, as after most model calls, is an empty part.
+            told = b"" if meta in _NOTHING_TO_TELL else wire.to_json(meta)
+            parts = [told, *[wire.to_bytes(text) for text in texts]]
             failed = 0 < len(texts) == len(meta.get("failed", ()))
             return wire.encode(wire.ANSWER, call_id, parts), failed
         except Exception as error:  # noqa: BLE001 - the border to the host: its errors are answers
@@ -311,7 +436,7 @@ class StreamSession(asyncio.BufferedProtocol):
             return
         self._ended = error
         self._process.kill()
-        self._clock.stop()
+        self._clock.close()
         self._may_write.set()
         if self._transport is not None:
             self._transport.abort()

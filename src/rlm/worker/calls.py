@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     Dialogue = Generator[list[bytes], wire.Frame, Any]
     Dialogues = Callable[..., Dialogue]
 
+_ARGUMENTS_WITHOUT_MODEL = {
+    batched: wire.to_json({"model": None, "batched": batched}) for batched in (False, True)
+}
+"""What nearly every model call has for arguments, encoded once."""
+
 _POSITIONAL = "*"
 """Under this key positional arguments of a tool travel, as a list; no keyword looks like it."""
 
@@ -97,7 +102,7 @@ def map_query(question: str, chunks: Iterable[Any], model: str | None = None) ->
 
 def budget() -> Dialogue:
     """What is left of the run's tokens, money, seconds and calls."""
-    return _meta((yield question("budget", {}, [])), CallFailed)
+    return _meta((yield question("budget", b"{}", [])), CallFailed)
 
 
 def call_tool(name: str, /, *arguments: Any, **named: Any) -> Dialogue:
@@ -106,7 +111,8 @@ def call_tool(name: str, /, *arguments: Any, **named: Any) -> Dialogue:
         named = {**arguments[0], **named}
     elif arguments:
         named = {_POSITIONAL: list(arguments), **named}
-    answer = yield question("tool", {"name": str(name), "arguments": named}, [])
+    arguments_json = wire.to_json({"name": str(name), "arguments": named})
+    answer = yield question("tool", arguments_json, [])
     return json.loads(_meta(answer, ToolFailed)["json"])
 
 
@@ -119,17 +125,23 @@ def _ask_models(
 ) -> Dialogue:
     if not prompts:
         return []
-    arguments: dict[str, Any] = {"model": model, "batched": batched}
     texts = [str(prompt) for prompt in prompts]
-    if contexts is not None:
-        arguments["contexts"] = [_context_kind(context) for context in contexts]
-        texts += [_context_text(context) for context in contexts if context is not None]
+    if contexts is None and model is None:
+        arguments = _ARGUMENTS_WITHOUT_MODEL[batched]
+    else:
+        given: dict[str, Any] = {"model": model, "batched": batched}
+        if contexts is not None:
+            given["contexts"] = [_context_kind(context) for context in contexts]
+            texts += [_context_text(context) for context in contexts if context is not None]
+        arguments = wire.to_json(given)
     answer = yield question(kind, arguments, texts)
     failed = _meta(answer, CallFailed).get("failed", {})
-    return [
-        FailedReply(failed[str(index)]) if str(index) in failed else answer.text(index + 1)
-        for index in range(len(prompts))
-    ]
+    replies = answer.texts(1)[: len(prompts)]
+    if len(replies) < len(prompts):
+        raise wire.WireError(f"{len(prompts)} prompts were answered with {len(replies)} replies")
+    for index, reason in failed.items():
+        replies[int(index)] = FailedReply(reason)
+    return replies
 
 
 def _are_named(arguments: tuple[Any, ...]) -> bool:
@@ -143,7 +155,8 @@ def _is_name(key: Any) -> bool:
 
 
 def _meta(answer: wire.Frame, failure: type[RuntimeError]) -> dict[str, Any]:
-    meta: dict[str, Any] = answer.json(0)
+    # Nothing to tell, as after most model calls, is an empty part.
+    meta: dict[str, Any] = answer.json(0) if answer.part(0) else {}
     if answer.type == wire.ANSWER_ERROR:
         raise failure(meta["message"])
     return meta
@@ -244,7 +257,7 @@ def _parameters(function: Any) -> tuple[str, ...]:
 
 def _renamed(named: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
     """Give aliased keywords the name the function uses."""
-    if not known:
+    if not named or not known:
         return named
     renamed: dict[str, Any] = {}
     for name, value in named.items():

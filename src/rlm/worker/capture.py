@@ -54,6 +54,8 @@ class BoundedStream(io.TextIOBase):
     def take(self) -> tuple[str, int]:
         """What was kept and how many characters were written; then start afresh."""
         with self._lock:
+            if not self._written:
+                return "", 0
             tail = self._kept_tail()
             lost = self._written - (self._head_limit - self._head_room) - len(tail)
             text, written = joined("".join(self._head), lost, tail), self._written
@@ -67,13 +69,14 @@ class BoundedStream(io.TextIOBase):
         size = len(text)
         with self._lock:
             self._written += size
+            if size <= self._head_room:
+                self._head.append(text)
+                self._head_room -= size
+                return size
             if self._head_room:
                 self._head.append(text[: self._head_room])
-                taken = len(self._head[-1])
-                self._head_room -= taken
-                if taken == size:
-                    return size
-                text = text[taken:]
+                text = text[self._head_room :]
+                self._head_room = 0
             self._add_to_tail(text)
         return size
 

@@ -7,12 +7,14 @@ thread always leads while it waits, because only it can be woken by SIGINT.
 
 from __future__ import annotations
 
+import array
 import itertools
 import os
 import queue
 import select
 import socket
 import threading
+from collections import deque
 
 from . import wire
 
@@ -21,26 +23,20 @@ __all__ = ["Channel", "ChannelClosed", "question"]
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
-    from typing import Any
+    from collections.abc import Callable
 
     from .interrupts import Interrupts
 
 _READ_BYTES = 1 << 18
+_MOST_FDS = 8
+_FD_BYTES = socket.CMSG_SPACE(_MOST_FDS * array.array("i").itemsize)
+# Plain numbers: combining the enum's members anew for each read takes longer than the read.
+_READ_FLAGS = int(socket.MSG_DONTWAIT) | int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+_FDS_WERE_CUT = int(socket.MSG_CTRUNC)
 
 
 class ChannelClosed(RuntimeError):
     """A forked child has no host to talk to."""
-
-
-class _ThreadSlot:
-    """Where a blocked thread finds its answer; None in the inbox means `try to lead`."""
-
-    def __init__(self) -> None:
-        self.inbox: queue.SimpleQueue[wire.Frame | None] = queue.SimpleQueue()
-        self.thread = threading.get_ident()
-
-    def deliver(self, frame: wire.Frame) -> None:
-        self.inbox.put(frame)
 
 
 class _LoopSlot:
@@ -48,7 +44,7 @@ class _LoopSlot:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.future: asyncio.Future[wire.Frame] = loop.create_future()
-        self.loop = loop
+        self._loop = loop
         self._thread = threading.get_ident()
 
     def deliver(self, frame: wire.Frame) -> None:
@@ -56,7 +52,7 @@ class _LoopSlot:
             self._settle(frame)
             return
         try:
-            self.loop.call_soon_threadsafe(self._settle, frame)
+            self._loop.call_soon_threadsafe(self._settle, frame)
         except RuntimeError:
             return  # The loop was closed; nobody waits any more.
 
@@ -72,11 +68,14 @@ class Channel:
         self._socket = connection
         self._interrupts = interrupts
         self._decoder = wire.Decoder(wire.TO_WORKER, wire.MAX_TO_WORKER_BYTES)
-        self._buffer = bytearray(_READ_BYTES)
+        self._buffer = memoryview(bytearray(_READ_BYTES))
+        self._buffers = (self._buffer,)
+        self._fds: deque[int] = deque()
         self._ids = itertools.count(1)
-        self._slots: dict[int, _ThreadSlot | _LoopSlot] = {}
+        self._deliver_to: dict[int, Callable[[wire.Frame], None]] = {}
+        self._followers: dict[int, queue.SimpleQueue[wire.Frame | None]] = {}
         self._waiting_in: dict[asyncio.AbstractEventLoop, int] = {}
-        self._requests: queue.SimpleQueue[wire.Frame | None] = queue.SimpleQueue()
+        self._requests: deque[wire.Frame] = deque()
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self._leading = threading.Lock()
@@ -85,6 +84,7 @@ class Channel:
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
         self._poll.register(interrupts.wake_fd, select.POLLIN)
+        self.status_at_end = 0
         self._open = True
         os.register_at_fork(after_in_child=self._abandon)
 
@@ -96,6 +96,12 @@ class Channel:
                 if frame is not None:
                     return frame
 
+    def take_fd(self) -> int:
+        """The oldest file descriptor that came along with a frame and was not taken yet."""
+        if not self._fds:
+            raise LookupError("no file descriptor came along")
+        return self._fds.popleft()
+
     def send(self, type: int, id: int, parts: list[bytes]) -> None:
         """Send one frame whole; WireError, with nothing sent, if it is too large."""
         if not self._open:
@@ -106,21 +112,20 @@ class Channel:
 
     def ask(self, parts: list[bytes]) -> wire.Frame:
         """Send a CALL and block this thread until its answer is there."""
-        slot = _ThreadSlot()
+        if threading.get_ident() != self._main_thread:
+            return self._ask_on_thread(parts)
         call_id = next(self._ids)
+        inbox: deque[wire.Frame] = deque()
         with self._interrupts:
-            self._slots[call_id] = slot
+            self._deliver_to[call_id] = inbox.append
             try:
                 self.send(wire.CALL, call_id, parts)
-                if slot.thread == self._main_thread:
-                    frame = self._wait_on_main(slot.inbox)
-                    if frame is None:
-                        raise KeyboardInterrupt
-                    return frame
-                return self._wait_on_thread(slot)
+                frame = self._wait_on_main(inbox)
             finally:
-                del self._slots[call_id]
-                self._promote_follower()
+                del self._deliver_to[call_id]
+            if frame is None:
+                raise KeyboardInterrupt
+            return frame
 
     async def ask_async(self, parts: list[bytes]) -> wire.Frame:
         """Send a CALL and await its answer; the running loop does the reading."""
@@ -130,14 +135,14 @@ class Channel:
         slot = _LoopSlot(loop)
         call_id = next(self._ids)
         with self._interrupts:
-            self._slots[call_id] = slot
+            self._deliver_to[call_id] = slot.deliver
             self._listen_in(loop, +1)
         try:
             self.send(wire.CALL, call_id, parts)
             return await slot.future
         finally:
             with self._interrupts:
-                del self._slots[call_id]
+                del self._deliver_to[call_id]
                 self._listen_in(loop, -1)
 
     def _listen_in(self, loop: asyncio.AbstractEventLoop, change: int) -> None:
@@ -150,7 +155,7 @@ class Channel:
         elif count == 0:
             loop.remove_reader(self._socket.fileno())
 
-    def _wait_on_main(self, inbox: queue.SimpleQueue[wire.Frame | None]) -> wire.Frame | None:
+    def _wait_on_main(self, inbox: deque[wire.Frame]) -> wire.Frame | None:
         """Lead until the inbox has a frame; None if a SIGINT came first."""
         self._main_wants_to_lead = True
         if not self._leading.acquire(blocking=False):
@@ -158,36 +163,47 @@ class Channel:
             self._leading.acquire()
         self._main_wants_to_lead = False
         try:
-            while inbox.empty():
+            while not inbox:
                 if self._interrupts.pending:
                     return None
                 self._read_when_ready()
-            return inbox.get()
+            return inbox.popleft()
         finally:
             self._leading.release()
             self._promote_follower()
 
-    def _wait_on_thread(self, slot: _ThreadSlot) -> wire.Frame:
-        """Lead if nobody does, otherwise sleep until answered or promoted."""
+    def _ask_on_thread(self, parts: list[bytes]) -> wire.Frame:
+        call_id = next(self._ids)
+        inbox: queue.SimpleQueue[wire.Frame | None] = queue.SimpleQueue()
+        self._deliver_to[call_id] = inbox.put
+        self._followers[call_id] = inbox
+        try:
+            self.send(wire.CALL, call_id, parts)
+            return self._wait_on_thread(inbox)
+        finally:
+            del self._followers[call_id], self._deliver_to[call_id]
+            self._promote_follower()
+
+    def _wait_on_thread(self, inbox: queue.SimpleQueue[wire.Frame | None]) -> wire.Frame:
+        """Lead if nobody does, otherwise sleep until answered or, by None, asked to lead."""
         while True:
             if self._leading.acquire(blocking=False):
                 try:
-                    while slot.inbox.empty() and not self._main_wants_to_lead:
+                    while inbox.empty() and not self._main_wants_to_lead:
                         self._read_when_ready()
                 finally:
                     self._leading.release()
-            frame = slot.inbox.get()
+            frame = inbox.get()
             if frame is not None:
                 return frame
 
     def _promote_follower(self) -> None:
         """Wake one sleeping thread to lead, unless somebody leads or the main thread will."""
-        if self._leading.locked() or self._main_wants_to_lead:
+        if not self._followers or self._leading.locked() or self._main_wants_to_lead:
             return
-        for slot in list(self._slots.values()):
-            if isinstance(slot, _ThreadSlot) and slot.thread != self._main_thread:
-                slot.inbox.put(None)
-                return
+        for inbox in list(self._followers.values()):
+            inbox.put(None)
+            return
 
     def _read_when_ready(self) -> None:
         for fd, _ in self._poll.poll():
@@ -210,14 +226,18 @@ class Channel:
     def _read_available(self) -> None:
         """Read once without blocking (another reader may have been faster) and deliver."""
         try:
-            size = self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
+            size, ancillary, flags, _ = self._socket.recvmsg_into(
+                self._buffers, _FD_BYTES, _READ_FLAGS
+            )
         except BlockingIOError:
             return
         except ConnectionError:
-            size = 0
+            os._exit(self.status_at_end)  # The host is gone.
         if not size:
-            os._exit(0)  # The host is gone.
-        self._decoder.feed(memoryview(self._buffer)[:size])
+            os._exit(self.status_at_end)
+        if ancillary:
+            self._keep_fds(ancillary, flags)
+        self._decoder.feed(self._buffer[:size])
         try:
             frame = self._decoder.pop()
             while frame is not None:
@@ -226,19 +246,41 @@ class Channel:
         except wire.WireError:
             os._exit(70)  # Out of step with the host: nothing that follows could be trusted.
 
+    def _keep_fds(self, ancillary: list[tuple[int, int, bytes]], flags: int) -> None:
+        """Keep what came along with the bytes, for `take_fd`, in the order of arrival."""
+        if flags & _FDS_WERE_CUT:
+            os._exit(70)
+        for level, kind, data in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                fds = array.array("i")
+                fds.frombytes(data)
+                self._fds.extend(fds)
+
     def _deliver(self, frame: wire.Frame) -> None:
-        if frame.type not in (wire.ANSWER, wire.ANSWER_ERROR):
-            self._requests.put(frame)
+        if frame.type != wire.ANSWER and frame.type != wire.ANSWER_ERROR:
+            self._requests.append(frame)
             return
-        slot = self._slots.get(frame.id)
-        if slot is not None:  # Else its asker was interrupted or cancelled.
-            slot.deliver(frame)
+        deliver = self._deliver_to.get(frame.id)
+        if deliver is not None:  # Else its asker was interrupted or cancelled.
+            deliver(frame)
+
+    def adopt(self, connection: socket.socket) -> None:
+        """In a copy of the process: talk to the host over another stream from here on."""
+        self._socket.close()
+        self._socket = connection
+        self._decoder = wire.Decoder(wire.TO_WORKER, wire.MAX_TO_WORKER_BYTES)
+        self._deliver_to.clear()
+        self._waiting_in.clear()
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
+        self._poll.register(self._interrupts.wake_fd, select.POLLIN)
+        self._open = True
 
     def _abandon(self) -> None:
         self._open = False
         self._socket.close()
 
 
-def question(kind: str, arguments: dict[str, Any], texts: list[str]) -> list[bytes]:
-    """The parts of a CALL frame."""
-    return [wire.to_bytes(kind), wire.to_json(arguments), *map(wire.to_bytes, texts)]
+def question(kind: str, arguments: bytes, texts: list[str]) -> list[bytes]:
+    """The parts of a CALL frame; `arguments` is JSON."""
+    return [wire.to_bytes(kind), arguments, *[wire.to_bytes(text) for text in texts]]

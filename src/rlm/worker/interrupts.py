@@ -28,9 +28,8 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self.wake_fd, self._wake_writer = os.pipe()
-        os.set_blocking(self.wake_fd, False)
-        os.set_blocking(self._wake_writer, False)
+        self.wake_fd = self._wake_writer = -1
+        self._open_pipe()
         self.pending = False
         self.count = 0
         self.cancel_instead: Callable[[], bool] | None = None
@@ -41,6 +40,27 @@ class Interrupts:
     def install(self) -> None:
         """Take over SIGINT; call it from the main thread."""
         signal.signal(signal.SIGINT, self._on_signal)
+        self._wake_on_signals()
+
+    def _wake_on_signals(self) -> None:
+        """Have the C side of the handler write to the pipe.
+
+        The Python side runs between two steps of the interpreter. A signal that comes just before a
+        call blocks would else be noticed only when that call returns.
+        """
+        signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
+
+    def renew(self) -> None:
+        """In a copy of the process: have a pipe of its own."""
+        os.close(self.wake_fd)
+        os.close(self._wake_writer)
+        self._open_pipe()
+        self._wake_on_signals()
+
+    def _open_pipe(self) -> None:
+        self.wake_fd, self._wake_writer = os.pipe()
+        os.set_blocking(self.wake_fd, False)
+        os.set_blocking(self._wake_writer, False)
 
     def begin_cell(self) -> None:
         """From here on a SIGINT interrupts."""

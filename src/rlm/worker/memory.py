@@ -1,18 +1,56 @@
 """A memory limit that turns a memory bomb into a MemoryError in its cell.
 
-The limit holds while user code runs and is lifted for the worker's own work in between, so
-that there is always room to report what happened.
+The limit is on address space. It holds while user code runs and is lifted for the worker's own
+work in between, so that there is always room to report what happened. Contexts do not count.
+User code can lift a soft limit itself, so behind it stands a hard one, set before the first cell:
+one more allowance, for reports and for contexts that come later.
 """
 
 from __future__ import annotations
 
+import _thread
+import mmap
 import resource
 
-__all__ = ["MemoryLimit"]
+__all__ = ["MemoryLimit", "address_space", "measure_base"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
+
+_LARGE_BYTES = 1 << 20
+_GUESSED_FACTOR = 16
+"""A small JSON value never takes more times its encoded size than this, in round numbers."""
+_HIGHEST_ADDRESS = 1 << 47
+
+_base_bytes: int | None = None
+
+
+def measure_base() -> None:
+    """In a process that will be forked: remember what all its children start with."""
+    global _base_bytes
+    _base_bytes = address_space()
+
+
+def address_space() -> int:
+    """Bytes of address space in use, found without /proc, which a sandbox may not have.
+
+    It is the smallest limit under which one more page can still be had.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    low, high = 0, _HIGHEST_ADDRESS if hard == resource.RLIM_INFINITY else hard
+    try:
+        while high - low > mmap.PAGESIZE:
+            middle = (low + high) // 2
+            resource.setrlimit(resource.RLIMIT_AS, (middle, hard))
+            try:
+                mmap.mmap(-1, mmap.PAGESIZE).close()
+                high = middle
+            except OSError:
+                low = middle
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    return high
 
 
 class MemoryLimit:
@@ -20,21 +58,39 @@ class MemoryLimit:
 
     def __init__(self, allowance_bytes: int | None) -> None:
         self._hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        self._limit = None if allowance_bytes is None else _address_space() + allowance_bytes
-        self._before_load = 0
+        self._allowance = allowance_bytes
+        self._limit: int | None = None
+        self._is_fixed = False
+        self._before_load: int | None = None
+        if allowance_bytes is not None:
+            base = address_space() if _base_bytes is None else _base_bytes
+            self._limit = base + allowance_bytes
 
-    def before_load(self) -> None:
-        """Remember how much is in use; what a context takes is not counted against cells."""
-        self._before_load = _address_space()
+    def before_load(self, size_bytes: int) -> None:
+        """A context of that encoded size is about to be bound."""
+        # Finding out means starving this process for moments: not for trifles, nor beside threads.
+        measures = self._limit is not None and size_bytes >= _LARGE_BYTES
+        alone = not _thread._count()  # type: ignore[attr-defined]
+        self._before_load = address_space() if measures and alone else None
 
-    def after_load(self) -> None:
-        """Raise the limit by what was loaded."""
-        if self._limit is not None:
-            self._limit += max(0, _address_space() - self._before_load)
+    def after_load(self, size_bytes: int) -> None:
+        """What it takes is not counted against cells."""
+        if self._limit is None:
+            return
+        if self._before_load is not None:
+            self._limit += max(0, address_space() - self._before_load)
+        else:
+            self._limit += min(size_bytes, _LARGE_BYTES) * _GUESSED_FACTOR
+            self._limit += max(0, size_bytes - _LARGE_BYTES)
 
     def __enter__(self) -> None:
-        if self._limit is not None:
-            self._set(self._limit)
+        if self._limit is None:
+            return
+        if not self._is_fixed:
+            self._is_fixed = True
+            assert self._allowance is not None
+            self._hard = self._at_most_hard(self._limit + self._allowance)
+        resource.setrlimit(resource.RLIMIT_AS, (self._at_most_hard(self._limit), self._hard))
 
     def __exit__(
         self,
@@ -43,18 +99,7 @@ class MemoryLimit:
         traceback: TracebackType | None,
     ) -> None:
         if self._limit is not None:
-            self._set(self._hard)
+            resource.setrlimit(resource.RLIMIT_AS, (self._hard, self._hard))
 
-    def _set(self, limit: int) -> None:
-        if self._hard != resource.RLIM_INFINITY:
-            limit = min(limit, self._hard) if limit != resource.RLIM_INFINITY else self._hard
-        resource.setrlimit(resource.RLIMIT_AS, (limit, self._hard))
-
-
-def _address_space() -> int:
-    """Bytes of address space in use; 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[0]) * resource.getpagesize()
-    except OSError:
-        return 0
+    def _at_most_hard(self, limit: int) -> int:
+        return limit if self._hard == resource.RLIM_INFINITY else min(limit, self._hard)

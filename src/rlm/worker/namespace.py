@@ -99,7 +99,7 @@ class Namespace:
         variables.clear()
         variables.update(_PLAIN_MODULE)
         self._ours: dict[str, Any] = {}
-        self._restored: dict[str, Any] = {}
+        self._restored = dict(_PLAIN_MODULE)
         self._view = ContextView("")
 
     def provide(self, names: dict[str, Any]) -> None:
@@ -128,7 +128,6 @@ class Namespace:
 
     def restore(self) -> None:
         """Undo what a cell may have done to the names that must hold, Python's own included."""
-        self.variables.update(_PLAIN_MODULE)
         self.variables.update(self._restored)
 
     def users_own(self) -> list[tuple[Any, Any]]:
@@ -136,8 +135,8 @@ class Namespace:
         ours, restored = self._ours, self._restored
         return [
             (name, value)
-            for name, value in list(self.variables.items())
-            if ours.get(name, ours) is not value
-            and name not in restored
+            for name, value in self.variables.copy().items()
+            if name not in restored
+            and ours.get(name, ours) is not value
             and (name != "answer" or not issubclass(type(value), dict))
         ]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
 import io
-import linecache
 import sys
 
-from . import awaiting, tracebacks
+from . import awaiting, compiling, tracebacks
 from .capture import BoundedStream
 
 __all__ = ["Outcome", "Runner"]
@@ -17,14 +15,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
-    from types import CodeType
     from typing import Any
 
     from .interrupts import Interrupts
     from .memory import MemoryLimit
     from .namespace import Namespace
 
-_ECHO = "__rlm_echo__"
 _ECHO_CHARS = 20_000
 _UNWIND_SECONDS = 0.2
 _IS_COROUTINE = 0x80  # inspect.CO_COROUTINE
@@ -57,22 +53,31 @@ class Runner:
         self._memory = memory
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cell_count = 0
-        self._hidden_names = {awaiting.ASYNC_FORM: async_form, _ECHO: self._echo}
+        self._hidden_names = {awaiting.ASYNC_FORM: async_form, compiling.ECHO: self._echo}
         self.stdout = BoundedStream(kept_output_chars)
         self.stderr = BoundedStream(kept_output_chars)
 
-    def run_cell(self, source: str) -> Outcome:
-        """Run one cell."""
+    def run_cell(self, source: str, then: Callable[[], Any]) -> Outcome:
+        """Run one cell, and `then` whatever became of it; the value is that of `then`."""
         self._cell_count += 1
         filename = f"<cell {self._cell_count}>"
         self._prepare()
+        is_over = False
 
-        def compile_and_execute() -> None:
+        def cell_and_then() -> Any:
+            nonlocal is_over
             with self._interrupts:  # CPython's compiler does not survive being interrupted.
-                code = _compile(source, filename)
-            self._execute(code)
+                cell = compiling.compile_cell(source, filename)
+            self._execute(cell)
+            is_over = True
+            return then()
 
-        return self.guard(compile_and_execute)
+        outcome = self.guard(cell_and_then)
+        if not is_over:
+            after = self.guard(then)
+            outcome.value = after.value
+            outcome.interrupted |= after.interrupted
+        return outcome
 
     def guard(self, work: Callable[[], Any]) -> Outcome:
         """Run user code so that nothing it raises gets past here: the border of cell execution."""
@@ -90,6 +95,10 @@ class Runner:
             outcome.error = tracebacks.describe(error)
         return outcome
 
+    def forget_loop(self) -> None:
+        """In a copy of the process: the loop's selector still belongs to the original."""
+        self._loop = None
+
     def _prepare(self) -> None:
         """Give the cell the streams, the restored names and the hidden ones, and no loop."""
         set_running_loop = getattr(sys.modules.get("asyncio"), "_set_running_loop", None)
@@ -102,11 +111,15 @@ class Runner:
         vars(builtins).update(self._hidden_names)
         self._namespace.restore()
 
-    def _execute(self, code: CodeType) -> None:
-        if code.co_flags & _IS_COROUTINE:
-            self._run_coroutine(eval(code, self._namespace.variables))  # noqa: S307
-        else:
-            exec(code, self._namespace.variables)
+    def _execute(self, cell: compiling.Cell) -> None:
+        variables = self._namespace.variables
+        for code in cell.statements:
+            if code.co_flags & _IS_COROUTINE:
+                self._run_coroutine(eval(code, variables))  # noqa: S307
+            else:
+                exec(code, variables)
+        if cell.expression is not None:
+            self._echo(eval(cell.expression, variables))  # noqa: S307
 
     def _run_coroutine(self, cell: Any) -> None:
         """Run a cell with top-level await on the loop that all such cells share."""
@@ -114,6 +127,7 @@ class Runner:
             import asyncio
         if self._loop is None or self._loop.is_closed():
             self._loop = asyncio.new_event_loop()
+            self._loop.add_reader(self._interrupts.wake_fd, self._interrupts.drain)
         loop = self._loop
         asyncio.set_event_loop(loop)
         task = loop.create_task(cell)
@@ -162,36 +176,3 @@ class Runner:
         if len(text) > _ECHO_CHARS:
             text = text[:_ECHO_CHARS] + " ..."
         sys.stdout.write(text + "\n")
-
-
-def _compile(source: str, filename: str) -> CodeType:
-    """Compile a cell whose last expression is echoed; SyntaxError for whatever is no Python."""
-    lines = io.StringIO(source, newline=None).readlines()
-    linecache.cache[filename] = (len(source), None, lines, filename)
-    try:
-        tree = _parse(source, filename)
-    except ValueError as error:  # NUL characters and lone surrogates.
-        raise SyntaxError(str(error)) from None
-    if "await" in source or "async" in source:
-        tree = awaiting.use_async_forms(tree)
-    last = tree.body[-1] if tree.body else None
-    if isinstance(last, ast.Expr):
-        echo = ast.Call(func=ast.Name(id=_ECHO, ctx=ast.Load()), args=[last.value], keywords=[])
-        last.value = ast.copy_location(echo, last.value)
-        ast.fix_missing_locations(last)
-    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    code: CodeType = compile(tree, filename, "exec", flags, dont_inherit=True)
-    return code
-
-
-def _parse(source: str, filename: str) -> ast.Module:
-    flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    try:
-        tree: ast.Module = compile(source, filename, "exec", flags, dont_inherit=True)
-    except SyntaxError:
-        # A reply cut off after a line continuation is still a cell.
-        if not source.rstrip().endswith("\\"):
-            raise
-        shorter = source.rstrip().rstrip("\\")
-        tree = compile(shorter, filename, "exec", flags, dont_inherit=True)
-    return tree

@@ -26,6 +26,7 @@ _SIZED: tuple[Any, ...] = (
     collections.deque,
     range,
 )
+_EXACTLY_SIZED = frozenset(_SIZED)
 
 
 class ShownVariables(str):
@@ -38,6 +39,10 @@ class ShownVariables(str):
 def size_of(value: Any) -> int | None:
     """The length of a built-in container; user-written `__len__` is never run."""
     kind = type(value)
+    if kind in _EXACTLY_SIZED:
+        return len(value)
+    if not issubclass(kind, _SIZED):
+        return None
     for base in _SIZED:
         if issubclass(kind, base):
             return int(base.__len__(value))
@@ -75,18 +80,20 @@ class Variables:
             and not issubclass(type(value), types.ModuleType)  # `isinstance` could run user code.
         }
 
-    def changes(self) -> dict[str, Any]:
+    def changes(self) -> tuple[dict[str, str], dict[str, str], list[str]]:
         """What is new, changed (by identity or length) and deleted since the last time."""
-        current = self.current()
-        seen = {name: (id(value), size_of(value)) for name, value in current.items()}
-        before, self._seen = self._seen, seen
-        new = [name for name in seen if name not in before]
-        changed = [name for name in seen if name in before and before[name] != seen[name]]
-        return {
-            "new_variables": {name: describe(current[name]) for name in new[:_MOST_REPORTED]},
-            "changed_variables": {n: describe(current[n]) for n in changed[:_MOST_REPORTED]},
-            "deleted_variables": [name for name in before if name not in seen],
-        }
+        before, seen = self._seen, {}
+        new: dict[str, str] = {}
+        changed: dict[str, str] = {}
+        for name, value in self.current().items():
+            seen[name] = mark = (id(value), size_of(value))
+            if before.get(name) != mark:
+                news = changed if name in before else new
+                if len(news) < _MOST_REPORTED:
+                    news[name] = describe(value)
+        self._seen = seen
+        deleted = [name for name in before if name not in seen]
+        return new, changed, deleted
 
     def show(self) -> ShownVariables:
         """Your variables, one `name: type[length]` a line."""

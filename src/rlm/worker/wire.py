@@ -15,16 +15,20 @@ __all__ = [
     "ANSWER",
     "ANSWER_ERROR",
     "CALL",
+    "CHECKPOINT",
     "DONE",
+    "DONE_COUNTS",
     "EXEC",
     "FETCH",
     "INIT",
     "LOAD",
     "LOAD_END",
+    "LOAD_SHARED",
     "MAX_PARTS",
     "MAX_TO_HOST_BYTES",
     "MAX_TO_WORKER_BYTES",
     "READY",
+    "RESUME",
     "TO_HOST",
     "TO_WORKER",
     "VALUE",
@@ -49,6 +53,9 @@ EXEC: Final = 4
 ANSWER: Final = 5
 ANSWER_ERROR: Final = 6
 FETCH: Final = 7
+LOAD_SHARED: Final = 8  # The parts are a name and its layout in JSON; an fd rides along.
+CHECKPOINT: Final = 9  # An fd rides along.
+RESUME: Final = 10
 
 # Worker to host.
 READY: Final = 33
@@ -56,7 +63,9 @@ DONE: Final = 34
 CALL: Final = 35
 VALUE: Final = 36
 
-TO_WORKER = frozenset({INIT, LOAD, LOAD_END, EXEC, ANSWER, ANSWER_ERROR, FETCH})
+TO_WORKER = frozenset(
+    {INIT, LOAD, LOAD_END, EXEC, ANSWER, ANSWER_ERROR, FETCH, LOAD_SHARED, CHECKPOINT, RESUME}
+)
 TO_HOST = frozenset({READY, DONE, CALL, VALUE})
 
 MAX_TO_HOST_BYTES = 64 << 20
@@ -64,9 +73,20 @@ MAX_TO_WORKER_BYTES = 1 << 30
 MAX_PARTS = 100_000
 """Each part becomes an object of its own, so a few bytes must not become millions of them."""
 
+DONE_COUNTS = struct.Struct("<QQII?")
+"""The first part of DONE: characters written to stdout and stderr, how many variables are new and
+how many changed, and whether the cell was interrupted.
+
+The other parts: metadata (JSON, or empty if there is nothing to tell), stdout, stderr, words about
+variables divided by NUL (name and description of the new and the changed ones, names of the deleted
+ones), and the texts that the metadata names.
+"""
+
 _LENGTH = struct.Struct("<I")
-_HEAD = struct.Struct("<BII")
+_HEAD = struct.Struct("<IBII")
+_SHORTEST_BODY = _HEAD.size - _LENGTH.size
 _LONGEST_U32 = 0xFFFFFFFF
+_FEW_LENGTHS = tuple(struct.Struct(f"<{count}I") for count in range(16))
 
 
 class WireError(ValueError):
@@ -86,6 +106,13 @@ class Frame:
     def text(self, index: int) -> str:
         """Part `index` as text; WireError if it is missing or not UTF-8."""
         return to_text(self.part(index))
+
+    def texts(self, start: int) -> list[str]:
+        """All parts from `start` on as texts; WireError if one is not UTF-8."""
+        try:
+            return [part.decode("utf-8", "surrogatepass") for part in self.parts[start:]]
+        except UnicodeDecodeError as error:
+            raise WireError(f"text is not UTF-8: {error.reason}") from None
 
     def json(self, index: int) -> Any:
         """Part `index` as a JSON value; WireError if it is missing or not JSON."""
@@ -123,15 +150,20 @@ def encode(
     type: int, id: int, parts: list[bytes], max_body_bytes: int = MAX_TO_WORKER_BYTES
 ) -> bytes:
     """Build a frame; WireError if its body would be longer than `max_body_bytes`."""
-    if len(parts) > MAX_PARTS:
-        raise WireError(f"{len(parts):,} parts are over the limit of {MAX_PARTS:,} in one frame")
+    count = len(parts)
+    if count > MAX_PARTS:
+        raise WireError(f"{count:,} parts are over the limit of {MAX_PARTS:,} in one frame")
     lengths = [len(part) for part in parts]
-    body_length = _HEAD.size + 4 * len(parts) + sum(lengths)
-    if body_length > min(max_body_bytes, _LONGEST_U32):
+    body_length = _SHORTEST_BODY + 4 * count + sum(lengths)
+    if body_length > max_body_bytes or body_length > _LONGEST_U32:
         raise WireError(f"a frame of {body_length:,} bytes is over the limit {max_body_bytes:,}")
-    table = struct.pack(f"<{len(lengths)}I", *lengths)
-    head = _LENGTH.pack(body_length) + _HEAD.pack(type, id, len(parts))
-    return b"".join((head, table, *parts))
+    head = _HEAD.pack(body_length, type, id, count)
+    return b"".join((head, _table(count).pack(*lengths), *parts))
+
+
+def _table(count: int) -> struct.Struct:
+    """The layout of `count` part lengths; those of nearly all frames are made beforehand."""
+    return _FEW_LENGTHS[count] if count < len(_FEW_LENGTHS) else struct.Struct(f"<{count}I")
 
 
 class Decoder:
@@ -143,45 +175,64 @@ class Decoder:
     def __init__(self, types: frozenset[int], max_body_bytes: int) -> None:
         self._types = types
         self._max_body_bytes = max_body_bytes
-        self._buffer = bytearray()
+        # What arrived and was not popped begins at `_start`. Nearly always a read brings whole
+        # frames, which are cut out of its bytes; only the pieces of a longer one are gathered.
+        self._held: bytes | bytearray = b""
+        self._start = 0
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Add bytes that arrived."""
-        self._buffer += data
+        if self._start == len(self._held):
+            self._held, self._start = bytes(data), 0
+            return
+        if isinstance(self._held, bytes):
+            self._held, self._start = bytearray(self._held[self._start :]), 0
+        self._held += data
 
     def pop(self) -> Frame | None:
         """The next whole frame, or None until more bytes arrive; WireError on a malformed one."""
-        body_length = self._check_head()
-        if body_length is None or len(self._buffer) < _LENGTH.size + body_length:
+        held, start = self._held, self._start
+        if len(held) - start < _HEAD.size:
+            if len(held) - start >= _LENGTH.size:
+                (body_length,) = _LENGTH.unpack_from(held, start)
+                self._check_length(body_length)
             return None
-        frame_type, frame_id, part_count = _HEAD.unpack_from(self._buffer, _LENGTH.size)
-        offset = _LENGTH.size + _HEAD.size
-        lengths = struct.unpack_from(f"<{part_count}I", self._buffer, offset)
-        offset += 4 * part_count
-        end = _LENGTH.size + body_length
+        body_length, frame_type, frame_id, count = _HEAD.unpack_from(held, start)
+        self._check_head(body_length, frame_type, count)
+        end = start + _LENGTH.size + body_length
+        if end > len(held):
+            return None
+        lengths = _table(count).unpack_from(held, start + _HEAD.size)
+        offset = start + _HEAD.size + 4 * count
         if offset + sum(lengths) != end:
             raise WireError("the parts do not fill the frame")
+        data = self._release(end)
         parts = []
-        with memoryview(self._buffer) as view:
-            for length in lengths:
-                parts.append(bytes(view[offset : offset + length]))
-                offset += length
-        del self._buffer[:end]
+        for length in lengths:
+            parts.append(data[offset : offset + length])
+            offset += length
         return Frame(frame_type, frame_id, parts)
 
-    def _check_head(self) -> int | None:
-        """The body length once the head has arrived and makes sense."""
-        buffer = self._buffer
-        if len(buffer) < _LENGTH.size:
-            return None
-        (body_length,) = _LENGTH.unpack_from(buffer)
-        if not _HEAD.size <= body_length <= self._max_body_bytes:
+    def _release(self, end: int) -> bytes:
+        """Stop holding what is before `end`, and give it back as bytes that can be cut up."""
+        held = self._held
+        if isinstance(held, bytes):
+            self._start = end
+            if end == len(held):
+                self._held, self._start = b"", 0
+            return held
+        with memoryview(held) as view:  # What was gathered starts at 0.
+            data = bytes(view[:end])
+        del held[:end]
+        return data
+
+    def _check_length(self, body_length: int) -> None:
+        if not _SHORTEST_BODY <= body_length <= self._max_body_bytes:
             raise WireError(f"a frame can't have a body of {body_length:,} bytes")
-        if len(buffer) < _LENGTH.size + _HEAD.size:
-            return None
-        frame_type, _, part_count = _HEAD.unpack_from(buffer, _LENGTH.size)
+
+    def _check_head(self, body_length: int, frame_type: int, count: int) -> None:
+        self._check_length(body_length)
         if frame_type not in self._types:
             raise WireError(f"unknown frame type {frame_type}")
-        if part_count > MAX_PARTS or _HEAD.size + 4 * part_count > body_length:
-            raise WireError(f"{part_count:,} parts do not fit into {body_length:,} bytes")
-        return int(body_length)
+        if count > MAX_PARTS or _SHORTEST_BODY + 4 * count > body_length:
+            raise WireError(f"{count:,} parts do not fit into {body_length:,} bytes")

@@ -88,6 +88,7 @@ NOT_OFFERED = {
     "extensions that are skipped": {"_tkinter", "readline", "nis", "ossaudiodev", "spwd"},
     "test modules": {"test", "_ctypes_test"},
     "needs tkinter": {"turtle"},
+    "another system's": {"_ios_support"},
 }
 """Top-level names of the standard library that sealing gives up, by the reason."""
 
@@ -113,9 +114,10 @@ def run_child(code: str, python: str = sys.executable, **settings: Any) -> Any:
     done = subprocess.run(
         [python, "-S", "-s", "-c", BOOT + code, json.dumps(settings)],
         env={"PYTHONHASHSEED": "0", **preload_environment()},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr + done.stdout
     return json.loads(done.stdout.splitlines()[-1])
@@ -154,21 +156,23 @@ names.remove("antigravity")  # It opens a browser.
     asked, failed = run_child(find + SEAL + LOSE_FILES + IMPORT_ALL, python, known=known)
     expected = set.union(*NOT_OFFERED.values())
     assert {name for name in failed if not name.startswith(("_test", "_xx", "xx"))} <= expected
-    assert asked - len(failed) >= 270
+    assert asked - len(failed) >= 269
 
 
 def test_sealing_loses_no_submodule(python: str) -> None:
     """Every pure module that imports from disk also does from memory."""
     names = """
 finder = sealed.MemoryFinder()
-finder.add_folder("", os.path.dirname(os.__file__))
+finder.add_folder("", os.path.dirname(os.__file__), standard=True)
 odd = ("__main__", "antigravity", "_sysconfigdata")
 names = [name for name in sorted(finder.modules) if not name.endswith(odd)]
 """
     asked, before = run_child(names + IMPORT_ALL, python)
     asked_sealed, after = run_child(names + SEAL + LOSE_FILES + IMPORT_ALL, python)
     assert asked == asked_sealed > 450
-    assert set(after) == set(before) | {"turtle"}, set(after) ^ set(before)
+    lost = {name: after[name] for name in after.keys() - before.keys()}
+    # They need a screen, and a library that is loaded by name.
+    assert lost.keys() <= {"turtle", "_pyrepl._minimal_curses"}, lost
 
 
 def test_the_report_counts(python: str) -> None:
@@ -183,13 +187,19 @@ def test_the_report_counts(python: str) -> None:
 
 
 BEHAVES = {
-    "codecs": ("'é'.encode('cp1250'), b'x'.decode('shift_jis'), 'x'.encode('idna')", None),
+    "codecs": ("'é'.encode('cp1250'), b'x'.decode('shift_jis'), 'x'.encode('idna')", "'x', b'x')"),
     "a traceback shows lines of the library": (
         "run(\"import json; json.loads('x')\")",
         "obj, end = self.raw_decode(s, idx=_w(s, 0).end())",
     ),
-    "a traceback through a module imported later": ("run('import cmd; cmd.Cmd(stdin=1).cmdloop(2)')", None),
-    "inspect, loaded before": ("__import__('inspect').getsource(__import__('json').loads)", "def l"),
+    "a traceback through a module imported later": (
+        "run('import sched; sched.scheduler().enter(1, 1, 1, 1, 1, 1)')",
+        "TypeError",
+    ),
+    "inspect, loaded before": (
+        "__import__('inspect').getsource(__import__('json').loads)",
+        "def l",
+    ),
     "inspect, loaded later": ("__import__('inspect').getsource(__import__('cmd').Cmd)", "OSError"),
     "a warning": ("run('import warnings; warnings.warn(\"careful\")')", "careful"),
     "reloading": ("__import__('importlib').reload(__import__('json')).loads('1')", "1"),
@@ -197,31 +207,31 @@ BEHAVES = {
     "a missing submodule": ("run('import json.nothing')", "ModuleNotFoundError"),
     "a missing module": ("run('import nothing_at_all')", "ModuleNotFoundError"),
     "a resource that is not there": (
-        "run('import importlib.resources as r; r.read_text(\"json\", \"x\")')",
+        'run(\'import importlib.resources as r; r.read_text("json", "x")\')',
         "FileNotFoundError",
     ),
-    "runpy": ("run('import runpy; runpy.run_module(\"this\")')", None),
+    "runpy": ("run('import runpy; runpy.run_module(\"this\")')", "Beautiful is"),
     "pkgutil": ("list(__import__('pkgutil').iter_modules())", "[]"),
     "metadata": (
         "run('import importlib.metadata as m; m.version(\"numpy\")')",
         "PackageNotFoundError",
     ),
-    "help": ("run('import pydoc; print(pydoc.render_doc(len)[:30])')", None),
+    "help": ("run('import pydoc; print(pydoc.render_doc(len))')", "number of items"),
     "locale": ("__import__('locale').setlocale(0), __import__('locale').getlocale()", "'C"),
     "mimetypes": ("__import__('mimetypes').guess_type('a.html')", "text/html"),
-    "platform": ("__import__('platform').platform(), __import__('platform').processor()", None),
+    "platform": ("__import__('platform').platform(), __import__('platform').processor()", "-"),
     "os release": ("run('import platform; platform.freedesktop_os_release()')", "Error"),
-    "uuid": ("str(__import__('uuid').uuid1()), str(__import__('uuid').uuid4())", None),
+    "uuid": ("str(__import__('uuid').uuid1()), str(__import__('uuid').uuid4())", "-"),
     "tempfile": ("run('import tempfile; tempfile.TemporaryFile()')", "FileNotFoundError"),
-    "getpass": ("run('import getpass; getpass.getuser()')", None),
+    "getpass": ("run('import getpass; getpass.getuser()')", "Error"),
     "multiprocessing": ("run('import multiprocessing as m; m.Queue()')", "PermissionError"),
     "sqlite": ("__import__('sqlite3').connect(':memory:').execute('select 7').fetchall()", "7"),
     "sqlite file": ("run('import sqlite3; sqlite3.connect(\"a.db\")')", "OperationalError"),
-    "ssl": ("str(__import__('ssl').create_default_context().verify_mode)", "CERT_REQUIRED"),
+    "ssl": ("int(__import__('ssl').create_default_context().verify_mode)", "2"),
     "find_library": ("__import__('ctypes.util').util.find_library('c')", "None"),
     "sysconfig": ("__import__('sysconfig').get_config_var('EXT_SUFFIX')", ".so"),
     "curses": ("run('import curses; curses.setupterm(\"vt100\", 1)')", "error"),
-    "dbm": ("run('import dbm; dbm.open(\"x\", \"c\")')", "Error"),
+    "dbm": ('run(\'import dbm; dbm.open("x", "c")\')', "Error"),
     "asyncio": ("__import__('asyncio').run(__import__('asyncio').sleep(0, 5))", "5"),
     "threads": (
         "list(__import__('concurrent.futures').futures.ThreadPoolExecutor(2).map(abs, [-3]))",
@@ -257,14 +267,9 @@ def test_what_needs_files_behaves_sensibly(python: str) -> None:
     wrong = {
         label: found[label]
         for label, (_, expected) in BEHAVES.items()
-        if expected is not None and expected not in found[label]
+        if expected not in found[label] or "RecursionError" in found[label]
     }
     assert wrong == {}, json.dumps(wrong, indent=1)
-    surprised = {label: text for label, text in found.items() if "RecursionError" in text}
-    assert surprised == {}
-    for label in ("codecs", "platform", "uuid", "help", "runpy"):
-        assert "Error" not in found[label], found[label]
-    assert found["getpass"].splitlines()[-1:] == [] or "Error" in found["getpass"]
 
 
 ZONES = """
@@ -305,6 +310,7 @@ def test_other_packages_are_kept_with_their_files(tmp_path: Path, python: str) -
             "pack/later.py": "from . import value\nfrom .deep.leaf import leaf",
             "pack/deep/leaf.py": "leaf = 2",
             "pack/words.txt": "kept",
+            "pack/data/more.txt": "deep",
             "pack/tests/test_it.py": "",
             "space/part/__init__.py": "part = 3",
             "single.py": "single = 4",
@@ -318,6 +324,12 @@ import pack.later, space.part, single
 told = [pack.later.value, pack.later.leaf, space.part.part, single.single]
 told.append(importlib.resources.read_text("pack", "words.txt"))
 told.append(pkgutil.get_data("pack", "words.txt").decode())
+if sys.version_info >= (3, 10):  # Before, `files` looked at the disk only.
+    folder = importlib.resources.files("pack") / "data"
+    assert folder.is_dir() and [each.name for each in folder.iterdir()] == ["more.txt"]
+    assert folder.joinpath("more.txt").read_text() == "deep"
+    with (folder / "more.txt").open("rb") as stream:
+        assert stream.read() == b"deep"
 told.append(preload.try_import("secret").partition(":")[0])
 told.append(preload.try_import("pack.tests.test_it").partition(":")[0])
 tell(told)

@@ -1,147 +1,138 @@
-"""`environment="local"`: the worker as a plain child process of the host.
+"""`environment="local"`: hardened processes on this machine.
 
-This form is process isolation only: a clean environment, a private working folder, its own process
-group, a memory limit. Code in it can still read the host user's files and use the network. The
-hardened form (namespaces, Landlock, seccomp) replaces it.
+A zygote (see `rlm.worker.sandbox.zygote`) forks every session; what stands between its code and the
+machine is decided in `rlm.worker.sandbox.layers` and told by `LocalEnvironment.describe`.
 """
 
 import asyncio
-import contextlib
-import os
-import shutil
-import signal
-import socket
-import subprocess
 import sys
-import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlm import worker
-from rlm.environments._session import StreamSession
+from rlm.environments.local import packages as allowed_packages
+from rlm.environments.local.session import LocalSession
+from rlm.environments.local.zygotes import Pair, Zygote, zygote_for
+from rlm.errors import ConfigError, SessionDied
 from rlm.protocols import Host
 
-__all__ = ["LocalEnvironment"]
+__all__ = ["LocalEnvironment", "in_words"]
 
-_WORKER_FOLDER = str(Path(worker.__file__).parent)
-
-# Loads the worker's folder as a package of its own, so that no other file of rlm can be imported.
-_BOOT = """
-import sys
-sys.path[:] = [entry for entry in sys.path if entry]
-import importlib.util
-spec = importlib.util.spec_from_file_location(
-    "rlm_worker", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]]
+_ELSEWHERE = (
+    "environment='local' can't isolate code on this system: its layers are Linux's. "
+    "Use Linux (a virtual machine or WSL 2 will do)"
 )
-sys.modules["rlm_worker"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(sys.modules["rlm_worker"])
-from rlm_worker.main import main
-main(int(sys.argv[2]), int(sys.argv[3]))
-"""
 
 
 class LocalEnvironment:
-    """Opens sessions as child processes. `python` is the interpreter to run, by default ours."""
+    """Opens sessions as hardened processes.
+
+    `packages`: installed distributions that cells may import besides the standard library.
+    `read_only_paths`: files and folders of this machine that cells may read, at the same paths.
+    `scratch_bytes`: the size of the folder a session may write to, where the system allows one.
+    `export_to`: a folder that gets what sessions wrote, one folder for each, when they close.
+    `max_threads`, `cpu_seconds`: what one session may use of them; None for no limit of CPU time.
+    `warm_sessions`: how many are kept ready. `checkpoints`: whether variables are to survive a kill.
+    `allow_unsafe`: run even where a required layer is missing. `without`: layers not to use
+    ("namespaces", "landlock"). `python`: the interpreter for cells, by default this one.
+    """
 
     name = "local"
 
-    def __init__(self, *, python: str = sys.executable) -> None:
+    def __init__(
+        self,
+        *,
+        packages: Sequence[str] = (),
+        read_only_paths: Sequence[str | Path] = (),
+        scratch_bytes: int = 64 << 20,
+        export_to: str | Path | None = None,
+        max_threads: int = 128,
+        cpu_seconds: int | None = 3_600,
+        warm_sessions: int = 2,
+        checkpoints: bool = True,
+        allow_unsafe: bool = False,
+        without: Sequence[str] = (),
+        python: str = sys.executable,
+    ) -> None:
+        found = allowed_packages.resolve(packages, python=python)
+        grants = [str(_existing(path)) for path in read_only_paths]
         self._python = python
-        self._sessions: weakref.WeakSet[StreamSession] = weakref.WeakSet()
+        self._settings: dict[str, Any] = {
+            "packages": list(found.imports),
+            "search_path": list(found.search_path),
+            "roots": [list(root) for root in found.roots],
+            "layers": {
+                "checkpoints": checkpoints,
+                "readable": [*map(str, found.readable), *grants],
+                "listable": [*map(str, found.listable)],
+                "scratch_bytes": scratch_bytes,
+                "max_processes": max_threads,
+                "cpu_seconds": cpu_seconds,
+                "allow_unsafe": allow_unsafe,
+                "forbid": list(without),
+            },
+        }
+        self._export_to = None if export_to is None else Path(export_to)
+        self._warm_sessions = warm_sessions
+        self._sessions: weakref.WeakSet[LocalSession] = weakref.WeakSet()
 
-    async def open(self, host: Host, options: dict[str, Any]) -> StreamSession:
-        """Start a worker and wait until it is ready.
+    async def open(self, host: Host, options: dict[str, Any]) -> LocalSession:
+        """Take or fork a session and wait until it is ready.
 
         `options`: seed, tools ([{"name", "description"}]), kept_output_chars, cell_memory_bytes.
-        Call it from a thread that outlives the session: Linux ends the worker with that thread.
         """
-        ours, theirs = socket.socketpair()
+        zygote = await self._zygote()
+        kept_ready = zygote.take()
         try:
-            with theirs:
-                process = _ChildProcess(self._python, theirs)
-        except BaseException:
-            ours.close()
-            raise
-        session = await StreamSession.connect(ours, host, process, options)
+            session = await self._open(kept_ready or await zygote.fork(), zygote, host, options)
+        except SessionDied:
+            if kept_ready is None:
+                raise
+            session = await self._open(await zygote.fork(), zygote, host, options)
+        zygote.refill(self._warm_sessions)
         self._sessions.add(session)
         return session
 
+    async def describe(self) -> dict[str, Any]:
+        """Which layers protect this machine from the code, as plain facts."""
+        return (await self._zygote()).report
+
     async def close(self) -> None:
-        """Close every session that is still open."""
+        """Close every session that is still open; the zygote stays for the next environment."""
         await asyncio.gather(*(session.close() for session in list(self._sessions)))
 
+    async def _zygote(self) -> Zygote:
+        if sys.platform != "linux":
+            raise ConfigError(_ELSEWHERE)
+        return await zygote_for(self._python, self._settings)
 
-class _ChildProcess:
-    """A worker process, its process group and its folder; implements `WorkerProcess`."""
-
-    def __init__(self, python: str, connection: socket.socket) -> None:
-        self._folder = tempfile.mkdtemp(prefix="rlm-")
-        fd = connection.fileno()
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and boot code
-                [python, "-S", "-s", "-c", _BOOT, _WORKER_FOLDER, str(fd), str(os.getpid())],
-                env={"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2", "TMPDIR": self._folder},
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[fd],
-                start_new_session=True,
-            )
-        except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            raise
-        self._ended = asyncio.get_running_loop().create_task(self._reap())
-
-    def interrupt(self) -> None:
-        """Send SIGINT to the worker itself, not to what it started."""
-        self._signal(os.kill, signal.SIGINT)
-
-    def kill(self) -> None:
-        """Kill the worker and whatever else is in its process group."""
-        self._signal(os.killpg, signal.SIGKILL)
-
-    def _signal(self, send: Callable[[int, int], None], number: signal.Signals) -> None:
-        """Send a signal; safe until the worker is reaped, since its id can't be reused before."""
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                send(self._process.pid, number)
-
-    async def wait(self) -> str:
-        """Wait for the end and say how it came."""
-        status = await asyncio.shield(self._ended)
-        if status >= 0:
-            return f"exited with status {status}"
-        names = {each.value: each.name for each in signal.Signals}
-        return f"was killed by {names.get(-status, f'signal {-status}')}"
-
-    async def clean_up(self) -> None:
-        """Remove the private folder."""
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
-
-    async def _reap(self) -> int:
-        pid = self._process.pid
-        try:
-            fd = os.pidfd_open(pid)
-        except (AttributeError, OSError):  # Not every system has them.
-            if not hasattr(os, "waitid"):  # macOS before Python 3.13.
-                return await asyncio.to_thread(self._process.wait)
-            await asyncio.to_thread(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        else:
-            await _until_readable(fd)
-        self.kill()
-        return self._process.wait()
+    async def _open(
+        self, ends: Pair, zygote: Zygote, host: Host, options: dict[str, Any]
+    ) -> LocalSession:
+        report = zygote.report
+        return await LocalSession.open(
+            ends, host, options, layers=in_words(report), checkpoints=report["forks"]
+        )
 
 
-async def _until_readable(fd: int) -> None:
-    """Wait for a pidfd, which becomes readable when its process ends, and close it."""
-    loop = asyncio.get_running_loop()
-    readable = asyncio.Event()
-    loop.add_reader(fd, readable.set)
-    try:
-        await readable.wait()
-    finally:
-        loop.remove_reader(fd)
-        os.close(fd)
+def in_words(report: Mapping[str, Any]) -> tuple[str, ...]:
+    """The layers of a report, as events and `rlm doctor` name them."""
+    kinds = {"root": "namespaces", "user": "user namespace"}
+    named = {
+        "pid namespace": report["pid_namespace"],
+        "pivot_root": "pivot_root" in report["file_system"],
+        f"Landlock {report['landlock_abi']}": report["landlock_abi"],
+        "sealed": report["sealed"],
+        "seccomp": report["seccomp"],
+        "own uid": report["own_uid"],
+    }
+    first = [kinds[report["namespaces"]]] if report["namespaces"] else []
+    return (*first, *(name for name, active in named.items() if active))
+
+
+def _existing(path: str | Path) -> Path:
+    absolute = Path(path).absolute()
+    if not absolute.exists():
+        raise ConfigError(f"read_only_paths names {str(path)!r}, which does not exist")
+    return absolute

@@ -1,0 +1,107 @@
+"""`rlm env`: which environments there are, and whether one does what it promises."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rlm.cli._suites import Suites
+
+__all__ = ["env"]
+
+EXAMPLES = """\b
+Examples:
+  rlm env list
+  rlm env check local
+  rlm env check local --attacks
+  rlm env check local --attacks --only network --json
+"""
+
+
+def _pair(value: str) -> tuple[str, Any]:
+    """`KEY=VALUE`; the value is read as JSON where it is JSON."""
+    key, equals, text = value.partition("=")
+    if not (key and equals):
+        raise click.BadParameter(f"{value!r} is not KEY=VALUE")
+    try:
+        return key, json.loads(text)
+    except ValueError:
+        return key, text
+
+
+@click.group(epilog=EXAMPLES)
+def env() -> None:
+    """Where model-written code runs: list environments, and check one."""
+
+
+@env.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
+def list_environments(as_json: bool) -> None:
+    """List the environments, and whether each works here."""
+    import msgspec
+
+    from rlm.cli._checks import check_environment
+    from rlm.recorders.console import one_line
+    from rlm.registry import ENVIRONMENTS
+
+    found = {name: check_environment(name) for name in ENVIRONMENTS}
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(found)))
+        return
+    for name, each in found.items():
+        layers = f"; layers: {', '.join(each.layers)}" if each.layers else ""
+        state = f"works{layers}" if each.works else f"does not work: {each.problem}"
+        click.echo(f"{name:<13}{one_line(state)}")
+
+
+@env.command()
+@click.argument("name")
+@click.option("--attacks", is_flag=True, help="Also run the attack list; all of it is harmless.")
+@click.option("--only", metavar="TEXT", help="Only rows whose group or name contains TEXT.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+@click.option(
+    "--option",
+    "options",
+    type=_pair,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An option of the environment; may be given several times.",
+)
+@click.pass_context
+def check(
+    ctx: click.Context,
+    name: str,
+    attacks: bool,
+    only: str | None,
+    as_json: bool,
+    options: tuple[tuple[str, Any], ...],
+) -> None:
+    """Run the conformance suite against the environment NAME.
+
+    Exit code 0 means that every promise is kept and, with --attacks, that no attack succeeded.
+    """
+    import asyncio
+
+    from rlm.cli import _suites
+    from rlm.registry import make_environment
+
+    environment = make_environment(name, dict(options))
+    shown = _shown(as_json)
+    with shown:
+        suites: Suites = asyncio.run(_suites.run(environment, shown, attacks=attacks, only=only))
+    if not any(report.rows for report in suites.reports.values()):
+        raise click.UsageError(f"no row contains {only!r}", ctx)
+    shown.result(name, suites)
+    ctx.exit(0 if suites.ok else 1)
+
+
+def _shown(as_json: bool) -> Any:
+    from rlm.cli import _rows
+
+    if as_json:
+        return _rows.AsJson()
+    if sys.stdout is not None and sys.stdout.isatty():
+        return _rows.AsTable()
+    return _rows.AsLines()

@@ -1,0 +1,217 @@
+"""A context that lives once, in a sealed file in memory, for every session that uses it.
+
+It is written in the form in which CPython keeps it, so workers map it instead of decoding it;
+`rlm.worker.forms` tells how the file is laid out.
+"""
+
+import codecs
+import json
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from rlm.environments._memfile import MemoryFile, can_share_memory
+from rlm.errors import SessionError
+from rlm.protocols import ContextSource, DocumentSource
+from rlm.worker.forms import ALIGNMENT, ASCII, FORMS, LATIN_1, SHORT, UCS_2, UCS_4, WIDTHS, Table
+
+__all__ = ["SharedContext", "shared_context", "worth_sharing"]
+
+_LEAST_BYTES = 1 << 16
+_CHUNK_BYTES = 1 << 17
+
+
+@dataclass(frozen=True)
+class SharedContext:
+    """A sealed file, and what `rlm.worker.shared.value_of` needs to know of it."""
+
+    fd: int
+    layout: dict[str, Any]
+    size_bytes: int
+
+
+class _Entry:
+    """What is remembered of one source; its lock is held while the file is written."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.shared: SharedContext | None = None
+
+
+_entries: dict[int, _Entry] = {}
+_entries_lock = threading.Lock()
+
+
+def worth_sharing(source: ContextSource) -> bool:
+    """Whether a file is possible here, and cheaper than sending the bytes to each session."""
+    can_be_forgotten = type(source).__weakrefoffset__ != 0
+    return can_be_forgotten and can_share_memory() and source.size_bytes >= _LEAST_BYTES
+
+
+def shared_context(source: ContextSource) -> SharedContext:
+    """The one file of a source, written when first asked for and closed when the source is gone.
+
+    It blocks for about a second per gigabyte; call it in a thread. Any thread will do.
+    """
+    with _entries_lock:
+        entry = _entries.get(id(source))
+        if entry is None:
+            entry = _entries[id(source)] = _Entry()
+            weakref.finalize(source, _forget, id(source))
+    with entry.lock:
+        if entry.shared is None:
+            entry.shared = _written(source)
+        return entry.shared
+
+
+def _forget(key: int) -> None:
+    """Called when a source is gone, at any moment in any thread: it must not wait for a lock."""
+    entry = _entries.pop(key, None)
+    if entry is not None and entry.shared is not None:
+        os.close(entry.shared.fd)
+
+
+def _written(source: ContextSource) -> SharedContext:
+    file = MemoryFile()
+    try:
+        layout = _write(source, file)
+        file.seal()
+    except MemoryError as error:
+        file.close()
+        raise SessionError(
+            f"there is no memory left to share a context of {source.size_bytes:,} bytes; "
+            "free some, or hand in less"
+        ) from error
+    except BaseException:
+        file.close()
+        raise
+    return SharedContext(file.fd, layout, file.position)
+
+
+def _write(source: ContextSource, file: MemoryFile) -> dict[str, Any]:
+    """Write all of a source; the layout of what was written."""
+    if source.kind == "bytes":
+        for chunk in source.chunks(_CHUNK_BYTES):
+            file.append(chunk)
+        size = file.position
+        file.append(b"\0")
+        return {"kind": "bytes", "size": size}
+    documents = source.documents_in_order() if isinstance(source, DocumentSource) else None
+    if source.kind == "json" and documents is not None:
+        return _write_texts(documents, file)
+    text = _Text(file)
+    if documents is None:
+        _add_utf8(text, source.chunks(_CHUNK_BYTES))
+    else:
+        for _, pieces in documents:
+            text.add_all(pieces)
+    text.end()
+    return {"kind": source.kind, "form": FORMS[text.form], "chars": text.chars}
+
+
+def _write_texts(
+    documents: Iterator[tuple[str | None, Iterator[str]]], file: MemoryFile
+) -> dict[str, Any]:
+    names: list[str] = []
+    table = Table()
+    for name, pieces in documents:
+        if name is not None:
+            names.append(name)
+        _write_document(pieces, file, table)
+    layout: dict[str, Any] = {"kind": "texts", "count": len(table.forms), "names": None}
+    if names:
+        layout["names"] = file.position
+        file.append(json.dumps(names, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+        layout["names_bytes"] = file.position - layout["names"]
+    file.align(ALIGNMENT)
+    layout["table"] = file.position
+    for column in table.columns():
+        file.append(column)
+    file.append(b"\0")  # a file that is empty can't be mapped
+    return layout
+
+
+def _write_document(pieces: Iterator[str], file: MemoryFile, table: Table) -> None:
+    first, more = next(pieces, ""), next(pieces, None)
+    while len(first) < 2 and more is not None:
+        first, more = first + more, next(pieces, None)
+    if len(first) < 2:
+        table.add(ord(first) if first else 0, len(first), SHORT)
+        return
+    file.align(ALIGNMENT)
+    if more is None:  # the same as below, for a hundred thousand of them
+        form, data = _encoded(first, ASCII)
+        table.add(file.position, len(first), form)
+        file.append(data + bytes(WIDTHS[form]))
+        return
+    text = _Text(file)
+    text.add_all(chain((first, more), pieces))
+    text.end()
+    table.add(text.start, text.chars, text.form)
+
+
+class _Text:
+    """A text in the making, always in the narrowest form that holds what has been added so far."""
+
+    def __init__(self, file: MemoryFile) -> None:
+        self.start = file.position
+        self.form = ASCII
+        self.chars = 0
+        self._file = file
+
+    def add(self, piece: str) -> None:
+        form, data = _encoded(piece, self.form)
+        if WIDTHS[form] > WIDTHS[self.form] and self.chars:
+            self._file.widen(self.start, self.form, form)
+        self.form = form
+        self._file.append(data)
+        self.chars += len(piece)
+
+    def add_all(self, pieces: Iterable[str]) -> None:
+        for piece in pieces:
+            self.add(piece)
+
+    def add_ascii(self, data: bytes) -> None:
+        """Add characters that are ASCII without looking at them."""
+        if WIDTHS[self.form] > 1:
+            self.add(data.decode("ascii"))
+        else:
+            self._file.append(data)
+            self.chars += len(data)
+
+    def end(self) -> None:
+        """Write the zero at the end, on which C code relies."""
+        self._file.append(bytes(WIDTHS[self.form]))
+
+
+def _add_utf8(text: _Text, chunks: Iterator[bytes]) -> None:
+    """Add a text that was encoded and cut anywhere, in the middle of characters too."""
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogatepass")
+    in_a_character = b""
+    for chunk in chunks:
+        if not in_a_character and chunk.isascii():
+            text.add_ascii(chunk)
+        else:
+            text.add(decoder.decode(chunk))
+            in_a_character = decoder.getstate()[0]
+    text.add(decoder.decode(b"", final=True))
+
+
+def _encoded(piece: str, least: int) -> tuple[int, bytes]:
+    """A piece in the narrowest form there is for it, or in `least` if that is wider."""
+    if piece.isascii() and least <= LATIN_1:
+        return least, piece.encode("ascii")
+    if least <= LATIN_1:
+        try:
+            return LATIN_1, piece.encode("latin-1")
+        except UnicodeEncodeError:
+            pass  # then it is wider
+    if least <= UCS_2:
+        data = piece.encode("utf-16-le", "surrogatepass")
+        if len(data) == 2 * len(piece):
+            return UCS_2, data
+    return UCS_4, piece.encode("utf-32-le", "surrogatepass")

@@ -1,0 +1,46 @@
+"""The attack list: what hostile code would try, run against any environment.
+
+`await attack(environment)` gives a report with a row for each attempt; `rlm env check NAME
+--attacks` prints it. `stopped` is what everybody wants to read. Each attack is a cell in one of the
+modules beside this one; whether it worked is decided on what happened outside, wherever that can
+be seen. Everything an attack is let do is harmless, also where nothing stops it.
+"""
+
+from rlm.environments.attacks import (
+    endless,
+    files,
+    hidden,
+    kernel,
+    neighbours,
+    network,
+    processes,
+    protocol,
+    resources,
+)
+from rlm.environments.attacks.attempt import Attack
+from rlm.environments.attacks.world import World
+from rlm.environments.conformance.report import Report
+from rlm.environments.conformance.runner import OnRow, chosen, run_tasks
+from rlm.protocols import Environment
+
+__all__ = ["ATTACKS", "attack"]
+
+ATTACKS: tuple[Attack, ...] = (
+    *files.ATTACKS,
+    *hidden.ATTACKS,
+    *processes.ATTACKS,
+    *network.ATTACKS,
+    *kernel.ATTACKS,
+    *resources.ATTACKS,
+    *endless.ATTACKS,
+    *protocol.ATTACKS,
+    *neighbours.ATTACKS,
+)
+
+
+async def attack(
+    environment: Environment, *, only: str | None = None, on_row: OnRow | None = None
+) -> Report:
+    """Run every attack whose group or name contains `only`; the environment stays open."""
+    async with World.around(environment) as world:
+        return await run_tasks(chosen((each.task(world) for each in ATTACKS), only), on_row)

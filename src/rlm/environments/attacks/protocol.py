@@ -1,0 +1,156 @@
+"""The wire: what code can send to the host past the worker, and how much it can ask for."""
+
+from rlm.environments.attacks.attempt import Attack
+from rlm.environments.attacks.judges import (
+    any_of,
+    hands_over_a_file,
+    only_its_own_session,
+    touched,
+)
+from rlm.worker import wire
+
+__all__ = ["ATTACKS"]
+
+_GROUP = "protocol"
+_LLM = """b'{"model": null, "batched": true}'"""
+_READY, _DONE, _CALL, _VALUE = wire.READY, wire.DONE, wire.CALL, wire.VALUE
+_OWN = 4  # The fourth request of a session of ours, after its start, a context and the toolkit.
+_RESULT = "bytes(25), b'', b'forged', b'', b''"  # Zeros for the counts that come first.
+
+_FRAMES = {
+    "send garbage": "send(b'\\xff' * 1000)",
+    "speak another protocol": "send(b'GET / HTTP/1.1\\r\\n\\r\\n')",
+    "announce a frame of 4 GB": "send(b'\\xff\\xff\\xff\\xff' + bytes(1000))",
+    "announce 60 MB and send little": (
+        f"send(struct.pack('<IBII', 60 << 20, {_CALL}, 1, 1) + b'x' * 1000)"
+    ),
+    "send half a frame and fall silent": (
+        f"send(frame({_CALL}, 1, b'llm', {_LLM}, b'x' * 10**6)[:20])"
+    ),
+    "send half a frame and spin": (
+        f"send(frame({_CALL}, 1, b'llm', {_LLM}, b'x' * 10**6)[:20])\nwhile True: pass"
+    ),
+    "send READY again": f"send(frame({_READY}, 1, b'{{}}'))",
+    "send the result of another cell": f"send(frame({_DONE}, 9999, {_RESULT}))",
+    "send a forged result of its own cell": f"send(frame({_DONE}, {_OWN}, {_RESULT}))",
+    "send a result that is none": f"send(frame({_DONE}, {_OWN}, b'{{}}', b'x'))",
+    "send a value that nobody asked for": f"send(frame({_VALUE}, 3, b'{{}}', b'forged'))",
+    "ask for what does not exist": f"send(frame({_CALL}, 1, b'exec', b'{{}}'))",
+    "ask twice under one number": f"send(frame({_CALL}, 1, b'budget', b'{{}}') * 2)",
+    "send JSON that is nested a million deep": (
+        f"send(frame({_CALL}, 1, b'tool', b'[' * 10**6))\n"
+        f"send(frame({_CALL}, 2, b'tool', b'{{\"a\":' * 10**6))"
+    ),
+    "send a number of a million digits": (
+        f'send(frame({_CALL}, 1, b\'tool\', b\'{{"name": "lookup", "arguments": \''
+        " b'{\"n\": ' + b'9' * 10**6 + b'}}'))"
+    ),
+    "send frames of a hundred thousand empty parts": (
+        f"for number in range(50): send(frame({_CALL}, number, *[b''] * 99_999))"
+    ),
+    "close its end and go on": "for number in lines_out(): os.close(number)\nwhile True: pass",
+}
+
+_CALLS = {
+    "ask again and again past the host's limit": """
+refused = 0
+while True:
+    try: llm_query_batched(['x'] * 10_000)
+    except CallFailed: refused += 1
+""",
+    "make 5,000 calls at once": """
+import asyncio
+await asyncio.gather(*[llm_query(str(n)) for n in range(5_000)])
+""",
+    "flood the host with forged calls": f"""
+for number in range(10_000): send(frame({_CALL}, number, b'llm', {_LLM}, b'x'))
+""",
+    "leave threads that print and call later": """
+import threading
+def later():
+    for number in range(20):
+        time.sleep(0.01)
+        print('LATE', number)
+        try: llm_query('late')
+        except Exception: pass
+for _ in range(5): threading.Thread(target=later, daemon=True).start()
+""",
+}
+
+_UNREAD = f"""
+for number in range(500): send(frame({_CALL}, number, b'llm', {_LLM}, b'x' * (1 << 20)))
+"""
+
+_PASS_FD = f"""
+import array, socket
+with open('handed', 'w+b') as file:
+    inode(file.fileno())
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [file.fileno()] * 10))]
+    for number in lines_out():
+        try:
+            line = socket.socket(fileno=os.dup(number))
+            line.sendmsg([frame({_CALL}, 1, b'budget', b'{{}}')], rights)
+        except OSError as error: denied(error)
+"""
+
+_PICKLE = """
+import base64, pickle
+class Bomb:
+    def __reduce__(self):
+        return open, (target['host_folder'] + '/open/unpickled.txt', 'w')
+bomb = pickle.dumps(Bomb())
+texts = [bomb.decode('latin-1'), base64.b64encode(bomb).decode()]
+send(struct.pack('<I', len(bomb)) + bomb)
+for text in texts:
+    for ask in (llm_query, lambda t: lookup(value=t), lambda t: rlm_query('p', context=t), FINAL):
+        try: ask(text)
+        except Exception as error: denied(error)
+answer = bomb
+"""
+
+ATTACKS = (
+    *(
+        Attack(
+            name=name,
+            group=_GROUP,
+            code=code,
+            judge=only_its_own_session,
+            timeout_seconds=0.5,
+            together=True,
+        )
+        for name, code in _FRAMES.items()
+    ),
+    *(
+        Attack(
+            name=name,
+            group=_GROUP,
+            code=code,
+            judge=only_its_own_session,
+            then="import time; time.sleep(0.3)",
+            timeout_seconds=1,
+            options={"cell_memory_bytes": 1 << 30},
+        )
+        for name, code in _CALLS.items()
+    ),
+    Attack(
+        name="ask for much and never read the answers",
+        group=_GROUP,
+        code=_UNREAD,
+        judge=only_its_own_session,
+        timeout_seconds=4,
+    ),
+    Attack(
+        name="hand the host open files (SCM_RIGHTS)",
+        group=_GROUP,
+        code=_PASS_FD,
+        judge=hands_over_a_file,
+        then="answer",
+    ),
+    Attack(
+        name="send the host a pickle that opens a file",
+        group=_GROUP,
+        code=_PICKLE,
+        judge=any_of(touched, only_its_own_session),
+        then="answer",
+    ),
+)

@@ -1,0 +1,228 @@
+"""What checks and attacks work with: a session in short spellings, its host, and contexts."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from typing import Any, Literal
+
+from rlm.errors import CallRefused, RLMError, SessionError
+from rlm.protocols import Environment, Session
+from rlm.results import CellResult
+
+__all__ = [
+    "Bench",
+    "NotOffered",
+    "Repl",
+    "StoredContext",
+    "SuiteHost",
+    "Unmet",
+    "expect",
+    "stored",
+]
+
+CELL_SECONDS = 30.0
+CLOSE_SECONDS = 10.0
+TOOLS = [{"name": name, "description": f"does {name}"} for name in ("lookup", "broken")]
+
+
+class Unmet(Exception):
+    """The environment does something else than what is published; the text says what."""
+
+
+class NotOffered(Exception):
+    """The environment does not have what a check is about; the text says what is missing."""
+
+
+def expect(actual: object, expected: object, what: str) -> None:
+    """Complain unless both are equal."""
+    if actual != expected:
+        raise Unmet(f"{what}: expected {_short(expected)}, got {_short(actual)}")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 160 else f"{text[:100]}…{text[-40:]} ({len(text):,} characters)"
+
+
+class StoredContext:
+    """A context in memory; implements `rlm.protocols.ContextSource`."""
+
+    def __init__(self, kind: Literal["text", "json", "bytes"], data: bytes) -> None:
+        self.kind: Literal["text", "json", "bytes"] = kind
+        self.size_bytes = len(data)
+        self._data = data
+
+    def chunks(self, chunk_bytes: int) -> Iterator[bytes]:
+        """The bytes, cut anywhere, characters included."""
+        for start in range(0, len(self._data), chunk_bytes):
+            yield self._data[start : start + chunk_bytes]
+
+
+def stored(value: Any) -> StoredContext:
+    """A value as the engine would store it."""
+    if isinstance(value, str):
+        return StoredContext("text", value.encode("utf-8", "surrogatepass"))
+    if isinstance(value, bytes):
+        return StoredContext("bytes", value)
+    return StoredContext("json", json.dumps(value).encode())
+
+
+class SuiteHost:
+    """Answers every prompt with `re:<prompt>`, and remembers what it was asked.
+
+    A prompt `fail:reason` fails and `refuse` is refused, as is everything past `most_prompts`.
+    With `hold_until`, answers wait until that many calls are in flight at the same moment.
+    """
+
+    def __init__(self) -> None:
+        self.reply: Callable[[str], str] = "re:{}".format
+        self.most_prompts: int | None = None
+        self.start_over()
+
+    def start_over(self, hold_until: int = 0) -> None:
+        """Forget what was asked so far."""
+        self.asked: list[tuple[str, dict[str, Any], list[str]]] = []
+        self.prompts = 0
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.hold_until = hold_until
+        self.was_asked = asyncio.Event()
+        self.release = asyncio.Event()
+
+    async def answer(
+        self, kind: str, arguments: dict[str, Any], parts: Sequence[str]
+    ) -> tuple[dict[str, Any], Sequence[str]]:
+        """The Host protocol."""
+        if len(self.asked) < 10_000:
+            self.asked.append((kind, arguments, list(parts)))
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        self.was_asked.set()
+        try:
+            if self.hold_until:
+                if self.in_flight >= self.hold_until:
+                    self.release.set()
+                await self.release.wait()
+            return self._answer(kind, arguments, parts)
+        finally:
+            self.in_flight -= 1
+
+    def _answer(
+        self, kind: str, arguments: dict[str, Any], parts: Sequence[str]
+    ) -> tuple[dict[str, Any], Sequence[str]]:
+        if kind == "budget":
+            return {"calls": 7}, []
+        if kind == "tool":
+            if arguments["name"] == "broken":
+                raise RuntimeError("the tool is broken")
+            return {"json": json.dumps(arguments)}, []
+        prompts = parts[: len(arguments["contexts"])] if kind == "rlm" else parts
+        self.prompts += len(prompts)
+        too_many = self.most_prompts is not None and self.prompts > self.most_prompts
+        if too_many or "refuse" in prompts:
+            raise CallRefused("over the limit", limit="max_calls")
+        failed = {
+            str(index): prompt.partition(":")[2]
+            for index, prompt in enumerate(prompts)
+            if prompt.startswith("fail:")
+        }
+        return {"failed": failed}, [self.reply(prompt) for prompt in prompts]
+
+
+class Repl:
+    """A session, and what checks say to it."""
+
+    def __init__(self, bench: "Bench", session: Session, host: SuiteHost) -> None:
+        self.bench = bench
+        self.session = session
+        self.host = host
+
+    async def run(self, code: str, timeout_seconds: float = CELL_SECONDS) -> CellResult:
+        """Run a cell, whatever comes of it."""
+        return await self.session.execute(code, timeout_seconds=timeout_seconds)
+
+    async def show(self, code: str) -> str:
+        """What a cell that must not fail wrote to stdout, without its last newline."""
+        result = await self.run(code)
+        if result.error is not None:
+            raise Unmet(f"{code.splitlines()[-1]!r} raised {result.error.traceback[-500:]}")
+        return result.stdout.removesuffix("\n")
+
+    async def shows(self, code: str, expected: str) -> None:
+        """A cell that must not fail writes exactly this."""
+        expect(await self.show(code), expected, _named(code))
+
+    async def fails(self, code: str, kind: str, words: str = "") -> None:
+        """A cell ends in an error of that type, whose message holds these words."""
+        result = await self.run(code)
+        if result.error is None:
+            raise Unmet(f"{_named(code)}: no error, where {kind} was due")
+        expect(result.error.type, kind, _named(code))
+        if words not in result.error.message:
+            raise Unmet(f"{_named(code)}: {words!r} is not in {result.error.message[:200]!r}")
+
+    async def load(self, value: Any, name: str = "context") -> None:
+        """Bind a context."""
+        await self.session.load(name, stored(value))
+
+    async def lives(self) -> None:
+        """The session still works, calls included."""
+        await self.shows("1 + 1", "2")
+        await self.shows("llm_query('still there')", "'re:still there'")
+
+    async def dies(self, code: str) -> str:
+        """A cell ends the session; what the session says about it."""
+        try:
+            result = await self.run(code)
+        except SessionError as error:
+            return str(error)
+        how = "went on" if result.error is None else f"reported {result.error.type}"
+        raise Unmet(f"{_named(code)}: the session {how}, where a SessionError was due")
+
+
+def _named(code: str) -> str:
+    line = code.strip().splitlines()[-1] if code.strip() else ""
+    return line if len(line) <= 80 else f"{line[:77]}..."
+
+
+class Bench:
+    """Opens sessions of the environment under test, and closes them whatever happens."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self._shared: Repl | None = None
+
+    @contextlib.asynccontextmanager
+    async def opened(self, **options: Any) -> AsyncGenerator[Repl, None]:
+        """A fresh session with the suite's two tools."""
+        repl = await self.open(**options)
+        try:
+            yield repl
+        finally:
+            await self.close(repl)
+
+    async def open(self, **options: Any) -> Repl:
+        """The same, for whoever closes it by himself."""
+        host = SuiteHost()
+        settings = {"seed": 0, "tools": TOOLS, **options}
+        return Repl(self, await self.environment.open(host, settings), host)
+
+    async def shared(self) -> Repl:
+        """A session for checks that do not disturb each other."""
+        if self._shared is None:
+            self._shared = await self.open()
+        self._shared.host.start_over()
+        return self._shared
+
+    async def drop_shared(self) -> None:
+        """Let the next one have a fresh session."""
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            await self.close(shared)
+
+    async def close(self, repl: Repl) -> None:
+        """Close a session without waiting for ever, or minding what a broken one says."""
+        with contextlib.suppress(RLMError, OSError, TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await repl.session.close()

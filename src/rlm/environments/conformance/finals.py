@@ -1,0 +1,80 @@
+"""Handing in an answer: every published way, and what is no answer."""
+
+from rlm.environments.conformance.bench import Repl, Unmet, expect
+from rlm.environments.conformance.checks import Checks
+from rlm.results import Submission
+
+__all__ = ["checks"]
+
+checks = Checks("finals")
+
+_FINALS = (
+    ("FINAL('text')", "text", "FINAL", '"text"'),
+    ("FINAL([1, 'é'])", "[1, 'é']", "FINAL", '[1, "é"]'),
+    ("FINAL({1, 1})", "{1}", "FINAL", None),
+    ("FINAL(1); FINAL(2)", "2", "FINAL", "2"),
+    ("x = 5; FINAL_VAR('x')", "5", "FINAL_VAR", "5"),
+    ("x = 'Paris'; FINAL_VAR(x)", "Paris", "FINAL_VAR", '"Paris"'),
+    ("answer = 42; FINAL_VAR('answer')", "42", "FINAL_VAR", "42"),
+    ("SUBMIT('s')", "s", "SUBMIT", '"s"'),
+    ("v = 1; SUBMIT(variable_name='v')", "1", "SUBMIT", "1"),
+    ("submit_answer('s')", "s", "submit_answer", '"s"'),
+    ("answer['content'] = 'c'; answer['ready'] = True", "c", "answer", '"c"'),
+    ("answer |= {'content': 'c', 'ready': True}", "c", "answer", '"c"'),
+)
+
+
+@checks("every way of handing in an answer counts, and the cell runs on", fresh=True)
+async def ways(repl: Repl) -> None:
+    for code, text, how, json in _FINALS:
+        await repl.run("answer = {'content': '', 'ready': False}; after = None")
+        result = await repl.run(f"{code}\nafter = 1")
+        if result.error is not None:
+            raise Unmet(f"{code} raised {result.error.message}")
+        expect(result.submission, Submission(text, how, json), code)
+        expect("after" in result.changed_variables, True, f"the cell ran on after {code}")
+
+
+@checks("an answer that is not ready is none, but its content is reported", fresh=True)
+async def drafts(repl: Repl) -> None:
+    result = await repl.run("answer['content'] = 'draft'")
+    expect((result.submission, result.answer_content), (None, "draft"), "a draft")
+    result = await repl.run("answer['content'] = ''; answer['ready'] = True")
+    expect(result.submission, None, "an empty answer")
+
+
+@checks("an answer counts for one cell only", fresh=True)
+async def one_cell_only(repl: Repl) -> None:
+    expect((await repl.run("FINAL('x')")).submission is not None, True, "FINAL counts")
+    expect((await repl.run("pass")).submission, None, "the submission of the next cell")
+
+
+@checks("FINAL_VAR of an unknown name tells the known ones", fresh=True)
+async def unknown_variable(repl: Repl) -> None:
+    await repl.run("total = 1; rows = []")
+    await repl.fails("FINAL_VAR('totl')", "NameError", "total, rows")
+
+
+@checks("an answer before an error is kept", fresh=True)
+async def before_an_error(repl: Repl) -> None:
+    result = await repl.run("FINAL('x')\n1 / 0")
+    expect(result.error is not None, True, "the error is reported")
+    expect(result.submission is not None, True, "the answer is reported")
+
+
+@checks("an answer over max_submission_chars is the cell's error", max_submission_chars=100)
+async def too_long(repl: Repl) -> None:
+    for code in ("FINAL('x' * 101)", "answer.update(content='x' * 101, ready=True)"):
+        result = await repl.run(code)
+        if result.error is None or result.submission is not None:
+            raise Unmet(f"{code} was taken")
+    await repl.run("answer = {'content': '', 'ready': False}")
+    await repl.lives()
+
+
+@checks("a submission of 60 MB is refused cleanly")
+async def far_too_long(repl: Repl) -> None:
+    result = await repl.run("FINAL('x' * 60_000_000)")
+    if result.error is None or result.submission is not None:
+        raise Unmet("it was taken")
+    await repl.lives()

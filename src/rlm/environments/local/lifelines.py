@@ -1,0 +1,162 @@
+"""The host's side of a lifeline: orders down to the zygote, reports of deaths up.
+
+No process id is used here, so no other process can ever be hit.
+"""
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+from typing import Any
+
+__all__ = ["Incarnation", "Lifeline"]
+
+_INTERRUPT, _TERMINATE, _PERMIT_FORK = b"I", b"T", b"P"
+_MOST_REPORT_BYTES = 1 << 16
+_REPORT_SECONDS = 0.3
+_TERMINATION_SECONDS = 1.0
+
+
+class Lifeline:
+    """What a session hangs on. It lasts until nobody of the session is left."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self.has_checkpoint = False
+        self.deaths = 0
+        self.how = "was killed by SIGKILL"
+        self.is_over = False
+        self._unconfirmed = 0
+        self._news = asyncio.Event()
+        self._listening = self._loop.create_task(self._listen())
+
+    def interrupt(self) -> None:
+        """Send SIGINT to the worker."""
+        if self._order(_INTERRUPT):
+            self._unconfirmed += 1
+
+    async def until_confirmed(self) -> None:
+        """Wait until the worker has got every interrupt that was sent."""
+        while self._unconfirmed > 0 and not self.is_over:
+            await self._news.wait()
+
+    def permit_fork(self) -> None:
+        """Let the worker fork once."""
+        self._order(_PERMIT_FORK)
+
+    def terminate(self) -> None:
+        """End the worker, but not a checkpoint of it."""
+        self._order(_TERMINATE)
+
+    def end(self) -> None:
+        """End the worker and everything else of the session."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
+
+    async def until_death(self, after: int) -> None:
+        """Wait until more than `after` workers have died, or nobody is left."""
+        while self.deaths <= after and not self.is_over:
+            await self._news.wait()
+
+    async def until_over(self) -> None:
+        """Wait until nobody is left."""
+        await asyncio.shield(self._listening)
+
+    def _order(self, order: bytes) -> bool:
+        try:
+            self._connection.send(order)
+        except OSError:
+            return False  # It is over, or about to be.
+        return True
+
+    async def _listen(self) -> None:
+        try:
+            await self._read_reports()
+        except (OSError, ValueError):
+            pass  # The zygote is gone, or no longer itself.
+        finally:
+            self.end()
+            self._connection.close()
+            self.is_over = True
+            self._tell()
+
+    async def _read_reports(self) -> None:
+        pending = b""
+        while data := await self._loop.sock_recv(self._connection, 4096):
+            *lines, pending = (pending + data)[-_MOST_REPORT_BYTES:].split(b"\n")
+            for line in lines:
+                self._note(json.loads(line))
+            self._tell()
+
+    def _note(self, fact: dict[str, Any]) -> None:
+        if "interrupted" in fact:
+            self._unconfirmed -= 1
+            return
+        self.how = _described(fact)
+        self.deaths += 1
+
+    def _tell(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+
+class Incarnation:
+    """One worker of a session: the first, or one that was resumed; implements `WorkerProcess`."""
+
+    def __init__(self, lifeline: Lifeline) -> None:
+        self._lifeline = lifeline
+        self._loop = asyncio.get_running_loop()
+        self._deaths_before = lifeline.deaths
+
+    def interrupt(self) -> None:
+        """Send it SIGINT."""
+        self._lifeline.interrupt()
+
+    def kill(self) -> None:
+        """End it; its checkpoint lives on, unless the worker does not go."""
+        if self._lifeline.has_checkpoint:
+            self._lifeline.terminate()
+            self._loop.call_later(_TERMINATION_SECONDS, self._end_all_unless_dead)
+        else:
+            self._lifeline.end()
+
+    async def settle(self) -> None:
+        """Wait until every interrupt that was sent has arrived."""
+        await self._lifeline.until_confirmed()
+
+    def stream_ended(self) -> None:
+        """Its stream is gone: it is dying, or has closed the stream itself and must die."""
+        self._loop.call_later(_REPORT_SECONDS, self._kill_unless_dead)
+
+    async def wait(self) -> str:
+        """Wait for its end and say how it came, as in `was killed by SIGSEGV`."""
+        await self._lifeline.until_death(self._deaths_before)
+        return self._lifeline.how
+
+    async def clean_up(self) -> None:
+        """Nothing is left: what a session wrote was in a file system of its own."""
+
+    @property
+    def _is_dead(self) -> bool:
+        return self._lifeline.is_over or self._lifeline.deaths > self._deaths_before
+
+    def _kill_unless_dead(self) -> None:
+        if not self._is_dead:
+            self.kill()
+
+    def _end_all_unless_dead(self) -> None:
+        if not self._is_dead:
+            self._lifeline.end()
+
+
+def _described(fact: dict[str, Any]) -> str:
+    if "error" in fact:
+        return f"could not be started: {fact['error']}"
+    status = int(fact["status"])
+    if status >= 0:
+        return f"exited with status {status}"
+    names = {each.value: each.name for each in signal.Signals}
+    return f"was killed by {names.get(-status, f'signal {-status}')}"

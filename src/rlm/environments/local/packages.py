@@ -1,0 +1,477 @@
+"""Installed packages that an operator lets sandboxed code import: which files that takes.
+
+`resolve(["numpy", "pandas"])` looks them up where the zygote's interpreter has them, follows their
+requirements, and says what has to be readable. It reads installed metadata only; nothing is
+imported, and nothing of the rest of site-packages becomes readable.
+"""
+
+import inspect
+import json
+import operator
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.metadata import Distribution
+from pathlib import Path
+from typing import Any
+
+from rlm import worker
+from rlm.errors import ConfigError
+
+__all__ = ["Packages", "resolve"]
+
+_OURS = {"rlm", "rlm-engine"}
+_REFUSED = "{} is the program that guards the sandbox, and can't be in it; leave it out"
+_HOST_PROGRAM = Path(worker.__file__).resolve().parent.parent
+_LIGHT_BYTES = 2 << 20
+_PROBE_SECONDS = 60
+_SITE_FOLDERS = {"site-packages", "dist-packages"}
+_REQUIREMENT_NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
+_MARKER_TOKEN = re.compile(
+    r"""\s*(?:(?P<text>'[^']*'|"[^"]*")|(?P<sign>not\s+in\b|in\b|[<>=!~]=?=?|[()])|(?P<name>[\w.]+))"""
+)
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "===": operator.eq,
+}
+
+
+@dataclass(frozen=True)
+class Packages:
+    """What a sandbox needs for the allowed packages; all paths are absolute.
+
+    `readable`: folders and files, each with all that is in it. `listable`: folders whose names may
+    be listed, but not read (site-packages, and folders of namespace packages). `search_path`:
+    entries for `sys.path`. `imports`: what to preload, the asked-for ones first. `roots`: import
+    names and their paths, as `seal()` in the worker takes them.
+    """
+
+    readable: tuple[str, ...] = ()
+    listable: tuple[str, ...] = ()
+    search_path: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    roots: tuple[tuple[str, str], ...] = ()
+
+
+def resolve(names: Sequence[str], *, python: str | None = None) -> Packages:
+    """Find distributions (or import names) and all they require, in `python` (default: ours).
+
+    Names of the standard library are fine and need nothing. A ConfigError says what to do about a
+    package that is not installed, is installed in editable mode, or is part of this program.
+    """
+    about = _ask(python) if python and python != sys.executable else _describe_interpreter()
+    installed = _Installed(about)
+    asked: list[_Found] = []
+    for name in dict.fromkeys(names):
+        if _normalised(name) in _OURS:
+            raise ConfigError(_REFUSED.format(name))
+        if name.partition(".")[0] not in about["standard"]:
+            asked += installed.find_asked(name)
+    needed = installed.with_requirements(asked)
+    return _combine(asked, needed)
+
+
+# -- the interpreter ------------------------------------------------------------------------------
+
+
+def _describe_interpreter() -> dict[str, Any]:
+    """Where this interpreter finds packages, and what markers (PEP 508) ask about it.
+
+    Its source also runs in other interpreters, from Python 3.9: it imports what it needs itself.
+    """
+    import os
+    import platform
+    import sys
+
+    version = sys.implementation.version
+    implementation = "{0.major}.{0.minor}.{0.micro}".format(version)  # noqa: UP032
+    if version.releaselevel != "final":
+        implementation += version.releaselevel[0] + str(version.serial)
+    return {
+        "path": [entry for entry in sys.path if entry and os.path.isdir(entry)],  # noqa: PTH112
+        "standard": sorted(getattr(sys, "stdlib_module_names", ())),
+        "markers": {
+            "implementation_name": sys.implementation.name,
+            "implementation_version": implementation,
+            "os_name": os.name,
+            "platform_machine": platform.machine(),
+            "platform_python_implementation": platform.python_implementation(),
+            "platform_release": platform.release(),
+            "platform_system": platform.system(),
+            "platform_version": platform.version(),
+            "python_full_version": platform.python_version(),
+            "python_version": ".".join(platform.python_version_tuple()[:2]),
+            "sys_platform": sys.platform,
+            "extra": "",
+        },
+    }
+
+
+def _ask(python: str) -> dict[str, Any]:
+    """The same of another interpreter, by running it once."""
+    code = f"from __future__ import annotations\n{inspect.getsource(_describe_interpreter)}\n"
+    code += "import json\nprint(json.dumps(_describe_interpreter()))"
+    try:
+        done = subprocess.run(  # noqa: S603 - the interpreter that the operator chose
+            [python, "-E", "-c", code], capture_output=True, timeout=_PROBE_SECONDS, check=False
+        )
+        if done.returncode:
+            raise ValueError(done.stderr.decode("utf-8", "replace").strip()[-200:])
+        about: dict[str, Any] = json.loads(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+        raise ConfigError(f"{python} can't be asked for its packages: {error}") from error
+    about["standard"] = about["standard"] or sorted(sys.stdlib_module_names)
+    return about
+
+
+# -- distributions --------------------------------------------------------------------------------
+
+
+class _Found:
+    """One installed distribution: its folder, its files, and what can be imported from it."""
+
+    def __init__(self, distribution: Distribution) -> None:
+        self.name: str = distribution.metadata["Name"] or ""
+        self.requires = distribution.requires or []
+        self.site = Path(str(distribution.locate_file(""))).resolve()
+        self._distribution = distribution
+        self._files = self._inside()
+        self.listable = {self.site}
+        self.readable: list[Path] = []
+        self.roots: dict[str, Path] = {}
+        self._sort_out(self._files)
+
+    def _inside(self) -> dict[str, Any]:
+        """The files inside site-packages as a tree: a folder is a dict, a file its size."""
+        tree: dict[str, Any] = {}
+        for file in self._distribution.files or self._guessed_files():
+            if ".." in file.parts or Path(file).is_absolute():
+                continue  # A command or a manual page, which no import needs.
+            folder = tree
+            for part in file.parts[:-1]:
+                folder = folder.setdefault(part, {})
+            folder[file.parts[-1]] = getattr(file, "size", None) or 0
+        return tree
+
+    def _guessed_files(self) -> list[Path]:
+        """Without a list of files (some Linux distributions remove it): by the declared names."""
+        declared = (self._distribution.read_text("top_level.txt") or "").split()
+        found: list[Path] = []
+        for name in declared or [self.name.replace("-", "_")]:
+            if (self.site / name / "__init__.py").is_file():
+                found.append(Path(name, "__init__.py"))
+            elif (self.site / f"{name}.py").is_file():
+                found.append(Path(f"{name}.py"))
+        return found
+
+    def _sort_out(self, tree: dict[str, Any], *above: str) -> None:
+        """Decide for each file and folder what it is; go down only into namespace packages."""
+        for name, inside in tree.items():
+            path = self.site.joinpath(*above, name)
+            if isinstance(inside, dict):
+                self._sort_out_folder(inside, path, (*above, name))
+            elif module := _module_in(name):
+                self._add_root((*above, module), path)
+            elif above:
+                self.readable.append(path)
+
+    def _sort_out_folder(self, inside: dict[str, Any], path: Path, parts: tuple[str, ...]) -> None:
+        if parts[-1] == "__pycache__":  # Bytecode of single modules; it is shared with others.
+            self.readable += [path / file for file in inside]
+        elif not all(map(str.isidentifier, parts)) or not _has_modules(inside):
+            self.readable.append(path)  # Metadata, shared libraries, data.
+        elif "__init__.py" in inside or any(_module_in(file) == "__init__" for file in inside):
+            self._add_root(parts, path)
+        else:
+            self.listable.add(path)
+            self._sort_out(inside, *parts)
+
+    def _add_root(self, parts: tuple[str, ...], path: Path) -> None:
+        self.roots[".".join(parts)] = path
+        self.readable.append(path)
+
+    def imports(self) -> list[str]:
+        """The public names that can be imported, tests aside."""
+        return [
+            name
+            for name in self.roots
+            if not any(
+                part.startswith("_") or part in {"test", "tests"} for part in name.split(".")
+            )
+        ]
+
+    def is_light(self) -> bool:
+        """Whether it can be preloaded without a thought, though nobody asked for it by name."""
+        return _bytes_in(self._files) <= _LIGHT_BYTES
+
+    def complaint(self) -> str | None:
+        """Why it can't be let into a sandbox, or None."""
+        if _normalised(self.name) in _OURS or "rlm" in self.roots:
+            return _REFUSED.format(self.name)
+        if self._is_editable():
+            return (
+                f"{self.name} is installed in editable mode, so its files are your project's; "
+                f"install a copy instead: pip install {self.name}, or pip install FOLDER without -e"
+            )
+        if not self.roots:
+            return f"{self.name} has no module to import; leave it out, or reinstall it with pip"
+        around = [path for path in self.readable if _holds_the_host(path.resolve())]
+        if around:
+            return f"{self.name} would make {around[0]} readable, where this program runs"
+        return None
+
+    def _is_editable(self) -> bool:
+        origin = json.loads(self._distribution.read_text("direct_url.json") or "{}")
+        if origin.get("dir_info", {}).get("editable"):
+            return True
+        if any(name.startswith("__editable__") for name in self._files):
+            return True
+        points_away = any(name.endswith(".pth") for name in self._files) and not self.roots
+        # Beside a project's sources there is metadata without a list of installed files.
+        is_project = (
+            self._distribution.read_text("RECORD") is None and self.site.name not in _SITE_FOLDERS
+        )
+        return points_away or is_project
+
+
+class _Installed:
+    """The distributions on an interpreter's path."""
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        self._path: list[str] = about["path"]
+        self._markers: dict[str, str] = about["markers"]
+        self._standard: frozenset[str] = frozenset(about["standard"])
+
+    def find(self, name: str) -> _Found | None:
+        """By the name of the distribution, however it is spelt."""
+        found = next(iter(Distribution.discover(name=name, path=self._path)), None)
+        return _Found(found) if found else None
+
+    def find_asked(self, name: str) -> list[_Found]:
+        found = self.find(name)
+        if found is not None:
+            return [found]
+        providers = self._providers(name)
+        if not providers:
+            raise ConfigError(
+                f"the package {name!r} is not installed for the interpreter of the sandbox: "
+                f"pip install {name} there, or leave it out"
+            )
+        exact = [each for each in providers if name in each.roots]
+        if not exact and len(providers) > 1:
+            several = ", ".join(sorted(each.name for each in providers))
+            raise ConfigError(
+                f"{name!r} belongs to several packages; name those you want: {several}"
+            )
+        return exact or providers
+
+    def _providers(self, import_name: str) -> list[_Found]:
+        """The distributions that hold a module of that name, or a part of that namespace."""
+        everything = map(_Found, Distribution.discover(path=self._path))
+        return [
+            found
+            for found in everything
+            if any(f"{root}.".startswith(f"{import_name}.") for root in found.roots)
+        ]
+
+    def with_requirements(self, asked: Iterable[_Found]) -> list[_Found]:
+        """Those and all they require, each once; refuses what may not go into a sandbox."""
+        found: dict[str, _Found] = {}
+        ahead = [(each, "") for each in asked]
+        while ahead:
+            each, needed_by = ahead.pop(0)
+            key = _normalised(each.name)
+            if key in found:
+                continue
+            if complaint := each.complaint():
+                raise ConfigError(complaint + (f" (needed by {needed_by})" if needed_by else ""))
+            found[key] = each
+            ahead += [(one, each.name) for one in self._required_by(each)]
+        return list(found.values())
+
+    def _required_by(self, found: _Found) -> Iterator[_Found]:
+        for requirement in found.requires:
+            name = _required_name(requirement, self._markers)
+            if name is None:
+                continue
+            dependency = self.find(name)
+            if dependency is not None:
+                yield dependency
+            elif name not in self._standard:
+                raise ConfigError(
+                    f"{found.name} needs the package {name!r}, which is not installed for the "
+                    f"interpreter of the sandbox: pip install {name} there"
+                )
+
+
+# -- requirements ---------------------------------------------------------------------------------
+
+
+def _required_name(requirement: str, markers: dict[str, str]) -> str | None:
+    """The distribution that a requirement names, or None if it does not hold here."""
+    specification, _, marker = requirement.partition(" ;" if "@" in requirement else ";")
+    name = _REQUIREMENT_NAME.match(specification)
+    if name is None or (marker.strip() and not _Marker(marker, markers).holds()):
+        return None
+    return name.group(1)
+
+
+class _Marker:
+    """One environment marker (PEP 508), such as `python_version < "3.11" and os_name == 'nt'`."""
+
+    def __init__(self, text: str, variables: dict[str, str]) -> None:
+        self._text = text
+        self._variables = variables
+        self._tokens: list[tuple[str, str]] = []
+        position, text = 0, text.rstrip()
+        while position < len(text):
+            token = _MARKER_TOKEN.match(text, position)
+            if token is None:
+                raise self._unreadable()
+            self._tokens.append((token.lastgroup or "", " ".join(token.group().split())))
+            position = token.end()
+
+    def holds(self) -> bool:
+        value = self._any()
+        if self._tokens:
+            raise self._unreadable()
+        return value
+
+    def _any(self) -> bool:
+        value = self._all()
+        while self._take("or"):
+            value = self._all() or value
+        return value
+
+    def _all(self) -> bool:
+        value = self._one()
+        while self._take("and"):
+            value = self._one() and value
+        return value
+
+    def _one(self) -> bool:
+        if self._take("("):
+            value = self._any()
+            if not self._take(")"):
+                raise self._unreadable()
+            return value
+        left, (_, sign), right = self._operand(), self._next(), self._operand()
+        if sign in {"in", "not in"}:
+            return (left in right) == (sign == "in")
+        return self._compare(left, sign, right)
+
+    def _compare(self, left: str, sign: str, right: str) -> bool:
+        if right.endswith(".*") and sign in {"==", "!="}:
+            return f"{left}.".startswith(right[:-1]) == (sign == "==")
+        low, high = _release(left), _release(right)
+        if low is None or high is None:
+            if sign not in _COMPARE:
+                raise self._unreadable()
+            return _COMPARE[sign](left, right)
+        if sign == "~=":  # ~=3.8.1 is 3.8.1 or newer, but still 3.8.
+            kept = right.count(".")
+            return low >= high and low[:kept] == high[:kept]
+        if sign not in _COMPARE:
+            raise self._unreadable()
+        return _COMPARE[sign](low, high)
+
+    def _operand(self) -> str:
+        kind, token = self._next()
+        if kind == "text":
+            return token[1:-1]
+        if token not in self._variables:
+            raise self._unreadable()
+        return self._variables[token]
+
+    def _next(self) -> tuple[str, str]:
+        if not self._tokens:
+            raise self._unreadable()
+        return self._tokens.pop(0)
+
+    def _take(self, token: str) -> bool:
+        """Whether that is the next token; then it is used up."""
+        if self._tokens and self._tokens[0][1] == token:
+            self._tokens.pop(0)
+            return True
+        return False
+
+    def _unreadable(self) -> ConfigError:
+        return ConfigError(
+            f"the marker {self._text.strip()!r} of an installed package is unreadable"
+        )
+
+
+def _release(version: str) -> tuple[int, ...] | None:
+    """The numbers of a version, padded so that 3.9 equals 3.9.0; None if it is not a version."""
+    found = re.match(r"v?(\d+(?:\.\d+)*)(?:[.+-]?[A-Za-z]\w*)?(?:[.+-][\w.-]*)?$", version.strip())
+    if found is None:
+        return None
+    numbers = [int(part) for part in found.group(1).split(".")]
+    return (*numbers, *[0] * (6 - len(numbers)))
+
+
+# -- helpers --------------------------------------------------------------------------------------
+
+
+def _combine(asked: Sequence[_Found], needed: Sequence[_Found]) -> Packages:
+    names = {each.name for each in asked}
+    light = [each for each in needed if each.name not in names and each.is_light()]
+    imports = [name for each in (*asked, *light) for name in each.imports()]
+    readable: list[Path] = []
+    for each in needed:
+        for path in each.readable:
+            # A package may be a link into a store; then both ends are needed.
+            readable += [path] if path.resolve() == path else [path, path.resolve()]
+    return Packages(
+        readable=_unique(path for path in readable if path.exists()),
+        listable=_unique(path for each in needed for path in sorted(each.listable)),
+        search_path=_unique(each.site for each in needed),
+        imports=tuple(dict.fromkeys(imports)),
+        roots=tuple(
+            {name: str(path) for each in needed for name, path in each.roots.items()}.items()
+        ),
+    )
+
+
+def _unique(paths: Iterable[Path]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(str, paths)))
+
+
+def _normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _module_in(file: str) -> str | None:
+    """The module that a file holds, or None."""
+    for suffix in (".py", *EXTENSION_SUFFIXES, ".so"):
+        stem = file.removesuffix(suffix)
+        # An extension module of another interpreter than ours has another tag in its name.
+        if suffix == ".so":
+            stem = re.sub(r"\.(cpython-[\w-]+|abi3)$", "", stem)
+        if stem != file and stem.isidentifier():
+            return stem
+    return None
+
+
+def _has_modules(tree: dict[str, Any]) -> bool:
+    return any(
+        _has_modules(inside) if isinstance(inside, dict) else _module_in(name)
+        for name, inside in tree.items()
+    )
+
+
+def _bytes_in(tree: dict[str, Any]) -> int:
+    return sum(_bytes_in(each) if isinstance(each, dict) else each for each in tree.values())
+
+
+def _holds_the_host(path: Path) -> bool:
+    """Whether a folder has this program, or what it works on, in it."""
+    return any(place.is_relative_to(path) for place in (_HOST_PROGRAM, Path.cwd(), Path.home()))

@@ -1,0 +1,185 @@
+"""A session of the local sandbox: a stream to its worker, its lifeline, and a checkpoint.
+
+A checkpoint is a copy of the worker that waits at a stream of its own (`rlm.worker.checkpoints`).
+It is taken when the session has been idle for a moment, so that no cell waits for it; when the
+worker is lost, the copy takes its place.
+"""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rlm.environments._session import StreamSession
+from rlm.environments.local.lifelines import Incarnation, Lifeline
+from rlm.errors import SessionDied, SessionError, SessionRestored
+from rlm.protocols import ContextSource, Host
+from rlm.results import CellResult
+
+__all__ = ["LocalSession"]
+
+IDLE_SECONDS = 0.02
+"""How long nobody must have wanted anything before a checkpoint is taken."""
+
+_RESTORE_SECONDS = 5.0
+
+
+class _Checkpoint(NamedTuple):
+    connection: socket.socket
+    variables: tuple[str, ...]
+
+
+class LocalSession:
+    """Implements `rlm.protocols.Session`."""
+
+    def __init__(
+        self,
+        stream: StreamSession,
+        host: Host,
+        lifeline: Lifeline,
+        *,
+        layers: Sequence[str],
+        checkpoints: bool,
+    ) -> None:
+        self.layers = tuple(layers)
+        self._stream = stream
+        self._host = host
+        self._lifeline = lifeline
+        self._takes_checkpoints = checkpoints
+        self._loop = asyncio.get_running_loop()
+        self._checkpoint: _Checkpoint | None = None
+        self._changed: dict[str, None] = {}  # by cells since the checkpoint was taken
+        self._timer: asyncio.TimerHandle | None = None
+        self._taking: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        ends: tuple[socket.socket, socket.socket],
+        host: Host,
+        options: dict[str, Any],
+        *,
+        layers: Sequence[str],
+        checkpoints: bool,
+    ) -> "LocalSession":
+        """Shake hands with the worker at the other end of a new session."""
+        connection, other = ends
+        lifeline = Lifeline(other)
+        stream = await StreamSession.connect(connection, host, Incarnation(lifeline), options)
+        return cls(stream, host, lifeline, layers=layers, checkpoints=checkpoints)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The names of the user's variables, as far as known."""
+        return self._stream.variables
+
+    async def load(self, name: str, context: ContextSource) -> None:
+        """Bind a stored context to a name in the REPL."""
+        self._stay()
+        await self._stream.load(name, context)
+        if self._checkpoint is not None:
+            self._take_when_idle()
+
+    async def execute(self, code: str, *, timeout_seconds: float) -> CellResult:
+        """Run a cell; SessionRestored if the worker was lost in it but its variables were not."""
+        self._stay()
+        try:
+            result = await self._stream.execute(code, timeout_seconds=timeout_seconds)
+        except SessionDied as error:
+            await self._restore(error)
+            raise
+        self._changed.update(dict.fromkeys((*result.new_variables, *result.changed_variables)))
+        self._take_when_idle()
+        return result
+
+    async def fetch(self, name: str) -> str | None:
+        """The text of a variable; None if there is none or it has no text."""
+        self._stay()
+        try:
+            return await self._stream.fetch(name)
+        except SessionDied as error:
+            await self._restore(error)
+            raise
+
+    async def interrupt(self) -> None:
+        """Stop the running cell; its variables stay."""
+        await self._stream.interrupt()
+
+    async def close(self) -> None:
+        """End everything of the session; may be called twice."""
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        self._stay()
+        self._drop_checkpoint()
+        self._takes_checkpoints = False
+        self._lifeline.end()
+        await self._stream.close()
+        await self._lifeline.until_over()
+
+    # Checkpoints.
+
+    def _stay(self) -> None:
+        """Somebody wants something: this is no moment for a checkpoint."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _take_when_idle(self) -> None:
+        if self._takes_checkpoints:
+            self._timer = self._loop.call_later(IDLE_SECONDS, self._start_taking)
+
+    def _start_taking(self) -> None:
+        self._timer = None
+        self._taking = self._loop.create_task(self._take())
+
+    async def _take(self) -> None:
+        """Have the worker fork a copy; the copy before it is not needed any more then."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._lifeline.permit_fork()
+                taken = await self._stream.checkpoint(theirs.fileno())
+        except SessionError:
+            taken = False  # The next request finds out, and tells.
+        if not taken or not self._takes_checkpoints:
+            ours.close()
+            return
+        self._drop_checkpoint()
+        self._checkpoint = _Checkpoint(ours, self.variables)
+        self._lifeline.has_checkpoint = True
+        self._changed.clear()
+
+    def _drop_checkpoint(self) -> None:
+        """Its process ends when its stream does."""
+        self._lifeline.has_checkpoint = False
+        if self._checkpoint is not None:
+            self._checkpoint.connection.close()
+            self._checkpoint = None
+
+    async def _restore(self, loss: SessionDied) -> None:
+        """Go on with the checkpoint and say so by SessionRestored; return if there is none."""
+        checkpoint = self._checkpoint
+        if checkpoint is None or self._closing is not None:
+            return
+        try:
+            async with asyncio.timeout(_RESTORE_SECONDS):
+                await self._stream.close()  # Its worker must be gone before the copy goes on.
+                self._lifeline.has_checkpoint = False
+                self._checkpoint = None
+                self._stream = await StreamSession.resume(
+                    checkpoint.connection,
+                    self._host,
+                    Incarnation(self._lifeline),
+                    checkpoint.variables,
+                )
+        except (SessionError, TimeoutError):
+            self._drop_checkpoint()
+            self._lifeline.end()
+            return
+        lost = tuple(self._changed)
+        self._changed.clear()
+        raise SessionRestored(str(loss), lost_variables=lost) from loss

@@ -1,0 +1,227 @@
+"""The host's side of zygotes: one for each way to configure a sandbox, shared by the whole process.
+
+A zygote costs tens of milliseconds once and is kept until the process ends; sessions forked from
+it cost a few, and those it keeps ready in advance next to nothing. Everything here may be called
+from any thread and any event loop.
+"""
+
+import array
+import asyncio
+import atexit
+import contextlib
+import errno
+import json
+import os
+import socket
+import struct
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from rlm import worker
+from rlm.errors import ConfigError, SessionDied
+from rlm.worker.sandbox.preload import SINGLE_THREADED
+
+__all__ = ["Pair", "Zygote", "close_all", "zygote_for"]
+
+_WORKER_FOLDER = str(Path(worker.__file__).parent)
+_START_SECONDS = 30.0
+_FAREWELL_SECONDS = 2.0
+_LENGTH = struct.Struct("<I")
+_NOW, _WARM = b"N", b"W"
+_FULL = {errno.EAGAIN, errno.ETOOMANYREFS}
+
+# Loads the worker's folder as a package of its own, so that no other file of rlm can be imported.
+_BOOT = """
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]
+import importlib.util
+spec = importlib.util.spec_from_file_location(
+    "rlm_worker", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]]
+)
+sys.modules["rlm_worker"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["rlm_worker"])
+from rlm_worker.sandbox.zygote import main
+main(int(sys.argv[2]), int(sys.argv[3]))
+"""
+
+# Nothing of the host's environment. Arenas and threads of libraries are kept few because each
+# would cost every session memory, and a process with threads can't be forked safely.
+_ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "MALLOC_ARENA_MAX": "2",
+    **SINGLE_THREADED,
+}
+
+Pair = tuple[socket.socket, socket.socket]
+"""The host's ends of one session: its stream and its lifeline."""
+
+
+class Zygote:
+    """A running zygote, its report, and the sessions it keeps ready."""
+
+    def __init__(self, python: str, settings: dict[str, Any]) -> None:
+        """Start it and wait for its report; blocks for some tens of milliseconds."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._process = _start(python, theirs.fileno())
+            self._control = ours
+            self.report: dict[str, Any] = self._handshake(settings)
+        except BaseException:
+            ours.close()
+            raise
+        self._ready: deque[Pair] = deque()
+        self._lock = threading.Lock()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def take(self) -> Pair | None:
+        """A session that was kept ready, if there is one."""
+        with self._lock:
+            return self._ready.popleft() if self._ready else None
+
+    async def fork(self) -> Pair:
+        """A new session, as soon as possible."""
+        while True:
+            try:
+                return self._request(_NOW)
+            except BlockingIOError:
+                await asyncio.sleep(0.005)  # Hundreds are being made at this moment.
+
+    def refill(self, count: int) -> None:
+        """Have so many sessions ready from now on; they are made in the background."""
+        with contextlib.suppress(BlockingIOError, SessionDied):
+            for _ in range(count - len(self._ready)):
+                pair = self._request(_WARM)
+                with self._lock:
+                    self._ready.append(pair)
+
+    def close(self) -> None:
+        """End it and every session that came from it."""
+        for each in (self._control, *(end for pair in self._ready for end in pair)):
+            each.close()
+        self._ready.clear()
+        try:
+            self._process.wait(_FAREWELL_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _request(self, kind: bytes) -> Pair:
+        stream, workers_end = socket.socketpair()
+        lifeline, zygotes_end = socket.socketpair()
+        with workers_end, zygotes_end:
+            fds = array.array("i", [workers_end.fileno(), zygotes_end.fileno()])
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)
+            try:
+                self._control.sendmsg([kind], [rights], socket.MSG_DONTWAIT)
+            except OSError as error:
+                stream.close()
+                lifeline.close()
+                if error.errno in _FULL:
+                    raise BlockingIOError(*error.args) from None
+                raise SessionDied("the sandbox's fork server is gone") from error
+        return stream, lifeline
+
+    def _handshake(self, settings: dict[str, Any]) -> dict[str, Any]:
+        data = json.dumps(settings).encode()
+        self._control.settimeout(_START_SECONDS)
+        try:
+            self._control.sendall(_LENGTH.pack(len(data)) + data)
+            report: dict[str, Any] = json.loads(self._receive(*_LENGTH.unpack(self._receive(4))))
+        except (OSError, ValueError) as error:
+            raise SessionDied(self._last_words()) from error
+        finally:
+            assert self._process.stderr is not None
+            self._process.stderr.close()  # It writes nothing there once it has reported.
+        self._control.settimeout(None)
+        if "error" in report:
+            self._process.wait()
+            raise ConfigError(report["error"])
+        return report
+
+    def _last_words(self) -> str:
+        assert self._process.stderr is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(0.2)
+        self._process.kill()
+        words = self._process.stderr.read().decode("utf-8", "replace").strip()
+        how = f"exited with status {self._process.wait()} before it was ready"
+        return f"the sandbox's fork server {how}: {words.splitlines()[-1] if words else 'silently'}"
+
+    def _receive(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self._control.recv(size - len(data))
+            if not piece:
+                raise ConnectionError("it closed the connection")
+            data += piece
+        return data
+
+
+def _start(python: str, fd: int) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and boot code
+        [python, "-S", "-s", "-c", _BOOT, _WORKER_FOLDER, str(fd), str(os.getpid())],
+        env=_ENVIRONMENT,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        pass_fds=[fd],
+        start_new_session=True,
+    )
+
+
+# -- one for each configuration -------------------------------------------------------------------
+
+_zygotes: "dict[tuple[int, str, str], Future[Zygote]]" = {}
+_lock = threading.Lock()
+
+
+async def zygote_for(python: str, settings: dict[str, Any]) -> Zygote:
+    """The zygote of that configuration: started now, unless it runs already.
+
+    A process that was forked from a host has zygotes of its own: theirs answer to the parent.
+    """
+    key = (os.getpid(), python, json.dumps(settings, sort_keys=True))
+    with _lock:
+        known = _zygotes.get(key)
+        if known is None or _is_over(known):
+            known = _zygotes[key] = Future()
+            threading.Thread(
+                target=_fulfil, args=(known, lambda: Zygote(python, settings)), daemon=True
+            ).start()
+    return await asyncio.wrap_future(known)
+
+
+def close_all() -> None:
+    """End every zygote of this process, and every session with them."""
+    with _lock:
+        mine = [key for key in _zygotes if key[0] == os.getpid()]
+        ended = [_zygotes.pop(key) for key in mine]
+    for each in ended:
+        if each.done() and each.exception() is None:
+            each.result().close()
+
+
+def _is_over(future: "Future[Zygote]") -> bool:
+    if not future.done():
+        return False
+    return future.exception() is not None or not future.result().is_alive
+
+
+def _fulfil(future: "Future[Zygote]", make: Callable[[], Zygote]) -> None:
+    try:
+        future.set_result(make())
+    except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the zygote
+        future.set_exception(error)
+
+
+atexit.register(close_all)

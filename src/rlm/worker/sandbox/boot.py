@@ -1,0 +1,73 @@
+"""Becoming a worker: from a process that was just forked off the zygote to one that serves."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+
+from .. import main
+from . import kernel, layers, permits, privileges
+
+__all__ = ["be_a_worker"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+_CONNECTION_FD = 3
+_SET_UP_FD = 4
+_RULESET_FD = 5
+
+
+def be_a_worker(
+    found: layers.Layers, slot: int, connection_fd: int, set_up_fd: int, rehearse: bool
+) -> NoReturn:
+    """Be the worker of one session: hardened before it takes its first request, else gone.
+
+    `rehearse`: nobody waits for this session yet, so it warms itself up.
+    """
+    try:
+        os.setpgid(0, 0)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        with socket.socket(fileno=os.dup(set_up_fd)) as set_up:
+            try:
+                layers.enter_session(found, slot)
+            except OSError as error:
+                _tell_failure(set_up, error)
+        _keep_only(found, connection_fd, set_up_fd)
+        fork = permits.fork if found.forks else None
+        connection = socket.socket(fileno=_CONNECTION_FD)
+        main.serve(connection, lambda: _harden(found), fork, rehearse)
+    finally:
+        os._exit(1)
+
+
+def _harden(found: layers.Layers) -> None:
+    with socket.socket(fileno=_SET_UP_FD) as set_up:
+        try:
+            if found.forks or found.asks_for_threads:
+                privileges.forbid_new_privileges()
+                permits.send_listener(set_up, found.asks_for_threads)
+            layers.harden(found)
+        except OSError as error:
+            _tell_failure(set_up, error)
+
+
+def _tell_failure(set_up: socket.socket, error: OSError) -> NoReturn:
+    set_up.send(b"E" + str(error).encode("utf-8", "replace"))
+    os._exit(1)
+
+
+def _keep_only(found: layers.Layers, connection_fd: int, set_up_fd: int) -> None:
+    """Give what is still needed a fixed place and close every other descriptor above 2."""
+    kept = [connection_fd, set_up_fd] + ([] if found.ruleset is None else [found.ruleset])
+    # First to where no place is in the way of another.
+    copies = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _RULESET_FD + 1) for fd in kept]
+    for place, fd in enumerate(copies, _CONNECTION_FD):
+        os.dup2(fd, place, inheritable=False)
+    kernel.call("close_range", _CONNECTION_FD + len(kept), 0x7FFFFFFF, 0)
+    if found.ruleset is not None:
+        found.ruleset = _RULESET_FD

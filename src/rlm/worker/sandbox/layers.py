@@ -1,0 +1,387 @@
+"""Which layers this machine offers, and putting them on: the zygote decides, its sessions follow.
+
+zygote   prepare()         what is possible is found out, namespaces are entered
+worker   enter_session()   own scratch folder, own uid or own user namespace
+         harden()          limits, capabilities, Landlock, seccomp; then user code
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+
+from . import (
+    interpreter,
+    kernel,
+    landlock,
+    namespaces,
+    permits,
+    privileges,
+    probes,
+    rlimits,
+    seccomp,
+)
+
+__all__ = [
+    "Layers",
+    "LayersMissing",
+    "Settings",
+    "enter_session",
+    "harden",
+    "prepare",
+]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+_FIRST_OWN_UID = 0x70000000
+_OWN_UIDS = 65536
+_ROOM_FOR_SHARED_TASKS = 4096
+"""How many tasks all sessions may add together where they can't be told from the user's own."""
+
+
+class LayersMissing(Exception):
+    """A required layer can't be had here; the text says which, why, and what to do."""
+
+
+class Settings:
+    """What the host wants, as it comes over the wire: `Settings(**data)`.
+
+    `readable`: what sessions may read besides the interpreter. `listable`: folders whose names they
+    may list. `max_processes` counts threads too. `forbid`: layers not even to be tried.
+    None leaves a limit as it is.
+    """
+
+    def __init__(
+        self,
+        *,
+        readable: Iterable[str] = (),
+        listable: Iterable[str] = (),
+        scratch_bytes: int = 64 << 20,
+        max_processes: int = 128,
+        max_file_bytes: int | None = None,
+        max_open_files: int | None = 256,
+        cpu_seconds: int | None = None,
+        checkpoints: bool = True,
+        allow_unsafe: bool = False,
+        forbid: Iterable[str] = (),
+    ) -> None:
+        self.readable = [os.path.abspath(path) for path in readable]
+        self.listable = [os.path.abspath(path) for path in listable]
+        self.scratch_bytes = scratch_bytes
+        self.max_processes = max_processes
+        self.max_file_bytes = max_file_bytes
+        self.max_open_files = max_open_files
+        self.cpu_seconds = cpu_seconds
+        self.checkpoints = checkpoints
+        self.allow_unsafe = allow_unsafe
+        self.forbid = tuple(forbid)
+
+
+class Layers:
+    """What was decided, once, in the zygote; every session is forked with a copy of it.
+
+    Open files that belong to it: `process_folder` (/proc as it was) and `ruleset`, each None if not
+    needed. A worker leaves them open until `enter_session` and `harden`, which close them.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.seccomp = False
+        self.namespaces = ""
+        self.pid_namespace = False
+        self.landlock_abi = 0
+        self.sealed = False
+        self.forks = False
+        self.missing: list[str] = []
+
+        self.first_uid: int | None = None
+        """The uid of slot 0; None if sessions keep the zygote's."""
+        self.number_of_uids = 1
+        self.own_user_namespace = False
+        self.max_tasks: int | None = None
+        """The limit of processes and threads; None where a limit would not hold."""
+        self.program = b""
+
+        self.asks_for_threads = False
+        """Whether the zygote must count threads, since no limit of the kernel would hold."""
+
+        self.zygote = os.getpid()
+        """The parent of all workers, as they see it."""
+        self.process_folder: int | None = None
+        self.ruleset: int | None = None
+
+    def report(self) -> dict[str, Any]:
+        """The facts, for events and for `rlm doctor`."""
+        file_system = ["pivot_root"] if self.namespaces else []
+        file_system += ["landlock"] if self.landlock_abi else []
+        file_system += ["sealed"] if self.sealed else []
+        return {
+            "namespaces": self.namespaces,
+            "pid_namespace": self.pid_namespace,
+            "file_system": file_system,
+            "landlock_abi": self.landlock_abi,
+            "seccomp": self.seccomp,
+            "own_uid": self.first_uid is not None and self.number_of_uids > 1,
+            "sealed": self.sealed,
+            "scratch": namespaces.SCRATCH if self.namespaces else "",
+            "forks": self.forks,
+            "missing": list(self.missing),
+        }
+
+    def uid_of(self, slot: int) -> int | None:
+        """The uid that the session in this slot runs as; None if it keeps the zygote's."""
+        if self.first_uid is None:
+            return None
+        if self.number_of_uids == 1:
+            return self.first_uid
+        return _FIRST_OWN_UID + (self.first_uid - _FIRST_OWN_UID + slot) % self.number_of_uids
+
+    def zygote_lives(self) -> bool:
+        """Asked by a worker, which must not go on without it."""
+        return os.getppid() == self.zygote
+
+
+# -- in the zygote ---------------------------------------------------------------------------------
+
+
+def prepare(settings: Settings) -> Layers:
+    """Find out what is possible here, enter namespaces, and have everything ready for sessions.
+
+    Call it once, single-threaded and still dumpable, after imports: afterwards the host's files
+    are gone where namespaces are possible, /proc too. Raises LayersMissing, and has changed
+    nothing then. What can't be undone is tried in a child first.
+    """
+    layers = Layers(settings)
+    _decide_seccomp(layers)
+    _decide_landlock(layers)
+    readable, hidden = interpreter.readable_and_hidden(settings.readable)
+    kind = _usable_kind(layers, readable, hidden)
+    _decide_sealed(layers, kind)
+    layers.process_folder = _open_process_folder()
+    if kind:
+        _enter_namespaces(kind, settings, readable, hidden)
+        layers.namespaces = kind
+    elif layers.landlock_abi:
+        layers.ruleset = _ruleset_without_namespaces(settings, readable, hidden)
+    _decide_identity(layers, readable)
+    _decide_max_tasks(layers)
+    _decide_permits(layers)
+    if layers.seccomp:
+        layers.program = seccomp.build(
+            kernel.MACHINE,
+            forks=layers.forks,
+            sealed=layers.sealed,
+            scratch=bool(kind),
+        )
+    privileges.drop_bounding_set()  # Once here instead of forty calls in every session.
+    return layers
+
+
+def _decide_seccomp(layers: Layers) -> None:
+    problem = _forbidden(layers, "seccomp") or probes.seccomp_problem()
+    layers.seccomp = not problem
+    if problem:
+        layers.missing.append(f"seccomp: {problem}")
+        _require(
+            layers,
+            f"system calls can't be filtered ({problem}). Let the container's profile allow "
+            "seccomp and prctl, use Linux on x86_64 or aarch64",
+        )
+
+
+def _decide_landlock(layers: Layers) -> None:
+    problem = _forbidden(layers, "landlock") or probes.landlock_problem()
+    layers.landlock_abi = 0 if problem else landlock.abi()
+    if problem:
+        layers.missing.append(f"landlock: {problem}")
+
+
+def _decide_sealed(layers: Layers, kind: str) -> None:
+    """Without another file-system layer every path is closed, which only seccomp can do."""
+    if kind or layers.landlock_abi:
+        return
+    problem = _forbidden(layers, "sealed") or ("" if layers.seccomp else "it needs seccomp")
+    layers.sealed = not problem
+    if problem:
+        layers.missing.append(f"sealed: {problem}")
+        reasons = "; ".join(layers.missing)
+        _require(
+            layers,
+            f"files can't be hidden ({reasons}). Allow user namespaces or Landlock (Linux 5.13)",
+        )
+
+
+def _require(layers: Layers, problem: str) -> None:
+    if not layers.settings.allow_unsafe:
+        raise LayersMissing(
+            f"no sandbox for model-written code here: {problem}, choose another environment, or "
+            "accept that its code can do what you can with allow_unsafe=True"
+        )
+
+
+def _forbidden(layers: Layers, name: str) -> str:
+    return "forbidden by the settings" if name in layers.settings.forbid else ""
+
+
+def _usable_kind(layers: Layers, readable: list[str], hidden: list[str]) -> str:
+    """The way into namespaces that a child could go to its end; "" if there is none.
+
+    Beginning is not enough: some systems let anyone have a user namespace but no mount in it.
+    """
+    problem = _forbidden(layers, "namespaces")
+    if problem:
+        layers.missing.append(f"namespaces: {problem}")
+        return ""
+
+    def rehearsal() -> str:
+        _enter_namespaces(kind, layers.settings, readable, hidden)
+        _, no_pids = probes.attempt(lambda: None, namespaces.fork_into_pid_namespace)
+        namespaces.enter_session(layers.settings.scratch_bytes)
+        return no_pids
+
+    kinds = [namespaces.ROOT, namespaces.USER] if os.geteuid() == 0 else [namespaces.USER]
+    for kind in kinds:
+        no_pids, problem = probes.attempt(rehearsal)
+        if not problem:
+            layers.pid_namespace = not no_pids
+            layers.missing += [f"pid namespace: {no_pids}"] if no_pids else []
+            return kind
+        layers.missing.append(f"namespaces as {kind}: {problem}")
+    return ""
+
+
+def _enter_namespaces(
+    kind: str, settings: Settings, readable: list[str], hidden: list[str]
+) -> None:
+    namespaces.enter(kind)
+    namespaces.pivot_root(readable, hidden, settings.listable)
+
+
+def _open_process_folder() -> int | None:
+    try:
+        return os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _ruleset_without_namespaces(settings: Settings, readable: list[str], hidden: list[str]) -> int:
+    """Made once: it has hundreds of rules, because Landlock knows no exceptions to a folder."""
+    kept, listed = interpreter.without([*readable, *namespaces.DEVICES], hidden)
+    return landlock.ruleset(kept, ["/dev/null"], [*listed, *settings.listable])
+
+
+def _decide_identity(layers: Layers, readable: list[str]) -> None:
+    if layers.namespaces == namespaces.USER:
+        _decide_user_namespace(layers, readable)
+    elif os.geteuid() == 0:
+        _decide_uid(layers, readable)
+    else:
+        layers.missing.append("own uid: only root can give one; sessions run as this user")
+
+
+def _decide_user_namespace(layers: Layers, readable: list[str]) -> None:
+    """Without root, only a user namespace a session makes its threads countable (Linux 5.14)."""
+
+    def become() -> None:
+        namespaces.enter_session(
+            layers.settings.scratch_bytes, process_folder=layers.process_folder
+        )
+
+    facts, problem = probes.identity(become, readable)
+    layers.own_user_namespace = facts.get("counted", False)
+    if not layers.own_user_namespace:
+        problem = problem or "the kernel counts processes of all namespaces together"
+        layers.missing.append(f"user namespace for each session: {problem}")
+
+
+def _decide_uid(layers: Layers, readable: list[str]) -> None:
+    """A uid for each session, else one for all; root without its rights if they can't read."""
+    start = _FIRST_OWN_UID + int.from_bytes(os.urandom(2), "little")  # Not the same as others'.
+    for first, count in ((start, _OWN_UIDS), (namespaces.NOBODY, 1)):
+        facts, problem = probes.identity(partial(privileges.become, first, first), readable)
+        if facts and (facts["readable"] or layers.sealed):
+            layers.first_uid, layers.number_of_uids = first, count
+            return
+        problem = problem or "the interpreter could not be read any more"
+        layers.missing.append(f"uid {first}: {problem}")
+
+
+def _decide_max_tasks(layers: Layers) -> None:
+    """Where others count too, the limit must leave room for them; root's tasks have none."""
+    if layers.own_user_namespace or layers.number_of_uids > 1:
+        layers.max_tasks = layers.settings.max_processes
+        return
+    uid = os.getuid() if layers.first_uid is None else layers.first_uid
+    if uid != 0 and layers.process_folder is not None:
+        now = probes.tasks_of(uid, layers.process_folder)
+        layers.max_tasks = now + _ROOM_FOR_SHARED_TASKS
+
+
+def _decide_permits(layers: Layers) -> None:
+    """A worker forks for checkpoints only; threads are asked about where no limit would hold."""
+    counted = layers.own_user_namespace or layers.number_of_uids > 1
+    asks = layers.seccomp and permits.is_supported()
+    layers.forks = asks and layers.settings.checkpoints
+    layers.asks_for_threads = asks and not counted and not layers.namespaces
+    if not asks:
+        layers.missing.append("permits: the kernel can't ask before a fork (Linux 5.5)")
+
+
+# -- in a session ----------------------------------------------------------------------------------
+
+
+def enter_session(layers: Layers, slot: int) -> None:
+    """In a worker that was just forked: an own place and an own identity.
+
+    `slot` must not be that of another session that is alive.
+    """
+    uid = layers.uid_of(slot)
+    if layers.namespaces:
+        folder = layers.process_folder if layers.own_user_namespace else None
+        namespaces.enter_session(layers.settings.scratch_bytes, uid, folder)
+    else:
+        os.chdir("/")
+    if uid is not None:
+        privileges.become(uid, uid)
+    privileges.die_with_parent(layers.zygote_lives)
+    if layers.process_folder is not None:
+        os.close(layers.process_folder)
+        layers.process_folder = None
+
+
+def harden(layers: Layers) -> None:
+    """In the worker, as its last step: after this user code may run.
+
+    Handlers of SIGINT, SIGTERM and SIGXCPU can't be changed any more, so set them before. If this
+    raises, user code must not run.
+    """
+    settings = layers.settings
+    max_file_bytes = settings.max_file_bytes
+    rlimits.apply(
+        max_file_bytes=settings.scratch_bytes if max_file_bytes is None else max_file_bytes,
+        max_open_files=settings.max_open_files,
+        max_processes=layers.max_tasks,
+        cpu_seconds=settings.cpu_seconds,
+    )
+    privileges.drop_capabilities()
+    privileges.make_undumpable()
+    privileges.forbid_new_privileges()
+    if layers.landlock_abi:
+        _restrict_files(layers)
+    rlimits.be_nice()  # Late, so that this session is ready soon, but before it is forbidden.
+    if layers.seccomp:
+        seccomp.install(seccomp.bind_to_process(layers.program, os.getpid()))
+
+
+def _restrict_files(layers: Layers) -> None:
+    if layers.ruleset is None:
+        # The new root holds only what may be read. The scratch folder is this session's own, so
+        # its rules can't be made beforehand; there are but three.
+        landlock.restrict(["/"], [namespaces.SCRATCH, "/dev/null"])
+    else:
+        landlock.restrict_with(layers.ruleset)
+        os.close(layers.ruleset)
+        layers.ruleset = None

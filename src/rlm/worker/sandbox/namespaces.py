@@ -1,0 +1,363 @@
+"""Namespaces: a small file tree of our own instead of the host's, no network, own process ids.
+
+The new root is a tmpfs with a few read-only binds in it. Binds are made from open folders, by way
+of /proc/self/fd: so an interpreter under a folder of mode 700 stays readable after the uid changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import stat
+import struct
+
+from . import kernel
+from .interpreter import inside
+
+__all__ = [
+    "DEVICES",
+    "NOBODY",
+    "ROOT",
+    "SCRATCH",
+    "USER",
+    "enter",
+    "enter_session",
+    "fork",
+    "fork_into_pid_namespace",
+    "pivot_root",
+    "tid_address",
+]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROOT, USER = "root", "user"
+"""The two ways in: with the rights of real root, or through a user namespace."""
+
+SCRATCH = "/sandbox"
+NOBODY = 65534
+
+_NEW_MOUNT = 0x00020000
+_NEW_CGROUP = 0x02000000
+_NEW_HOST_NAME = 0x04000000
+_NEW_IPC = 0x08000000
+_NEW_USER = 0x10000000
+_NEW_PID = 0x20000000
+_NEW_NETWORK = 0x40000000
+
+_WANTED = (
+    _NEW_MOUNT | _NEW_NETWORK | _NEW_IPC | _NEW_HOST_NAME | _NEW_CGROUP,
+    _NEW_MOUNT | _NEW_NETWORK | _NEW_IPC | _NEW_HOST_NAME,
+    _NEW_MOUNT,
+)
+"""Best first. The mount namespace is the file-system layer; seccomp refuses sockets and IPC too."""
+
+_READ_ONLY = 1
+_NO_SET_UID = 2
+_NO_DEVICES = 4
+_NO_EXECUTION = 8
+_REMOUNT = 32
+_BIND = 4096
+_RECURSIVE = 16384
+_PRIVATE = 1 << 18
+_DETACH = 2
+
+_MOUNT_OPTIONS = {
+    "ro": _READ_ONLY,
+    "nosuid": _NO_SET_UID,
+    "nodev": _NO_DEVICES,
+    "noexec": _NO_EXECUTION,
+}
+"""Times of access are left out: a remount that does not name them keeps them."""
+
+_AT_RECURSIVE = 0x8000
+_AT_FDCWD = -100
+
+DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+_MOUNT_POINTS = ("/tmp", "/var/tmp", "/run", "/mnt", "/var", "/usr")  # noqa: S108 - not written to
+_MAX_SCRATCH_FILES = 8192
+_MAX_LINKS = 40
+
+_CLONE_CHILD_CLEARTID = 0x00200000
+_CLONE_CHILD_SETTID = 0x01000000
+_PR_GET_TID_ADDRESS = 40
+
+
+# -- entering --------------------------------------------------------------------------------------
+
+
+def enter(kind: str) -> None:
+    """Leave the host's namespaces; `pivot_root` should follow."""
+    uid, gid = os.getuid(), os.getgid()
+    _unshare_best(_NEW_USER if kind == USER else 0)
+    if kind == USER:
+        process_folder = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
+        try:
+            _map_identity(process_folder, uid, gid)
+        finally:
+            os.close(process_folder)
+
+
+def _unshare_best(base: int) -> None:
+    """Old kernels, gVisor and limits of 0 lack one kind or another."""
+    for flags in _WANTED[:-1]:
+        try:
+            kernel.call("unshare", base | flags)
+        except OSError:
+            continue
+        return
+    kernel.call("unshare", base | _WANTED[-1])
+
+
+def _map_identity(process_folder: int, uid: int, gid: int) -> None:
+    """Be nobody inside a new user namespace, and still ourselves outside."""
+    with contextlib.suppress(OSError):
+        # Kernels without this file do not ask for it; others refuse the next line.
+        _write(process_folder, "self/setgroups", "deny")
+    _write(process_folder, "self/gid_map", f"{NOBODY} {gid} 1")
+    _write(process_folder, "self/uid_map", f"{NOBODY} {uid} 1")
+
+
+def _write(folder: int, name: str, text: str) -> None:
+    file = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.write(file, text.encode())
+    finally:
+        os.close(file)
+
+
+def enter_session(
+    scratch_bytes: int, owner: int | None = None, process_folder: int | None = None
+) -> None:
+    """Take an own mount namespace and an own, size-limited scratch folder, and go there.
+
+    With `process_folder`, /proc as it was before `pivot_root`, also an own user namespace: then
+    the number of processes is counted for this session alone. `owner` is the uid of the folder.
+    """
+    if process_folder is None:
+        kernel.call("unshare", _NEW_MOUNT)
+    else:
+        uid, gid = os.getuid(), os.getgid()
+        kernel.call("unshare", _NEW_USER | _NEW_MOUNT)
+        _map_identity(process_folder, uid, gid)
+    options = f"size={scratch_bytes},nr_inodes={_MAX_SCRATCH_FILES},mode=700"
+    if owner is not None:
+        options += f",uid={owner},gid={owner}"
+    _mount("tmpfs", SCRATCH, "tmpfs", _NO_SET_UID | _NO_DEVICES | _NO_EXECUTION, options)
+    os.chdir(SCRATCH)
+
+
+# -- a root of our own -----------------------------------------------------------------------------
+
+
+def pivot_root(
+    readable: Iterable[str], hidden: Iterable[str] = (), listable: Iterable[str] = ()
+) -> None:
+    """Replace the file tree by one that holds `readable`, without the folders in `hidden`.
+
+    The host's tree is gone for this process and its children afterwards, /proc included.
+    """
+    _mount(None, "/", None, _RECURSIVE | _PRIVATE)
+    tree = _Tree(next(each for each in _MOUNT_POINTS if os.path.isdir(each)))
+    for path in (*readable, *DEVICES):
+        tree.add(path)
+    for path in (SCRATCH, *listable):
+        tree.add_empty_folder(path)
+    umask = os.umask(0o022)
+    try:
+        tree.build(set(hidden))
+    finally:
+        os.umask(umask)
+        tree.close()
+    # Both names may be the same: the old root then lies on top of the new one until it is detached.
+    os.chdir(tree.top)
+    kernel.call("pivot_root", b".", b".")
+    kernel.call("umount2", b".", _DETACH)
+    os.chdir("/")
+
+
+class _Tree:
+    """What the new root will hold: sources are opened before a mount can cover them."""
+
+    def __init__(self, top: str) -> None:
+        self.top = top
+        self._sources: dict[str, int] = {}
+        self._links: dict[str, str] = {}
+        self._empty_folders: list[str] = []
+        self._shown: dict[str, bool] = {}
+
+    def add(self, path: str) -> None:
+        """Have a file or folder in the new root, and the symbolic links on the way to it."""
+        path = self._follow(path)
+        if path not in self._sources and os.path.exists(path):
+            self._sources[path] = os.open(path, os.O_PATH | os.O_CLOEXEC)
+
+    def add_empty_folder(self, path: str) -> None:
+        """Have a folder that holds what else is added below it."""
+        self._empty_folders.append(self._follow(path))
+
+    def _follow(self, path: str) -> str:
+        """The path without symbolic links, which are kept for the new root."""
+        for _ in range(_MAX_LINKS):
+            link = _first_link(path)
+            if link is None:
+                break
+            self._links[link] = target = os.readlink(link)
+            path = os.path.normpath(os.path.join(os.path.dirname(link), target) + path[len(link) :])
+        return path
+
+    def build(self, hidden: set[str]) -> None:
+        """Mount it all below `top`."""
+        _mount("tmpfs", self.top, "tmpfs", _NO_SET_UID | _NO_DEVICES, "size=1m,mode=755")
+        devices = {path for path in DEVICES if path in self._sources}
+        for path in sorted({*self._sources, *hidden}):
+            if path in hidden:
+                self._hide(path)
+            elif path not in devices:
+                self._show(path)
+        for path in self._empty_folders:
+            if not self._is_shown(path):
+                os.makedirs(self.top + path, exist_ok=True)
+        for path in devices:
+            self._make_place(path)
+        # Links come after all folders: one with an absolute target would lead out of the new tree.
+        for link, target in (*self._links.items(), ("/tmp", SCRATCH)):  # noqa: S108
+            self._link(link, target)
+        _set_read_only(self.top, _NO_DEVICES)
+        for path in devices:
+            self._bind(path)
+            _set_read_only(self.top + path, _NO_EXECUTION)
+
+    def close(self) -> None:
+        """Let go of the host's folders: an open one is a way back to all of them."""
+        for source in self._sources.values():
+            os.close(source)
+        self._sources.clear()
+
+    def _is_shown(self, path: str) -> bool:
+        """Whether the nearest folder around a path that was dealt with is shown, not hidden."""
+        around = [each for each in self._shown if inside(path, each)]
+        return bool(around) and self._shown[max(around, key=len)]
+
+    def _show(self, path: str) -> None:
+        if not self._is_shown(path):
+            self._make_place(path)
+            self._bind(path)
+            self._shown[path] = True
+
+    def _hide(self, path: str) -> None:
+        if self._is_shown(path):
+            _mount(
+                "tmpfs", self.top + path, "tmpfs", _NO_SET_UID | _NO_DEVICES, "size=64k,mode=755"
+            )
+            self._shown[path] = False
+
+    def _link(self, link: str, target: str) -> None:
+        if not self._is_shown(link) and not os.path.lexists(self.top + link):
+            os.makedirs(os.path.dirname(self.top + link), exist_ok=True)
+            os.symlink(target, self.top + link)
+
+    def _make_place(self, path: str) -> None:
+        """Something of the right kind to mount on."""
+        place = self.top + path
+        if stat.S_ISDIR(os.fstat(self._sources[path]).st_mode):
+            os.makedirs(place, exist_ok=True)
+        else:
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
+
+    def _bind(self, path: str) -> None:
+        source = f"/proc/self/fd/{self._sources[path]}"
+        _mount(source, self.top + path, None, _BIND | _RECURSIVE)
+
+
+def _first_link(path: str) -> str | None:
+    """The first symbolic link on the way to a path."""
+    parts = path.strip("/").split("/")
+    for count in range(1, len(parts) + 1):
+        start = "/" + "/".join(parts[:count])
+        if os.path.islink(start):
+            return start
+    return None
+
+
+def _set_read_only(top: str, also: int) -> None:
+    """Make a mount and all below it read-only; what restricted them before goes on to do so."""
+    flags = _READ_ONLY | _NO_SET_UID | also
+    # struct mount_attr: to set, to clear, propagation, user namespace. These four flags have the
+    # same values there as in mount(2).
+    change = struct.pack("<QQQQ", flags, 0, 0, 0)
+    try:
+        kernel.call(
+            "mount_setattr", _AT_FDCWD, os.fsencode(top), _AT_RECURSIVE, change, len(change)
+        )
+    except OSError:
+        _set_read_only_one_by_one(top, flags)  # Linux before 5.12
+
+
+def _set_read_only_one_by_one(top: str, flags: int) -> None:
+    """A remount replaces all flags, and in a user namespace none may be lost: name them again."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        lines = file.read().splitlines()
+    for line in lines:
+        fields = line.split()
+        place = os.fsdecode(fields[4].decode("unicode_escape").encode("latin-1"))
+        if inside(place, top):
+            had = sum(_MOUNT_OPTIONS.get(each, 0) for each in fields[5].decode().split(","))
+            _mount(None, place, None, _REMOUNT | _BIND | had | flags)
+
+
+def _mount(
+    source: str | None, place: str, kind: str | None, flags: int, options: str | None = None
+) -> None:
+    try:
+        kernel.call("mount", _text(source), _text(place), _text(kind), flags, _text(options))
+    except OSError as error:
+        raise OSError(error.errno, f"mounting {place}: {error.strerror}") from None
+
+
+def _text(text: str | None) -> bytes | None:
+    return None if text is None else os.fsencode(text)
+
+
+# -- process ids -----------------------------------------------------------------------------------
+
+
+def fork_into_pid_namespace() -> int:
+    """Like os.fork(), but the child is process 1 of a new pid namespace, which ends with it.
+
+    Going back after `unshare` needs rights that a user namespace does not give.
+    """
+    return fork(_NEW_PID)
+
+
+def fork(flags: int) -> int:
+    """Like os.fork(), with flags of clone(2) that the C library's fork can't be given.
+
+    Only for a process with one thread: what Python does around forks (locks, lists of threads, and
+    what modules registered) is left out. Nothing of it is needed then, it would take as long as the
+    fork itself, and the copy would not be exact: `random` seeds itself anew.
+    """
+    tid = tid_address()
+    flags |= signal.SIGCHLD
+    if tid:
+        flags |= _CLONE_CHILD_SETTID | _CLONE_CHILD_CLEARTID
+    # The address for the thread id is the 4th argument on x86_64 and the 5th on aarch64; the
+    # other one is for thread-local storage and not looked at without its flag.
+    return kernel.call("clone", flags, 0, 0, tid, tid)
+
+
+def tid_address() -> int:
+    """Where the C library keeps the id of this thread, or 0: the child's must be put there.
+
+    The kernel knows the address because glibc has it cleared at exit. musl has another word
+    cleared, so it counts only if this thread's id is found there.
+    """
+    address = ctypes.c_uint64(0)
+    kernel.answer("prctl", _PR_GET_TID_ADDRESS, ctypes.addressof(address), 0, 0, 0)
+    where = address.value  # Still 0 if the kernel was built without this.
+    found = where and ctypes.c_int.from_address(where).value == kernel.call("gettid")
+    return where if found else 0

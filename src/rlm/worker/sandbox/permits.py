@@ -1,0 +1,124 @@
+"""Forks and threads by permission: the kernel asks the zygote before a worker may have one.
+
+A checkpoint is a fork, so the system-call filter can't forbid forks altogether; but code that may
+fork as it likes can multiply its memory allowance. So a second filter stops every fork in the
+kernel and asks (a "user notification"). Such a fork makes a child of the *zygote* (CLONE_PARENT;
+the main filter insists on it), which so reaps each of them and can count them.
+
+Where the kernel can't limit the threads of one session, the filter asks about threads too.
+"""
+
+from __future__ import annotations
+
+import array
+import errno
+import os
+import socket
+import struct
+
+from . import kernel, namespaces, privileges, seccomp
+
+__all__ = ["Permits", "fork", "is_supported", "receive", "send_listener"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CLONE_PARENT = 0x00008000
+_CLONE_THREAD = 0x00010000
+_MOST_PROCESSES = 3
+"""A worker, the checkpoint it has, and the next one, until the one before has ended."""
+
+_NOTIFICATION = struct.Struct("<QII iIQQ")
+"""The head of `struct seccomp_notif`: id, pid, flags; number, machine, place and first argument."""
+_NOTIFICATION_BYTES = 80
+_RESPONSE = struct.Struct("<QqiI")
+_RECEIVE = 0xC0502100  # SECCOMP_IOCTL_NOTIF_RECV
+_SEND = 0xC0182101  # SECCOMP_IOCTL_NOTIF_SEND
+_CONTINUE = 1  # Safe here: the flags of clone are in a register, which can't change meanwhile.
+
+
+class Permits:
+    """What the processes of one session may do. `count_threads` tells how many a process has."""
+
+    def __init__(
+        self, listener: int, most_threads: int, count_threads: Callable[[int], int]
+    ) -> None:
+        self.listener = listener
+        self.processes = 1
+        self._most_threads = most_threads
+        self._count_threads = count_threads
+        self._fork_allowed = False
+
+    def allow_fork(self) -> None:
+        """The next fork may happen, if there are not too many processes already."""
+        self._fork_allowed = True
+
+    def decide(self) -> None:
+        """Answer the process that waits in the kernel."""
+        import fcntl
+
+        notification = bytearray(_NOTIFICATION_BYTES)
+        try:
+            fcntl.ioctl(self.listener, _RECEIVE, notification, True)
+            identity, pid, _, _, _, _, flags = _NOTIFICATION.unpack_from(notification)
+            if self._is_allowed(pid, flags):
+                answer = _RESPONSE.pack(identity, 0, 0, _CONTINUE)
+            else:
+                refusal = errno.EAGAIN if flags & _CLONE_THREAD else errno.EPERM
+                answer = _RESPONSE.pack(identity, 0, -refusal, 0)
+            fcntl.ioctl(self.listener, _SEND, answer)
+        except OSError:
+            return  # The asker was killed or interrupted while it waited.
+
+    def _is_allowed(self, pid: int, flags: int) -> bool:
+        if flags & _CLONE_THREAD:
+            return self._count_threads(pid) < self._most_threads
+        allowed = self._fork_allowed and self.processes < _MOST_PROCESSES
+        if allowed:
+            self._fork_allowed = False
+            self.processes += 1
+        return allowed
+
+
+def is_supported() -> bool:
+    """Whether this kernel can do it; tried in a process of its own, since filters stay."""
+    if not namespaces.tid_address():
+        return False
+    pid = os.fork()
+    if pid == 0:
+        try:
+            privileges.forbid_new_privileges()
+            os._exit(0 if _listen(threads=False) >= 0 else 1)
+        finally:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def send_listener(connection: socket.socket, threads: bool) -> None:
+    """In the worker, before the main filter: from here on the zygote is asked."""
+    listener = _listen(threads)
+    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [listener]))
+    connection.sendmsg([b"L"], [rights])
+    os.close(listener)
+
+
+def _listen(threads: bool) -> int:
+    return seccomp.install_listener(seccomp.build_listener(kernel.MACHINE, threads))
+
+
+def receive(connection: socket.socket) -> tuple[bytes, int]:
+    """In the zygote: a message of the worker, empty at its end, and the listener sent along."""
+    message, ancillary, _, _ = connection.recvmsg(4096, socket.CMSG_SPACE(4))
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            return message, int(array.array("i", data)[0])
+    return message, -1
+
+
+def fork() -> int:
+    """`os.fork()`, but the child becomes the zygote's; OSError (EPERM) without a permit."""
+    child = namespaces.fork(_CLONE_PARENT)
+    if child == 0:
+        privileges.die_with_parent(lambda: True)  # Not inherited.
+    return child

@@ -1,0 +1,371 @@
+"""The list of system calls that user code may make, as a program the kernel runs before each one.
+
+What is not on the list is refused: calls this table knows answer EPERM (Python raises
+PermissionError), calls newer than it answer ENOSYS, so that the C library takes the older way.
+
+Executable memory (PROT_EXEC in mmap and mprotect) stays allowed. ctypes callbacks need it through
+libffi, extension modules need it through dlopen, and refusing it would protect nothing: ctypes
+makes any system call with any arguments anyway, so this list is the border, not the instructions
+between two calls. Native files can't be brought in: scratch is mounted noexec, memfd is refused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import signal
+import struct
+
+from . import kernel
+
+__all__ = [
+    "NEWEST_KNOWN",
+    "bind_to_process",
+    "build",
+    "build_listener",
+    "install",
+    "install_listener",
+]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    Instruction = tuple[int, int, int, int]
+    """Operation, instructions to skip if true, instructions to skip if false, operand."""
+
+    Code = list[Instruction]
+    """Instructions that always end with an answer, so that blocks can simply be put in a row."""
+
+NEWEST_KNOWN = 469
+"""The highest number Linux 6.18 uses, on both machines. x32 calls start far above it."""
+
+_OWN_PROCESS = 0x5E5E5E5E
+"""Stands for the process id until `bind_to_process`; far above the highest id there can be."""
+
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+# -- what is allowed ------------------------------------------------------------------------------
+
+_ALWAYS = """
+read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 lseek close close_range
+dup dup2 dup3 pipe pipe2 eventfd eventfd2 fstat fstatfs fsync fdatasync ftruncate fallocate
+fadvise64 flock sendfile copy_file_range getcwd umask
+mmap mprotect munmap mremap madvise msync brk
+poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2
+recvfrom recvmsg shutdown getsockname getpeername getsockopt
+rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend sigaltstack
+restart_syscall pause alarm getitimer setitimer nanosleep clock_nanosleep clock_gettime clock_getres
+gettimeofday time times getrusage sysinfo uname getrandom
+futex set_robust_list set_tid_address rseq membarrier arch_prctl sched_yield
+sched_getaffinity sched_getparam sched_getscheduler getpriority getcpu gettid getpid getppid
+getpgid getpgrp getsid getuid geteuid getgid getegid getresuid getresgid getgroups
+wait4 waitid exit exit_group
+"""
+"""No path, no other process, nothing to check. ftruncate and fallocate need a writable file."""
+
+_PATHS = """
+stat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat statfs getdents
+getdents64 chdir fchdir
+"""
+"""Look up names. newfstatat and statx are here although libc uses them for fstat too: with the
+flag for that they still follow a path that isn't empty, and a filter can't see the path."""
+
+_CHANGES = """
+mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2 link linkat symlink symlinkat truncate
+chmod fchmod fchmodat fchmodat2 utime utimes futimesat utimensat
+"""
+"""Change the file system. Landlock does not rule over modes and times, so without a scratch folder
+of its own a session must not have these: its uid may be the one that owns the interpreter."""
+
+_ATTRIBUTES = """
+getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr setxattr lsetxattr fsetxattr
+removexattr lremovexattr fremovexattr
+"""
+"""Answered with "not supported", which shutil.copy2 takes for an answer; EPERM it would raise."""
+
+# -- numbers of the kernel, the same on both machines ---------------------------------------------
+
+_CLONE_THREAD = 0x00010000
+_CLONE_FOR_THREADS_AND_FORKS = (
+    0x00000100  # CLONE_VM
+    | 0x00000200  # CLONE_FS
+    | 0x00000400  # CLONE_FILES
+    | 0x00000800  # CLONE_SIGHAND
+    | 0x00004000  # CLONE_VFORK
+    | _CLONE_THREAD
+    | 0x00040000  # CLONE_SYSVSEM
+    | 0x00080000  # CLONE_SETTLS
+    | 0x00100000  # CLONE_PARENT_SETTID
+    | 0x00200000  # CLONE_CHILD_CLEARTID
+    | 0x00400000  # CLONE_DETACHED, without effect, set by musl
+    | 0x01000000  # CLONE_CHILD_SETTID
+    | 17  # SIGCHLD, the signal at exit
+)
+"""Not among them: namespaces, CLONE_PTRACE, CLONE_PIDFD, CLONE_IO."""
+
+_CLONE_PARENT = 0x00008000
+"""With forks, a new process must become a child of the zygote, which counts them."""
+
+_FROZEN_SIGNALS = (signal.SIGINT, signal.SIGXCPU, signal.SIGTERM)
+_PR_SET_PDEATHSIG = 1
+_PRCTL = (
+    15,  # PR_SET_NAME
+    16,  # PR_GET_NAME
+    0x53564D41,  # PR_SET_VMA: allocators name their memory
+)
+_IOCTL = (
+    0x541B,  # FIONREAD
+    0x5421,  # FIONBIO
+    0x5450,  # FIONCLEX
+    0x5451,  # FIOCLEX
+    0x5401,  # TCGETS: isatty
+    0x802C542A,  # TCGETS2: isatty of newer C libraries
+    0x5413,  # TIOCGWINSZ: get_terminal_size
+)
+_FCNTL = (
+    0,  # F_DUPFD
+    1,  # F_GETFD
+    2,  # F_SETFD
+    3,  # F_GETFL
+    4,  # F_SETFL
+    5,  # F_GETLK
+    6,  # F_SETLK
+    7,  # F_SETLKW
+    36,  # F_OFD_GETLK
+    37,  # F_OFD_SETLK
+    38,  # F_OFD_SETLKW
+    1030,  # F_DUPFD_CLOEXEC
+    1032,  # F_GETPIPE_SZ
+    1034,  # F_GET_SEALS
+)
+"""Without F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY: they send signals to others."""
+
+_AF_UNIX = 1
+_SOL_SOCKET = 1
+_SOCKET_OPTIONS = (
+    2,  # SO_REUSEADDR
+    7,  # SO_SNDBUF
+    8,  # SO_RCVBUF
+    9,  # SO_KEEPALIVE
+    20,  # SO_RCVTIMEO
+    21,  # SO_SNDTIMEO
+)
+"""Without SO_ATTACH_FILTER and its like, which hand programs to the kernel."""
+
+_O_ACCMODE, _O_WRONLY, _O_RDWR, _O_TRUNC = 0o3, 0o1, 0o2, 0o1000
+
+# -- the program ----------------------------------------------------------------------------------
+
+_LOAD = 0x20  # the word at this offset of struct seccomp_data
+_AND = 0x54
+_SKIP = 0x05
+_EQUAL = 0x15
+_AT_LEAST = 0x35
+_ANY_BIT = 0x45
+_RETURN = 0x06
+
+_OFFSET_OF_NUMBER = 0
+_OFFSET_OF_ARCHITECTURE = 4
+_OFFSET_OF_ARGUMENTS = 16
+
+_ALLOW: Code = [(_RETURN, 0, 0, 0x7FFF0000)]
+_ASK: Code = [(_RETURN, 0, 0, 0x7FC00000)]
+_KILL: Code = [(_RETURN, 0, 0, 0x80000000)]
+
+
+def _refuse(error: int) -> Code:
+    return [(_RETURN, 0, 0, 0x00050000 | error)]
+
+
+_DENY = _refuse(errno.EPERM)
+
+
+def build(
+    machine: str,
+    *,
+    forks: bool = False,
+    sealed: bool = False,
+    scratch: bool = True,
+) -> bytes:
+    """The program for `machine`, to be bound and installed in any number of processes.
+
+    `forks` allows new processes as children of the parent, `sealed` refuses whatever opens or looks
+    up a path, `scratch` allows changes to the file system. Signals go to the process itself only.
+    """
+    answers: dict[int, Code] = {}
+    for names, code in (
+        (_ALWAYS, _ALLOW),
+        (_PATHS, _DENY if sealed else _ALLOW),
+        (_CHANGES, _ALLOW if scratch and not sealed else _DENY),
+        (_ATTRIBUTES, _refuse(errno.ENOTSUP)),
+    ):
+        answers.update(_numbered(machine, dict.fromkeys(names.split(), code)))
+    answers.update(_numbered(machine, _checked(forks, sealed)))
+    program = [
+        (_LOAD, 0, 0, _OFFSET_OF_ARCHITECTURE),
+        *_if(_EQUAL, _ARCHITECTURES[machine], _by_number(answers), _KILL),
+    ]
+    return _packed(program)
+
+
+def build_listener(machine: str, threads: bool) -> bytes:
+    """A program that has every fork wait for an answer from whoever holds its listener.
+
+    With `threads`, every new thread too. It allows all else; of two programs in a process the
+    stricter one counts.
+    """
+    clone = _ASK if threads else [_argument(0), *_if(_ANY_BIT, _CLONE_THREAD, _ALLOW, _ASK)]
+    code = _ALLOW
+    for number, ask in _numbered(machine, {"clone": clone, "fork": _ASK, "vfork": _ASK}).items():
+        code = _if(_EQUAL, number, ask, code)
+    code = [(_LOAD, 0, 0, _OFFSET_OF_NUMBER), *code]
+    check = _if(_EQUAL, _ARCHITECTURES[machine], code, _KILL)
+    return _packed([(_LOAD, 0, 0, _OFFSET_OF_ARCHITECTURE), *check])
+
+
+def _packed(program: Code) -> bytes:
+    return b"".join(struct.pack("<HBBI", *instruction) for instruction in program)
+
+
+class _Program(ctypes.Structure):
+    """struct sock_fprog: the number of instructions, and where they are."""
+
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
+
+
+def bind_to_process(program: bytes, process: int) -> bytes:
+    """Put the id of the process that will run the program where it may only signal itself."""
+    return program.replace(struct.pack("<I", _OWN_PROCESS), struct.pack("<I", process))
+
+
+def install(program: bytes) -> None:
+    """Put the filter on every thread of this process, for good; needs no_new_privs."""
+    all_threads = 1
+    thread = _install(program, all_threads)
+    if thread:
+        raise OSError(errno.EBUSY, f"thread {thread} has a system call filter of its own")
+
+
+def install_listener(program: bytes) -> int:
+    """Put a filter that asks on this thread; returns the file descriptor to answer at."""
+    new_listener = 1 << 3
+    return _install(program, new_listener)
+
+
+def _install(program: bytes, flags: int) -> int:
+    set_mode_filter = 1
+    header = _Program(len(program) // 8, program)
+    return kernel.call("seccomp", set_mode_filter, flags, ctypes.addressof(header))
+
+
+def _numbered(machine: str, codes: dict[str, Code]) -> dict[int, Code]:
+    """By number; calls that this machine does not have fall away."""
+    numbers = {name: kernel.number(name, machine) for name in codes}
+    return {number: codes[name] for name, number in numbers.items() if number is not None}
+
+
+def _checked(forks: bool, sealed: bool) -> dict[str, Code]:
+    """The calls that are allowed with some arguments only.
+
+    The kernel takes ids, commands and flags of the type int from the lower half of an argument and
+    drops the upper one, so the lower is all there is to check. Pointers and the flags of clone
+    have both halves checked.
+    """
+    signals = _only(0, [_OWN_PROCESS])
+    return {
+        "clone": _clone(forks),
+        "clone3": _refuse(errno.ENOSYS),  # Its flags are in memory; libc then takes clone.
+        "fork": _DENY,  # Its child can't be made the zygote's, nor vfork's.
+        "vfork": _DENY,
+        "kill": signals,
+        "tgkill": signals,
+        "tkill": signals,  # musl's raise; the main thread has the id of its process.
+        "rt_sigaction": _sigaction(),
+        "prctl": _prctl(),
+        "prlimit64": _only(0, [0]),
+        "ioctl": _only(1, _IOCTL),
+        "fcntl": _only(1, _FCNTL),
+        "socketpair": _only(0, [_AF_UNIX]),
+        "setsockopt": _only(1, [_SOL_SOCKET], _only(2, _SOCKET_OPTIONS)),
+        # With an address, a datagram socket from socketpair reaches any socket of the host.
+        "sendto": _null(4),
+        "open": _DENY if sealed else _opening(1),
+        "openat": _DENY if sealed else _opening(2),
+    }
+
+
+def _clone(forks: bool) -> Code:
+    fork = _if(_ANY_BIT, _CLONE_PARENT, _ALLOW, _DENY) if forks else _DENY
+    kind = _if(_ANY_BIT, _CLONE_THREAD, _ALLOW, fork)
+    wanted = _CLONE_FOR_THREADS_AND_FORKS | (_CLONE_PARENT if forks else 0)
+    unwanted = ~wanted & 0xFFFFFFFF
+    lower_half = [_argument(0), *_if(_ANY_BIT, unwanted, _DENY, kind)]
+    return [_argument(0, upper=True), *_if(_EQUAL, 0, lower_half, _DENY)]
+
+
+def _prctl() -> Code:
+    """What is harmless, and that this process is killed when its parent ends."""
+    dying_with_parent = _if(_EQUAL, _PR_SET_PDEATHSIG, _only(1, [signal.SIGKILL]), _DENY)
+    code = dying_with_parent
+    for option in _PRCTL:
+        code = _if(_EQUAL, option, _ALLOW, code)
+    return [_argument(0), *code]
+
+
+def _sigaction() -> Code:
+    """Handlers that stop a cell may be read (no new action, a null pointer) but not replaced."""
+    code = _ALLOW
+    for frozen in _FROZEN_SIGNALS:
+        code = _if(_EQUAL, frozen, _null(1), code)
+    return [_argument(0), *code]
+
+
+def _opening(flags: int) -> Code:
+    """O_TRUNC must come with writing: without, Landlock before ABI 3 lets it empty any file."""
+    writing = _if(_EQUAL, _O_WRONLY, _ALLOW, _if(_EQUAL, _O_RDWR, _ALLOW, _DENY))
+    truncating = [(_AND, 0, 0, _O_ACCMODE), *writing]
+    return [_argument(flags), *_if(_ANY_BIT, _O_TRUNC, truncating, _ALLOW)]
+
+
+def _only(position: int, values: Iterable[int], then: Code = _ALLOW) -> Code:
+    code = _DENY
+    for value in values:
+        code = _if(_EQUAL, value, then, code)
+    return [_argument(position), *code]
+
+
+def _null(position: int) -> Code:
+    upper_half = [_argument(position, upper=True), *_if(_EQUAL, 0, _ALLOW, _DENY)]
+    return [_argument(position), *_if(_EQUAL, 0, upper_half, _DENY)]
+
+
+def _argument(position: int, upper: bool = False) -> Instruction:
+    """Both machines are little-endian: the lower half comes first."""
+    return (_LOAD, 0, 0, _OFFSET_OF_ARGUMENTS + 8 * position + 4 * upper)
+
+
+def _if(condition: int, operand: int, then: Code, otherwise: Code) -> Code:
+    if len(then) < 256:
+        return [(condition, 0, len(then), operand), *then, *otherwise]
+    # A conditional jump skips 255 instructions at most, an unconditional one any number.
+    return [(condition, 1, 0, operand), (_SKIP, 0, 0, len(then)), *then, *otherwise]
+
+
+def _by_number(answers: dict[int, Code]) -> Code:
+    """Find the answer by halving: installing a filter has the kernel run it once per number."""
+    ranges: list[tuple[int, Code]] = []
+    for number in range(NEWEST_KNOWN + 1):
+        code = answers.get(number, _DENY)
+        if not ranges or ranges[-1][1] != code:
+            ranges.append((number, code))
+    ranges.append((NEWEST_KNOWN + 1, _refuse(errno.ENOSYS)))
+    return [(_LOAD, 0, 0, _OFFSET_OF_NUMBER), *_search(ranges)]
+
+
+def _search(ranges: list[tuple[int, Code]]) -> Code:
+    if len(ranges) == 1:
+        return ranges[0][1]
+    middle = len(ranges) // 2
+    upper, lower = _search(ranges[middle:]), _search(ranges[:middle])
+    return _if(_AT_LEAST, ranges[middle][0], upper, lower)

@@ -1,0 +1,115 @@
+"""A session as the zygote sees it: its processes, its lifeline to the host, its permits.
+
+The processes of a session are one process group, which none of them can leave, and all are children
+of the zygote. So it can signal them together, knows of every death, and leaves nobody behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+
+from ..checkpoints import DISMISSED
+from . import permits
+
+__all__ = ["INTERRUPT", "PERMIT_FORK", "TERMINATE", "Ward"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# What the host may write to the lifeline, a byte each. Closing its side ends the session.
+INTERRUPT = b"I"
+TERMINATE = b"T"
+PERMIT_FORK = b"P"
+
+_SET_UP_FAILED = b"E"
+
+
+class Ward:
+    """One session. `set_up` is where its worker tells that it is ready, or why it is not."""
+
+    def __init__(
+        self, group: int, lifeline: socket.socket, set_up: socket.socket, most_threads: int
+    ) -> None:
+        self.group = group
+        self.lifeline = lifeline
+        self.set_up: socket.socket | None = set_up
+        self.permits: permits.Permits | None = None
+        self._most_threads = most_threads
+
+    def hear_worker(self) -> None:
+        """Take what the worker says while it is set up; `set_up` is None once it is done."""
+        assert self.set_up is not None
+        message, listener = permits.receive(self.set_up)
+        if listener >= 0:
+            self.permits = permits.Permits(listener, self._most_threads, _threads_of)
+        elif message.startswith(_SET_UP_FAILED):
+            self._report({"error": message[1:].decode("utf-8", "replace")})
+        elif not message:
+            self.set_up.close()
+            self.set_up = None
+
+    def obey(self) -> bool:
+        """Do what the host wrote, if anything; False once it has let go."""
+        try:
+            orders = self.lifeline.recv(64, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        for order in orders:
+            if order == INTERRUPT[0]:
+                self._signal(signal.SIGINT)
+                self._report({"interrupted": True})
+            elif order == TERMINATE[0]:
+                # A checkpoint that waits has this one blocked.
+                self._signal(signal.SIGTERM)
+            elif order == PERMIT_FORK[0] and self.permits is not None:
+                self.permits.allow_fork()
+        return bool(orders)
+
+    def end(self) -> None:
+        """Nobody of it goes on."""
+        self._signal(signal.SIGKILL)
+
+    def note_death(self, status: int) -> bool:
+        """One of its processes has died; False if it was the last one."""
+        if self.permits is not None:
+            self.permits.processes -= 1
+        if status != DISMISSED:
+            self._report({"status": status})
+        return self._signal(0)
+
+    def close(self) -> None:
+        """Let go of everything; the host then knows that nobody is left."""
+        self.lifeline.close()
+        if self.set_up is not None:
+            self.set_up.close()
+        if self.permits is not None:
+            os.close(self.permits.listener)
+
+    def _signal(self, number: int) -> bool:
+        """Signal the whole group; False if nobody is in it."""
+        try:
+            os.killpg(self.group, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def _report(self, fact: dict[str, Any]) -> None:
+        """Tell the host, if it still listens; it may not read, so never wait for it."""
+        try:
+            self.lifeline.send(json.dumps(fact).encode("ascii") + b"\n", socket.MSG_DONTWAIT)
+        except OSError:
+            return
+
+
+def _threads_of(pid: int) -> int:
+    """How many threads a process has; none if it has just ended."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return 0

@@ -1,0 +1,290 @@
+"""The zygote: a process that has everything loaded and forks a hardened worker on request.
+
+The host writes one byte for each session it wants, with two descriptors: the worker's end of the
+session's stream and this side of its lifeline. There are no answers here: a session that can't be
+made says so on its own lifeline. The zygote has one thread, runs no code but this, and ends with
+the host; where there is a pid namespace it is its process 1, so nobody can outlive it.
+"""
+
+from __future__ import annotations
+
+import array
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+
+from .. import memory, shared
+from . import boot, layers, namespaces, preload, privileges, sealed
+from .wards import Ward
+
+__all__ = ["NOW", "WARM", "main"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# A session for a run that waits, or one to be kept ready, which can wait for the preloading.
+NOW = b"N"
+WARM = b"W"
+
+_PACKAGE = __name__.partition(".")[0]
+_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_LENGTH = struct.Struct("<I")
+_PARENT_CHECK_SECONDS = 5
+
+
+def main(fd: int, host_pid: int) -> None:
+    """Serve the host at the other end of socket `fd` until it is gone."""
+    control = socket.socket(fileno=fd)
+    settings = _receive_settings(control)
+    sys.path += settings["search_path"]
+    sys.argv = [""]
+    loading = preload.Preloading(settings["packages"])
+    zero_copy = shared.is_supported()  # Loads what it needs, while our own files can be read.
+    try:
+        found = layers.prepare(layers.Settings(**settings["layers"]))
+        if found.pid_namespace:
+            _move_into_pid_namespace(host_pid)
+        if found.sealed or settings["packages"]:
+            loading.run()  # Sessions of a sealed sandbox can load nothing more themselves.
+        if loading.threads_started_by:
+            names = ", ".join(loading.threads_started_by)
+            raise layers.LayersMissing(f"{names} can't be allowed: they start threads on import")
+        if found.sealed:
+            sealed.seal([(_PACKAGE, _FOLDER), *map(tuple, settings["roots"])])
+    except layers.LayersMissing as error:
+        _send(control, {"error": str(error)})
+        return
+    found.zygote = os.getpid()
+    report = _report(found, loading, zero_copy)
+    if report["scratch"]:
+        os.environ.update(TMPDIR=report["scratch"], HOME=report["scratch"])
+    os.dup2(0, 2)  # From here on nobody reads what might be written there.
+    _send(control, report)
+    _Zygote(control, host_pid, found, loading).serve()
+
+
+def _move_into_pid_namespace(host_pid: int) -> None:
+    """Go on as process 1 of a new pid namespace; what was this process waits for its end."""
+    zygote = namespaces.fork_into_pid_namespace()
+    if zygote == 0:
+        privileges.die_with_parent(lambda: True)  # What ends first takes the other along.
+        return
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    while os.getppid() == host_pid and os.waitpid(zygote, os.WNOHANG)[0] == 0:
+        signal.sigtimedwait([signal.SIGCHLD], _PARENT_CHECK_SECONDS)
+    os._exit(0)
+
+
+class _Zygote:
+    def __init__(
+        self,
+        control: socket.socket,
+        host_pid: int,
+        found: layers.Layers,
+        loading: preload.Preloading,
+    ) -> None:
+        self._control = control
+        self._parent_pid = 0 if found.pid_namespace else host_pid
+        self._layers = found
+        self._loading = loading
+        self._waiting: list[tuple[int, int]] = []
+        self._count = 0
+        self._wards: dict[int, Ward] = {}
+        self._watched: dict[int, Ward] = {}
+        self._poll = select.poll()
+
+    def serve(self) -> None:
+        """Fork on request, look after what was forked, preload when there is nothing else to do."""
+        deaths = _wake_on_deaths()
+        self._settle()
+        for fd in (self._control.fileno(), deaths):
+            self._poll.register(fd, select.POLLIN)
+        while os.getppid() == self._parent_pid:
+            ready = self._poll.poll(1000 * _PARENT_CHECK_SECONDS if self._loading.done else 0)
+            for fd, events in ready:
+                if fd == self._control.fileno():
+                    if not self._take_request():
+                        self._end_all()
+                        return
+                elif fd == deaths:
+                    os.read(deaths, 4096)
+                    self._reap()
+                elif fd in self._watched:
+                    self._attend(fd, events)
+            if not ready and not self._loading.done:
+                self._load_more()
+
+    # Sessions wanted.
+
+    def _take_request(self) -> bool:
+        """Take one request; False once the host is gone."""
+        request, ancillary, _, _ = self._control.recvmsg(1, socket.CMSG_SPACE(8))
+        fds = array.array("i")
+        for level, kind, data in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+        if request and len(fds) == 2:
+            if request == WARM and not self._loading.done:
+                self._waiting.append((fds[0], fds[1]))
+            else:
+                self._fork(fds[0], fds[1], rehearse=request == WARM)
+        return bool(request)
+
+    def _fork(self, connection_fd: int, lifeline_fd: int, rehearse: bool) -> None:
+        self._count += 1
+        ours, theirs = socket.socketpair()
+        lifeline = socket.socket(fileno=lifeline_fd)
+        try:
+            worker = namespaces.fork(0)
+        except OSError as error:
+            fact = json.dumps({"error": f"no process could be made for it: {error}"})
+            lifeline.send(fact.encode("ascii") + b"\n")
+            for end in (lifeline, ours, theirs):
+                end.close()
+            os.close(connection_fd)
+            return
+        if worker == 0:
+            boot.be_a_worker(self._layers, self._count, connection_fd, theirs.fileno(), rehearse)
+        os.close(connection_fd)
+        theirs.close()
+        _set_group(worker)
+        self._wards[worker] = ward = Ward(
+            worker, lifeline, ours, self._layers.settings.max_processes
+        )
+        self._watch(lifeline.fileno(), ward)
+        self._watch(ours.fileno(), ward)
+
+    # Sessions that are there.
+
+    def _attend(self, fd: int, events: int) -> None:
+        """Somebody of a session has something to say."""
+        ward = self._watched[fd]
+        if fd == ward.lifeline.fileno():
+            self._hear_host(ward)
+        elif ward.permits is not None and fd == ward.permits.listener:
+            if events & select.POLLIN:
+                self._hear_host(ward)  # A permit was written before the fork it is meant for.
+                if self._still_asks(fd):
+                    ward.permits.decide()
+            else:
+                self._forget(fd)  # Nobody is left who could ask.
+        else:
+            self._hear_worker(fd, ward)
+
+    def _hear_host(self, ward: Ward) -> None:
+        lifeline = ward.lifeline.fileno()
+        if lifeline in self._watched and not ward.obey():
+            self._forget(lifeline)
+            ward.end()
+
+    def _still_asks(self, listener: int) -> bool:
+        """An interrupt ends the wait of who asked; receiving then would wait for the next."""
+        poll = select.poll()
+        poll.register(listener, select.POLLIN)
+        return any(events & select.POLLIN for _, events in poll.poll(0))
+
+    def _hear_worker(self, set_up: int, ward: Ward) -> None:
+        had_permits = ward.permits is not None
+        ward.hear_worker()
+        if ward.set_up is None:
+            self._forget(set_up)
+        if ward.permits is not None and not had_permits:
+            self._watch(ward.permits.listener, ward)
+
+    def _reap(self) -> None:
+        """Tell of everybody who died; who has just died still has its process group."""
+        while True:
+            try:
+                dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if dead is None:
+                return
+            group = os.getpgid(dead.si_pid)
+            _, status = os.waitpid(dead.si_pid, 0)
+            ward = self._wards.get(group)
+            if ward is not None and not ward.note_death(_exit_code(status)):
+                self._release(ward)
+
+    def _release(self, ward: Ward) -> None:
+        del self._wards[ward.group]
+        for fd in [fd for fd, each in self._watched.items() if each is ward]:
+            self._forget(fd)
+        ward.close()
+
+    def _watch(self, fd: int, ward: Ward) -> None:
+        self._watched[fd] = ward
+        self._poll.register(fd, select.POLLIN)
+
+    def _forget(self, fd: int) -> None:
+        self._poll.unregister(fd)
+        del self._watched[fd]
+
+    def _end_all(self) -> None:
+        for ward in self._wards.values():
+            ward.end()
+
+    # In between.
+
+    def _load_more(self) -> None:
+        self._loading.step()
+        if self._loading.done:
+            self._settle()
+            waiting, self._waiting = self._waiting, []
+            for fds in waiting:
+                self._fork(*fds, rehearse=True)
+
+    def _settle(self) -> None:
+        """Keep the garbage collector away from what all sessions share, and measure it."""
+        gc.collect()
+        gc.freeze()
+        memory.measure_base()
+
+
+def _wake_on_deaths() -> int:
+    """A descriptor that becomes readable when a child dies."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    return reader
+
+
+def _set_group(worker: int) -> None:
+    """The worker does the same: whoever is first, neither goes on without it."""
+    try:
+        os.setpgid(worker, worker)
+    except OSError:
+        return  # It is done, or the worker is gone.
+
+
+def _exit_code(status: int) -> int:
+    """The exit status, or minus the number of the signal."""
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _report(found: layers.Layers, loading: preload.Preloading, zero_copy: bool) -> dict[str, Any]:
+    return {
+        **found.report(),
+        "zero_copy": zero_copy,
+        "python": sys.version.split()[0],
+        "not_loaded": loading.failures,
+    }
+
+
+def _receive_settings(control: socket.socket) -> dict[str, Any]:
+    (size,) = _LENGTH.unpack(control.recv(_LENGTH.size, socket.MSG_WAITALL))
+    settings: dict[str, Any] = json.loads(control.recv(size, socket.MSG_WAITALL))
+    return settings
+
+
+def _send(control: socket.socket, fact: dict[str, Any]) -> None:
+    data = json.dumps(fact).encode("ascii")
+    control.sendall(_LENGTH.pack(len(data)) + data)

@@ -1,0 +1,126 @@
+"""What the host believes of a worker's frames: what Python's JSON and our shapes allow, no more."""
+
+import contextlib
+import json
+import struct
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlm.environments import _frames
+from rlm.errors import ProtocolViolation
+from rlm.worker import wire
+
+COUNTS = wire.DONE_COUNTS
+texts = st.text(st.characters(exclude_categories=[]), max_size=20)
+values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def done(*parts: bytes, counts: tuple[int, int, int, int, bool] = (0, 0, 0, 0, False)) -> Any:
+    frame = wire.Frame(wire.DONE, 1, [COUNTS.pack(*counts), *parts])
+    return _frames.read_done(frame, calls=3, seconds=0.5)
+
+
+def call(*parts: bytes) -> _frames.Call:
+    return _frames.read_call(wire.Frame(wire.CALL, 1, list(parts)))
+
+
+@given(st.dictionaries(texts, values, max_size=3))
+def test_tool_arguments_arrive_as_pythons_json_reads_them(arguments: dict[str, Any]) -> None:
+    sent = {"name": "t", "arguments": arguments}
+    part = wire.to_json(sent)
+    assert repr(call(b"tool", part).arguments) == repr(json.loads(part))
+
+
+@given(texts | st.none(), st.booleans(), st.lists(texts, min_size=1, max_size=3))
+def test_prompts_and_models_are_exact(model: str | None, batched: bool, prompts: list[str]) -> None:
+    arguments = {"model": model, "batched": batched}
+    parts = [b"llm", wire.to_json(arguments), *map(wire.to_bytes, prompts)]
+    if len(prompts) > 1 and not batched:
+        with pytest.raises(ProtocolViolation):
+            call(*parts)
+        return
+    assert call(*parts) == _frames.Call("llm", arguments, prompts, len(prompts))
+
+
+@given(
+    st.dictionaries(st.sampled_from(["model", "batched", "contexts", "x"]), values, max_size=4)
+    | values
+)
+def test_the_fast_reader_accepts_nothing_that_the_strict_one_refuses(value: Any) -> None:
+    part = wire.to_json(value)
+    for kind, shape in ((b"llm", _frames._LlmArguments), (b"rlm", _frames._RlmArguments)):
+        with contextlib.suppress(ProtocolViolation):
+            call(kind, part, b"prompt")
+            msgspec.convert(json.loads(part), shape)
+
+
+@given(st.lists(st.binary(max_size=40), max_size=9))
+def test_garbage_is_a_violation_or_a_call(parts: list[bytes]) -> None:
+    for kind in (b"llm", b"rlm", b"tool", b"budget"):
+        with contextlib.suppress(ProtocolViolation):
+            assert call(kind, *parts).kind == kind.decode()
+    with contextlib.suppress(ProtocolViolation):
+        _frames.read_call(wire.Frame(wire.CALL, 1, parts))
+    with contextlib.suppress(ProtocolViolation):
+        _frames.read_done(wire.Frame(wire.DONE, 1, parts), calls=0, seconds=0.0)
+    with contextlib.suppress(ProtocolViolation):
+        _frames.read_value(wire.Frame(wire.VALUE, 1, parts))
+
+
+def test_a_cell_with_nothing_to_tell() -> None:
+    plain = done(b"", b"out", b"err", b"", counts=(3, 30, 0, 0, False))
+    assert plain.deleted_variables == []
+    assert (plain.result.stdout, plain.result.stderr) == ("out", "err")
+    assert (plain.result.stdout_chars, plain.result.stderr_chars) == (3, 30)
+    assert (plain.result.calls, plain.result.seconds) == (3, 0.5)
+    assert plain.result.new_variables == plain.result.changed_variables == {}
+
+
+def test_variables_are_told_apart_by_their_counts() -> None:
+    words = wire.to_bytes("\0".join(["a", "int", "b", "\ud800", "c", "str[1]", "gone", "lost"]))
+    read = done(b"", b"", b"", words, counts=(0, 0, 2, 1, True))
+    assert read.result.new_variables == {"a": "int", "b": "\ud800"}
+    assert read.result.changed_variables == {"c": "str[1]"}
+    assert read.deleted_variables == ["gone", "lost"]
+    assert read.result.interrupted
+
+
+META = b'{"error": null, "how": "FINAL", "texts": ["submission"]}'
+WRONG_ENDS: dict[str, list[bytes]] = {
+    "no parts": [],
+    "counts only": [COUNTS.pack(0, 0, 0, 0, False)],
+    "short counts": [b"\0" * (COUNTS.size - 1), b"", b"", b"", b""],
+    "long counts": [b"\0" * (COUNTS.size + 1), b"", b"", b"", b""],
+    "more variables than words": [COUNTS.pack(0, 0, 1, 0, False), b"", b"", b"", b"a"],
+    "a variable without its words": [COUNTS.pack(0, 0, 0, 2**32 - 1, False), b"", b"", b"", b""],
+    "metadata of no known kind": [COUNTS.pack(0, 0, 0, 0, False), b'{"x": 1}', b"", b"", b""],
+    "metadata that lacks a field": [COUNTS.pack(0, 0, 0, 0, False), b"{}", b"", b"", b""],
+    "a text that is not there": [COUNTS.pack(0, 0, 0, 0, False), META, b"", b"", b""],
+    "a text nobody named": [COUNTS.pack(0, 0, 0, 0, False), b"", b"", b"", b"", b"text"],
+    "the same text twice": [
+        COUNTS.pack(0, 0, 0, 0, False),
+        META.replace(b'"submission"]', b'"submission", "submission"]'),
+        b"", b"", b"", b"a", b"b",
+    ],
+    "output that is not text": [COUNTS.pack(0, 0, 0, 0, False), b"", b"\xff", b"", b""],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("parts", WRONG_ENDS.values(), ids=WRONG_ENDS)
+def test_a_wrong_end_of_a_cell_is_a_violation(parts: list[bytes]) -> None:
+    with pytest.raises(ProtocolViolation):
+        _frames.read_done(wire.Frame(wire.DONE, 1, parts), calls=0, seconds=0.0)
+
+
+def test_the_counts_are_what_the_wire_says() -> None:
+    assert struct.calcsize("<QQII?") == COUNTS.size
+    read = done(META, b"", b"", b"", b"answer \xed\xa0\x80")
+    assert read.result.submission.text == "answer \ud800"

@@ -1,0 +1,284 @@
+"""The host's end of the stream, with a worker that the test plays: fds, frames, tasks, timers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from rlm.environments._clock import CellClock
+from rlm.environments._session import StreamSession
+from rlm.errors import SessionDied
+from rlm.worker import wire
+
+
+class FakeProcess:
+    """A worker process that ends when it is killed."""
+
+    def __init__(self) -> None:
+        self.killed = asyncio.Event()
+        self.interrupts = 0
+
+    def interrupt(self) -> None:
+        self.interrupts += 1
+
+    def kill(self) -> None:
+        self.killed.set()
+
+    async def wait(self) -> str:
+        await self.killed.wait()
+        return "was killed"
+
+    async def clean_up(self) -> None:
+        return
+
+
+class EchoHost:
+    async def answer(
+        self, kind: str, arguments: dict[str, Any], parts: Sequence[str]
+    ) -> tuple[dict[str, Any], Sequence[str]]:
+        return {"failed": {}}, parts
+
+
+class Stream:
+    """A session, and the worker's end of its socket with everything that was read from it."""
+
+    def __init__(self, session: StreamSession, end: socket.socket) -> None:
+        self.session = session
+        self.end = end
+        self.decoder = wire.Decoder(wire.TO_WORKER, wire.MAX_TO_WORKER_BYTES)
+        self.fds: list[int] = []
+
+    async def receive(self) -> wire.Frame:
+        while (frame := self.decoder.pop()) is None:
+            try:
+                data, fds, _, _ = socket.recv_fds(self.end, 1 << 16, 8)
+            except BlockingIOError:
+                await asyncio.sleep(0.001)
+                continue
+            self.fds += fds
+            self.decoder.feed(data)
+        return frame
+
+    def reply(self, kind: int, request_id: int, *parts: bytes) -> None:
+        self.end.sendall(wire.encode(kind, request_id, list(parts)))
+
+
+@pytest.fixture
+async def stream() -> AsyncIterator[Stream]:
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    theirs.sendall(wire.encode(wire.READY, 1, [b"{}"]))
+    session = await StreamSession.connect(ours, EchoHost(), FakeProcess(), {})
+    made = Stream(session, theirs)
+    assert (await made.receive()).type == wire.INIT
+    yield made
+    await session.close()
+    theirs.close()
+    for fd in made.fds:
+        os.close(fd)
+
+
+@pytest.fixture
+def null() -> Iterator[int]:
+    """A file descriptor to send: /dev/null."""
+    fd = os.open(os.devnull, os.O_RDONLY)
+    yield fd
+    os.close(fd)
+
+
+DONE = [wire.DONE_COUNTS.pack(0, 0, 0, 0, False), b"", b"", b"", b""]
+
+
+async def test_an_fd_rides_along_and_the_order_of_frames_is_kept(stream: Stream, null: int) -> None:
+    """Something large waits to be sent before, and the kernel takes the frame piece by piece."""
+    before = wire.encode(wire.LOAD, 0, [b"a" * 3_000_000])
+    frame = wire.encode(wire.LOAD_SHARED, 2, [b"b" * 3_000_000])
+    stream.session._write(before)
+    sending = asyncio.create_task(stream.session._send_with_fds(frame, [null]))
+    first = await stream.receive()
+    second = await stream.receive()
+    await sending
+    assert os.fstat(stream.fds[0]).st_rdev == os.fstat(null).st_rdev
+    assert (first.type, second.type, len(stream.fds)) == (wire.LOAD, wire.LOAD_SHARED, 1)
+    assert second.parts == [b"b" * 3_000_000]
+
+
+async def test_a_full_socket_is_waited_for(stream: Stream, null: int) -> None:
+    filling = wire.encode(wire.LOAD, 0, [b"x"])
+    count = 0
+    try:
+        while True:
+            stream.session._socket.send(filling)
+            count += 1
+    except BlockingIOError:
+        pass
+    frame = wire.encode(wire.CHECKPOINT, 2, [])
+    sending = asyncio.create_task(stream.session._send_with_fds(frame, [null, null]))
+    await asyncio.sleep(0.01)
+    assert not sending.done()
+    received = [(await stream.receive()).type for _ in range(count + 1)]
+    await sending
+    assert received == [wire.LOAD] * count + [wire.CHECKPOINT]
+    assert len(stream.fds) == 2
+
+
+async def test_sending_fds_ends_with_the_session(stream: Stream) -> None:
+    stream.session._write(wire.encode(wire.LOAD, 0, [b"a" * 3_000_000]))
+    sending = asyncio.create_task(stream.session._send_with_fds(b"frame", [0]))
+    await asyncio.sleep(0)
+    await stream.session.close()
+    with pytest.raises(SessionDied, match="closed"):
+        await sending
+
+
+async def test_a_request_with_fds_is_answered_like_any_other(stream: Stream, null: int) -> None:
+    request = asyncio.create_task(
+        stream.session._exchange(wire.CHECKPOINT, [b"x"], wire.VALUE, fds=[null])
+    )
+    received = await stream.receive()
+    stream.reply(wire.VALUE, received.id, b"{}")
+    assert (await request).parts == [b"{}"]
+    assert len(stream.fds) == 1
+
+
+async def test_a_cell_is_one_frame_each_way_and_a_call_too(stream: Stream) -> None:
+    cell = asyncio.create_task(stream.session.execute("x", timeout_seconds=9))
+    request = await stream.receive()
+    for call_id in (1, 2, 3):
+        stream.reply(wire.CALL, call_id, b"llm", b'{"model": null, "batched": false}', b"hello")
+        answer = await stream.receive()
+        assert (answer.type, answer.id, answer.parts) == (wire.ANSWER, call_id, [b"", b"hello"])
+    stream.reply(wire.DONE, request.id, *DONE)
+    assert (await cell).calls == 3
+    assert stream.decoder.pop() is None
+
+
+async def test_many_cells_and_calls_set_one_timer(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    set_by_us: list[Any] = []
+    call_at = loop.call_at
+
+    def counted(when: float, callback: Any, *given: Any, **named: Any) -> asyncio.TimerHandle:
+        if isinstance(getattr(callback, "__self__", None), CellClock):
+            set_by_us.append(callback)
+        return call_at(when, callback, *given, **named)
+
+    monkeypatch.setattr(loop, "call_at", counted)
+    for _ in range(5):
+        cell = asyncio.create_task(stream.session.execute("x", timeout_seconds=60))
+        request = await stream.receive()
+        stream.reply(wire.CALL, 1, b"budget", b"{}")
+        await stream.receive()
+        stream.reply(wire.DONE, request.id, *DONE)
+        await cell
+    assert len(set_by_us) == 1
+
+
+class Clockwork:
+    """An event loop's time and timers, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.timers: list[Any] = []
+        self.log: list[str] = []
+        loop: Any = self
+        self.clock = CellClock(loop, lambda: self.log.append("interrupt"), self.give_up)
+
+    def give_up(self, interrupts: int) -> None:
+        self.log.append(f"gave up after {interrupts}")
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, callback: Any) -> Any:
+        timer = _Timer(when, callback)
+        self.timers.append(timer)
+        return timer
+
+    def pass_time(self, seconds: float) -> None:
+        end = self.now + seconds
+        while due := [t for t in self.timers if t.at <= end]:
+            timer = min(due, key=lambda each: float(each.at))
+            self.timers.remove(timer)
+            self.now = max(self.now, timer.at)
+            if not timer.is_cancelled:
+                timer.callback()
+        self.now = end
+
+
+class _Timer:
+    def __init__(self, at: float, callback: Any) -> None:
+        self.at = at
+        self.callback = callback
+        self.is_cancelled = False
+
+    def when(self) -> float:
+        return self.at
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+def test_the_clock_interrupts_three_times_and_gives_up() -> None:
+    work = Clockwork()
+    work.clock.start(10, paused=False)
+    work.pass_time(9.9)
+    assert work.log == []
+    work.pass_time(0.2)
+    assert work.log == ["interrupt"]
+    work.clock.pause()  # too late
+    work.pass_time(10)
+    assert work.log == ["interrupt"] * 3 + ["gave up after 3"]
+
+
+def test_a_paused_clock_stands_still_and_can_be_charged() -> None:
+    work = Clockwork()
+    work.clock.start(10, paused=False)
+    work.pass_time(4)
+    work.clock.pause()
+    work.clock.pause()
+    work.pass_time(100)
+    work.clock.charge(3)
+    work.clock.resume()
+    work.clock.resume()
+    work.clock.charge(100)  # it runs
+    work.pass_time(2.9)
+    assert work.log == []
+    work.pass_time(0.2)
+    assert work.log == ["interrupt"]
+
+
+def test_a_cell_that_starts_paused_has_all_its_time() -> None:
+    work = Clockwork()
+    work.clock.start(1, paused=True)
+    work.pass_time(100)
+    work.clock.resume()
+    work.pass_time(0.9)
+    assert work.log == []
+    work.pass_time(0.2)
+    assert work.log == ["interrupt"]
+
+
+def test_the_timer_of_one_cell_does_not_ring_for_the_next() -> None:
+    work = Clockwork()
+    work.clock.start(10, paused=False)
+    work.pass_time(9)
+    work.clock.stop()
+    work.pass_time(0.5)
+    work.clock.start(10, paused=False)
+    work.pass_time(9.9)
+    assert work.log == []
+    work.clock.stop()
+    work.clock.start(0.05, paused=False)  # sooner than the timer that is set
+    work.pass_time(0.06)
+    assert work.log == ["interrupt"]
+    work.clock.close()
+    work.pass_time(100)
+    assert work.log == ["interrupt"]

@@ -1,0 +1,169 @@
+"""What is chosen where something is not possible: each missing piece is pretended, one by one."""
+
+import os
+import sys
+from typing import Any
+
+import pytest
+
+from tests.worker.sandbox.runs import need_namespaces, run, run_cell
+
+WHO = "result = [os.getresuid(), os.getresgid(), os.getgroups()]"
+OWN_UIDS = range(0x70000000, 0x70010000)
+
+
+def need_landlock(report: dict[str, Any]) -> None:
+    if not report["landlock_abi"]:
+        pytest.skip("; ".join(report["missing"]))
+
+
+def need_all(user: str) -> dict[str, Any]:
+    report = run(user).report
+    need_namespaces(report, forks=True)
+    return report
+
+
+def test_root_gives_every_session_a_uid_of_its_own() -> None:
+    done = run("root", sessions=[[WHO], [WHO]])
+    need_namespaces(done.report, forks=True)
+    assert done.report["own_uid"] is True
+    uids = set()
+    for outcome in done.outcomes:
+        user, group, groups = outcome.result
+        assert user == group
+        assert len(set(user)) == 1
+        assert user[0] in OWN_UIDS
+        assert groups == []
+        uids.add(user[0])
+    assert len(uids) == 2
+
+
+def test_the_first_process_of_a_session_is_its_keeper() -> None:
+    report, outcome = run_cell("stranger", "result = [os.getppid(), os.getpid()]")
+    need_namespaces(report)
+    assert outcome.result == [1, 2]
+
+
+@pytest.mark.parametrize("user", ["root", "stranger"])
+def test_user_namespaces_without_mounts(user: str) -> None:
+    """As on Ubuntu 24.04: the zygote must not be left in a half-made namespace."""
+    report, outcome = run_cell(user, 'open("/etc/passwd")', broken=["mount"])
+    assert (report["namespaces"], report["scratch"], report["forks"]) == ("", "", False)
+    assert report["unchanged"] is True
+    assert any(reason.startswith("namespaces as user: ") for reason in report["missing"])
+    assert outcome.error == "PermissionError"
+
+
+def test_the_default_container() -> None:
+    """Root, but no new namespaces and no mounts: Landlock, seccomp and another uid."""
+    report, outcome = run_cell("root", WHO, broken=["container"])
+    need_landlock(report)
+    assert report["file_system"] == ["landlock"]
+    assert (report["namespaces"], report["forks"], report["scratch"]) == ("", False, "")
+    if report["own_uid"]:
+        assert outcome.result[0][0] in OWN_UIDS
+    else:  # This Python is in a folder that only root can enter.
+        assert outcome.result[0] == [0, 0, 0]
+        assert any("could not be read" in reason for reason in report["missing"])
+
+
+def test_a_container_with_a_public_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with a Python that every user can read, which is what containers have."""
+    from tests.worker.sandbox import runs
+
+    python = runs.python_of_strangers()
+    if not python:
+        pytest.skip("there is no Python that another user can run")
+    monkeypatch.setattr(sys, "executable", python)
+    report, outcome = run_cell("root", WHO, broken=["container"])
+    need_landlock(report)
+    assert report["own_uid"] is True
+    assert outcome.result[0][0] in OWN_UIDS
+    assert outcome.result[2] == []
+
+
+def test_a_container_without_landlock_is_sealed() -> None:
+    """Then a uid of its own is possible even with a private Python: no file is read any more."""
+    report, outcome = run_cell("root", WHO, broken=["container", "landlock"])
+    assert report["file_system"] == ["sealed"]
+    assert report["own_uid"] is True
+    assert outcome.result[0][0] in OWN_UIDS
+
+
+def test_few_uids() -> None:
+    """As in a container with remapped uids: nobody's, shared, and so without forks."""
+    need_all("root")
+    report, outcome = run_cell("root", WHO, broken=["high uids"])
+    assert (report["own_uid"], report["forks"]) == (False, False)
+    assert outcome.result[0] == [65534] * 3
+    assert report["max_tasks"] > 128  # a limit for all of nobody's tasks
+
+
+def test_an_unreadable_interpreter_keeps_root_without_rights() -> None:
+    need_all("root")
+    for forbid in [], ["namespaces"]:
+        done = run(
+            "root",
+            broken=["reading"],
+            settings={"forbid": forbid},
+            sessions=[[WHO, "os.setuid(5)", "os.fork()", "os.chown('.', 5, 5)"]],
+        )
+        assert (done.report["own_uid"], done.report["forks"]) == (False, False)
+        assert done.outcomes[0].result[0] == [0, 0, 0]
+        assert [outcome.error for outcome in done.outcomes[1:]] == ["PermissionError"] * 3
+
+
+@pytest.mark.parametrize("user", ["root", "stranger"])
+@pytest.mark.parametrize("broken", ["counting", "pid namespace"])
+def test_no_forks_where_they_can_not_be_counted_or_ended(user: str, broken: str) -> None:
+    need_all(user)
+    report, outcome = run_cell(user, "os.fork()", broken=[broken])
+    assert report["forks"] is False
+    assert report["pid_namespace"] is (broken == "counting")
+    assert report["scratch"] == "/sandbox"
+    assert outcome.error == "PermissionError"
+
+
+@pytest.mark.parametrize("user", ["root", "stranger"])
+def test_older_kernels(user: str) -> None:
+    """Without the newer ways to make mounts read-only and to watch a process."""
+    need_all(user)
+    cells = ["open(os.__file__, 'a')", "os.mkdir('/x')", "open('/dev/null', 'w').write('x')"]
+    done = run(user, broken=["mount_setattr", "pidfd_open"], sessions=[cells])
+    assert [outcome.error for outcome in done.outcomes] == ["OSError", "OSError", ""] or [
+        outcome.error for outcome in done.outcomes
+    ] == ["PermissionError", "PermissionError", ""]
+
+
+# -- nothing left --------------------------------------------------------------------------------
+
+
+def test_no_filter_no_sandbox() -> None:
+    report = run("stranger", settings={"forbid": ["seccomp"]}).report
+    assert report["unchanged"] is True
+    assert "system calls can't be filtered (forbidden by the settings)" in report["missing"]
+    assert "allow_unsafe=True" in report["missing"]
+
+
+def test_an_unknown_machine() -> None:
+    report = run("stranger", broken=["machine"]).report
+    assert f"no table of system calls for this machine ({os.uname().machine})" in report["missing"]
+
+
+def test_no_file_system_layer_no_sandbox() -> None:
+    forbid = ["namespaces", "landlock", "sealed"]
+    report = run("stranger", settings={"forbid": forbid}).report
+    assert report["unchanged"] is True
+    assert "files can't be hidden" in report["missing"]
+    assert "landlock: forbidden by the settings" in report["missing"]
+
+
+def test_unsafe_is_a_choice() -> None:
+    forbid = ["namespaces", "landlock", "seccomp"]
+    settings = {"forbid": forbid, "allow_unsafe": True}
+    report, outcome = run_cell(
+        "stranger", "result = open('/etc/passwd').read(0)", settings=settings
+    )
+    assert (report["seccomp"], report["sealed"], report["file_system"]) == (False, False, [])
+    assert len(report["missing"]) >= 4
+    assert outcome.error == ""
