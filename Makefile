@@ -74,7 +74,7 @@ docs: $(ready) ## write the pages that are made from the code
 
 # -- the heavier parts; each also runs alone ------------------------------------------------------
 
-heavy_parts := test-heavy test-documents test-pythons test-fuzz test-clone
+heavy_parts := test-heavy test-documents test-pythons test-fuzz test-clone test-sandbox-docker
 
 .PHONY: test-all
 test-all: $(ready) ## run test and every heavier part, then a summary with every skip
@@ -100,6 +100,9 @@ test-fuzz: $(ready) ## the property tests, with many more examples
 
 test-clone: ## make demo and make test in a fresh clone with an empty home and environment
 	@sh .ci/test-clone $(PYTHON)
+
+test-sandbox-docker: $(ready) ## the sandbox in a container with Docker's default profile
+	@sh .ci/test-sandbox-docker $(bin)/python
 
 .PHONY: clean
 clean: ## remove everything that was made here, .venv included

@@ -1,7 +1,8 @@
 """A session that interprets plans instead of code, so that thousands of runs need no process.
 
 A cell is a JSON list of orders: ["llm", n], ["batch", n], ["rlm", n], ["print", text],
-["set", name, text], ["final", text], ["fail"], ["die"], ["restore", lost name], ["sleep"]. All the rest is the real engine.
+["set", name, text], ["final", text], ["fail"], ["die"], ["restore", lost name], ["sleep"]. All the
+rest is the real engine.
 """
 
 import asyncio

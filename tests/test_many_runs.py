@@ -7,9 +7,13 @@ import sys
 from pathlib import Path
 
 from rlm import RLM, ScriptedClient
+from rlm.events import SessionOpened
 from rlm.messages import Request
+from tests.environments.footprint import descendants
 
 RUNS = 200
+KEPT_READY = 2
+"""So many sessions may have come after the first run, for the next ones."""
 
 CELL = """```repl
 import os, sys, random
@@ -31,7 +35,9 @@ async def test_two_hundred_runs_at_once() -> None:
     before = (Path.cwd(), sys.stdout, dict(os.environ), signal.getsignal(signal.SIGINT))
     umask = os.umask(0)
     os.umask(umask)
-    engine = RLM(ScriptedClient(rules=[("", answer)]))
+    engine = RLM(ScriptedClient(rules=[("", answer)]), environment="local")
+    await engine.aask("Which one are you?", "the first, which starts what is kept")
+    processes = len(descendants(os.getpid()))
     asked = [engine.aask("Which one are you?", f"run-{n}") for n in range(RUNS)]
     results = await asyncio.gather(*asked)
     await engine.aclose()
@@ -41,6 +47,11 @@ async def test_two_hundred_runs_at_once() -> None:
         assert {event.run_id for event in result.events} == {result.run_id}
         assert result.usage.total.requests == 2
         assert f"run-{n} " in str(result.events)
+        (opened,) = [event for event in result.events if isinstance(event, SessionOpened)]
+        assert "seccomp" in opened.layers
     after = (Path.cwd(), sys.stdout, dict(os.environ), signal.getsignal(signal.SIGINT))
     assert after == before
     assert os.umask(umask) == umask
+    async with asyncio.timeout(30):  # what has ended may take a moment to be gone
+        while len(descendants(os.getpid())) > processes + KEPT_READY:
+            await asyncio.sleep(0.05)

@@ -12,13 +12,15 @@ import pytest
 
 from rlm.cli import _checks
 from rlm.cli.doctor import report, to_do
+from rlm.environments.local import LocalEnvironment
 from tests.cli.running import rlm
 
 
 def test_a_fresh_machine(tmp_path: Path) -> None:
     done = rlm("doctor", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "environment  local works\n" in done.stdout
+    assert "environment  local works; layers: " in done.stdout
+    assert "seccomp" in done.stdout
     assert "offline/extractive, because no model is configured" in done.stdout
     assert "to do        For a real model, set a key such as OPENAI_API_KEY" in done.stdout
 
@@ -36,7 +38,9 @@ def test_keys_are_counted_and_never_shown(tmp_path: Path) -> None:
     assert found["model"]["default"] == "openai/gpt-5-mini"
     assert found["model"]["why"] == "OPENAI_API_KEY is set"
     assert found["model"]["sub_model"] == "groq/x"
-    assert found["environments"]["local"] == {"works": True, "problem": None}
+    local = found["environments"]["local"]
+    assert (local["works"], local["problem"]) == (True, None)
+    assert "seccomp" in local["layers"]
 
 
 def test_a_model_that_can_not_be_used_is_a_failure(tmp_path: Path) -> None:
@@ -48,14 +52,12 @@ def test_a_model_that_can_not_be_used_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_an_environment_that_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.executable", "/nowhere/python")
-    monkeypatch.setattr(
-        "rlm.environments.local.LocalEnvironment.__init__.__kwdefaults__",
-        {"python": "/nowhere/python"},
-    )
-    problem = _checks.check_environment("local")
-    assert problem is not None
-    assert "/nowhere/python" in problem
+    nowhere = LocalEnvironment(python="/nowhere/python")
+    monkeypatch.setattr(_checks, "make_environment", lambda name: nowhere)
+    check = _checks.check_environment("local")
+    assert not check.works
+    assert check.problem is not None
+    assert "/nowhere/python" in check.problem
 
 
 @contextmanager
@@ -127,7 +129,7 @@ def test_a_server_that_answers_is_proposed() -> None:
         "keys": {},
         "dotenv": {"path": None, "taken": [], "ignored": {}},
         "servers": [server],
-        "environments": {"local": {"works": True, "problem": None}},
+        "environments": {"local": {"works": True, "problem": None, "layers": [], "missing": []}},
         "extras": {"documents": False, "typed": True},
     }
     proposals = to_do(found)

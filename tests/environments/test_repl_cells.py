@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.environments.conftest import FakeHost, Repl
+from tests.environments.plain import PlainEnvironment
+
 if TYPE_CHECKING:
-    from tests.environments.conftest import Opener, Repl
+    from tests.environments.conftest import Opener
 
 
 async def test_state_lives_from_cell_to_cell(repl: Repl) -> None:
@@ -230,7 +233,9 @@ async def test_text_is_exact_both_ways(repl: Repl, text: str) -> None:
 
 async def test_the_environment_is_clean(repl: Repl, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = await repl.show("import os\nprint(*sorted(os.environ))")
-    assert set(shown.split()) <= {"PYTHONHASHSEED", "MALLOC_ARENA_MAX", "TMPDIR", "LC_CTYPE"}
+    assert set(shown.split()) <= {
+        *("PYTHONHASHSEED", "MALLOC_ARENA_MAX", "TMPDIR", "HOME", "LC_CTYPE")
+    }
     assert await repl.show("os.getcwd() == os.environ['TMPDIR'], os.listdir('.')") == "(True, [])"
     assert "site-packages" not in await repl.show("import sys\nsys.path")
 
@@ -258,7 +263,10 @@ async def test_standard_modules_work(repl: Repl) -> None:
     ) == "[(1,)]"  # fmt: skip
 
 
-async def test_a_forked_child_can_not_speak_for_the_worker(repl: Repl) -> None:
+async def test_a_forked_child_can_not_speak_for_the_worker() -> None:
+    """Where code can fork at all: not in the local sandbox."""
+    environment, host = PlainEnvironment(), FakeHost()
+    repl = Repl(await environment.open(host, {}), host)
     code = """
 import os
 pid = os.fork()
@@ -274,3 +282,4 @@ pid > 0
     assert await repl.show(code) == "True"
     assert repl.host.asked == []
     assert await repl.show("llm_query('a')") == "'re:a'"
+    await environment.close()

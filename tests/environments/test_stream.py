@@ -29,6 +29,12 @@ class FakeProcess:
     def kill(self) -> None:
         self.killed.set()
 
+    async def settle(self) -> None:
+        return
+
+    def stream_ended(self) -> None:
+        self.kill()
+
     async def wait(self) -> str:
         await self.killed.wait()
         return "was killed"

@@ -21,7 +21,9 @@ class Pair:
     def __init__(self) -> None:
         self.host, worker = socket.socketpair()
         self.interrupts = Interrupts()
-        self.channel = Channel(worker, self.interrupts)
+        self.interrupts.open_pipe()
+        self.channel = Channel(self.interrupts)
+        self.channel.adopt(worker)
         self.worker = worker
 
     def send(self, data: bytes, letters: str) -> None:
@@ -33,7 +35,7 @@ class Pair:
     def close(self) -> None:
         for end in (self.host, self.worker):
             end.close()
-        os.close(self.interrupts.wake_fd)
+        self.interrupts.close_pipe()
 
 
 def _pipe_with(letter: str) -> int:

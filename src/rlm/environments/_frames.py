@@ -14,7 +14,7 @@ from rlm.errors import ProtocolViolation
 from rlm.results import CellError, CellResult, Submission
 from rlm.worker import wire
 
-__all__ = ["Call", "Done", "read_call", "read_done", "read_value"]
+__all__ = ["Call", "Done", "read_call", "read_done", "read_files", "read_piece", "read_value"]
 
 
 class Call(Struct, frozen=True):
@@ -173,6 +173,21 @@ def read_value(frame: wire.Frame) -> tuple[str | None, str | None]:
     if len(frame.parts) > 2:
         raise ProtocolViolation("a value came with too many parts")
     return (_texts(frame, 1)[0] if len(frame.parts) == 2 else None), meta.get("error")
+
+
+def read_files(frame: wire.Frame) -> list[tuple[str, int]]:
+    """Check the answer to LIST_FILES: names and sizes, which are not to be believed."""
+    try:
+        return msgspec.convert(frame.json(1), list[tuple[str, int]])
+    except (wire.WireError, msgspec.ValidationError) as error:
+        raise ProtocolViolation(f"the worker sent a malformed list of files: {error}") from None
+
+
+def read_piece(frame: wire.Frame) -> bytes:
+    """Check the answer to READ_FILE."""
+    if len(frame.parts) != 2:
+        raise ProtocolViolation("a piece of a file came with the wrong number of parts")
+    return frame.parts[1]
 
 
 def _texts(frame: wire.Frame, start: int) -> list[str]:

@@ -6,6 +6,7 @@ requests to the worker, answers to what its cells ask, the clock of a cell, and 
 
 import array
 import asyncio
+import mmap
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -78,7 +79,8 @@ class StreamSession(asyncio.BufferedProtocol):
         self._process = process
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._buffer = memoryview(bytearray(_READ_BYTES))
+        # Not a bytearray: that is filled with zeros, at the price of a page fault every 4 KiB.
+        self._buffer = memoryview(mmap.mmap(-1, _READ_BYTES))
         self._decoder = wire.Decoder(wire.TO_HOST, wire.MAX_TO_HOST_BYTES)
         self._may_write = asyncio.Event()
         self._may_write.set()
@@ -107,8 +109,6 @@ class StreamSession(asyncio.BufferedProtocol):
         session = cls(connection, host, process)
         settings = {name: options.get(name, value) for name, value in _WORKER_DEFAULTS.items()}
         try:
-            await session._loop.create_connection(lambda: session, sock=connection)
-            session._obituary = session._loop.create_task(session._await_death())
             async with asyncio.timeout(_START_SECONDS):
                 await session._request(wire.INIT, [wire.to_json(settings)], wire.READY)
         except TimeoutError:
@@ -131,8 +131,6 @@ class StreamSession(asyncio.BufferedProtocol):
         """Go on with a checkpoint, which waits at the other end with these variables."""
         session = cls(connection, host, process)
         session._variables.update(dict.fromkeys(variables))
-        await session._loop.create_connection(lambda: session, sock=connection)
-        session._obituary = session._loop.create_task(session._await_death())
         await session._request(wire.RESUME, [], wire.VALUE)
         return session
 
@@ -142,6 +140,11 @@ class StreamSession(asyncio.BufferedProtocol):
     def variables(self) -> tuple[str, ...]:
         """The names of the user's variables, as far as known."""
         return tuple(self._variables)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is going on, or none can be made any more."""
+        return self._ended is not None or self._one_request.locked()
 
     async def load(self, name: str, context: ContextSource) -> None:
         """Bind a stored context to a name in the REPL."""
@@ -193,22 +196,22 @@ class StreamSession(asyncio.BufferedProtocol):
 
     async def fetch(self, name: str) -> str | None:
         """The text of a variable; None if there is none or it has no text."""
-        async with self._one_request:
-            self._clock.start(_FETCH_SECONDS, paused=False)
-            try:
-                frame = await self._exchange(wire.FETCH, [wire.to_bytes(name)], wire.VALUE)
-            finally:
-                self._clock.stop()
+        frame = await self._ask(wire.FETCH, [wire.to_bytes(name)])
         return self._checked(_frames.read_value, frame)[0]
+
+    async def list_files(self, folder: str) -> list[tuple[str, int]]:
+        """What the worker says is in a folder of its own: names and sizes."""
+        frame = await self._ask(wire.LIST_FILES, [wire.to_bytes(folder)])
+        return self._checked(_frames.read_files, frame)
+
+    async def read_file(self, folder: str, name: str, offset: int) -> bytes:
+        """A piece of such a file; empty at its end."""
+        parts = [wire.to_bytes(folder), wire.to_bytes(name), wire.to_json(offset)]
+        return self._checked(_frames.read_piece, await self._ask(wire.READ_FILE, parts))
 
     async def checkpoint(self, fd: int) -> bool:
         """Have the worker fork a copy that listens at `fd`; False if it can't be done now."""
-        async with self._one_request:
-            self._clock.start(_FETCH_SECONDS, paused=False)
-            try:
-                frame = await self._exchange(wire.CHECKPOINT, [], wire.VALUE, [fd])
-            finally:
-                self._clock.stop()
+        frame = await self._ask(wire.CHECKPOINT, [], [fd])
         return self._checked(_frames.read_value, frame)[1] is None
 
     async def interrupt(self) -> None:
@@ -243,6 +246,15 @@ class StreamSession(asyncio.BufferedProtocol):
         async with self._one_request:
             return await self._exchange(kind, parts, expected)
 
+    async def _ask(self, kind: int, parts: list[bytes], fds: Sequence[int] = ()) -> wire.Frame:
+        """A request that may run user code, or meet a worker that is stuck: it has a time limit."""
+        async with self._one_request:
+            self._clock.start(_FETCH_SECONDS, paused=False)
+            try:
+                return await self._exchange(kind, parts, wire.VALUE, fds)
+            finally:
+                self._clock.stop()
+
     async def _exchange(
         self, kind: int, parts: list[bytes], expected: int, fds: Sequence[int] = ()
     ) -> wire.Frame:
@@ -252,7 +264,9 @@ class StreamSession(asyncio.BufferedProtocol):
         self._expected = expected
         self._reply = self._loop.create_future()
         try:
-            if fds:
+            if self._transport is None:
+                await self._send_and_connect(data)
+            elif fds:
                 await self._send_with_fds(data, fds)
             else:
                 self._write(data)
@@ -262,6 +276,18 @@ class StreamSession(asyncio.BufferedProtocol):
             raise
         finally:
             self._reply = None
+
+    async def _send_and_connect(self, data: bytes) -> None:
+        """Send the first request: the worker is at it while asyncio makes a transport."""
+        self._socket.setblocking(False)
+        try:
+            sent = self._socket.send(data)
+        except OSError:
+            sent = 0  # The worker is gone, as the transport will find out.
+        await self._loop.create_connection(lambda: self, sock=self._socket)
+        self._obituary = self._loop.create_task(self._await_death())
+        if sent < len(data):
+            self._write(data[sent:])
 
     def _write(self, data: bytes) -> None:
         self._check_alive()
@@ -282,6 +308,10 @@ class StreamSession(asyncio.BufferedProtocol):
                 sent = self._socket.sendmsg([data], ancillary)
             except BlockingIOError:
                 await self._until_writable()
+            except OSError:
+                if self._transport is not None and not self._transport.is_closing():
+                    raise
+                return  # The worker has just died: who waits for its reply will be told how.
         if sent < len(data):
             self._write(data[sent:])
 

@@ -40,6 +40,10 @@ class BoundedStream(io.TextIOBase):
         super().__init__()
         self.buffer = _ByteSide(self)
         self._lock = threading.Lock()
+        self.keep(kept_chars)
+
+    def keep(self, kept_chars: int) -> None:
+        """Keep so many characters from here on; what was written is forgotten."""
         self._tail_limit = kept_chars // 2
         self._head_limit = kept_chars - self._tail_limit
         self._start()

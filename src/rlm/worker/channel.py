@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import itertools
+import mmap
 import os
 import queue
 import select
@@ -32,6 +33,7 @@ _MOST_FDS = 8
 _FD_BYTES = socket.CMSG_SPACE(_MOST_FDS * array.array("i").itemsize)
 # Plain numbers: combining the enum's members anew for each read takes longer than the read.
 _READ_FLAGS = int(socket.MSG_DONTWAIT) | int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+_PRIVATE_MEMORY = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _FDS_WERE_CUT = int(socket.MSG_CTRUNC)
 
 
@@ -64,11 +66,14 @@ class _LoopSlot:
 class Channel:
     """Sends questions to the host and finds each answer's owner."""
 
-    def __init__(self, connection: socket.socket, interrupts: Interrupts) -> None:
-        self._socket = connection
-        self._interrupts = interrupts
+    def __init__(self, interrupts: Interrupts) -> None:
+        """It is closed until `adopt`, and so can be made before a fork."""
+        self._socket: socket.socket
+        self._poll: select.poll
         self._decoder = wire.Decoder(wire.TO_WORKER, wire.MAX_TO_WORKER_BYTES)
-        self._buffer = memoryview(bytearray(_READ_BYTES))
+        self._interrupts = interrupts
+        # Not a bytearray: that is filled with zeros, at the price of a page fault every 4 KiB.
+        self._buffer = memoryview(mmap.mmap(-1, _READ_BYTES, flags=_PRIVATE_MEMORY))
         self._buffers = (self._buffer,)
         self._fds: deque[int] = deque()
         self._ids = itertools.count(1)
@@ -81,12 +86,9 @@ class Channel:
         self._leading = threading.Lock()
         self._main_wants_to_lead = False
         self._main_thread = threading.get_ident()
-        self._poll = select.poll()
-        self._poll.register(connection, select.POLLIN)
-        self._poll.register(interrupts.wake_fd, select.POLLIN)
         self.status_at_end = 0
-        self._open = True
-        os.register_at_fork(after_in_child=self._abandon)
+        self._open = False
+        os.register_at_fork(after_in_child=self.abandon)
 
     def next_request(self) -> wire.Frame:
         """Wait, on the main thread, for what the host wants next."""
@@ -265,8 +267,9 @@ class Channel:
             deliver(frame)
 
     def adopt(self, connection: socket.socket) -> None:
-        """In a copy of the process: talk to the host over another stream from here on."""
-        self._socket.close()
+        """Talk to the host over this stream from here on; `interrupts` must have its pipe."""
+        if self._open:
+            self._socket.close()
         self._socket = connection
         self._decoder = wire.Decoder(wire.TO_WORKER, wire.MAX_TO_WORKER_BYTES)
         self._deliver_to.clear()
@@ -276,9 +279,11 @@ class Channel:
         self._poll.register(self._interrupts.wake_fd, select.POLLIN)
         self._open = True
 
-    def _abandon(self) -> None:
-        self._open = False
-        self._socket.close()
+    def abandon(self) -> None:
+        """Be closed, as in a process that the host knows nothing of."""
+        if self._open:
+            self._open = False
+            self._socket.close()
 
 
 def question(kind: str, arguments: bytes, texts: list[str]) -> list[bytes]:

@@ -66,11 +66,15 @@ class Checkpoints:
         return None
 
     def _wait_as_checkpoint(self, fd: int) -> None:
-        self._interrupts.renew()
-        self._channel.adopt(socket.socket(fileno=fd))
+        try:
+            self._interrupts.renew()
+            self._channel.adopt(socket.socket(fileno=fd))
+        except OSError:
+            os._exit(DISMISSED)  # It must not answer in the worker's place.
         self._channel.status_at_end = DISMISSED
         frame = self._channel.next_request()
         self._channel.status_at_end = 0
         if frame.type != wire.RESUME:
             os._exit(70)
+        signal.sigtimedwait([signal.SIGTERM], 0)  # The one that ended the worker before.
         self._channel.send(wire.VALUE, frame.id, [wire.to_json({})])

@@ -29,12 +29,10 @@ class Submission:
 class Finals:
     """Records what a cell hands in; the cell runs on, and its last word counts."""
 
-    def __init__(
-        self, namespace: dict[str, Any], variables: Variables, max_submission_chars: int
-    ) -> None:
+    def __init__(self, namespace: dict[str, Any], variables: Variables) -> None:
         self._namespace = namespace
         self._variables = variables
-        self._max_chars = max_submission_chars
+        self.max_chars = 0
         self._submission: Submission | None = None
         self.answer: dict[str, Any] = {"content": "", "ready": False}
 
@@ -82,7 +80,7 @@ class Finals:
         if self._submission is None and answer.get("ready"):
             self._submit(content, "answer")
             return self._submission, self._submission and self._submission.text
-        return self._submission, str(content)[: self._max_chars]
+        return self._submission, str(content)[: self.max_chars]
 
     def value_of(self, name: str) -> Any:
         """What a variable hands in; KeyError if there is none, ValueError for an empty answer."""
@@ -91,9 +89,9 @@ class Finals:
     def _submit(self, value: Any, how: str) -> None:
         submission = Submission(value, how)
         size = len(submission.text)
-        if size > self._max_chars:
+        if size > self.max_chars:
             raise ValueError(
-                f"the answer has {size:,} characters, at most {self._max_chars:,} are allowed"
+                f"the answer has {size:,} characters, at most {self.max_chars:,} are allowed"
             )
         self._submission = submission
 

@@ -1,13 +1,17 @@
-"""SIGINT: stops the running cell, never tears a frame, and means nothing between cells."""
+"""SIGINT: stops the running cell, never tears a frame, and means nothing between cells.
+
+SIGXCPU, which the kernel sends when the session's processor time is used up, does the same.
+"""
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # It has no stubs.
 import os
 import signal
 import sys
 import threading
 
-__all__ = ["Interrupts"]
+__all__ = ["Interrupts", "set_handler"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +23,15 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _MONITORING_TOOL = 4
 
 
+def set_handler(number: int, handler: Callable[[int, FrameType | None], None] | None) -> None:
+    """`signal.signal`, for a process that was just forked; None is the default action.
+
+    The handler there was is not made a member of an enum. That fails for a function, by way of two
+    exceptions, and has the process pay for more memory than all it has done until then.
+    """
+    _signal.signal(int(number), _signal.SIG_DFL if handler is None else handler)
+
+
 class Interrupts:
     """Decides what a SIGINT does right now: raise, be kept for later, or nothing.
 
@@ -28,18 +41,20 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self.wake_fd = self._wake_writer = -1
-        self._open_pipe()
+        self.wake_fd = self._wake_writer = -1  # Until `open_pipe`: this may be made before a fork.
         self.pending = False
         self.count = 0
+        self.out_of_cpu_time = False
         self.cancel_instead: Callable[[], bool] | None = None
         self._cell_is_running = False
         self._depth = 0
         self._main_thread = threading.get_ident()
 
     def install(self) -> None:
-        """Take over SIGINT; call it from the main thread."""
-        signal.signal(signal.SIGINT, self._on_signal)
+        """Take over the signals; call it from the main thread."""
+        set_handler(signal.SIGINT, self._on_signal)
+        set_handler(signal.SIGXCPU, self._on_signal)
+        self.open_pipe()
         self._wake_on_signals()
 
     def _wake_on_signals(self) -> None:
@@ -51,16 +66,29 @@ class Interrupts:
         signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
 
     def renew(self) -> None:
-        """In a copy of the process: have a pipe of its own."""
-        os.close(self.wake_fd)
-        os.close(self._wake_writer)
-        self._open_pipe()
-        self._wake_on_signals()
+        """In a copy of the process: have a pipe of its own, at the same descriptors.
 
-    def _open_pipe(self) -> None:
+        The C side keeps its one so: `signal.set_wakeup_fd` looks at the file, which libc does by a
+        system call that a sealed sandbox refuses.
+        """
+        reader, writer = self.wake_fd, self._wake_writer
+        self.open_pipe()
+        for fd, place in ((self.wake_fd, reader), (self._wake_writer, writer)):
+            os.dup2(fd, place, inheritable=False)
+            os.close(fd)
+        self.wake_fd, self._wake_writer = reader, writer
+
+    def open_pipe(self) -> None:
+        """Have the pipe behind `wake_fd`, which belongs to one process."""
         self.wake_fd, self._wake_writer = os.pipe()
         os.set_blocking(self.wake_fd, False)
         os.set_blocking(self._wake_writer, False)
+
+    def close_pipe(self) -> None:
+        """Be without a pipe again."""
+        os.close(self.wake_fd)
+        os.close(self._wake_writer)
+        self.wake_fd = self._wake_writer = -1
 
     def begin_cell(self) -> None:
         """From here on a SIGINT interrupts."""
@@ -108,6 +136,8 @@ class Interrupts:
                 raise KeyboardInterrupt
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGXCPU:
+            self.out_of_cpu_time = True
         if not self._cell_is_running:
             return
         self.count += 1

@@ -12,26 +12,25 @@ import sys
 
 import __main__
 
-from . import calls, shared, wire
+from . import calls, files, rehearsal, reports, shared, wire
 from .channel import Channel, ChannelClosed
 from .checkpoints import Checkpoints
-from .finals import Finals, Submission
+from .finals import Finals
 from .interrupts import Interrupts
 from .memory import MemoryLimit
 from .namespace import Namespace
 from .replies import CallFailed, FailedReply, ToolFailed
-from .runner import Outcome, Runner
+from .runner import Runner
 from .variables import Variables
 from .votes import vote
 
-__all__ = ["WorkerSession", "main", "serve"]
+__all__ = ["WorkerSession", "main"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, NoReturn
 
-_DONE_BYTES = wire.MAX_TO_HOST_BYTES - (1 << 20)
 _PR_SET_PDEATHSIG = 1
 _SIGKILL = 9
 
@@ -41,104 +40,107 @@ def main(fd: int, parent_pid: int = 0) -> None:
     if parent_pid:
         _die_with_parent(parent_pid)
     os.set_inheritable(fd, False)
-    serve(socket.socket(fileno=fd))
-
-
-def serve(
-    connection: socket.socket,
-    harden: Callable[[], None] | None = None,
-    fork: Callable[[], int] | None = None,
-    rehearse: bool = False,
-) -> None:
-    """Be the worker of the host at the other end, from INIT on, until the host is gone.
-
-    Whatever belongs to one process is made here, so that a fork server can import everything.
-    `harden` is called when signal handlers are in place, before anything of the host's is read.
-    `fork` is how checkpoints are made, if the sandbox has them. `rehearse`: there is time, so do
-    once what will have to be done quickly.
-    """
-    _add_site_builtins()
-    sys.argv = [""]
-    interrupts = Interrupts()
-    interrupts.install()
-    channel = Channel(connection, interrupts)
-    if harden is not None:
-        harden()
-    if rehearse:
-        _rehearse(channel, interrupts, fork)
-    first = channel.next_request()
-    session = WorkerSession(channel, interrupts, first.json(0), fork)
-    channel.send(wire.READY, first.id, [wire.to_json({"python": sys.version.split()[0]})])
-    try:
-        while True:
-            session.serve(channel.next_request())
-    except ChannelClosed:
-        os._exit(0)  # A child that user code forked came back from its cell.
-
-
-def _rehearse(channel: Channel, interrupts: Interrupts, fork: Callable[[], int] | None) -> None:
-    """Open a session and run a cell in it, for nobody.
-
-    A process that was just forked shares its memory with its parent, and pays for every page when
-    it first writes to it, if only to count a reference. So touch now what will be touched then.
-    """
-    settings = {
-        "max_submission_chars": 1_000,
-        "seed": 0,
-        "tools": [],
-        "cell_memory_bytes": None,  # A hard limit would stay.
-        "kept_output_chars": 1_000,
-    }
-    frame = wire.Frame(wire.INIT, 0, [wire.to_json(settings)])
-    session = WorkerSession(channel, interrupts, frame.json(0), fork)
-    wire.encode(wire.READY, 0, [wire.to_json({"python": sys.version.split()[0]})])
-    session.rehearse("x = 1\nprint(x)")
+    WorkerSession().serve(socket.socket(fileno=fd))
 
 
 class WorkerSession:
-    """Everything of one REPL, wired together from the host's INIT settings."""
+    """Everything of one REPL, wired together.
 
-    def __init__(
-        self,
-        channel: Channel,
-        interrupts: Interrupts,
-        settings: dict[str, Any],
-        fork: Callable[[], int] | None,
-    ) -> None:
-        self._channel = channel
-        self._checkpoints = Checkpoints(channel, interrupts, fork)
-        self._max_text_chars: int = settings["max_submission_chars"]
-        _import_all(settings.get("preload", []))
-        random.seed(settings["seed"])
+    It is made before anybody asks for it, in a process that will be forked if there is one: who
+    finds it ready-made touches far less memory, and a process that was just forked pays for every
+    page it writes to. `serve` makes what belongs to one process, and INIT brings the settings.
+    `fork` is how checkpoints are made, if the sandbox has them.
+    """
+
+    def __init__(self, fork: Callable[[], int] | None = None) -> None:
+        _add_site_builtins()
+        sys.argv = [""]
+        self._interrupts = Interrupts()
+        self._channel = Channel(self._interrupts)
+        self._checkpoints = Checkpoints(self._channel, self._interrupts, fork)
+        self._max_text_chars = 0
         self._namespace = Namespace(vars(__main__))
         self._variables = Variables(self._namespace)
-        self._finals = Finals(self._namespace.variables, self._variables, self._max_text_chars)
-        functions = calls.CallFunctions(channel)
-        self._provide_names(functions, settings["tools"])
-        self._memory = MemoryLimit(settings.get("cell_memory_bytes"))
-        self._runner = Runner(
-            self._namespace,
-            interrupts,
-            self._memory,
-            settings["kept_output_chars"],
-            functions.async_form,
-        )
+        self._finals = Finals(self._namespace.variables, self._variables)
+        self._functions = calls.CallFunctions(self._channel)
+        self._provide_names()
+        self._memory = MemoryLimit(None)
+        self._runner = Runner(self._namespace, self._interrupts, self._functions.async_form)
         self._loading = bytearray()
+        self._ready = wire.to_json({"python": sys.version.split()[0]})
         # One for each request of the host; RESUME comes to a checkpoint only.
         self._handlers = {
             wire.CHECKPOINT: self._take_checkpoint,
             wire.EXEC: self._execute,
             wire.FETCH: self._fetch,
+            wire.INIT: self._set_up,
+            wire.LIST_FILES: self._list_files,
             wire.LOAD: self._add_chunk,
             wire.LOAD_END: self._load,
             wire.LOAD_SHARED: self._load_shared,
+            wire.READ_FILE: self._read_file,
         }
 
-    def serve(self, frame: wire.Frame) -> None:
-        """Do what one frame asks for."""
+    def serve(
+        self,
+        connection: socket.socket,
+        harden: Callable[[], None] | None = None,
+        rehearse: bool = False,
+    ) -> NoReturn:
+        """Be the worker of the host at the other end, from INIT on, until the host is gone.
+
+        `harden` is called when signal handlers are in place, before anything of the host's is read.
+        `rehearse`: there is time, so do once what will have to be done quickly.
+        """
+        self._interrupts.install()
+        if harden is not None:
+            harden()
+        if rehearse:
+            self._rehearse()
+        self._channel.adopt(connection)
+        try:
+            while True:
+                self._serve_next()
+        except ChannelClosed:
+            os._exit(0)  # A child that user code forked came back from its cell.
+
+    def rehearse(self) -> None:
+        """Before a fork: have done everything once, so that less is written to afterwards."""
+        self._interrupts.open_pipe()
+        self._rehearse()
+        self._interrupts.close_pipe()
+
+    def _rehearse(self) -> None:
+        """Be set up and run some cells, for nobody, and leave no trace of it."""
+        ours, host = socket.socketpair()
+        self._channel.adopt(ours)
+        with host:
+            for request in rehearsal.REQUESTS:
+                host.sendall(request)
+                self._serve_next()
+                host.recv(rehearsal.MOST_ANSWER_BYTES)
+        self._channel.abandon()
+        self._runner.forget_cells()
+
+    def _serve_next(self) -> None:
+        """Do what the next frame asks for."""
+        frame = self._channel.next_request()
         self._handlers[frame.type](frame)
 
-    def _provide_names(self, functions: calls.CallFunctions, tools: list[dict[str, str]]) -> None:
+    def _set_up(self, frame: wire.Frame) -> None:
+        """Take the host's settings, once, and tell that cells can come."""
+        settings = frame.json(0)
+        _import_all(settings.get("preload", []))
+        random.seed(settings["seed"])
+        self._max_text_chars = self._finals.max_chars = settings["max_submission_chars"]
+        make_tool, tools = self._functions.make_tool, settings["tools"]
+        made = {t["name"]: make_tool(t["name"], t["description"]) for t in tools}
+        self._namespace.provide_tools(made)
+        self._memory = self._runner.memory = MemoryLimit(settings.get("cell_memory_bytes"))
+        self._runner.keep_output(settings["kept_output_chars"])
+        self._channel.send(wire.READY, frame.id, [self._ready])
+
+    def _provide_names(self) -> None:
         def SHOW_VARS() -> str:
             """Your variables as `name: type[length]`."""
             return self._variables.show()
@@ -154,14 +156,12 @@ class WorkerSession:
             calls.call_tool,
             calls.budget,
         )
-        names = {each.__name__: functions.make(each) for each in dialogues}
+        names = {each.__name__: self._functions.make(each) for each in dialogues}
         names["llm_batch"] = names["llm_query_batched"]
         types = {each.__name__: each for each in (CallFailed, FailedReply, ToolFailed)}
         self._namespace.provide({**names, **types, **self._finals.names()})
         self._namespace.provide({"vote": vote, "SHOW_VARS": SHOW_VARS})
         self._namespace.load("context", "")
-        made = {t["name"]: functions.make_tool(t["name"], t["description"]) for t in tools}
-        self._namespace.provide_tools(made)
 
     def _add_chunk(self, frame: wire.Frame) -> None:
         self._loading += frame.part(0)
@@ -198,37 +198,8 @@ class WorkerSession:
     def _execute(self, frame: wire.Frame) -> None:
         self._finals.begin_cell()
         outcome = self._runner.run_cell(frame.text(0), self._finals.collect)
-        self._channel.send(wire.DONE, frame.id, self._report(outcome))
-
-    def rehearse(self, source: str) -> None:
-        """Run a cell and make a report that nobody gets."""
-        self._finals.begin_cell()
-        outcome = self._runner.run_cell(source, self._finals.collect)
-        wire.encode(wire.DONE, 0, self._report(outcome))
-
-    def _report(self, outcome: Outcome) -> list[bytes]:
-        """The parts of DONE, as `wire.DONE_COUNTS` explains them."""
-        stdout, stdout_chars = self._runner.stdout.take()
-        stderr, stderr_chars = self._runner.stderr.take()
-        new, changed, deleted = self._variables.changes()
-        words = [word for pair in (*new.items(), *changed.items()) for word in pair]
-        parts = [
-            wire.DONE_COUNTS.pack(
-                stdout_chars, stderr_chars, len(new), len(changed), outcome.interrupted
-            ),
-            b"",
-            wire.to_bytes(stdout),
-            wire.to_bytes(stderr),
-            wire.to_bytes("\0".join(words + deleted)),  # None of them can contain a NUL.
-        ]
-        submission, answer_content = outcome.value or (None, None)
-        if outcome.error or submission or answer_content is not None:
-            texts = _fitting(submission, answer_content, _DONE_BYTES - sum(map(len, parts)))
-            how = submission.how if submission else None
-            meta = {"error": outcome.error, "how": how, "texts": list(texts)}
-            parts[1] = wire.to_json(meta)
-            parts += texts.values()
-        return parts
+        parts = reports.parts_of_done(outcome, self._runner, self._variables)
+        self._channel.send(wire.DONE, frame.id, parts)
 
     def _fetch(self, frame: wire.Frame) -> None:
         """Send the text of a variable; without a part if there is none or it can't be had."""
@@ -243,23 +214,15 @@ class WorkerSession:
                 parts.append(wire.to_bytes(outcome.value))
         self._channel.send(wire.VALUE, frame.id, parts)
 
+    def _list_files(self, frame: wire.Frame) -> None:
+        found = self._runner.guard(lambda: files.list_files(frame.text(0))).value or []
+        self._channel.send(wire.VALUE, frame.id, [wire.to_json({}), wire.to_json(found)])
 
-def _fitting(
-    submission: Submission | None, answer_content: str | None, room_bytes: int
-) -> dict[str, bytes]:
-    """What was handed in, by name, as far as there is room for it in one frame."""
-    texts = {
-        "submission": submission.text if submission else None,
-        "answer_content": answer_content,
-        "submission_json": submission.json if submission else None,
-    }
-    fitting = {}
-    for name, text in texts.items():
-        encoded = None if text is None else wire.to_bytes(text)
-        if encoded is not None and len(encoded) <= room_bytes:
-            fitting[name] = encoded
-            room_bytes -= len(encoded)
-    return fitting
+    def _read_file(self, frame: wire.Frame) -> None:
+        """Send a piece of a file; nothing at its end, or if it is gone."""
+        folder, name, offset = frame.text(0), frame.text(1), frame.json(2)
+        piece = self._runner.guard(lambda: files.read_piece(folder, name, offset)).value or b""
+        self._channel.send(wire.VALUE, frame.id, [wire.to_json({}), piece])
 
 
 def _value_of(kind: str, data: bytearray) -> Any:

@@ -70,7 +70,7 @@ class MemoryLimit:
         """A context of that encoded size is about to be bound."""
         # Finding out means starving this process for moments: not for trifles, nor beside threads.
         measures = self._limit is not None and size_bytes >= _LARGE_BYTES
-        alone = not _thread._count()  # type: ignore[attr-defined]
+        alone = not _thread._count()
         self._before_load = address_space() if measures and alone else None
 
     def after_load(self, size_bytes: int) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import builtins
 import io
+import linecache
 import sys
 
 from . import awaiting, compiling, tracebacks
 from .capture import BoundedStream
+from .memory import MemoryLimit
 
 __all__ = ["Outcome", "Runner"]
 
@@ -18,12 +20,17 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .interrupts import Interrupts
-    from .memory import MemoryLimit
     from .namespace import Namespace
 
 _ECHO_CHARS = 20_000
 _UNWIND_SECONDS = 0.2
 _IS_COROUTINE = 0x80  # inspect.CO_COROUTINE
+
+
+_OUT_OF_CPU_TIME = {
+    "type": "CpuTimeExceeded",
+    "message": "this session has used up its processor time; submit what you have, at once",
+}
 
 
 class Outcome:
@@ -44,18 +51,21 @@ class Runner:
         self,
         namespace: Namespace,
         interrupts: Interrupts,
-        memory: MemoryLimit,
-        kept_output_chars: int,
         async_form: Callable[[Any], Any],
     ) -> None:
         self._namespace = namespace
         self._interrupts = interrupts
-        self._memory = memory
+        self.memory = MemoryLimit(None)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cell_count = 0
         self._hidden_names = {awaiting.ASYNC_FORM: async_form, compiling.ECHO: self._echo}
-        self.stdout = BoundedStream(kept_output_chars)
-        self.stderr = BoundedStream(kept_output_chars)
+        self.stdout = BoundedStream(0)
+        self.stderr = BoundedStream(0)
+
+    def keep_output(self, chars: int) -> None:
+        """Keep so much of what cells write to each stream."""
+        self.stdout.keep(chars)
+        self.stderr.keep(chars)
 
     def run_cell(self, source: str, then: Callable[[], Any]) -> Outcome:
         """Run one cell, and `then` whatever became of it; the value is that of `then`."""
@@ -85,7 +95,7 @@ class Runner:
         try:
             try:
                 self._interrupts.begin_cell()
-                with self._memory:
+                with self.memory:
                     outcome.value = work()
             finally:
                 outcome.interrupted = self._interrupts.count > 0
@@ -93,7 +103,15 @@ class Runner:
         except BaseException as error:
             self._interrupts.end_cell()
             outcome.error = tracebacks.describe(error)
+            if self._interrupts.out_of_cpu_time and isinstance(error, KeyboardInterrupt):
+                outcome.error.update(_OUT_OF_CPU_TIME)
         return outcome
+
+    def forget_cells(self) -> None:
+        """Number cells from 1 again."""
+        for number in range(1, self._cell_count + 1):
+            linecache.cache.pop(f"<cell {number}>", None)
+        self._cell_count = 0
 
     def forget_loop(self) -> None:
         """In a copy of the process: the loop's selector still belongs to the original."""

@@ -21,6 +21,7 @@ __all__ = [
     "EXEC",
     "FETCH",
     "INIT",
+    "LIST_FILES",
     "LOAD",
     "LOAD_END",
     "LOAD_SHARED",
@@ -28,6 +29,7 @@ __all__ = [
     "MAX_TO_HOST_BYTES",
     "MAX_TO_WORKER_BYTES",
     "READY",
+    "READ_FILE",
     "RESUME",
     "TO_HOST",
     "TO_WORKER",
@@ -56,6 +58,8 @@ FETCH: Final = 7
 LOAD_SHARED: Final = 8  # The parts are a name and its layout in JSON; an fd rides along.
 CHECKPOINT: Final = 9  # An fd rides along.
 RESUME: Final = 10
+LIST_FILES: Final = 11  # The part is a folder; answered with names and sizes in JSON.
+READ_FILE: Final = 12  # The parts are a folder, a name in it, and where to begin.
 
 # Worker to host.
 READY: Final = 33
@@ -64,7 +68,10 @@ CALL: Final = 35
 VALUE: Final = 36
 
 TO_WORKER = frozenset(
-    {INIT, LOAD, LOAD_END, EXEC, ANSWER, ANSWER_ERROR, FETCH, LOAD_SHARED, CHECKPOINT, RESUME}
+    {
+        *(INIT, LOAD, LOAD_END, LOAD_SHARED, EXEC, FETCH, LIST_FILES, READ_FILE),
+        *(ANSWER, ANSWER_ERROR, CHECKPOINT, RESUME),
+    }
 )
 TO_HOST = frozenset({READY, DONE, CALL, VALUE})
 

@@ -74,13 +74,7 @@ def _as_stranger() -> dict[str, Any]:
 
 def start(user: str, **order: Any) -> "subprocess.Popen[str]":
     """`user` is "root" or "stranger"; skips what this machine can't have."""
-    if not sys.platform.startswith("linux"):
-        pytest.skip("the layers are Linux's")
-    if user == "root" and os.geteuid() != 0:
-        pytest.skip("needs root")
-    python = sys.executable if user == "root" else python_of_strangers()
-    if not python:
-        pytest.skip("there is no Python that another user can run")
+    python, identity = python_for(user)
     folder = public_folder()
     command = [python, "-S", "-s", str(folder / "program.py"), str(folder / "worker")]
     return subprocess.Popen(
@@ -91,8 +85,20 @@ def start(user: str, **order: Any) -> "subprocess.Popen[str]":
         text=True,
         cwd="/",
         env={"PYTHONDONTWRITEBYTECODE": "1"},
-        **(_as_stranger() if user == "stranger" else _as_root()),
+        **identity,
     )
+
+
+def python_for(user: str) -> tuple[str, dict[str, Any]]:
+    """A Python that this user can run, and what to pass to subprocess so that it does."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("the layers are Linux's")
+    if user == "root" and os.geteuid() != 0:
+        pytest.skip("needs root")
+    python = sys.executable if user == "root" else python_of_strangers()
+    if not python:
+        pytest.skip("there is no Python that another user can run")
+    return python, _as_stranger() if user == "stranger" else _as_root()
 
 
 def run(user: str, **order: Any) -> Run:
@@ -110,6 +116,15 @@ def run_cell(user: str, cell: str, **order: Any) -> tuple[dict[str, Any], Outcom
     done = run(user, sessions=[[cell]], **order)
     assert len(done.outcomes) == 1
     return done.report, done.outcomes[0]
+
+
+def run_script(user: str, script: str, **order: Any) -> tuple[dict[str, Any], Any]:
+    """The report, and the `result` of a script that the zygote ran (see `program.Watched`)."""
+    with start(user, script=script, **order) as process:
+        output, problems = process.communicate(timeout=120)
+    assert process.returncode == 0, problems
+    report, result = (json.loads(line) for line in output.splitlines())
+    return report, result
 
 
 def need_namespaces(report: dict[str, Any], *, forks: bool = False) -> None:

@@ -21,7 +21,7 @@ EPERM = bpf.ERRNO | errno.EPERM
 ENOSYS = bpf.ERRNO | errno.ENOSYS
 ENOTSUP = bpf.ERRNO | errno.ENOTSUP
 ASK = 0x7FC00000
-OPTIONS = ("forks", "sealed", "scratch", "pid_namespace")
+OPTIONS = ("forks", "sealed", "scratch")
 PROCESS = 4_194_303
 """The highest process id there can be."""
 
@@ -38,6 +38,8 @@ THREAD = 0x3D0F00
 """What the C library's pthread_create passes."""
 FORK = 0x1200011
 """What its fork passes."""
+PARENT = 0x8000
+"""The child is the zygote's, not the worker's."""
 
 
 @cache
@@ -172,17 +174,15 @@ def expected(name: str, arguments: tuple[int, ...], chosen: dict[str, bool]) -> 
         flags = low(second if name == "open" else third)
         good = not chosen["sealed"] and not (flags & os.O_TRUNC and flags & 3 not in {1, 2})
     elif name == "clone":
-        wanted = first & ~(THREAD | FORK | 0x4000 | 0x400000 | (0x8000 if forks else 0)) == 0
-        good = wanted and (forks or bool(first & 0x10000))
+        wanted = first & ~(THREAD | FORK | 0x4000 | 0x400000 | (PARENT if forks else 0)) == 0
+        good = wanted and bool(first & 0x10000 or (forks and first & PARENT))
     else:
         good = {
-            "fork": forks,
-            "vfork": forks,
-            "kill": chosen["pid_namespace"] or low(first) == PROCESS,
-            "tkill": chosen["pid_namespace"] or low(first) == PROCESS,
-            "tgkill": chosen["pid_namespace"] or low(first) == PROCESS,
+            "kill": low(first) == PROCESS,
+            "tkill": low(first) == PROCESS,
+            "tgkill": low(first) == PROCESS,
             "rt_sigaction": low(first) not in {2, 15, 24} or second == 0,
-            "prctl": low(first) in {15, 16, 0x53564D41},
+            "prctl": low(first) in {15, 16, 0x53564D41} or (low(first), low(second)) == (1, 9),
             "prlimit64": low(first) == 0,
             "ioctl": low(second) in {0x541B, 0x5421, 0x5450, 0x5451, 0x5401, 0x802C542A, 0x5413},
             "fcntl": low(second) in {*range(8), 36, 37, 38, 1030, 1032, 1034},
@@ -195,7 +195,9 @@ def expected(name: str, arguments: tuple[int, ...], chosen: dict[str, bool]) -> 
 
 flag_words = st.builds(
     lambda base, extra: base ^ extra,
-    st.sampled_from([THREAD, FORK, 0x4111, 0, 0x241, 0x200, 0x203, 1030, 0x541B, 0x53564D41]),
+    st.sampled_from(
+        [THREAD, FORK, FORK | PARENT, 0x4111, 0, 0x241, 0x200, 0x203, 1030, 0x541B, 0x53564D41]
+    ),
     st.one_of(st.just(0), st.integers(0, 63).map(lambda bit: 1 << bit)),
 )
 
@@ -215,13 +217,31 @@ class TestArguments:
     def test_threads_always_and_processes_by_choice(self, machine: str) -> None:
         assert allows(machine, "clone", THREAD)
         assert not allows(machine, "clone", FORK)
-        assert allows(machine, "clone", FORK, forks=True)
-        assert allows(machine, "clone", 0x4111, forks=True)  # vfork
-        assert allows(machine, "clone", FORK | 0x8000, forks=True)  # a child of the keeper
+        assert not allows(machine, "clone", FORK | PARENT)
+        assert not allows(machine, "clone", THREAD | PARENT)
+        assert allows(machine, "clone", FORK | PARENT, forks=True)
+        assert not allows(machine, "clone", FORK, forks=True)  # the zygote would not know of it
+        assert not allows(machine, "clone", 0x4111, forks=True)  # vfork
+        assert not allows(machine, "clone", FORK | PARENT << 32, forks=True)
+
+    def test_old_ways_to_fork_are_closed(self, machine: str) -> None:
+        for name in ("fork", "vfork"):
+            if policy_numbers()[name][MACHINES.index(machine)] is not None:
+                assert not allows(machine, name, forks=True)
+                assert not allows(machine, name)
+        assert answer(machine, "clone3", 0x1000, 88, forks=True) == ENOSYS
+
+    def test_dying_with_the_parent_can_be_asked_for_but_not_undone(self, machine: str) -> None:
+        set_parent_death_signal, get_it = 1, 2
+        assert allows(machine, "prctl", set_parent_death_signal, signal.SIGKILL)
+        for other in (0, signal.SIGTERM, signal.SIGCONT, 64):
+            assert not allows(machine, "prctl", set_parent_death_signal, other)
+        assert not allows(machine, "prctl", get_it, signal.SIGKILL)
 
     @pytest.mark.parametrize("flag", [*CLONE_NEW, 0x2000, 0x1000, 0x80, 1 << 33])
     def test_no_namespaces_and_no_handles(self, machine: str, flag: int) -> None:
-        assert not allows(machine, "clone", FORK | flag, forks=True, pid_namespace=True)
+        assert not allows(machine, "clone", FORK | PARENT | flag, forks=True)
+        assert not allows(machine, "clone", THREAD | flag, forks=True)
         assert not allows(machine, "clone", THREAD | flag)
 
     def test_signals_go_to_this_process_only(self, machine: str) -> None:
@@ -229,7 +249,7 @@ class TestArguments:
             assert allows(machine, name, PROCESS, 9)
             for other in (0, 1, PROCESS - 1, 2**64 - 1, 2**32 - 1):
                 assert not allows(machine, name, other, 9)
-                assert allows(machine, name, other, 9, pid_namespace=True)
+                assert not allows(machine, name, other, 9, forks=True)
 
     @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGXCPU"])
     def test_handlers_that_stop_cells_are_frozen(self, machine: str, name: str) -> None:
@@ -262,17 +282,18 @@ def test_programs_fit_into_the_kernel(machine: str) -> None:
         assert len(built) // 8 <= 4096
 
 
+@pytest.mark.parametrize("threads", [False, True])
 @given(machine=machines, number=st.integers(0, 600), flags=st.one_of(words, flag_words))
-def test_a_listener_is_asked_about_forks_and_nothing_else(
-    machine: str, number: int, flags: int
+def test_a_listener_is_asked_about_forks_by_choice_threads_and_nothing_else(
+    threads: bool, machine: str, number: int, flags: int
 ) -> None:
     numbers = {
         name: policy_numbers()[name][MACHINES.index(machine)] for name in ("clone", "fork", "vfork")
     }
-    listener = seccomp.build_listener(machine)
+    listener = seccomp.build_listener(machine, threads)
     for each in (number, *(number for number in numbers.values() if number is not None)):
         forks = each in {numbers["fork"], numbers["vfork"]}
-        forks |= each == numbers["clone"] and not flags & 0x10000
+        forks |= each == numbers["clone"] and (threads or not flags & 0x10000)
         assert bpf.run(listener, machine, each, (flags,)) == (ASK if forks else bpf.ALLOW)
         assert bpf.run(listener, machine, each, (flags,), arch=1) == bpf.KILL
 
@@ -295,6 +316,9 @@ def test_the_kernel_obeys() -> None:
                 kernel.answer("kill", os.getppid(), 0),
                 kernel.answer("kill", os.getpid(), 0),
                 kernel.answer("clone", FORK, 0, 0, 0, 0),
+                kernel.answer("clone", FORK | PARENT, 0, 0, 0, 0),
+                kernel.answer("prctl", 1, 9, 0, 0, 0),
+                kernel.answer("prctl", 1, 0, 0, 0, 0),
             ]
             os.write(writer, repr(codes).encode())
         except OSError as error:
@@ -307,4 +331,5 @@ def test_the_kernel_obeys() -> None:
     os.waitpid(child, 0)
     if "seccomp" in answers:
         pytest.skip(answers)
-    assert answers == repr([-errno.EPERM, -errno.ENOSYS, -errno.EPERM, 0, -errno.EPERM])
+    no = -errno.EPERM
+    assert answers == repr([no, -errno.ENOSYS, no, 0, no, no, 0, no])

@@ -43,12 +43,16 @@ _DEATHS = {
     "end itself by sys.exit": "import sys\nsys.exit(3)",
     "end itself by os._exit": "os._exit(3)",
     "crash by a wrong address": "import ctypes\nctypes.string_at(1)",
-    "crash by recursion in Python": ("sys.setrecursionlimit(10**9)\ndef f(): return f()\nf()"),
-    "crash by recursion in C": """
+    "crash by recursion in Python": """
 sys.setrecursionlimit(10**9)
-nested = None
-for _ in range(200_000): nested = [nested]
-repr(nested)
+def f(): return f()
+try: f()
+except SystemError as error: raise MemoryError('as Python 3.12 says it') from error
+""",
+    "crash by recursion in C": """
+nested = iter([1])
+for _ in range(1_000_000): nested = filter(None, nested)
+next(nested)
 """,
     "end itself by a signal": "os.kill(os.getpid(), 9)",
     "close everything that is open": "os.closerange(0, 4096)",

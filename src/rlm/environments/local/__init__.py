@@ -5,9 +5,10 @@ machine is decided in `rlm.worker.sandbox.layers` and told by `LocalEnvironment.
 """
 
 import asyncio
+import json
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from rlm.environments.local.zygotes import Pair, Zygote, zygote_for
 from rlm.errors import ConfigError, SessionDied
 from rlm.protocols import Host
 
-__all__ = ["LocalEnvironment", "in_words"]
+__all__ = ["LocalEnvironment"]
 
 _ELSEWHERE = (
     "environment='local' can't isolate code on this system: its layers are Linux's. "
@@ -33,7 +34,7 @@ class LocalEnvironment:
     `scratch_bytes`: the size of the folder a session may write to, where the system allows one.
     `export_to`: a folder that gets what sessions wrote, one folder for each, when they close.
     `max_threads`, `cpu_seconds`: what one session may use of them; None for no limit of CPU time.
-    `warm_sessions`: how many are kept ready. `checkpoints`: whether variables are to survive a kill.
+    `warm_sessions`: how many are kept ready. `checkpoints`: whether variables survive a kill.
     `allow_unsafe`: run even where a required layer is missing. `without`: layers not to use
     ("namespaces", "landlock"). `python`: the interpreter for cells, by default this one.
     """
@@ -73,6 +74,7 @@ class LocalEnvironment:
                 "forbid": list(without),
             },
         }
+        self._settings_json = json.dumps(self._settings, sort_keys=True)
         self._export_to = None if export_to is None else Path(export_to)
         self._warm_sessions = warm_sessions
         self._sessions: weakref.WeakSet[LocalSession] = weakref.WeakSet()
@@ -90,8 +92,9 @@ class LocalEnvironment:
             if kept_ready is None:
                 raise
             session = await self._open(await zygote.fork(), zygote, host, options)
-        zygote.refill(self._warm_sessions)
         self._sessions.add(session)
+        # Later: making another session would compete with the one that is wanted now.
+        asyncio.get_running_loop().call_soon(zygote.refill, self._warm_sessions)
         return session
 
     async def describe(self) -> dict[str, Any]:
@@ -105,30 +108,14 @@ class LocalEnvironment:
     async def _zygote(self) -> Zygote:
         if sys.platform != "linux":
             raise ConfigError(_ELSEWHERE)
-        return await zygote_for(self._python, self._settings)
+        return await zygote_for(self._python, self._settings_json)
 
     async def _open(
         self, ends: Pair, zygote: Zygote, host: Host, options: dict[str, Any]
     ) -> LocalSession:
-        report = zygote.report
         return await LocalSession.open(
-            ends, host, options, layers=in_words(report), checkpoints=report["forks"]
+            ends, host, options, report=zygote.report, export_to=self._export_to
         )
-
-
-def in_words(report: Mapping[str, Any]) -> tuple[str, ...]:
-    """The layers of a report, as events and `rlm doctor` name them."""
-    kinds = {"root": "namespaces", "user": "user namespace"}
-    named = {
-        "pid namespace": report["pid_namespace"],
-        "pivot_root": "pivot_root" in report["file_system"],
-        f"Landlock {report['landlock_abi']}": report["landlock_abi"],
-        "sealed": report["sealed"],
-        "seccomp": report["seccomp"],
-        "own uid": report["own_uid"],
-    }
-    first = [kinds[report["namespaces"]]] if report["namespaces"] else []
-    return (*first, *(name for name, active in named.items() if active))
 
 
 def _existing(path: str | Path) -> Path:

@@ -39,7 +39,7 @@ class Lifeline:
             self._unconfirmed += 1
 
     async def until_confirmed(self) -> None:
-        """Wait until the worker has got every interrupt that was sent."""
+        """Wait until every signal that was ordered has been sent."""
         while self._unconfirmed > 0 and not self.is_over:
             await self._news.wait()
 
@@ -49,7 +49,8 @@ class Lifeline:
 
     def terminate(self) -> None:
         """End the worker, but not a checkpoint of it."""
-        self._order(_TERMINATE)
+        if self._order(_TERMINATE):
+            self._unconfirmed += 1
 
     def end(self) -> None:
         """End the worker and everything else of the session."""
@@ -92,7 +93,7 @@ class Lifeline:
             self._tell()
 
     def _note(self, fact: dict[str, Any]) -> None:
-        if "interrupted" in fact:
+        if "signalled" in fact:
             self._unconfirmed -= 1
             return
         self.how = _described(fact)

@@ -67,6 +67,8 @@ def resolve(names: Sequence[str], *, python: str | None = None) -> Packages:
     Names of the standard library are fine and need nothing. A ConfigError says what to do about a
     package that is not installed, is installed in editable mode, or is part of this program.
     """
+    if not names:
+        return Packages()
     about = _ask(python) if python and python != sys.executable else _describe_interpreter()
     installed = _Installed(about)
     asked: list[_Found] = []

@@ -6,22 +6,29 @@ worker is lost, the copy takes its place.
 """
 
 import asyncio
+import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlm.environments._session import StreamSession
+from rlm.environments.local.exports import export_files
 from rlm.environments.local.lifelines import Incarnation, Lifeline
 from rlm.errors import SessionDied, SessionError, SessionRestored
 from rlm.protocols import ContextSource, Host
 from rlm.results import CellResult
 
-__all__ = ["LocalSession"]
+__all__ = ["LocalSession", "in_words"]
 
 IDLE_SECONDS = 0.02
 """How long nobody must have wanted anything before a checkpoint is taken."""
 
 _RESTORE_SECONDS = 5.0
+_EXPORT_SECONDS = 30.0
+_MOST_EXPORTED_BYTES = 1 << 30
+
+_log = logging.getLogger(__name__)
 
 
 class _Checkpoint(NamedTuple):
@@ -38,14 +45,18 @@ class LocalSession:
         host: Host,
         lifeline: Lifeline,
         *,
-        layers: Sequence[str],
-        checkpoints: bool,
+        report: Mapping[str, Any],
+        label: str = "session",
+        export_to: Path | None = None,
     ) -> None:
-        self.layers = tuple(layers)
+        self.layers = in_words(report)
+        self._scratch: str = report["scratch"]
+        self._label = label
+        self._export_to = export_to
         self._stream = stream
         self._host = host
         self._lifeline = lifeline
-        self._takes_checkpoints = checkpoints
+        self._takes_checkpoints: bool = report["forks"]
         self._loop = asyncio.get_running_loop()
         self._checkpoint: _Checkpoint | None = None
         self._changed: dict[str, None] = {}  # by cells since the checkpoint was taken
@@ -60,14 +71,15 @@ class LocalSession:
         host: Host,
         options: dict[str, Any],
         *,
-        layers: Sequence[str],
-        checkpoints: bool,
+        report: Mapping[str, Any],
+        export_to: Path | None,
     ) -> "LocalSession":
         """Shake hands with the worker at the other end of a new session."""
         connection, other = ends
         lifeline = Lifeline(other)
         stream = await StreamSession.connect(connection, host, Incarnation(lifeline), options)
-        return cls(stream, host, lifeline, layers=layers, checkpoints=checkpoints)
+        label = str(options.get("label", "session"))
+        return cls(stream, host, lifeline, report=report, label=label, export_to=export_to)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -112,12 +124,38 @@ class LocalSession:
             self._closing = self._loop.create_task(self._close())
         await asyncio.shield(self._closing)
 
+    async def export(self, folder: Path) -> Path | None:
+        """Copy what cells wrote to a new folder in `folder`; None if there is nothing."""
+        if not self._scratch:
+            return None
+        files = await self._stream.list_files(self._scratch)
+        return await export_files(
+            files,
+            lambda name, offset: self._stream.read_file(self._scratch, name, offset),
+            folder,
+            label=self._label,
+            most_bytes=_MOST_EXPORTED_BYTES,
+        )
+
+    async def _export_if_wanted(self) -> None:
+        """As the last thing; a session that is busy or lost has nothing to tell."""
+        if self._export_to is None or self._stream.is_busy:
+            return
+        try:
+            async with asyncio.timeout(_EXPORT_SECONDS):
+                await self.export(self._export_to)
+        except (SessionError, TimeoutError, OSError) as error:
+            _log.warning("what the session wrote could not be exported: %s", error)
+
     async def _close(self) -> None:
         self._stay()
+        await self._export_if_wanted()
         self._drop_checkpoint()
         self._takes_checkpoints = False
         self._lifeline.end()
         await self._stream.close()
+        if self._taking is not None:
+            await asyncio.wait([self._taking])
         await self._lifeline.until_over()
 
     # Checkpoints.
@@ -139,14 +177,17 @@ class LocalSession:
     async def _take(self) -> None:
         """Have the worker fork a copy; the copy before it is not needed any more then."""
         ours, theirs = socket.socketpair()
+        taken = False
         try:
             with theirs:
                 self._lifeline.permit_fork()
-                taken = await self._stream.checkpoint(theirs.fileno())
-        except SessionError:
-            taken = False  # The next request finds out, and tells.
-        if not taken or not self._takes_checkpoints:
-            ours.close()
+                taken = await self._stream.checkpoint(theirs.fileno()) and self._takes_checkpoints
+        except (SessionError, OSError):
+            return  # The next request finds out, and tells.
+        finally:
+            if not taken:
+                ours.close()
+        if not taken:
             return
         self._drop_checkpoint()
         self._checkpoint = _Checkpoint(ours, self.variables)
@@ -167,7 +208,8 @@ class LocalSession:
             return
         try:
             async with asyncio.timeout(_RESTORE_SECONDS):
-                await self._stream.close()  # Its worker must be gone before the copy goes on.
+                await self._stream.close()  # Its worker must be gone before the copy goes on,
+                await self._lifeline.until_confirmed()  # and no SIGTERM on its way any more.
                 self._lifeline.has_checkpoint = False
                 self._checkpoint = None
                 self._stream = await StreamSession.resume(
@@ -183,3 +225,18 @@ class LocalSession:
         lost = tuple(self._changed)
         self._changed.clear()
         raise SessionRestored(str(loss), lost_variables=lost) from loss
+
+
+def in_words(report: Mapping[str, Any]) -> tuple[str, ...]:
+    """The layers of a report, as events and `rlm doctor` name them."""
+    kinds = {"root": "namespaces", "user": "user namespace"}
+    named = {
+        "pid namespace": report["pid_namespace"],
+        "pivot_root": "pivot_root" in report["file_system"],
+        f"Landlock {report['landlock_abi']}": report["landlock_abi"],
+        "sealed": report["sealed"],
+        "seccomp": report["seccomp"],
+        "own uid": report["own_uid"],
+    }
+    first = [kinds[report["namespaces"]]] if report["namespaces"] else []
+    return (*first, *(name for name, active in named.items() if active))

@@ -17,8 +17,7 @@ import struct
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +48,8 @@ from rlm_worker.sandbox.zygote import main
 main(int(sys.argv[2]), int(sys.argv[3]))
 """
 
-# Nothing of the host's environment. Arenas and threads of libraries are kept few because each
-# would cost every session memory, and a process with threads can't be forked safely.
-_ENVIRONMENT = {
-    "PYTHONHASHSEED": "0",
-    "MALLOC_ARENA_MAX": "2",
-    **SINGLE_THREADED,
-}
+# Nothing of the host's environment. Arenas are kept few because each costs every session memory.
+_ENVIRONMENT = {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2"}
 
 Pair = tuple[socket.socket, socket.socket]
 """The host's ends of one session: its stream and its lifeline."""
@@ -64,12 +58,13 @@ Pair = tuple[socket.socket, socket.socket]
 class Zygote:
     """A running zygote, its report, and the sessions it keeps ready."""
 
-    def __init__(self, python: str, settings: dict[str, Any]) -> None:
+    def __init__(self, python: str, settings: str) -> None:
         """Start it and wait for its report; blocks for some tens of milliseconds."""
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                self._process = _start(python, theirs.fileno())
+                more = SINGLE_THREADED if json.loads(settings)["packages"] else {}
+                self._process = _start(python, theirs.fileno(), {**_ENVIRONMENT, **more})
             self._control = ours
             self.report: dict[str, Any] = self._handshake(settings)
         except BaseException:
@@ -130,8 +125,8 @@ class Zygote:
                 raise SessionDied("the sandbox's fork server is gone") from error
         return stream, lifeline
 
-    def _handshake(self, settings: dict[str, Any]) -> dict[str, Any]:
-        data = json.dumps(settings).encode()
+    def _handshake(self, settings: str) -> dict[str, Any]:
+        data = settings.encode()
         self._control.settimeout(_START_SECONDS)
         try:
             self._control.sendall(_LENGTH.pack(len(data)) + data)
@@ -166,10 +161,10 @@ class Zygote:
         return data
 
 
-def _start(python: str, fd: int) -> "subprocess.Popen[bytes]":
+def _start(python: str, fd: int, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(  # noqa: S603 - our own interpreter and boot code
         [python, "-S", "-s", "-c", _BOOT, _WORKER_FOLDER, str(fd), str(os.getpid())],
-        env=_ENVIRONMENT,
+        env=environment,
         cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -183,22 +178,21 @@ def _start(python: str, fd: int) -> "subprocess.Popen[bytes]":
 
 _zygotes: "dict[tuple[int, str, str], Future[Zygote]]" = {}
 _lock = threading.Lock()
+_starter = ThreadPoolExecutor(4, thread_name_prefix="rlm-zygote-start")
 
 
-async def zygote_for(python: str, settings: dict[str, Any]) -> Zygote:
-    """The zygote of that configuration: started now, unless it runs already.
+async def zygote_for(python: str, settings: str) -> Zygote:
+    """The zygote of that configuration, which is JSON: started now, unless it runs already.
 
     A process that was forked from a host has zygotes of its own: theirs answer to the parent.
     """
-    key = (os.getpid(), python, json.dumps(settings, sort_keys=True))
+    key = (os.getpid(), python, settings)
     with _lock:
         known = _zygotes.get(key)
         if known is None or _is_over(known):
-            known = _zygotes[key] = Future()
-            threading.Thread(
-                target=_fulfil, args=(known, lambda: Zygote(python, settings)), daemon=True
-            ).start()
-    return await asyncio.wrap_future(known)
+            known = _zygotes[key] = _starter.submit(Zygote, python, settings)
+    # Waiting for what is there already would take a detour through the loop's own wake-up socket.
+    return known.result() if known.done() else await asyncio.wrap_future(known)
 
 
 def close_all() -> None:
@@ -215,13 +209,6 @@ def _is_over(future: "Future[Zygote]") -> bool:
     if not future.done():
         return False
     return future.exception() is not None or not future.result().is_alive
-
-
-def _fulfil(future: "Future[Zygote]", make: Callable[[], Zygote]) -> None:
-    try:
-        future.set_result(make())
-    except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the zygote
-        future.set_exception(error)
 
 
 atexit.register(close_all)

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 
-from .. import main
+from .. import interrupts
 from . import kernel, layers, permits, privileges
 
 __all__ = ["be_a_worker"]
@@ -16,13 +16,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+    from ..main import WorkerSession
+
 _CONNECTION_FD = 3
 _SET_UP_FD = 4
 _RULESET_FD = 5
 
 
 def be_a_worker(
-    found: layers.Layers, slot: int, connection_fd: int, set_up_fd: int, rehearse: bool
+    session: WorkerSession,
+    found: layers.Layers,
+    slot: int,
+    connection_fd: int,
+    set_up_fd: int,
+    rehearse: bool,
 ) -> NoReturn:
     """Be the worker of one session: hardened before it takes its first request, else gone.
 
@@ -31,33 +38,35 @@ def be_a_worker(
     try:
         os.setpgid(0, 0)
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        with socket.socket(fileno=os.dup(set_up_fd)) as set_up:
-            try:
-                layers.enter_session(found, slot)
-            except OSError as error:
-                _tell_failure(set_up, error)
+        interrupts.set_handler(signal.SIGCHLD, None)
+        try:
+            layers.enter_session(found, slot)
+        except OSError as error:
+            _tell_failure(set_up_fd, error)
         _keep_only(found, connection_fd, set_up_fd)
-        fork = permits.fork if found.forks else None
-        connection = socket.socket(fileno=_CONNECTION_FD)
-        main.serve(connection, lambda: _harden(found), fork, rehearse)
+        session.serve(_socket_at(_CONNECTION_FD), lambda: _harden(found), rehearse)
     finally:
         os._exit(1)
 
 
 def _harden(found: layers.Layers) -> None:
-    with socket.socket(fileno=_SET_UP_FD) as set_up:
+    with _socket_at(_SET_UP_FD) as set_up:
         try:
             if found.forks or found.asks_for_threads:
                 privileges.forbid_new_privileges()
                 permits.send_listener(set_up, found.asks_for_threads)
             layers.harden(found)
         except OSError as error:
-            _tell_failure(set_up, error)
+            _tell_failure(_SET_UP_FD, error)
 
 
-def _tell_failure(set_up: socket.socket, error: OSError) -> NoReturn:
-    set_up.send(b"E" + str(error).encode("utf-8", "replace"))
+def _socket_at(fd: int) -> socket.socket:
+    """One of the host's or the zygote's; the kernel need not be asked what kind it is."""
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fd)
+
+
+def _tell_failure(set_up_fd: int, error: OSError) -> NoReturn:
+    os.write(set_up_fd, b"E" + str(error).encode("utf-8", "replace"))
     os._exit(1)
 
 

@@ -326,6 +326,8 @@ def _decide_permits(layers: Layers) -> None:
     asks = layers.seccomp and permits.is_supported()
     layers.forks = asks and layers.settings.checkpoints
     layers.asks_for_threads = asks and not counted and not layers.namespaces
+    if asks:
+        seccomp.build_listener(kernel.MACHINE, layers.asks_for_threads)  # Kept for the sessions.
     if not asks:
         layers.missing.append("permits: the kernel can't ask before a fork (Linux 5.5)")
 

@@ -15,6 +15,7 @@ import ctypes
 import errno
 import signal
 import struct
+from functools import lru_cache
 
 from . import kernel
 
@@ -209,6 +210,7 @@ def build(
     return _packed(program)
 
 
+@lru_cache(maxsize=None)
 def build_listener(machine: str, threads: bool) -> bytes:
     """A program that has every fork wait for an answer from whoever holds its listener.
 

@@ -39,6 +39,7 @@ class Ward:
         self.set_up: socket.socket | None = set_up
         self.permits: permits.Permits | None = None
         self._most_threads = most_threads
+        self._permitted_early = False
 
     def hear_worker(self) -> None:
         """Take what the worker says while it is set up; `set_up` is None once it is done."""
@@ -46,6 +47,8 @@ class Ward:
         message, listener = permits.receive(self.set_up)
         if listener >= 0:
             self.permits = permits.Permits(listener, self._most_threads, _threads_of)
+            if self._permitted_early:
+                self.permits.allow_fork()
         elif message.startswith(_SET_UP_FAILED):
             self._report({"error": message[1:].decode("utf-8", "replace")})
         elif not message:
@@ -63,12 +66,15 @@ class Ward:
         for order in orders:
             if order == INTERRUPT[0]:
                 self._signal(signal.SIGINT)
-                self._report({"interrupted": True})
+                self._report({"signalled": True})
             elif order == TERMINATE[0]:
                 # A checkpoint that waits has this one blocked.
                 self._signal(signal.SIGTERM)
-            elif order == PERMIT_FORK[0] and self.permits is not None:
-                self.permits.allow_fork()
+                self._report({"signalled": True})
+            elif order == PERMIT_FORK[0]:
+                self._permitted_early = True  # If its listener was not taken yet.
+                if self.permits is not None:
+                    self.permits.allow_fork()
         return bool(orders)
 
     def end(self) -> None:
@@ -85,9 +91,9 @@ class Ward:
 
     def close(self) -> None:
         """Let go of everything; the host then knows that nobody is left."""
+        while self.set_up is not None:
+            self.hear_worker()  # Why it could not be set up, if its death was noticed first.
         self.lifeline.close()
-        if self.set_up is not None:
-            self.set_up.close()
         if self.permits is not None:
             os.close(self.permits.listener)
 

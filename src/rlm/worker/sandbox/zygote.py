@@ -19,7 +19,8 @@ import struct
 import sys
 
 from .. import memory, shared
-from . import boot, layers, namespaces, preload, privileges, sealed
+from ..main import WorkerSession
+from . import boot, layers, namespaces, permits, preload, privileges, sealed
 from .wards import Ward
 
 __all__ = ["NOW", "WARM", "main"]
@@ -93,6 +94,7 @@ class _Zygote:
         self._parent_pid = 0 if found.pid_namespace else host_pid
         self._layers = found
         self._loading = loading
+        self._session = WorkerSession(permits.fork if found.forks else None)
         self._waiting: list[tuple[int, int]] = []
         self._count = 0
         self._wards: dict[int, Ward] = {}
@@ -150,7 +152,14 @@ class _Zygote:
             os.close(connection_fd)
             return
         if worker == 0:
-            boot.be_a_worker(self._layers, self._count, connection_fd, theirs.fileno(), rehearse)
+            boot.be_a_worker(
+                self._session,
+                self._layers,
+                self._count,
+                connection_fd,
+                theirs.fileno(),
+                rehearse,
+            )
         os.close(connection_fd)
         theirs.close()
         _set_group(worker)
@@ -242,6 +251,8 @@ class _Zygote:
 
     def _settle(self) -> None:
         """Keep the garbage collector away from what all sessions share, and measure it."""
+        if self._loading.done:
+            self._session.rehearse()
         gc.collect()
         gc.freeze()
         memory.measure_base()

@@ -1,0 +1,85 @@
+"""What a session wrote, kept on the host.
+
+Names and sizes come from the sandbox, so none is believed.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path, PurePosixPath
+
+__all__ = ["export_files"]
+
+_LONGEST_NAME_BYTES = 255
+_DEEPEST = 50
+
+Read = Callable[[str, int], Awaitable[bytes]]
+"""A piece of a file, by name and offset; empty at its end."""
+
+
+async def export_files(
+    files: list[tuple[str, int]], read: Read, folder: Path, *, label: str, most_bytes: int
+) -> Path | None:
+    """Write the files to a new folder below `folder`; None if there are none worth keeping."""
+    names = [name for name, _ in files if _is_harmless(name)]
+    if not names:
+        return None
+    target = await asyncio.to_thread(_new_folder, folder, label)
+    left = most_bytes
+    for name in names:
+        left -= await _copy(name, read, target, left)
+        if left <= 0:
+            break
+    return target
+
+
+async def _copy(name: str, read: Read, target: Path, left: int) -> int:
+    """Copy one file, but no more bytes than are left; how many it were."""
+    copied = 0
+    try:
+        fd = await asyncio.to_thread(_create, target / name)
+    except OSError:
+        return 0  # Two names that this file system takes for one, or one for a folder.
+    try:
+        while copied < left and (piece := await read(name, copied)):
+            copied += await asyncio.to_thread(_write, fd, piece[: left - copied])
+    finally:
+        os.close(fd)
+    return copied
+
+
+def _create(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+
+def _write(fd: int, data: bytes) -> int:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+    return len(data)
+
+
+def _is_harmless(name: str) -> bool:
+    """Whether a name stays inside the folder on every system."""
+    parts = PurePosixPath(name).parts
+    return (
+        0 < len(parts) <= _DEEPEST
+        and not name.startswith("/")
+        and ".." not in parts
+        and all(len(os.fsencode(part)) <= _LONGEST_NAME_BYTES for part in parts)
+        and re.search(r"[\x00-\x1f\x7f\\:\ud800-\udfff]", name) is None
+    )
+
+
+def _new_folder(folder: Path, label: str) -> Path:
+    plain = re.sub(r"[^A-Za-z0-9._-]", "-", label).strip(".") or "session"
+    for number in range(1, 10_000):
+        target = folder / (plain if number == 1 else f"{plain}-{number}")
+        try:
+            target.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return target
+    raise FileExistsError(f"{folder / plain} and thousands more exist already")

@@ -1,0 +1,44 @@
+"""What a session has written to its folder, for a host that wants to keep it."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["PIECE_BYTES", "list_files", "read_piece"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PIECE_BYTES = 16 << 20
+_MOST_FILES = 10_000
+
+
+def list_files(folder: str) -> list[list[str | int]]:
+    """The regular files below a folder, names relative to it, with their sizes; links are none."""
+    found: list[list[str | int]] = []
+    for path, size in _regular_files(folder):
+        if len(found) == _MOST_FILES:
+            break
+        found.append([os.path.relpath(path, folder), size])
+    return found
+
+
+def read_piece(folder: str, name: str, offset: int) -> bytes:
+    """Part of one of these files, at most `PIECE_BYTES`; empty at its end."""
+    fd = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        return os.pread(fd, PIECE_BYTES, offset)
+    finally:
+        os.close(fd)
+
+
+def _regular_files(folder: str) -> Iterator[tuple[str, int]]:
+    todo = [folder]
+    while todo:
+        with os.scandir(todo.pop()) as entries:
+            for entry in sorted(entries, key=lambda each: each.name):
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    yield entry.path, entry.stat(follow_symlinks=False).st_size

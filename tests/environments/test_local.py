@@ -1,0 +1,293 @@
+"""What only the local sandbox has: checkpoints, limits, grants, packages, exports, its report."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlm import registry
+from rlm.environments import _clock
+from rlm.environments.local import LocalEnvironment, exports
+from rlm.environments.local import session as local_session
+from rlm.errors import ConfigError, SessionDied, SessionRestored
+from tests.environments.conftest import FakeHost, Repl, StoredContext
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="its layers are Linux's")
+
+
+@pytest.fixture
+async def opened(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
+    """Opens REPLs with options of the environment; they are closed after the test."""
+    monkeypatch.setattr(local_session, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(_clock, "_GRACE_SECONDS", 0.1)
+    environments: list[LocalEnvironment] = []
+
+    async def open_one(**options: Any) -> Repl:
+        environments.append(LocalEnvironment(**options))
+        host = FakeHost()
+        return Repl(await environments[-1].open(host, {"cell_memory_bytes": 300 << 20}), host)
+
+    yield open_one
+    for environment in environments:
+        await environment.close()
+
+
+async def checkpointed(repl: Repl) -> None:
+    """Wait until the session has a checkpoint of what was done so far."""
+    session: Any = repl.session
+    async with asyncio.timeout(10):
+        while session._checkpoint is None or session._changed:
+            await asyncio.sleep(0.005)
+
+
+LOSSES = {
+    "a loop in C": "sum(range(10**12))",
+    "os._exit": "import os; os._exit(3)",
+    "a crash": "import ctypes; ctypes.string_at(0)",
+}
+
+
+@pytest.mark.parametrize("code", LOSSES.values(), ids=LOSSES)
+async def test_variables_survive_the_loss_of_the_worker(opened: Any, code: str) -> None:
+    repl = await opened()
+    await repl.load("the context")
+    await repl.run("notes = {'a': 1}\nimport random, asyncio\nawait asyncio.sleep(0)")
+    await checkpointed(repl)
+    for _ in range(2):  # The copy is as good as the original: it can be lost as well.
+        with pytest.raises(SessionRestored) as loss:
+            await repl.run(f"notes['b'] = 2\n{code}", timeout_seconds=0.1)
+        assert loss.value.lost_variables == ()
+        assert repl.session.variables == ("notes",)
+        assert await repl.show("notes, context, llm_query('x')") == (
+            "({'a': 1}, 'the context', 're:x')"
+        )
+        assert await repl.show("import asyncio\nawait asyncio.sleep(0, 'loop')") == "'loop'"
+        await checkpointed(repl)
+
+
+async def test_what_came_after_the_checkpoint_is_named(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repl = await opened()
+    await repl.run("old = 1")
+    await checkpointed(repl)
+    monkeypatch.setattr(local_session, "IDLE_SECONDS", 1000.0)
+    await repl.run("new = 2\nold = 3")
+    with pytest.raises(SessionRestored) as loss:
+        await repl.run("import os; os._exit(1)")
+    assert set(loss.value.lost_variables) == {"new", "old"}
+    assert await repl.show("old, 'new' in globals()") == "(1, False)"
+
+
+async def test_random_numbers_go_on_as_if_nothing_had_happened(opened: Any) -> None:
+    repl = await opened()
+    await repl.run("import random; random.seed(7); random.random()")
+    await checkpointed(repl)
+    with pytest.raises(SessionRestored):
+        await repl.run("random.random(); import os; os._exit(1)")
+    after = await repl.show("random.random()")
+    assert after == await (await opened()).show(
+        "import random; random.seed(7); random.random(); random.random()"
+    )
+
+
+async def test_while_threads_live_there_is_no_new_checkpoint(opened: Any) -> None:
+    repl = await opened()
+    await repl.run("kept = 1")
+    await checkpointed(repl)
+    await repl.run(
+        "import threading\ngo = threading.Event()\nthreading.Thread(target=go.wait).start()"
+    )
+    await asyncio.sleep(0.2)
+    with pytest.raises(SessionRestored) as loss:
+        await repl.run("import os; os._exit(1)")
+    assert loss.value.lost_variables == ("go",)
+    assert await repl.show("kept") == "1"
+
+
+async def test_checkpoints_can_be_switched_off(opened: Any) -> None:
+    repl = await opened(checkpoints=False)
+    await repl.run("kept = 1")
+    await asyncio.sleep(0.1)
+    with pytest.raises(SessionDied, match="exited with status 1"):
+        await repl.run("import os; os._exit(1)")
+
+
+async def test_a_hostile_session_is_not_restored(opened: Any) -> None:
+    """Code that will not go is taken down with its checkpoint."""
+    repl = await opened()
+    await repl.run("kept = 1")
+    await checkpointed(repl)
+    hide = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [15, 2])\n"
+    with pytest.raises(SessionDied):
+        await repl.run(hide + "sum(range(10**12))", timeout_seconds=0.1)
+    with pytest.raises(SessionDied):
+        await repl.run("1")
+
+
+async def test_processor_time_runs_out_as_an_error(opened: Any) -> None:
+    repl = await opened(cpu_seconds=1)
+    result = await repl.run("kept = 1\nwhile True: pass")
+    assert result.error is not None
+    assert result.error.type == "CpuTimeExceeded"
+    assert "submit what you have" in result.error.message
+    assert await repl.show("kept") == "1"
+
+
+async def test_the_disk_is_full_as_an_error(opened: Any) -> None:
+    repl = await opened(scratch_bytes=1 << 20)
+    if not await repl.show("import os; os.environ.get('TMPDIR', '')"):
+        pytest.skip("there is no scratch folder here")
+    kind, _ = await repl.fail(
+        "with open('f', 'wb') as f:\n    for _ in range(40): f.write(bytes(1 << 16))"
+    )
+    assert kind == "OSError"
+    assert await repl.show("os.remove('f'); len(open('g', 'w').write('x') * 'y')") == "1"
+
+
+async def test_threads_have_a_limit(opened: Any) -> None:
+    repl = await opened(max_threads=20)
+    code = (
+        "import threading\nthreading.stack_size(1 << 18)\nstop = threading.Event()\ncount = 0\n"
+        "try:\n    while count < 100:\n"
+        "        threading.Thread(target=stop.wait).start(); count += 1\n"
+        "except RuntimeError: pass\nstop.set()\ncount"
+    )
+    assert int(await repl.show(code)) < 25
+
+
+async def test_a_granted_path_can_be_read_and_no_other(opened: Any, tmp_path: Path) -> None:
+    granted, other = tmp_path / "granted", tmp_path / "other"
+    for folder in (granted, other):
+        folder.mkdir()
+        (folder / "file.txt").write_text(folder.name)
+        folder.chmod(0o755)
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_mode & 0o001 == 0 and str(folder).startswith("/tmp/pytest"):
+            folder.chmod(0o755)
+    repl = await opened(read_only_paths=[granted])
+    assert await repl.show(f"open({str(granted / 'file.txt')!r}).read()") == "'granted'"
+    kind, _ = await repl.fail(f"open({str(other / 'file.txt')!r})")
+    assert kind in {"FileNotFoundError", "PermissionError"}
+    kind, _ = await repl.fail(f"open({str(granted / 'new')!r}, 'w')")
+    assert kind in {"OSError", "PermissionError"}
+
+
+def test_a_grant_must_exist() -> None:
+    with pytest.raises(ConfigError, match="which does not exist"):
+        LocalEnvironment(read_only_paths=["/no/such/folder"])
+
+
+async def test_an_allowed_package_can_be_imported(opened: Any) -> None:
+    repl = await opened(packages=["msgspec"])
+    assert await repl.show("import msgspec; msgspec.json.decode(b'[1]')") == "[1]"
+    kind, _ = await repl.fail("import click")
+    assert kind == "ModuleNotFoundError"
+    kind, _ = await (await opened()).fail("import msgspec")
+    assert kind == "ModuleNotFoundError"
+
+
+async def test_without_namespaces_and_landlock_it_is_sealed(opened: Any) -> None:
+    repl = await opened(without=["namespaces", "landlock"])
+    assert "sealed" in repl.session.layers
+    assert (
+        await repl.show("import statistics, colorsys; colorsys.rgb_to_hsv(1, 1, 1)")
+        == "(0.0, 0.0, 1)"
+    )
+    kind, _ = await repl.fail("open('/etc/passwd')")
+    assert kind == "PermissionError"
+
+
+async def test_no_layer_no_session() -> None:
+    everything = ["namespaces", "landlock", "sealed"]
+    with pytest.raises(ConfigError, match="files can't be hidden"):
+        await LocalEnvironment(without=everything).describe()
+    report = await LocalEnvironment(without=everything, allow_unsafe=True).describe()
+    assert report["file_system"] == []
+    assert any(line.startswith("sealed: ") for line in report["missing"])
+
+
+async def test_elsewhere_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(ConfigError, match="can't isolate code on this system"):
+        await LocalEnvironment().describe()
+
+
+def test_options_are_checked_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"knows no option 'image'; options: packages, "):
+        registry.make_environment("local", {"image": "x"})
+    assert registry.make_environment("local", {"warm_sessions": 0}).name == "local"
+
+
+# -- exports ---------------------------------------------------------------------------------------
+
+
+async def test_what_a_session_wrote_is_exported(opened: Any, tmp_path: Path) -> None:
+    environment, host = LocalEnvironment(export_to=tmp_path), FakeHost()
+    for _ in range(2):
+        session = await environment.open(host, {"label": "run/1"})
+        repl = Repl(session, host)
+        if not await repl.show("import os; os.environ.get('TMPDIR', '')"):
+            pytest.skip("there is no scratch folder here")
+        await repl.run(
+            "os.makedirs('a/b'); open('a/b/c.txt', 'w').write('hi')\n"
+            "open('big', 'wb').write(bytes(17 << 20)); os.symlink('/etc/passwd', 'link')\n"
+            "open('two\\nlines', 'w').close(); os.mkfifo"
+        )
+        await session.close()
+    await environment.close()
+    for folder in ("run-1", "run-1-2"):
+        files = {str(p.relative_to(tmp_path / folder)) for p in (tmp_path / folder).rglob("*")}
+        assert files == {"a", "a/b", "a/b/c.txt", "big"}
+        assert (tmp_path / folder / "a/b/c.txt").read_text() == "hi"
+        assert (tmp_path / folder / "big").stat().st_size == 17 << 20
+
+
+async def test_an_export_stops_at_its_limit(tmp_path: Path) -> None:
+    async def endless(name: str, offset: int) -> bytes:
+        return b"x" * 1000
+
+    files = [("a", 1), ("b", 1)]
+    target = await exports.export_files(files, endless, tmp_path, label="..", most_bytes=2500)
+    assert target == tmp_path / "session"
+    assert [path.name for path in target.iterdir()] == ["a"]
+    assert (target / "a").stat().st_size == 2500
+
+
+@given(
+    names=st.lists(st.text(max_size=20) | st.sampled_from(["..", "/x", "a/../b", "a/", "a", "a/b"]))
+)
+def test_no_name_leaves_the_folder(
+    names: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("export")
+
+    async def read(name: str, offset: int) -> bytes:
+        return b"" if offset else b"data"
+
+    export = exports.export_files(
+        [(name, 4) for name in names], read, folder / "in", label="s", most_bytes=10**6
+    )
+    asyncio.run(export)
+    outside = [path for path in folder.rglob("*") if not path.is_relative_to(folder / "in")]
+    assert outside == []
+
+
+async def test_a_large_context_is_shared(opened: Any) -> None:
+    repl = await opened()
+    data = json.dumps("é" * 100_000).encode()
+    source = StoredContext("json", data)
+    await repl.session.load("context", source)
+    assert (
+        await repl.show("type(context) is str, len(context), context[:2]") == "(True, 100000, 'éé')"
+    )

@@ -1,0 +1,42 @@
+"""A session that lost its worker goes on from its checkpoint, and keeps going on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rlm.environments import _clock
+from rlm.environments.local import LocalEnvironment
+from rlm.errors import SessionRestored
+from tests.environments.conftest import FakeHost, Repl
+
+WITHOUT = {
+    "everything": (),
+    "no namespaces": ("namespaces",),
+    "sealed": ("namespaces", "landlock"),
+}
+LOSSES = {
+    "os._exit(3)": "exited with status 3",
+    "import ctypes; ctypes.string_at(1)": "was killed by SIGSEGV",
+    "sum(range(10**12))": "ignored 3 interrupts",
+}
+
+
+@pytest.mark.parametrize("without", WITHOUT.values(), ids=WITHOUT)
+async def test_it_goes_on_after_every_loss(
+    without: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_clock, "_GRACE_SECONDS", 0.1)
+    environment = LocalEnvironment(without=without)
+    host = FakeHost()
+    repl = Repl(await environment.open(host, {}), host)
+    await repl.run("import os\nkept = []")
+    for count, (code, how) in enumerate(LOSSES.items(), 1):
+        await repl.run(f"kept.append({count})")
+        await asyncio.sleep(0.5)  # Nobody wants anything: a checkpoint is taken.
+        with pytest.raises(SessionRestored, match=how):
+            await repl.run(code, timeout_seconds=0.1)
+        assert await repl.show("kept, llm_query('a')") == str((list(range(1, count + 1)), "re:a"))
+        assert (await repl.run("while True: pass", timeout_seconds=0.1)).interrupted
+    await environment.close()

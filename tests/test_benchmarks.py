@@ -1,0 +1,128 @@
+"""The benchmarks run to their end and show every row; what they measure is not judged here."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CONTEXT_ROWS = (
+    "100 MB context: taken in and described",
+    "100 MB context: written once",
+    "100 MB context: visible in the first session",
+    "100 MB context: visible in a further session",
+    "100 MB context: private memory of a further session's worker",
+    "100 MB context: memory of a further session, checkpoint included",
+    "100 MB context: peak of the host above what it had",
+)
+ROWS = {
+    "zygote": ("zygote start, once per process", "first session of a process, zygote included"),
+    "sessions": ("session, nothing kept ready", "session, from the pool", "session, closing"),
+    "cells": ("cell `x = 1`", "cell of five lines", "cell `x = 1` after a pause of 50 ms"),
+    "callbacks": ("callback `llm_query('x')`, one after the other", "batch of 1,000 prompts"),
+    "contexts": CONTEXT_ROWS,
+    "crowd": (
+        "4 sessions at once, 100 MB context: all have run a cell",
+        "4 sessions at once: all closed",
+        "4 sessions at once, 100 MB context: memory of each",
+    ),
+    "interrupts": (
+        "time limit to result: `while True: pass`",
+        "time limit to result: `time.sleep(60)`",
+        "worker lost to session restored",
+        "time limit to result: a loop in C, killed and restored",
+    ),
+    "checkpoints": (
+        "checkpoint, empty heap: the worker is busy",
+        "checkpoint, empty heap: the cell `x = 1` after it",
+        "checkpoint, 100 MB of objects: the worker is busy",
+        "checkpoint, 100 MB of objects: the cell `x = 1` after it",
+    ),
+}
+MACHINE = ("date", "cpus", "model", "kernel", "python", "load at start", "load at end")
+OF_CHECKPOINTS = ("checkpoint", "restored")
+"""Words in rows that a system without checkpoints has no sample for."""
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox's layers are Linux's")
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run_sandbox(file: Path, *options: str) -> tuple[str, dict[str, Any]]:
+    always = ("--rounds", "2", "--small", "--json", str(file))
+    output = run("benchmarks/sandbox.py", *always, *options)
+    assert "LEFT BEHIND" not in output
+    return output, json.loads(file.read_text("utf-8"))
+
+
+def heads(output: str) -> list[str]:
+    """The first column of the first table."""
+    table, _, _ = output.partition("\n\n")
+    return [line.partition("  ")[0] for line in table.splitlines()[1:]]
+
+
+@linux_only
+def test_the_sandbox_beside_others(tmp_path: Path) -> None:
+    groups = ("sessions", "cells", "callbacks")
+    output, kept = run_sandbox(tmp_path / "a.json", "--only", ",".join(groups))
+    rows = [row for group in groups for row in ROWS[group]]
+    assert heads(output) == rows
+    assert all(f"\n{name} " in output for name in MACHINE)
+    seen = {(each["row"], each["contender"]) for each in kept["rows"] if each["samples"]}
+    everybody = ["local", "plain", "in-process"]
+    if "bwrap is left out" not in output:
+        everybody.append("bwrap")
+    pool = "session, from the pool"
+    wanted = {(row, name) for row in rows for name in everybody if row != pool}
+    assert seen == wanted | {(pool, "local")}
+
+
+@linux_only
+def test_the_sandbox_alone(tmp_path: Path) -> None:
+    groups = ("zygote", "contexts", "crowd", "interrupts", "checkpoints")
+    options = ("--contenders", "local", "--only", ",".join(groups))
+    output, kept = run_sandbox(tmp_path / "a.json", *options)
+    rows = [row for group in groups for row in ROWS[group]]
+    assert heads(output) == rows
+    seen = {each["row"] for each in kept["rows"] if each["samples"]}
+    if "this system has no checkpoints" in output:
+        rows = [row for row in rows if not any(word in row for word in OF_CHECKPOINTS)]
+        seen &= set(rows)
+    assert seen == set(rows)
+
+
+@linux_only
+def test_round_trips() -> None:
+    output = run("benchmarks/round_trips.py", "--rounds", "2")
+    head, *rows = (line[:22].strip() for line in output.splitlines())
+    assert head == "microseconds each"
+    assert rows == [
+        "cell `x = 1`",
+        "cell of five lines",
+        "callback",
+        "callback, awaited",
+        "batch of 1,000",
+        "call of 20 threads",
+    ]
+
+
+@linux_only
+def test_what_is_not_known_is_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "benchmarks/sandbox.py", "--only", "cells,dreams"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "dreams: choose from zygote, sessions" in done.stderr
