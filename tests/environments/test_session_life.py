@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import os
 import signal
@@ -19,6 +18,7 @@ import pytest
 from rlm.environments import _clock, _session
 from rlm.environments.local import LocalEnvironment
 from rlm.errors import ProtocolViolation, SessionDied, SessionError
+from tests.processes import descendants, is_running
 
 if TYPE_CHECKING:
     from tests.environments.conftest import Opener, Repl
@@ -262,7 +262,7 @@ async def test_closing_ends_everything_and_leaks_nothing(open_repl: Opener) -> N
     before = _open_fds()
     repl = await open_repl()
     repl.host.hold_until = 2
-    with_it = _descendants(os.getpid())
+    with_it = descendants(os.getpid())
     cell = asyncio.create_task(repl.run("llm_query('pending')"))
     await repl.host.was_asked.wait()
     async with asyncio.timeout(5):
@@ -272,7 +272,7 @@ async def test_closing_ends_everything_and_leaks_nothing(open_repl: Opener) -> N
     assert repl.host.in_flight == 0
     # One that is kept ready took its place: as many processes, but another one.
     async with asyncio.timeout(10):
-        while len(with_it - _descendants(os.getpid())) != 1:
+        while len(with_it - descendants(os.getpid())) != 1:
             await asyncio.sleep(0.01)
     assert _open_fds() == before
     gc.collect()
@@ -302,15 +302,15 @@ def test_the_worker_dies_with_its_host(tmp_path: Path) -> None:
     host = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert host.stdout is not None
     host.stdout.readline()
-    pids = _descendants(host.pid)
+    pids = descendants(host.pid)
     assert len(pids) >= 2
     host.send_signal(signal.SIGKILL)
     host.wait()
     host.stdout.close()
     deadline = time.monotonic() + 10
-    while any(map(_is_running, pids)) and time.monotonic() < deadline:
+    while any(map(is_running, pids)) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not any(map(_is_running, pids))
+    assert not any(map(is_running, pids))
 
 
 async def test_a_python_that_does_not_start() -> None:
@@ -323,25 +323,3 @@ async def test_a_python_that_does_not_start() -> None:
 
 def _open_fds() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def _descendants(pid: int) -> set[int]:
-    """The living processes below one, zombies left out."""
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
-            if state != "Z":
-                parents[int(stat.parent.name)] = int(parent)
-    found = {pid}
-    while more := {each for each, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {pid}
-
-
-def _is_running(pid: int) -> bool:
-    """Whether a process lives; a zombie that nobody reaped yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False

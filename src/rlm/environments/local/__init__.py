@@ -7,7 +7,6 @@ machine is decided in `rlm.worker.sandbox.layers` and told by `LocalEnvironment.
 import asyncio
 import json
 import sys
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -77,7 +76,7 @@ class LocalEnvironment:
         self._settings_json = json.dumps(self._settings, sort_keys=True)
         self._export_to = None if export_to is None else Path(export_to)
         self._warm_sessions = warm_sessions
-        self._sessions: weakref.WeakSet[LocalSession] = weakref.WeakSet()
+        self._sessions: set[LocalSession] = set()
 
     async def open(self, host: Host, options: dict[str, Any]) -> LocalSession:
         """Take or fork a session and wait until it is ready.
@@ -93,6 +92,7 @@ class LocalEnvironment:
                 raise
             session = await self._open(await zygote.fork(), zygote, host, options)
         self._sessions.add(session)
+        session.when_closed(self._sessions.discard)
         # Later: making another session would compete with the one that is wanted now.
         asyncio.get_running_loop().call_soon(zygote.refill, self._warm_sessions)
         return session

@@ -8,7 +8,7 @@ worker is lost, the copy takes its place.
 import asyncio
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +63,7 @@ class LocalSession:
         self._timer: asyncio.TimerHandle | None = None
         self._taking: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._tell_closed: Callable[[LocalSession], None] = lambda _: None
 
     @classmethod
     async def open(
@@ -118,10 +119,15 @@ class LocalSession:
         """Stop the running cell; its variables stay."""
         await self._stream.interrupt()
 
+    def when_closed(self, tell: Callable[["LocalSession"], None]) -> None:
+        """Have somebody told."""
+        self._tell_closed = tell
+
     async def close(self) -> None:
         """End everything of the session; may be called twice."""
         if self._closing is None:
             self._closing = self._loop.create_task(self._close())
+            self._closing.add_done_callback(lambda _: self._tell_closed(self))
         await asyncio.shield(self._closing)
 
     async def export(self, folder: Path) -> Path | None:

@@ -178,7 +178,6 @@ def _start(python: str, fd: int, environment: dict[str, str]) -> "subprocess.Pop
 
 _zygotes: "dict[tuple[int, str, str], Future[Zygote]]" = {}
 _lock = threading.Lock()
-_starter = ThreadPoolExecutor(4, thread_name_prefix="rlm-zygote-start")
 
 
 async def zygote_for(python: str, settings: str) -> Zygote:
@@ -190,9 +189,11 @@ async def zygote_for(python: str, settings: str) -> Zygote:
     with _lock:
         known = _zygotes.get(key)
         if known is None or _is_over(known):
-            known = _zygotes[key] = _starter.submit(Zygote, python, settings)
+            known = _zygotes[key] = _started(python, settings)
     # Waiting for what is there already would take a detour through the loop's own wake-up socket.
-    return known.result() if known.done() else await asyncio.wrap_future(known)
+    if known.done():
+        return known.result()
+    return await asyncio.shield(asyncio.wrap_future(known))  # Others may be waiting for it too.
 
 
 def close_all() -> None:
@@ -205,10 +206,23 @@ def close_all() -> None:
             each.result().close()
 
 
+def _started(python: str, settings: str) -> "Future[Zygote]":
+    """Start one in a thread of its own, which is gone when it is there."""
+    with_thread = ThreadPoolExecutor(1, thread_name_prefix="rlm-zygote-start")
+    future = with_thread.submit(Zygote, python, settings)
+    with_thread.shutdown(wait=False)
+    return future
+
+
 def _is_over(future: "Future[Zygote]") -> bool:
     if not future.done():
         return False
-    return future.exception() is not None or not future.result().is_alive
+    if future.exception() is not None:
+        return True
+    if future.result().is_alive:
+        return False
+    future.result().close()  # It was killed; what it left open here goes too.
+    return True
 
 
 atexit.register(close_all)

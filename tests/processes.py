@@ -1,0 +1,28 @@
+"""Which processes there are, as /proc tells."""
+
+import contextlib
+from pathlib import Path
+
+__all__ = ["descendants", "is_running"]
+
+
+def descendants(pid: int) -> set[int]:
+    """The living processes below one; a zombie that nobody reaped yet does not live."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+            if state != "Z":
+                parents[int(stat.parent.name)] = int(parent)
+    found = {pid}
+    while more := {each for each, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process lives."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
