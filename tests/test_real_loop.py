@@ -240,9 +240,7 @@ async def test_time_runs_out_in_a_cell_and_its_variables_still_answer() -> None:
 
 async def test_many_runs_at_once_do_not_touch_each_other() -> None:
     def step(request: Request) -> str:
-        return code(
-            "new = 'here' not in globals()\nhere = context\nFINAL(f'{context}{new}')"
-        )
+        return code("new = 'here' not in globals()\nhere = context\nFINAL(f'{context}{new}')")
 
     client = ScriptedClient(rules=[("", step)])
     engine = RLM(client)

@@ -53,6 +53,7 @@ async def checkpointed(repl: Repl) -> None:
 LOSSES = {
     "a loop in C": "sum(range(10**12))",
     "os._exit": "import os; os._exit(3)",
+    "the status of a checkpoint": "import os; os._exit(75)",
     "a crash": "import ctypes; ctypes.string_at(0)",
 }
 

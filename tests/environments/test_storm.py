@@ -12,7 +12,7 @@ import random
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,9 @@ class Lane:
         await asyncio.sleep(self.dice.uniform(0, most_seconds))
 
     @contextlib.asynccontextmanager
-    async def running(self, repl: Repl, code: str) -> AsyncIterator[asyncio.Task[CellResult]]:
+    async def running(
+        self, repl: Repl, code: str
+    ) -> AsyncGenerator[asyncio.Task[CellResult], None]:
         """A cell that runs for a while already, and is always waited for."""
         cell = asyncio.create_task(repl.run(code))
         await self.pause()
@@ -131,7 +133,7 @@ Event = Callable[[Lane, Repl], Awaitable[None]]
 
 
 def event(function: Event) -> Event:
-    EVENTS[function.__name__] = function
+    EVENTS[getattr(function, "__name__", "")] = function
     return function
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 DISMISSED = 75
-"""The exit status of a checkpoint that was not needed; no worker's end is reported then."""
+"""The exit status of a checkpoint that was not needed."""
 
 
 class Checkpoints:

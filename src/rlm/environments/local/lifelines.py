@@ -10,6 +10,8 @@ import signal
 import socket
 from typing import Any
 
+from rlm.worker.checkpoints import DISMISSED
+
 __all__ = ["Incarnation", "Lifeline"]
 
 _INTERRUPT, _TERMINATE, _PERMIT_FORK = b"I", b"T", b"P"
@@ -27,6 +29,9 @@ class Lifeline:
         self._loop = asyncio.get_running_loop()
         self.has_checkpoint = False
         self.deaths = 0
+        self.dismissals = 0
+        """How many checkpoints were let go and have not ended yet, as far as known."""
+        self._failed = False
         self.how = "was killed by SIGKILL"
         self.is_over = False
         self._unconfirmed = 0
@@ -96,8 +101,13 @@ class Lifeline:
         if "signalled" in fact:
             self._unconfirmed -= 1
             return
-        self.how = _described(fact)
+        if fact.get("status") == DISMISSED and self.dismissals:
+            self.dismissals -= 1
+            return
         self.deaths += 1
+        if not self._failed:  # Else the reason is known, and better than a status.
+            self.how = _described(fact)
+            self._failed = "error" in fact
 
     def _tell(self) -> None:
         news, self._news = self._news, asyncio.Event()

@@ -204,6 +204,7 @@ class LocalSession:
         """Its process ends when its stream does."""
         self._lifeline.has_checkpoint = False
         if self._checkpoint is not None:
+            self._lifeline.dismissals += 1
             self._checkpoint.connection.close()
             self._checkpoint = None
 

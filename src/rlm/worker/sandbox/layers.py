@@ -325,7 +325,8 @@ def _decide_permits(layers: Layers) -> None:
     counted = layers.own_user_namespace or layers.number_of_uids > 1
     asks = layers.seccomp and permits.is_supported()
     layers.forks = asks and layers.settings.checkpoints
-    layers.asks_for_threads = asks and not counted and not layers.namespaces
+    sees_threads = not layers.namespaces and os.path.isdir(f"/proc/{os.getpid()}/task")
+    layers.asks_for_threads = asks and not counted and sees_threads
     if asks:
         seccomp.build_listener(kernel.MACHINE, layers.asks_for_threads)  # Kept for the sessions.
     if not asks:

@@ -15,6 +15,7 @@ import errno
 import os
 import socket
 import struct
+import time
 
 from . import kernel, namespaces, privileges, seccomp
 
@@ -28,6 +29,8 @@ _CLONE_PARENT = 0x00008000
 _CLONE_THREAD = 0x00010000
 _MOST_PROCESSES = 3
 """A worker, the checkpoint it has, and the next one, until the one before has ended."""
+
+_PERMIT_SECONDS = 10.0
 
 _NOTIFICATION = struct.Struct("<QII iIQQ")
 """The head of `struct seccomp_notif`: id, pid, flags; number, machine, place and first argument."""
@@ -48,11 +51,11 @@ class Permits:
         self.processes = 1
         self._most_threads = most_threads
         self._count_threads = count_threads
-        self._fork_allowed = False
+        self._fork_allowed_until = 0.0
 
     def allow_fork(self) -> None:
-        """The next fork may happen, if there are not too many processes already."""
-        self._fork_allowed = True
+        """The next fork may happen, if it comes soon and there are not too many processes."""
+        self._fork_allowed_until = time.monotonic() + _PERMIT_SECONDS
 
     def decide(self) -> None:
         """Answer the process that waits in the kernel."""
@@ -74,9 +77,10 @@ class Permits:
     def _is_allowed(self, pid: int, flags: int) -> bool:
         if flags & _CLONE_THREAD:
             return self._count_threads(pid) < self._most_threads
-        allowed = self._fork_allowed and self.processes < _MOST_PROCESSES
+        in_time = time.monotonic() < self._fork_allowed_until
+        allowed = in_time and self.processes < _MOST_PROCESSES
         if allowed:
-            self._fork_allowed = False
+            self._fork_allowed_until = 0.0
             self.processes += 1
         return allowed
 

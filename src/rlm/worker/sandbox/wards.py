@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 
-from ..checkpoints import DISMISSED
 from . import permits
 
 __all__ = ["INTERRUPT", "PERMIT_FORK", "TERMINATE", "Ward"]
@@ -85,8 +84,7 @@ class Ward:
         """One of its processes has died; False if it was the last one."""
         if self.permits is not None:
             self.permits.processes -= 1
-        if status != DISMISSED:
-            self._report({"status": status})
+        self._report({"status": status})
         return self._signal(0)
 
     def close(self) -> None:

@@ -27,6 +27,7 @@ __all__ = ["NOW", "WARM", "main"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 # A session for a run that waits, or one to be kept ready, which can wait for the preloading.
@@ -136,20 +137,21 @@ class _Zygote:
                 self._waiting.append((fds[0], fds[1]))
             else:
                 self._fork(fds[0], fds[1], rehearse=request == WARM)
+        else:
+            _close_all(fds)  # Some may have been cut off: too many files are open here.
         return bool(request)
 
     def _fork(self, connection_fd: int, lifeline_fd: int, rehearse: bool) -> None:
         self._count += 1
-        ours, theirs = socket.socketpair()
-        lifeline = socket.socket(fileno=lifeline_fd)
+        opened = [connection_fd, lifeline_fd]
         try:
+            ours, theirs = socket.socketpair()
+            opened += [ours.fileno(), theirs.fileno()]
+            lifeline = socket.socket(fileno=lifeline_fd)
             worker = namespaces.fork(0)
         except OSError as error:
-            fact = json.dumps({"error": f"no process could be made for it: {error}"})
-            lifeline.send(fact.encode("ascii") + b"\n")
-            for end in (lifeline, ours, theirs):
-                end.close()
-            os.close(connection_fd)
+            _tell(lifeline_fd, {"error": f"no process could be made for it: {error}"})
+            _close_all(opened)
             return
         if worker == 0:
             boot.be_a_worker(
@@ -274,6 +276,18 @@ def _set_group(worker: int) -> None:
         os.setpgid(worker, worker)
     except OSError:
         return  # It is done, or the worker is gone.
+
+
+def _tell(lifeline_fd: int, fact: dict[str, Any]) -> None:
+    try:
+        os.write(lifeline_fd, json.dumps(fact).encode("ascii") + b"\n")
+    except OSError:
+        return  # Nobody listens there.
+
+
+def _close_all(fds: Iterable[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def _exit_code(status: int) -> int:
