@@ -28,7 +28,7 @@ _Given = ParamSpec("_Given")
 _READ_BYTES = 1 << 18
 _LOAD_CHUNK_BYTES = 4 << 20
 _MAX_PENDING_CALLS = 4_096
-_MAX_HELD_BYTES = 128 << 20
+_MAX_HELD_BYTES = 16 << 20
 _START_SECONDS = 30.0
 _FETCH_SECONDS = 10.0
 _AGAIN_SECONDS = 1.0
@@ -421,22 +421,25 @@ class StreamSession(asyncio.BufferedProtocol):
             data, failed = await self._answer_frame(call_id, call)
             if failed:
                 self._clock.charge(_FAILED_CALL_SECONDS)
-            if not self._may_write.is_set():
-                await self._until_read(len(data))
         finally:
             del self._calls[call_id]
             if not self._calls:
                 self._clock.resume()
+        if not self._may_write.is_set():
+            await self._until_read(len(data))
         if self._ended is None:
             self._write(data)
 
     async def _until_read(self, size: int) -> None:
-        """Hold an answer back while the worker does not read; too much of that is no accident."""
+        """Hold an answer back while the worker does not read; with many of them, nor do we."""
+        assert self._transport is not None
         self._held_bytes += size
         if self._held_bytes > _MAX_HELD_BYTES:
-            self._end(ProtocolViolation("the worker asks and asks, and does not read the answers"))
+            self._transport.pause_reading()
         await self._may_write.wait()
         self._held_bytes -= size
+        if self._ended is None and self._held_bytes <= _MAX_HELD_BYTES:
+            self._transport.resume_reading()
 
     async def _answer_frame(self, call_id: int, call: _frames.Call) -> tuple[bytes, bool]:
         """The answer to send, and whether all of it failed."""

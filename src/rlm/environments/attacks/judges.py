@@ -79,7 +79,7 @@ def is_hosts_file(path: str | None = None) -> Judge:
     """It reached the very file or folder that the checker sees under that path."""
 
     async def judge(world: World, outcome: Outcome) -> str | None:
-        meant = Path(path) if path is not None else Path.home()
+        meant = Path(path) if path is not None else machine.home()
         for line in outcome.lines("inode"):
             device, inode = map(int, line.split())
             if machine.is_same_file(meant, device, inode):

@@ -12,6 +12,7 @@ __all__ = [
     "IS_LINUX",
     "file_handle",
     "first_environment",
+    "home",
     "is_same_file",
     "open_files",
     "processes_named",
@@ -119,3 +120,11 @@ def remove_tree(folder: Path) -> None:
     """Remove a folder, however deep it is and whatever rights it has."""
     subprocess.run(["chmod", "-R", "u+rwX", "--", str(folder)], check=False)  # noqa: S603, S607
     subprocess.run(["rm", "-rf", "--", str(folder)], check=False)  # noqa: S603, S607 - our own folder
+
+
+def home() -> Path:
+    """The home folder, or the root for somebody who has none."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")

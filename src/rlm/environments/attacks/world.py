@@ -187,7 +187,7 @@ class World:
             "secret_handle": machine.file_handle(self.folder / "secret.txt"),
             "host_folder": str(self.folder),
             "rlm_folder": str(Path(rlm.environments.__file__).parents[2]),
-            "home": str(Path.home()),
+            "home": str(machine.home()),
             "checker_pid": os.getpid(),
             "victim": self.victim.facts,
             "syscalls": NUMBERS,
