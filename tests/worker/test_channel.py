@@ -21,7 +21,7 @@ class Pair:
     def __init__(self) -> None:
         self.host, worker = socket.socketpair()
         self.interrupts = Interrupts()
-        self.interrupts.open_pipe()
+        self.interrupts.open_pipes()
         self.channel = Channel(self.interrupts)
         self.channel.adopt(worker)
         self.worker = worker
@@ -35,7 +35,7 @@ class Pair:
     def close(self) -> None:
         for end in (self.host, self.worker):
             end.close()
-        self.interrupts.close_pipe()
+        self.interrupts.close_pipes()
 
 
 def _pipe_with(letter: str) -> int:

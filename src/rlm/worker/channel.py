@@ -70,6 +70,7 @@ class Channel:
         """It is closed until `adopt`, and so can be made before a fork."""
         self._socket: socket.socket
         self._poll: select.poll
+        self._main_poll: select.poll
         self._decoder = wire.Decoder(wire.TO_WORKER, wire.MAX_TO_WORKER_BYTES)
         self._interrupts = interrupts
         # Not a bytearray: that is filled with zeros, at the price of a page fault every 4 KiB.
@@ -168,7 +169,7 @@ class Channel:
             while not inbox:
                 if self._interrupts.pending:
                     return None
-                self._read_when_ready()
+                self._read_when_ready(self._main_poll)
             return inbox.popleft()
         finally:
             self._leading.release()
@@ -192,7 +193,7 @@ class Channel:
             if self._leading.acquire(blocking=False):
                 try:
                     while inbox.empty() and not self._main_wants_to_lead:
-                        self._read_when_ready()
+                        self._read_when_ready(self._poll)
                 finally:
                     self._leading.release()
             frame = inbox.get()
@@ -207,10 +208,12 @@ class Channel:
             inbox.put(None)
             return
 
-    def _read_when_ready(self) -> None:
-        for fd, _ in self._poll.poll():
+    def _read_when_ready(self, poll: select.poll) -> None:
+        for fd, _ in poll.poll():
             if fd == self._interrupts.wake_fd:
-                self._interrupts.drain()
+                self._interrupts.drain_wakes()
+            elif fd == self._interrupts.signal_fd:
+                self._interrupts.drain_signals()
             else:
                 with self._reading:
                     self._read_available()
@@ -274,9 +277,11 @@ class Channel:
         self._decoder = wire.Decoder(wire.TO_WORKER, wire.MAX_TO_WORKER_BYTES)
         self._deliver_to.clear()
         self._waiting_in.clear()
-        self._poll = select.poll()
-        self._poll.register(connection, select.POLLIN)
-        self._poll.register(self._interrupts.wake_fd, select.POLLIN)
+        self._poll, self._main_poll = select.poll(), select.poll()
+        for poll in (self._poll, self._main_poll):
+            poll.register(connection, select.POLLIN)
+            poll.register(self._interrupts.wake_fd, select.POLLIN)
+        self._main_poll.register(self._interrupts.signal_fd, select.POLLIN)
         self._open = True
 
     def abandon(self) -> None:

@@ -32,6 +32,43 @@ def set_handler(number: int, handler: Callable[[int, FrameType | None], None] | 
     _signal.signal(int(number), _signal.SIG_DFL if handler is None else handler)
 
 
+class _Pipe:
+    """To wake somebody who polls; not there until `open`, since it may be made before a fork."""
+
+    def __init__(self) -> None:
+        self.reader = self.writer = -1
+
+    def open(self) -> None:
+        self.reader, self.writer = os.pipe()
+        os.set_blocking(self.reader, False)
+        os.set_blocking(self.writer, False)
+
+    def close(self) -> None:
+        os.close(self.reader)
+        os.close(self.writer)
+        self.reader = self.writer = -1
+
+    def renew(self) -> None:
+        reader, writer = self.reader, self.writer
+        self.open()
+        for fd, place in ((self.reader, reader), (self.writer, writer)):
+            os.dup2(fd, place, inheritable=False)
+            os.close(fd)
+        self.reader, self.writer = reader, writer
+
+    def write(self) -> None:
+        try:
+            os.write(self.writer, b"!")
+        except BlockingIOError:
+            return  # It is full, hence readable already.
+
+    def drain(self) -> None:
+        try:
+            os.read(self.reader, 4096)
+        except BlockingIOError:
+            return  # Another reader was faster.
+
+
 class Interrupts:
     """Decides what a SIGINT does right now: raise, be kept for later, or nothing.
 
@@ -41,7 +78,7 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self.wake_fd = self._wake_writer = -1  # Until `open_pipe`: this may be made before a fork.
+        self._wakes, self._signals = _Pipe(), _Pipe()
         self.pending = False
         self.count = 0
         self.out_of_cpu_time = False
@@ -54,41 +91,52 @@ class Interrupts:
         """Take over the signals; call it from the main thread."""
         set_handler(signal.SIGINT, self._on_signal)
         set_handler(signal.SIGXCPU, self._on_signal)
-        self.open_pipe()
-        self._wake_on_signals()
-
-    def _wake_on_signals(self) -> None:
-        """Have the C side of the handler write to the pipe.
-
-        The Python side runs between two steps of the interpreter. A signal that comes just before a
-        call blocks would else be noticed only when that call returns.
-        """
-        signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
+        self.open_pipes()
+        # The C side of a handler writes to a pipe. The Python side runs between two steps of the
+        # interpreter: a signal that comes just before a call blocks would else be noticed only when
+        # that call returns.
+        signal.set_wakeup_fd(self._signals.writer, warn_on_full_buffer=False)
 
     def renew(self) -> None:
-        """In a copy of the process: have a pipe of its own, at the same descriptors.
+        """In a copy of the process: have pipes of its own, at the same descriptors.
 
         The C side keeps its one so: `signal.set_wakeup_fd` looks at the file, which libc does by a
         system call that a sealed sandbox refuses.
         """
-        reader, writer = self.wake_fd, self._wake_writer
-        self.open_pipe()
-        for fd, place in ((self.wake_fd, reader), (self._wake_writer, writer)):
-            os.dup2(fd, place, inheritable=False)
-            os.close(fd)
-        self.wake_fd, self._wake_writer = reader, writer
+        for pipe in (self._wakes, self._signals):
+            pipe.renew()
 
-    def open_pipe(self) -> None:
-        """Have the pipe behind `wake_fd`, which belongs to one process."""
-        self.wake_fd, self._wake_writer = os.pipe()
-        os.set_blocking(self.wake_fd, False)
-        os.set_blocking(self._wake_writer, False)
+    def open_pipes(self) -> None:
+        """Have the pipes behind `wake_fd` and `signal_fd`, which belong to one process."""
+        for pipe in (self._wakes, self._signals):
+            pipe.open()
 
-    def close_pipe(self) -> None:
-        """Be without a pipe again."""
-        os.close(self.wake_fd)
-        os.close(self._wake_writer)
-        self.wake_fd = self._wake_writer = -1
+    def close_pipes(self) -> None:
+        """Be without pipes again."""
+        for pipe in (self._wakes, self._signals):
+            pipe.close()
+
+    @property
+    def wake_fd(self) -> int:
+        """Readable after `wake`, until somebody has drained it."""
+        return self._wakes.reader
+
+    @property
+    def signal_fd(self) -> int:
+        """Readable after a signal; only who runs on the main thread may drain it."""
+        return self._signals.reader
+
+    def wake(self) -> None:
+        """Make `wake_fd` readable, so that whoever polls it looks around."""
+        self._wakes.write()
+
+    def drain_wakes(self) -> None:
+        """Make `wake_fd` unreadable again."""
+        self._wakes.drain()
+
+    def drain_signals(self) -> None:
+        """Make `signal_fd` unreadable again."""
+        self._signals.drain()
 
     def begin_cell(self) -> None:
         """From here on a SIGINT interrupts."""
@@ -102,20 +150,6 @@ class Interrupts:
         self.pending = False
         if self.count > 1:
             self._set_sticky(False)
-
-    def wake(self) -> None:
-        """Make `wake_fd` readable, so that whoever polls it looks around."""
-        try:
-            os.write(self._wake_writer, b"!")
-        except BlockingIOError:
-            return  # The pipe is full, hence readable already.
-
-    def drain(self) -> None:
-        """Make `wake_fd` unreadable again."""
-        try:
-            os.read(self.wake_fd, 4096)
-        except BlockingIOError:
-            return  # Another reader was faster.
 
     def __enter__(self) -> None:
         if threading.get_ident() == self._main_thread:

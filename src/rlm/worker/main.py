@@ -106,9 +106,9 @@ class WorkerSession:
 
     def rehearse(self) -> None:
         """Before a fork: have done everything once, so that less is written to afterwards."""
-        self._interrupts.open_pipe()
+        self._interrupts.open_pipes()
         self._rehearse()
-        self._interrupts.close_pipe()
+        self._interrupts.close_pipes()
 
     def _rehearse(self) -> None:
         """Be set up and run some cells, for nobody, and leave no trace of it."""

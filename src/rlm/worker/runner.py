@@ -145,7 +145,7 @@ class Runner:
             import asyncio
         if self._loop is None or self._loop.is_closed():
             self._loop = asyncio.new_event_loop()
-            self._loop.add_reader(self._interrupts.wake_fd, self._interrupts.drain)
+            self._loop.add_reader(self._interrupts.signal_fd, self._interrupts.drain_signals)
         loop = self._loop
         asyncio.set_event_loop(loop)
         task = loop.create_task(cell)
