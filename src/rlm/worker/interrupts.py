@@ -5,7 +5,6 @@ SIGXCPU, which the kernel sends when the session's processor time is used up, do
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # It has no stubs.
 import os
 import signal
 import sys
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _MONITORING_TOOL = 4
+_signal: Any = sys.modules["_signal"]  # What `signal` is made of; type checkers do not know it.
 
 
 def set_handler(number: int, handler: Callable[[int, FrameType | None], None] | None) -> None:
