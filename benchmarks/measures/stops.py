@@ -117,3 +117,4 @@ async def _taken(bench: Bench, contender: Contender, opened: Opened, heap: str) 
             with bench.board.timed(AFTER.format(heap=heap), contender.name):
                 await opened.run("x = 1")
             session._stay()
+            session._lifeline.dismissals += 1  # It ends when `ours` is closed.
