@@ -21,6 +21,7 @@ from rlm.cli._output import EXIT_CODES
 from rlm.cli.env import env
 from rlm.compat import Completion
 from rlm.config import Guards
+from rlm.environments.local import LocalEnvironment
 from rlm.errors import LimitExceededError
 from rlm.events import SCHEMA_VERSION, Event, RunStarted
 from rlm.limits import Limits
@@ -300,3 +301,11 @@ def defined_in(path: Path) -> set[str]:
             inner = (each for each in node.body if not isinstance(each, ast.ClassDef))
             found |= {f"{node.name}.{each.name}" for each in inner if hasattr(each, "name")}
     return found
+
+
+def test_the_options_of_the_local_sandbox() -> None:
+    """The guide's table names each, in the order of the constructor or not."""
+    page = (ROOT / "docs/guides/local-sandbox.md").read_text("utf-8")
+    table = page.partition("| option | default |")[2].partition("\n\n")[0]
+    named = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+    assert named == inspect.signature(LocalEnvironment).parameters.keys()

@@ -209,11 +209,15 @@ async def test_without_namespaces_and_landlock_it_is_sealed(opened: Any) -> None
     assert kind == "PermissionError"
 
 
-async def test_no_layer_no_session() -> None:
+async def test_no_layer_no_session(caplog: pytest.LogCaptureFixture) -> None:
     everything = ["namespaces", "landlock", "sealed"]
     with pytest.raises(ConfigError, match="files can't be hidden"):
         await LocalEnvironment(without=everything).describe()
-    report = await LocalEnvironment(without=everything, allow_unsafe=True).describe()
+    unsafe = LocalEnvironment(without=everything, allow_unsafe=True)
+    await unsafe.open(FakeHost(), {})
+    await unsafe.close()
+    assert "cells are not isolated here: " in caplog.text
+    report = await unsafe.describe()
     assert report["file_system"] == []
     assert any(line.startswith("sealed: ") for line in report["missing"])
 

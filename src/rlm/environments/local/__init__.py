@@ -6,6 +6,7 @@ machine is decided in `rlm.worker.sandbox.layers` and told by `LocalEnvironment.
 
 import asyncio
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from rlm.errors import ConfigError, SessionDied
 from rlm.protocols import Host
 
 __all__ = ["LocalEnvironment"]
+
+_log = logging.getLogger(__name__)
 
 _ELSEWHERE = (
     "environment='local' can't isolate code on this system: its layers are Linux's. "
@@ -113,8 +116,11 @@ class LocalEnvironment:
     async def _open(
         self, ends: Pair, zygote: Zygote, host: Host, options: dict[str, Any]
     ) -> LocalSession:
+        report = zygote.report
+        if not (report["seccomp"] and report["file_system"]):  # Only with allow_unsafe.
+            _log.warning("cells are not isolated here: %s", "; ".join(report["missing"]))
         return await LocalSession.open(
-            ends, host, options, report=zygote.report, export_to=self._export_to
+            ends, host, options, report=report, export_to=self._export_to
         )
 
 

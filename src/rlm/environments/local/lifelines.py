@@ -11,10 +11,10 @@ import socket
 from typing import Any
 
 from rlm.worker.checkpoints import DISMISSED
+from rlm.worker.sandbox import orders
 
 __all__ = ["Incarnation", "Lifeline"]
 
-_INTERRUPT, _TERMINATE, _PERMIT_FORK = b"I", b"T", b"P"
 _MOST_REPORT_BYTES = 1 << 16
 _REPORT_SECONDS = 0.3
 _TERMINATION_SECONDS = 1.0
@@ -40,7 +40,7 @@ class Lifeline:
 
     def interrupt(self) -> None:
         """Send SIGINT to the worker."""
-        if self._order(_INTERRUPT):
+        if self._order(orders.INTERRUPT):
             self._unconfirmed += 1
 
     async def until_confirmed(self) -> None:
@@ -50,11 +50,11 @@ class Lifeline:
 
     def permit_fork(self) -> None:
         """Let the worker fork once."""
-        self._order(_PERMIT_FORK)
+        self._order(orders.PERMIT_FORK)
 
     def terminate(self) -> None:
         """End the worker, but not a checkpoint of it."""
-        if self._order(_TERMINATE):
+        if self._order(orders.TERMINATE):
             self._unconfirmed += 1
 
     def end(self) -> None:

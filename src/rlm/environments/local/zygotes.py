@@ -23,6 +23,7 @@ from typing import Any
 
 from rlm import worker
 from rlm.errors import ConfigError, SessionDied
+from rlm.worker.sandbox import orders
 from rlm.worker.sandbox.preload import SINGLE_THREADED
 
 __all__ = ["Pair", "Zygote", "close_all", "zygote_for"]
@@ -31,7 +32,6 @@ _WORKER_FOLDER = str(Path(worker.__file__).parent)
 _START_SECONDS = 30.0
 _FAREWELL_SECONDS = 2.0
 _LENGTH = struct.Struct("<I")
-_NOW, _WARM = b"N", b"W"
 _FULL = {errno.EAGAIN, errno.ETOOMANYREFS}
 
 # Loads the worker's folder as a package of its own, so that no other file of rlm can be imported.
@@ -86,7 +86,7 @@ class Zygote:
         """A new session, as soon as possible."""
         while True:
             try:
-                return self._request(_NOW)
+                return self._request(orders.NOW)
             except BlockingIOError:
                 await asyncio.sleep(0.005)  # Hundreds are being made at this moment.
 
@@ -94,7 +94,7 @@ class Zygote:
         """Have so many sessions ready from now on; they are made in the background."""
         with contextlib.suppress(BlockingIOError, SessionDied):
             for _ in range(count - len(self._ready)):
-                pair = self._request(_WARM)
+                pair = self._request(orders.WARM)
                 with self._lock:
                     self._ready.append(pair)
 

@@ -12,17 +12,13 @@ import signal
 import socket
 
 from . import permits
+from .orders import INTERRUPT, PERMIT_FORK, TERMINATE
 
-__all__ = ["INTERRUPT", "PERMIT_FORK", "TERMINATE", "Ward"]
+__all__ = ["Ward"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-# What the host may write to the lifeline, a byte each. Closing its side ends the session.
-INTERRUPT = b"I"
-TERMINATE = b"T"
-PERMIT_FORK = b"P"
 
 _SET_UP_FAILED = b"E"
 

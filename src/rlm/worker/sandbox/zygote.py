@@ -21,18 +21,15 @@ import sys
 from .. import memory, shared
 from ..main import WorkerSession
 from . import boot, layers, namespaces, permits, preload, privileges, sealed
+from .orders import WARM
 from .wards import Ward
 
-__all__ = ["NOW", "WARM", "main"]
+__all__ = ["main"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
-
-# A session for a run that waits, or one to be kept ready, which can wait for the preloading.
-NOW = b"N"
-WARM = b"W"
 
 _PACKAGE = __name__.partition(".")[0]
 _FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -77,7 +74,7 @@ def _move_into_pid_namespace(host_pid: int) -> None:
     if zygote == 0:
         privileges.die_with_parent(lambda: True)  # What ends first takes the other along.
         return
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # Kept until it is waited for.
     while os.getppid() == host_pid and os.waitpid(zygote, os.WNOHANG)[0] == 0:
         signal.sigtimedwait([signal.SIGCHLD], _PARENT_CHECK_SECONDS)
     os._exit(0)
