@@ -156,9 +156,10 @@ def test_older_kernels(user: str) -> None:
     need_all(user)
     cells = ["open(os.__file__, 'a')", "os.mkdir('/x')", "open('/dev/null', 'w').write('x')"]
     done = run(user, broken=["mount_setattr"], sessions=[cells])
-    assert [outcome.error for outcome in done.outcomes] == ["OSError", "OSError", ""] or [
-        outcome.error for outcome in done.outcomes
-    ] == ["PermissionError", "PermissionError", ""]
+    *refused, written = [outcome.error for outcome in done.outcomes]
+    # Which layer is asked first depends on whose file it is: the mount, Landlock or its mode.
+    assert set(refused) <= {"OSError", "PermissionError"}
+    assert written == ""
 
 
 # -- nothing left --------------------------------------------------------------------------------
