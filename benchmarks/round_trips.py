@@ -27,6 +27,7 @@ for name, number in rows:
 print(f"{len(rows)} rows, total {total}")
 """
 CALL = "llm_query('x')"
+WARM_UP_SECONDS = 0.5
 THREADS = """\
 from concurrent.futures import ThreadPoolExecutor
 pool = ThreadPoolExecutor(20)
@@ -91,7 +92,8 @@ async def worker_cpu_ns(session: Session) -> int:
 
 async def measure(session: Session, scenario: Scenario, rounds: int) -> Figures:
     await run(session, scenario.setup)
-    for _ in range(5):
+    until = time.perf_counter() + WARM_UP_SECONDS
+    while time.perf_counter() < until:  # It takes the scheduler a while to use two processors.
         await run(session, scenario.cell)
     walls = []
     worker_before, host_before = await worker_cpu_ns(session), time.process_time_ns()
@@ -116,6 +118,7 @@ async def measure_all(rounds: int, python: str) -> list[Figures]:
     environment = LocalEnvironment(python=python)
     options = {"cell_memory_bytes": Limits().cell_memory_bytes}
     session = await environment.open(InstantHost(), options)
+    await asyncio.sleep(1)  # The zygote is still making the sessions it keeps ready.
     gc.freeze()
     try:
         return [

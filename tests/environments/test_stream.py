@@ -50,7 +50,7 @@ class EchoHost:
         return {"failed": {}}, parts
 
 
-class Stream:
+class Ends:
     """A session, and the worker's end of its socket with everything that was read from it."""
 
     def __init__(self, session: StreamSession, end: socket.socket) -> None:
@@ -75,12 +75,12 @@ class Stream:
 
 
 @pytest.fixture
-async def stream() -> AsyncIterator[Stream]:
+async def ends() -> AsyncIterator[Ends]:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     theirs.sendall(wire.encode(wire.READY, 1, [b"{}"]))
     session = await StreamSession.connect(ours, EchoHost(), FakeProcess(), {})
-    made = Stream(session, theirs)
+    made = Ends(session, theirs)
     assert (await made.receive()).type == wire.INIT
     yield made
     await session.close()
@@ -100,72 +100,67 @@ def null() -> Iterator[int]:
 DONE = [wire.DONE_COUNTS.pack(0, 0, 0, 0, False), b"", b"", b"", b""]
 
 
-async def test_an_fd_rides_along_and_the_order_of_frames_is_kept(stream: Stream, null: int) -> None:
+async def test_an_fd_rides_along_and_the_order_of_frames_is_kept(ends: Ends, null: int) -> None:
     """Something large waits to be sent before, and the kernel takes the frame piece by piece."""
     before = wire.encode(wire.LOAD, 0, [b"a" * 3_000_000])
     frame = wire.encode(wire.LOAD_SHARED, 2, [b"b" * 3_000_000])
-    stream.session._write(before)
-    sending = asyncio.create_task(stream.session._send_with_fds(frame, [null]))
-    first = await stream.receive()
-    second = await stream.receive()
-    await sending
-    assert os.fstat(stream.fds[0]).st_rdev == os.fstat(null).st_rdev
-    assert (first.type, second.type, len(stream.fds)) == (wire.LOAD, wire.LOAD_SHARED, 1)
+    ends.session._stream.write(before)
+    ends.session._stream.write(frame, [null])
+    first = await ends.receive()
+    second = await ends.receive()
+    assert os.fstat(ends.fds[0]).st_rdev == os.fstat(null).st_rdev
+    assert (first.type, second.type, len(ends.fds)) == (wire.LOAD, wire.LOAD_SHARED, 1)
     assert second.parts == [b"b" * 3_000_000]
 
 
-async def test_a_full_socket_is_waited_for(stream: Stream, null: int) -> None:
+async def test_a_full_socket_is_waited_for(ends: Ends, null: int) -> None:
     filling = wire.encode(wire.LOAD, 0, [b"x"])
     count = 0
     try:
         while True:
-            stream.session._socket.send(filling)
+            ends.session._stream._socket.send(filling)
             count += 1
     except BlockingIOError:
         pass
-    frame = wire.encode(wire.CHECKPOINT, 2, [])
-    sending = asyncio.create_task(stream.session._send_with_fds(frame, [null, null]))
-    await asyncio.sleep(0.01)
-    assert not sending.done()
-    received = [(await stream.receive()).type for _ in range(count + 1)]
-    await sending
+    ends.session._stream.write(wire.encode(wire.CHECKPOINT, 2, []), [null, null])
+    received = [(await ends.receive()).type for _ in range(count + 1)]
     assert received == [wire.LOAD] * count + [wire.CHECKPOINT]
-    assert len(stream.fds) == 2
+    assert len(ends.fds) == 2
 
 
-async def test_sending_fds_ends_with_the_session(stream: Stream) -> None:
-    stream.session._write(wire.encode(wire.LOAD, 0, [b"a" * 3_000_000]))
-    sending = asyncio.create_task(stream.session._send_with_fds(b"frame", [0]))
+async def test_a_request_that_waits_to_be_sent_ends_with_the_session(ends: Ends) -> None:
+    ends.session._stream.write(wire.encode(wire.LOAD, 0, [b"a" * 3_000_000]))
+    asking = asyncio.create_task(ends.session.checkpoint(0))
     await asyncio.sleep(0)
-    await stream.session.close()
+    await ends.session.close()
     with pytest.raises(SessionDied, match="closed"):
-        await sending
+        await asking
 
 
-async def test_a_request_with_fds_is_answered_like_any_other(stream: Stream, null: int) -> None:
+async def test_a_request_with_fds_is_answered_like_any_other(ends: Ends, null: int) -> None:
     request = asyncio.create_task(
-        stream.session._exchange(wire.CHECKPOINT, [b"x"], wire.VALUE, fds=[null])
+        ends.session._exchange(wire.CHECKPOINT, [b"x"], wire.VALUE, fds=[null])
     )
-    received = await stream.receive()
-    stream.reply(wire.VALUE, received.id, b"{}")
+    received = await ends.receive()
+    ends.reply(wire.VALUE, received.id, b"{}")
     assert (await request).parts == [b"{}"]
-    assert len(stream.fds) == 1
+    assert len(ends.fds) == 1
 
 
-async def test_a_cell_is_one_frame_each_way_and_a_call_too(stream: Stream) -> None:
-    cell = asyncio.create_task(stream.session.execute("x", timeout_seconds=9))
-    request = await stream.receive()
+async def test_a_cell_is_one_frame_each_way_and_a_call_too(ends: Ends) -> None:
+    cell = asyncio.create_task(ends.session.execute("x", timeout_seconds=9))
+    request = await ends.receive()
     for call_id in (1, 2, 3):
-        stream.reply(wire.CALL, call_id, b"llm", b'{"model": null, "batched": false}', b"hello")
-        answer = await stream.receive()
+        ends.reply(wire.CALL, call_id, b"llm", b'{"model": null, "batched": false}', b"hello")
+        answer = await ends.receive()
         assert (answer.type, answer.id, answer.parts) == (wire.ANSWER, call_id, [b"", b"hello"])
-    stream.reply(wire.DONE, request.id, *DONE)
+    ends.reply(wire.DONE, request.id, *DONE)
     assert (await cell).calls == 3
-    assert stream.decoder.pop() is None
+    assert ends.decoder.pop() is None
 
 
 async def test_many_cells_and_calls_set_one_timer(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = asyncio.get_running_loop()
     set_by_us: list[Any] = []
@@ -178,11 +173,11 @@ async def test_many_cells_and_calls_set_one_timer(
 
     monkeypatch.setattr(loop, "call_at", counted)
     for _ in range(5):
-        cell = asyncio.create_task(stream.session.execute("x", timeout_seconds=60))
-        request = await stream.receive()
-        stream.reply(wire.CALL, 1, b"budget", b"{}")
-        await stream.receive()
-        stream.reply(wire.DONE, request.id, *DONE)
+        cell = asyncio.create_task(ends.session.execute("x", timeout_seconds=60))
+        request = await ends.receive()
+        ends.reply(wire.CALL, 1, b"budget", b"{}")
+        await ends.receive()
+        ends.reply(wire.DONE, request.id, *DONE)
         await cell
     assert len(set_by_us) == 1
 

@@ -4,9 +4,7 @@ The environment brings a connected socket and a `WorkerProcess`; everything else
 requests to the worker, answers to what its cells ask, the clock of a cell, and its death.
 """
 
-import array
 import asyncio
-import mmap
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -16,6 +14,7 @@ from msgspec import structs
 from rlm.environments import _frames
 from rlm.environments._clock import CellClock
 from rlm.environments._shared import shared_context, worth_sharing
+from rlm.environments._stream import Stream
 from rlm.errors import ProtocolViolation, RLMError, SessionDied, SessionError
 from rlm.protocols import ContextSource, Host
 from rlm.results import CellError, CellResult
@@ -25,7 +24,6 @@ __all__ = ["StreamSession", "WorkerProcess"]
 
 _Read = TypeVar("_Read")
 _Given = ParamSpec("_Given")
-_READ_BYTES = 1 << 18
 _LOAD_CHUNK_BYTES = 4 << 20
 _MAX_PENDING_CALLS = 4_096
 _MAX_HELD_BYTES = 16 << 20
@@ -70,20 +68,15 @@ class WorkerProcess(Protocol):
         """Remove what it left behind."""
 
 
-class StreamSession(asyncio.BufferedProtocol):
+class StreamSession:
     """A live interpreter at the end of a socket; implements `rlm.protocols.Session`."""
 
     def __init__(self, connection: socket.socket, host: Host, process: WorkerProcess) -> None:
-        self._socket = connection
+        self._stream = Stream(connection, self._on_data, process.stream_ended)
         self._host = host
         self._process = process
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
-        # Not a bytearray: that is filled with zeros, at the price of a page fault every 4 KiB.
-        self._buffer = memoryview(mmap.mmap(-1, _READ_BYTES))
         self._decoder = wire.Decoder(wire.TO_HOST, wire.MAX_TO_HOST_BYTES)
-        self._may_write = asyncio.Event()
-        self._may_write.set()
         self._one_request = asyncio.Lock()
         self._last_id = 0
         self._expected = 0
@@ -108,16 +101,15 @@ class StreamSession(asyncio.BufferedProtocol):
         """Shake hands with a worker that was just started; it is killed if that fails."""
         session = cls(connection, host, process)
         settings = {name: options.get(name, value) for name, value in _WORKER_DEFAULTS.items()}
+        too_late = SessionDied(f"the worker did not start within {_START_SECONDS:g} s")
+        timer = session._loop.call_later(_START_SECONDS, session._end, too_late)
         try:
-            async with asyncio.timeout(_START_SECONDS):
-                await session._request(wire.INIT, [wire.to_json(settings)], wire.READY)
-        except TimeoutError:
-            await session.close()
-            raise SessionDied(f"the worker did not start within {_START_SECONDS:g} s") from None
+            await session._request(wire.INIT, [wire.to_json(settings)], wire.READY)
         except BaseException:
-            connection.close()
             await session.close()
             raise
+        finally:
+            timer.cancel()
         return session
 
     @classmethod
@@ -148,7 +140,7 @@ class StreamSession(asyncio.BufferedProtocol):
 
     async def load(self, name: str, context: ContextSource) -> None:
         """Bind a stored context to a name in the REPL."""
-        if self._socket.family == getattr(socket, "AF_UNIX", None) and worth_sharing(context):
+        if self._stream.can_send_fds and worth_sharing(context):
             frame = await self._load_shared(name, context)
         else:
             frame = await self._load_bytes(name, context)
@@ -168,8 +160,9 @@ class StreamSession(asyncio.BufferedProtocol):
             self._check_alive()
             try:
                 for chunk in context.chunks(_LOAD_CHUNK_BYTES):
-                    await self._may_write.wait()
-                    self._write(wire.encode(wire.LOAD, 0, [chunk]))
+                    await self._stream.until_room()
+                    self._check_alive()
+                    self._stream.write(wire.encode(wire.LOAD, 0, [chunk]))
             except BaseException:  # the worker holds half a context now
                 self._end(SessionDied(f"{name} could not be read to its end"))
                 raise
@@ -264,78 +257,16 @@ class StreamSession(asyncio.BufferedProtocol):
         self._expected = expected
         self._reply = self._loop.create_future()
         try:
-            if self._transport is None:
-                await self._send_and_connect(data)
-            elif fds:
-                await self._send_with_fds(data, fds)
-            else:
-                self._write(data)
+            self._stream.write(data, fds)
+            if self._obituary is None:  # This is the first request: the worker is at it by now.
+                self._stream.read(True)
+                self._obituary = self._loop.create_task(self._await_death())
             return await self._reply
         except asyncio.CancelledError:
             self._end(SessionDied("the session was killed because its request was cancelled"))
             raise
         finally:
             self._reply = None
-
-    async def _send_and_connect(self, data: bytes) -> None:
-        """Send the first request: the worker is at it while asyncio makes a transport."""
-        self._socket.setblocking(False)
-        try:
-            sent = self._socket.send(data)
-        except OSError:
-            sent = 0  # The worker is gone, as the transport will find out.
-        await self._loop.create_connection(lambda: self, sock=self._socket)
-        self._obituary = self._loop.create_task(self._await_death())
-        if sent < len(data):
-            self._write(data[sent:])
-
-    def _write(self, data: bytes) -> None:
-        self._check_alive()
-        assert self._transport is not None
-        self._transport.write(data)
-
-    async def _send_with_fds(self, data: bytes, fds: Sequence[int]) -> None:
-        """Send a frame that file descriptors ride along with; the worker gets copies of them.
-
-        They go with the first byte, past asyncio, which can't send them: so all that was written
-        before has to be on its way.
-        """
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
-        sent = 0
-        while not sent:
-            await self._until_all_is_sent()
-            try:
-                sent = self._socket.sendmsg([data], ancillary)
-            except BlockingIOError:
-                await self._until_writable()
-            except OSError:
-                if self._transport is not None and not self._transport.is_closing():
-                    raise
-                return  # The worker has just died: who waits for its reply will be told how.
-        if sent < len(data):
-            self._write(data[sent:])
-
-    async def _until_all_is_sent(self) -> None:
-        """Wait until asyncio holds nothing back; the caller must send before it awaits again."""
-        self._check_alive()
-        assert self._transport is not None
-        self._transport.set_write_buffer_limits(high=0)  # Only nothing lets `_may_write` be set.
-        try:
-            while self._transport.get_write_buffer_size():
-                await self._may_write.wait()
-                self._check_alive()
-        finally:
-            self._transport.set_write_buffer_limits()
-
-    async def _until_writable(self) -> None:
-        """Wait until the socket takes bytes; asyncio lets nobody watch a transport's own fd."""
-        writable = asyncio.Event()
-        with self._socket.dup() as twin:
-            self._loop.add_writer(twin, writable.set)
-            try:
-                await writable.wait()
-            finally:
-                self._loop.remove_writer(twin)
 
     def _check_alive(self) -> None:
         if self._ended is not None:
@@ -358,41 +289,15 @@ class StreamSession(asyncio.BufferedProtocol):
 
     # Frames from the worker.
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by asyncio."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Called by asyncio."""
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Called by asyncio: take in what arrived."""
+    def _on_data(self, data: bytes) -> None:
         try:
-            self._decoder.feed(self._buffer[:nbytes])
+            self._decoder.feed(data)
             while self._ended is None and (frame := self._decoder.pop()) is not None:
                 self._take(frame)
         except wire.WireError as error:
             self._end(ProtocolViolation(f"the worker sent a malformed frame: {error}"))
         except ProtocolViolation as error:
             self._end(error)
-
-    def eof_received(self) -> None:
-        """Called by asyncio: the worker closed its end, which only a dying one does."""
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Called by asyncio; a worker that does not end by itself now is ended."""
-        self._may_write.set()
-        self._process.stream_ended()
-
-    def pause_writing(self) -> None:
-        """Called by asyncio: the worker reads slower than we write."""
-        self._may_write.clear()
-
-    def resume_writing(self) -> None:
-        """Called by asyncio."""
-        self._may_write.set()
 
     def _take(self, frame: wire.Frame) -> None:
         if frame.type == wire.CALL:
@@ -425,21 +330,19 @@ class StreamSession(asyncio.BufferedProtocol):
             del self._calls[call_id]
             if not self._calls:
                 self._clock.resume()
-        if not self._may_write.is_set():
+        if self._stream.is_full:
             await self._until_read(len(data))
-        if self._ended is None:
-            self._write(data)
+        self._stream.write(data)
 
     async def _until_read(self, size: int) -> None:
         """Hold an answer back while the worker does not read; with many of them, nor do we."""
-        assert self._transport is not None
         self._held_bytes += size
         if self._held_bytes > _MAX_HELD_BYTES:
-            self._transport.pause_reading()
-        await self._may_write.wait()
+            self._stream.read(False)
+        await self._stream.until_room()
         self._held_bytes -= size
-        if self._ended is None and self._held_bytes <= _MAX_HELD_BYTES:
-            self._transport.resume_reading()
+        if self._held_bytes <= _MAX_HELD_BYTES:
+            self._stream.read(True)
 
     async def _answer_frame(self, call_id: int, call: _frames.Call) -> tuple[bytes, bool]:
         """The answer to send, and whether all of it failed."""
@@ -470,9 +373,7 @@ class StreamSession(asyncio.BufferedProtocol):
         self._ended = error
         self._process.kill()
         self._clock.close()
-        self._may_write.set()
-        if self._transport is not None:
-            self._transport.abort()
+        self._stream.close()
         for task in self._calls.values():
             task.cancel()
         if self._reply is not None and not self._reply.done():

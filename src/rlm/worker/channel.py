@@ -7,6 +7,7 @@ thread always leads while it waits, because only it can be woken by SIGINT.
 
 from __future__ import annotations
 
+import _thread
 import array
 import itertools
 import mmap
@@ -32,7 +33,8 @@ _READ_BYTES = 1 << 18
 _MOST_FDS = 8
 _FD_BYTES = socket.CMSG_SPACE(_MOST_FDS * array.array("i").itemsize)
 # Plain numbers: combining the enum's members anew for each read takes longer than the read.
-_READ_FLAGS = int(socket.MSG_DONTWAIT) | int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+_READ_AND_WAIT = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+_READ_AT_ONCE = int(socket.MSG_DONTWAIT) | _READ_AND_WAIT
 _PRIVATE_MEMORY = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _FDS_WERE_CUT = int(socket.MSG_CTRUNC)
 
@@ -93,11 +95,14 @@ class Channel:
 
     def next_request(self) -> wire.Frame:
         """Wait, on the main thread, for what the host wants next."""
+        requests = self._requests
         with self._interrupts:
-            while True:
-                frame = self._wait_on_main(self._requests)
-                if frame is not None:
+            while not requests:
+                if not _thread._count():  # Nobody else can read or ask: it may simply block.
+                    self._read_available(_READ_AND_WAIT)
+                elif (frame := self._wait_on_main(requests)) is not None:
                     return frame
+            return requests.popleft()
 
     def take_fd(self) -> int:
         """The oldest file descriptor that came along with a frame and was not taken yet."""
@@ -228,12 +233,10 @@ class Channel:
                 if self._leading.locked():
                     self._interrupts.wake()  # The leader may poll for what was just delivered.
 
-    def _read_available(self) -> None:
-        """Read once without blocking (another reader may have been faster) and deliver."""
+    def _read_available(self, how: int = _READ_AT_ONCE) -> None:
+        """Read once, without blocking (another reader may have been faster), and deliver."""
         try:
-            size, ancillary, flags, _ = self._socket.recvmsg_into(
-                self._buffers, _FD_BYTES, _READ_FLAGS
-            )
+            size, ancillary, flags, _ = self._socket.recvmsg_into(self._buffers, _FD_BYTES, how)
         except BlockingIOError:
             return
         except ConnectionError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import keyword
+from types import ModuleType
 
 from .ctx import ContextView
 
@@ -130,13 +131,20 @@ class Namespace:
         """Undo what a cell may have done to the names that must hold, Python's own included."""
         self.variables.update(self._restored)
 
-    def users_own(self) -> list[tuple[Any, Any]]:
-        """The bindings that are not part of the REPL; a rebound `answer` is, while it is a dict."""
+    def users_own(self) -> list[tuple[str, Any]]:
+        """The user's bindings: no private names, no modules, and nothing of the REPL.
+
+        A rebound `answer` is part of the REPL while it is a dict.
+        """
         ours, restored = self._ours, self._restored
         return [
             (name, value)
             for name, value in self.variables.copy().items()
             if name not in restored
             and ours.get(name, ours) is not value
+            and isinstance(name, str)
+            and name[:1] != "_"
+            and name.isidentifier()
+            and not issubclass(type(value), ModuleType)  # `isinstance` could run user code.
             and (name != "answer" or not issubclass(type(value), dict))
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import types
 
 __all__ = ["ShownVariables", "Variables", "describe", "size_of", "type_name"]
 
@@ -70,22 +69,15 @@ class Variables:
         self._seen: dict[str, tuple[int, int | None]] = {}
 
     def current(self) -> dict[str, Any]:
-        """The user's variables; private names, modules and the REPL's own names are left out."""
-        return {
-            name: value
-            for name, value in self._namespace.users_own()
-            if isinstance(name, str)
-            and not name.startswith("_")
-            and name.isidentifier()
-            and not issubclass(type(value), types.ModuleType)  # `isinstance` could run user code.
-        }
+        """The user's variables, by name."""
+        return dict(self._namespace.users_own())
 
     def changes(self) -> tuple[dict[str, str], dict[str, str], list[str]]:
         """What is new, changed (by identity or length) and deleted since the last time."""
         before, seen = self._seen, {}
         new: dict[str, str] = {}
         changed: dict[str, str] = {}
-        for name, value in self.current().items():
+        for name, value in self._namespace.users_own():
             seen[name] = mark = (id(value), size_of(value))
             if before.get(name) != mark:
                 news = changed if name in before else new

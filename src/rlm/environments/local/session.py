@@ -60,6 +60,7 @@ class LocalSession:
         self._loop = asyncio.get_running_loop()
         self._checkpoint: _Checkpoint | None = None
         self._changed: dict[str, None] = {}  # by cells since the checkpoint was taken
+        self._idle_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._taking: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -155,6 +156,8 @@ class LocalSession:
 
     async def _close(self) -> None:
         self._stay()
+        if self._timer is not None:
+            self._timer.cancel()
         await self._export_if_wanted()
         self._drop_checkpoint()
         self._takes_checkpoints = False
@@ -168,17 +171,25 @@ class LocalSession:
 
     def _stay(self) -> None:
         """Somebody wants something: this is no moment for a checkpoint."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._idle_since = None
 
     def _take_when_idle(self) -> None:
+        """One timer stays set, however many cells come; it looks how long ago the last one was."""
         if self._takes_checkpoints:
-            self._timer = self._loop.call_later(IDLE_SECONDS, self._start_taking)
+            self._idle_since = self._loop.time()
+            if self._timer is None:
+                self._timer = self._loop.call_later(IDLE_SECONDS, self._take_if_idle)
 
-    def _start_taking(self) -> None:
+    def _take_if_idle(self) -> None:
         self._timer = None
-        self._taking = self._loop.create_task(self._take())
+        if self._idle_since is None:
+            return
+        due = self._idle_since + IDLE_SECONDS
+        if due > self._loop.time():
+            self._timer = self._loop.call_at(due, self._take_if_idle)
+        else:
+            self._idle_since = None
+            self._taking = self._loop.create_task(self._take())
 
     async def _take(self) -> None:
         """Have the worker fork a copy; the copy before it is not needed any more then."""
