@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,10 @@ for variable in [name for name in os.environ if SECRET_OR_SETTING.fullmatch(name
     del os.environ[variable]
 
 network_guard.install()
+
+# A shell that starts the tests in the background makes them, and all they start, deaf to Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("default", deadline=None, derandomize="CI" in os.environ, print_blob=True)
 settings.register_profile(

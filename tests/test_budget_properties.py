@@ -23,7 +23,7 @@ INFO = ModelInfo(price=PRICE)
 def most_it_can_cost(request: Request) -> Amount:
     """The provider's own sum, not the engine's: a token a byte, and the whole output cap."""
     tokens = sum(len(str(message.content).encode()) for message in request.messages)
-    money = PRICE.picodollars(tokens, request.max_output_tokens)
+    money = PRICE.bound(tokens, request.max_output_tokens)
     return Amount(0, tokens + request.max_output_tokens, money)
 
 
@@ -87,7 +87,7 @@ class Bookkeeper:
         self.billed += Amount(
             0,
             usage.total_tokens,
-            PRICE.picodollars(usage.input_tokens, usage.output_tokens),
+            PRICE.bound(usage.input_tokens, usage.output_tokens),
         )
         self.replies += 1
         self.reply_tokens += usage.total_tokens

@@ -50,12 +50,6 @@ def test_backend_and_model_name() -> None:
         made(backend_kwargs={"model_name": "m", "colour": "red"})
 
 
-@pytest.mark.parametrize("backend", ["portkey", "azure_openai", "litellm"])
-def test_backends_of_a_later_version_say_so(backend: str) -> None:
-    with pytest.raises(ConfigError, match="not in this version yet"):
-        made(backend=backend, backend_kwargs={"model_name": "m"})
-
-
 @pytest.mark.parametrize("name", ["docker", "modal", "prime", "daytona", "e2b", "ipython", "agent"])
 def test_environments_of_a_later_version_say_so(name: str) -> None:
     with pytest.raises(ConfigError, match="not in this version yet; use 'local'"):

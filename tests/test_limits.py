@@ -50,9 +50,9 @@ def test_no_calls_at_all_is_a_limit_too() -> None:
 
 def test_money_is_exact() -> None:
     price = Price(0.1, 0.3)
-    assert price.picodollars(3, 0) == 300_000
-    assert price.picodollars(1, 1) == 400_000
-    assert sum(price.picodollars(1, 0) for _ in range(10**4)) == price.picodollars(10**4, 0)
+    assert price.bound(3, 0) == 300_000
+    assert price.bound(1, 1) == 400_000
+    assert sum(price.bound(1, 0) for _ in range(10**4)) == price.bound(10**4, 0)
     assert picodollars(0.1) == 10**11
 
 

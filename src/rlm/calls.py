@@ -280,7 +280,7 @@ def worst_case(request: Request, info: ModelInfo) -> Amount:
     input_tokens = bound_tokens(request.messages)
     input_tokens += sum(len(msgspec.json.encode(tool)) for tool in request.tools)
     output_tokens = request.max_output_tokens
-    money = info.price.picodollars(input_tokens, output_tokens) if info.price else 0
+    money = info.price.bound(input_tokens, output_tokens) if info.price else 0
     return Amount(tokens=input_tokens + output_tokens, picodollars=money)
 
 
@@ -289,7 +289,7 @@ def _with_smaller_cap(request: Request, info: ModelInfo, room: Amount) -> Reques
     fixed = worst_case(msgspec.structs.replace(request, max_output_tokens=0), info)
     cap = room.tokens - fixed.tokens
     if info.price is not None:
-        per_token = info.price.picodollars(0, 1)
+        per_token = info.price.bound(fixed.tokens, 1) - info.price.bound(fixed.tokens, 0)
         left = room.picodollars - fixed.picodollars
         cap = min(cap, left // per_token if per_token else (cap if left >= 0 else 0))
     if not SMALLEST_OUTPUT_TOKENS <= cap < request.max_output_tokens:
@@ -305,7 +305,7 @@ def _bill(request: Request, reply: Reply, info: ModelInfo) -> tuple[Usage, Amoun
     )
     money = None if usage.cost_usd is None else picodollars(usage.cost_usd)
     if money is None and info.price is not None:
-        money = info.price.picodollars(usage.input_tokens, usage.output_tokens)
+        money = info.price.cost(usage)
     cost_usd = None if money is None else money / PICODOLLARS
     usage = msgspec.structs.replace(usage, cost_usd=cost_usd, requests=1)
     return usage, Amount(tokens=usage.total_tokens, picodollars=money or 0)

@@ -42,7 +42,7 @@ class FinalCall:
         self._info = info
         self._budget = budget
         size = self.input_tokens, self.output_tokens
-        money = info.price.picodollars(*size) if info.price else 0
+        money = info.price.bound(*size) if info.price else 0
         self.held: Reservation = budget.hold(Amount(tokens=sum(size), picodollars=money))
 
     def request(self, config: RunConfig, messages: Sequence[Message], text: str) -> Request:
@@ -69,7 +69,7 @@ def _planned_size(budget: Budget, config: RunConfig, info: ModelInfo) -> tuple[i
     usual = LARGEST_INPUT_TOKENS, config.limits.call_output_tokens
     room = budget.room()
     share = min(1.0, room.tokens / SHARE / sum(usual))
-    if info.price is not None and (cost := info.price.picodollars(*usual)):
+    if info.price is not None and (cost := info.price.bound(*usual)):
         share = min(share, room.picodollars / SHARE / cost)
     return int(usual[0] * share), int(usual[1] * share)
 

@@ -64,6 +64,7 @@ class History:
             max_output_tokens=max_output_tokens,
             sampling=self._config.sampling,
             tools=prompts.NATIVE_TOOLS if native else (),
+            grows=True,
         )
 
     def _is_near_window(self) -> bool:

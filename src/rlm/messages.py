@@ -61,17 +61,25 @@ def followed_by(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One question to one model; everything that decides the reply is in here."""
+    """One question to one model; everything that decides the reply is in here.
+
+    `grows`: the next request begins with the same messages, so a prompt cache is worth its price.
+    """
 
     model: str
     messages: tuple[Message, ...]
     max_output_tokens: int
     sampling: dict[str, Any] = field(default_factory=dict)
     tools: tuple[ToolSpec, ...] = ()
+    grows: bool = False
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
-    """Tokens and money of one reply or of several. A cost nobody knows is None, never 0."""
+    """Tokens and money of one reply or of several. A cost nobody knows is None, never 0.
+
+    `input_tokens` includes those read from a prompt cache (`cached_tokens`) and those written to
+    one (`cache_write_tokens`); `output_tokens` includes `reasoning_tokens`.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -79,6 +87,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     reasoning_tokens: int = 0
     cost_usd: float | None = None
     requests: int = 0
+    cache_write_tokens: int = 0
 
     @property
     def total_tokens(self) -> int:
@@ -96,6 +105,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
             self.reasoning_tokens + other.reasoning_tokens,
             None if not costs or None in costs else math.fsum(c for c in costs if c is not None),
             self.requests + other.requests,
+            self.cache_write_tokens + other.cache_write_tokens,
         )
 
 
@@ -111,17 +121,45 @@ class Reply(Struct, frozen=True, kw_only=True, omit_defaults=True):
     opaque: Any = None
 
 
-class Price(Struct, frozen=True):
-    """US dollars per million tokens."""
+class Price(Struct, frozen=True, omit_defaults=True):
+    """US dollars per million tokens; input from or to a prompt cache may have a price of its own.
+
+    `long`: what a request costs, in all, whose input has more than so many tokens.
+    """
 
     input_per_million: float
     output_per_million: float
+    cached_per_million: float | None = None
+    cache_write_per_million: float | None = None
+    long: "tuple[int, Price] | None" = None
 
-    def picodollars(self, input_tokens: int, output_tokens: int) -> int:
-        """The exact cost of so many tokens."""
-        return input_tokens * _per_token(self.input_per_million) + output_tokens * _per_token(
-            self.output_per_million
+    def bound(self, input_tokens: int, output_tokens: int) -> int:
+        """The most that so many tokens can cost, in picodollars: caches never make it cheaper."""
+        dearest = max(
+            self.input_per_million, self.cached_per_million or 0, self.cache_write_per_million or 0
         )
+        cost = input_tokens * _per_token(dearest)
+        cost += output_tokens * _per_token(self.output_per_million)
+        if self.long is not None and input_tokens > self.long[0]:
+            cost = max(cost, self.long[1].bound(input_tokens, output_tokens))
+        return cost
+
+    def cost(self, usage: Usage) -> int:
+        """What so much did cost, in picodollars."""
+        if self.long is not None and usage.input_tokens > self.long[0]:
+            return self.long[1].cost(usage)
+        read, written = usage.cached_tokens, usage.cache_write_tokens
+        plain = max(0, usage.input_tokens - read - written)
+        return (
+            plain * _per_token(self.input_per_million)
+            + read * _per_token(_either(self.cached_per_million, self.input_per_million))
+            + written * _per_token(_either(self.cache_write_per_million, self.input_per_million))
+            + usage.output_tokens * _per_token(self.output_per_million)
+        )
+
+
+def _either(own: float | None, usual: float) -> float:
+    return usual if own is None else own
 
 
 def _per_token(usd_per_million: float) -> int:

@@ -2,8 +2,10 @@
 
 import inspect
 import os
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -23,14 +25,25 @@ __all__ = [
 OFFLINE_MODEL = "offline/extractive"
 
 
+Dialect = Literal["chat", "anthropic", "gemini", "responses"]
+
+CLIENTS: dict[Dialect, tuple[str, str]] = {
+    "chat": ("rlm.clients.openai", "OpenAICompatClient"),
+    "anthropic": ("rlm.clients.anthropic", "AnthropicClient"),
+    "gemini": ("rlm.clients.gemini", "GeminiClient"),
+    "responses": ("rlm.clients.responses", "ResponsesClient"),
+}
+
+
 class Provider(Struct, frozen=True):
-    """How a provider that speaks OpenAI's chat completions is reached."""
+    """How a provider is reached. `needs_key`: it serves nobody without one."""
 
     base_url: str | None
     key_variables: tuple[str, ...] = ()
     base_url_variables: tuple[str, ...] = ()
     needs_key: bool = False
     default_model: str | None = None
+    dialect: Dialect = "chat"
 
 
 PROVIDERS: dict[str, Provider] = {
@@ -42,18 +55,20 @@ PROVIDERS: dict[str, Provider] = {
         default_model="gpt-5-mini",
     ),
     "anthropic": Provider(
-        "https://api.anthropic.com/v1",
+        "https://api.anthropic.com",
         ("ANTHROPIC_API_KEY",),
         ("ANTHROPIC_BASE_URL",),
         needs_key=True,
         default_model="claude-sonnet-4-5",
+        dialect="anthropic",
     ),
     "gemini": Provider(
-        "https://generativelanguage.googleapis.com/v1beta/openai",
+        "https://generativelanguage.googleapis.com",
         ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         ("GEMINI_BASE_URL",),
         needs_key=True,
         default_model="gemini-2.5-flash",
+        dialect="gemini",
     ),
     "groq": Provider(
         "https://api.groq.com/openai/v1",
@@ -69,12 +84,32 @@ PROVIDERS: dict[str, Provider] = {
         needs_key=True,
         default_model="openai/gpt-5-mini",
     ),
+    "portkey": Provider(
+        "https://api.portkey.ai/v1",
+        ("PORTKEY_API_KEY",),
+        ("PORTKEY_BASE_URL",),
+        needs_key=True,
+        default_model="@openai/gpt-5-mini",
+    ),
+    "azure": Provider(
+        None,
+        ("AZURE_OPENAI_API_KEY",),
+        ("AZURE_OPENAI_ENDPOINT",),
+        needs_key=True,
+    ),
     "vercel": Provider(
         "https://ai-gateway.vercel.sh/v1",
         ("AI_GATEWAY_API_KEY",),
         ("AI_GATEWAY_BASE_URL",),
         needs_key=True,
         default_model="openai/gpt-5-mini",
+    ),
+    "openai-responses": Provider(
+        "https://api.openai.com/v1",
+        ("OPENAI_API_KEY",),
+        ("OPENAI_BASE_URL",),
+        needs_key=True,
+        dialect="responses",
     ),
     "lmstudio": Provider("http://localhost:1234/v1", (), ("LMSTUDIO_BASE_URL",)),
     "llamacpp": Provider("http://localhost:8080/v1", (), ("LLAMACPP_BASE_URL",)),
@@ -84,8 +119,26 @@ PROVIDERS: dict[str, Provider] = {
         None, ("LLM_API_KEY", "OPENAI_API_KEY"), ("LLM_BASE_URL", "OPENAI_BASE_URL")
     ),
 }
+ALIASES = {
+    "azure_openai": "azure",
+    "azure-openai": "azure",
+    "google": "gemini",
+    "claude": "anthropic",
+}
 
-NOT_YET = ("azure", "litellm", "portkey")
+ADAPTERS: dict[str, tuple[str, str]] = {
+    "gguf": ("rlm.clients.gguf", "GGUFClient"),
+    "litellm": ("rlm.clients.litellm", "LiteLLMClient"),
+    "llm": ("rlm.clients.llm", "LLMClient"),
+    "offline": ("rlm.clients.offline", "OfflineClient"),
+}
+"""Providers without a server of their own to talk to; each names its options itself."""
+
+RESPONSES_ONLY = re.compile(
+    r"(gpt-5(\.\d+)?-(pro|codex)|o\d-pro|codex-mini|computer-use|.*deep-research)"
+)
+"""Models of OpenAI that answer at /v1/responses alone."""
+
 ENVIRONMENTS = ("local",)
 ENVIRONMENTS_NOT_YET = ("agent", "daytona", "docker", "e2b", "ipython", "modal", "prime", "ray")
 
@@ -96,10 +149,12 @@ BARE_NAMES = (
 
 
 def split_model(model: str) -> tuple[str, str]:
-    """`provider/model` → its two parts; a bare `gpt-…` or `o…` is OpenAI's."""
+    """`provider/model` → its two parts; a bare `gpt-…` or `o…` is OpenAI's, `gguf:…` a file."""
+    if model.startswith("gguf:"):
+        return "gguf", model.removeprefix("gguf:")
     provider, slash, name = model.partition("/")
     if slash:
-        return provider, name
+        return ALIASES.get(provider, provider), name
     for prefix, owner in BARE_NAMES:
         if model.startswith(prefix):
             return owner, model
@@ -119,45 +174,57 @@ def default_model(variables: Mapping[str, str]) -> str | None:
 
 
 def make_client(
-    model: str,
-    variables: Mapping[str, str] = os.environ,
-    *,
-    api_key: str | None = None,
-    base_url: str | None = None,
-    headers: Mapping[str, str] | None = None,
-    **unknown: Any,
+    model: str, variables: Mapping[str, str] = os.environ, **options: Any
 ) -> tuple[Client, str]:
     """The client for a model, and the model's name on the wire. Options win over variables."""
-    if unknown:
-        raise ConfigError(
-            f"{model} knows no option {min(unknown)!r}; options: api_key, base_url, headers"
-        )
     provider_name, wire_name = split_model(model)
-    if provider_name == "offline":
-        from rlm.clients.offline import OfflineClient
-
-        return OfflineClient(), wire_name
+    if provider_name in ADAPTERS:
+        adapter = _imported(ADAPTERS[provider_name])
+        return adapter.for_model(wire_name, **_known(model, adapter.for_model, options)), wire_name
     provider = PROVIDERS.get(provider_name)
-    if provider_name in NOT_YET:
-        raise ConfigError(
-            f"the provider {provider_name!r} is not in this version yet; reach its models through "
-            "openrouter/…, or through a server of your own with openai-compatible/…"
-        )
     if provider is None or not wire_name:
-        known = ", ".join(sorted([*PROVIDERS, "offline"]))
+        known = ", ".join(sorted([*PROVIDERS, *ADAPTERS]))
         raise ConfigError(f"there is no provider {provider_name!r}; providers: {known}")
-    key = api_key or _first(variables, provider.key_variables)
+    is_responses = provider_name == "openai" and RESPONSES_ONLY.match(wire_name)
+    client = _imported(CLIENTS["responses" if is_responses else provider.dialect])
+    options = _known(model, client, options)
+    address, key, used = _address_and_key(model, provider_name, provider, variables, options)
+    if provider_name == "azure":
+        options.setdefault("api_version", variables.get("AZURE_OPENAI_API_VERSION"))
+    return client(address, key, key_variable=used, provider=provider_name, **options), wire_name
+
+
+def _address_and_key(
+    model: str,
+    name: str,
+    provider: Provider,
+    variables: Mapping[str, str],
+    options: dict[str, Any],
+) -> tuple[str, str | None, str | None]:
+    """Where the provider is, its key, and the variable to name when the key is refused."""
+    key = options.pop("api_key", None) or _first(variables, provider.key_variables)
     if key is None and provider.needs_key:
         raise ConfigError(f"{model} needs a key: set {provider.key_variables[0]}")
-    base_url = base_url or _first(variables, provider.base_url_variables) or provider.base_url
-    if base_url is None:
+    named = options.pop("base_url", None) or _first(variables, provider.base_url_variables)
+    address = named or provider.base_url
+    if address is None:
         raise ConfigError(f"{model} needs an address: set {provider.base_url_variables[0]}")
-    from rlm.clients.openai import OpenAICompatClient
-
     variable = provider.key_variables[0] if provider.key_variables else None
-    address = _as_base_url(provider_name, base_url)
-    client = OpenAICompatClient(address, key, headers=headers, key_variable=variable)
-    return client, wire_name
+    return _as_base_url(name, address), key, variable
+
+
+def _imported(home: tuple[str, str]) -> Any:
+    return getattr(import_module(home[0]), home[1])
+
+
+def _known(model: str, maker: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, unless one of them is not the client's."""
+    fixed = {"self", "model", "provider", "key_variable"}
+    known = [name for name in inspect.signature(maker).parameters if name not in fixed]
+    if unknown := sorted(options.keys() - set(known)):
+        listed = ", ".join(sorted(known)) or "none"
+        raise ConfigError(f"{model} knows no option {unknown[0]!r}; options: {listed}")
+    return dict(options)
 
 
 def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Environment:

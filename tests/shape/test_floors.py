@@ -23,7 +23,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("finals",),
     ("calls",),
     ("scheduler",),
-    ("prompts", "scope"),
+    ("knowledge", "prompts", "scope"),
     ("protocols",),
     ("results",),
     ("config",),

@@ -1,13 +1,14 @@
-"""The chat-completions dialect as pure functions: a request to its body, a body to its reply."""
+"""The chat-completions dialect: a request to its body, a body to its reply."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
+from rlm.clients._dialect import ErrorReport
 from rlm.clients._json import dump, parse
 from rlm.errors import ConfigError
 from rlm.messages import Message, Reply, Request, ToolCall, Usage
 
-__all__ = ["StreamedReply", "body", "reply_of"]
+__all__ = ["ChatDialect", "StreamedReply", "body", "reply_of"]
 
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "refusal", "other"]
 
@@ -24,6 +25,33 @@ FINISH: dict[str, FinishReason] = {
 CAP_NAMES = ("max_tokens", "max_completion_tokens")
 CARRIED_PARTS = ("reasoning_details", "tool_calls")
 PLAIN_CALL_KEYS = frozenset({"id", "type", "index", "function"})
+
+
+class ChatDialect:
+    """What OpenAI began and most servers speak. `cap_name`: what they call the output cap."""
+
+    def __init__(self, cap_name: str = "max_tokens") -> None:
+        self._cap_name = cap_name
+
+    def path(self, request: Request, *, stream: bool) -> str:
+        return "/chat/completions"
+
+    def body(self, request: Request, *, stream: bool) -> bytes:
+        return body(request, cap_name=self._cap_name, stream=stream)
+
+    def reply(self, payload: dict[str, Any]) -> Reply:
+        return reply_of(payload)
+
+    def streamed(self) -> "StreamedReply":
+        return StreamedReply()
+
+    def error_in(self, payload: dict[str, Any]) -> ErrorReport | None:
+        error = payload.get("error")
+        if not error or payload.get("choices"):
+            return None
+        code = error.get("code") if isinstance(error, dict) else None
+        is_status = isinstance(code, int) and 400 <= code < 600
+        return (code, payload) if is_status else (None, error)
 
 
 def body(request: Request, *, cap_name: str, stream: bool) -> bytes:
@@ -177,8 +205,8 @@ class StreamedReply:
     """Gathers the chunks of a stream into the reply that a plain request would have had."""
 
     def __init__(self) -> None:
-        self.finish: Any = None
-        self.done = False
+        self._reason: Any = None
+        self._done = False
         self._message: dict[str, Any] = {}
         self._calls: dict[Any, dict[str, Any]] = {}
         self._about: dict[str, Any] = {}
@@ -186,7 +214,10 @@ class StreamedReply:
     @property
     def complete(self) -> bool:
         """Whether the server said that it is through: some send no [DONE], some no reason."""
-        return self.done or self.finish is not None
+        return self._done or self._reason is not None
+
+    def finish(self) -> None:
+        self._done = True
 
     def add(self, chunk: dict[str, Any]) -> str:
         """Take one chunk in; returns the text it adds."""
@@ -195,7 +226,7 @@ class StreamedReply:
         choice = choices[0] if isinstance(choices, list) and choices else None
         if not isinstance(choice, dict):
             return ""
-        self.finish = choice.get("finish_reason") or self.finish
+        self._reason = choice.get("finish_reason") or self._reason
         delta = choice.get("delta")
         return self._add_delta(delta) if isinstance(delta, dict) else ""
 
@@ -224,4 +255,4 @@ class StreamedReply:
 
     def reply(self) -> Reply:
         message = {**self._message, "tool_calls": list(self._calls.values())}
-        return _reply(message, self.finish, self._about)
+        return _reply(message, self._reason, self._about)

@@ -33,6 +33,7 @@ SHORTEST_TIMEOUT_SECONDS = 0.001
 """aiohttp takes 0 for no time-out at all."""
 
 SHORTEST_SECRET_CHARS = 8
+BEARER = {"Authorization": "Bearer "}
 RETRYABLE = frozenset({408, 409, 429})
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -47,10 +48,19 @@ class _Progress:
 
 
 class Endpoint:
-    """POSTs to one base URL. `key_variable` is only named in advice; the key itself never is."""
+    """POSTs to one base URL. `key_variable` is only named in advice; the key itself never is.
+
+    `auth` are the headers that hold the key, each with the text before it: {"x-api-key": ""}.
+    """
 
     def __init__(
-        self, base_url: str, headers: Mapping[str, str], *, api_key: str | None, key_variable: str
+        self,
+        base_url: str,
+        headers: Mapping[str, str],
+        *,
+        api_key: str | None,
+        key_variable: str,
+        auth: Mapping[str, str] = BEARER,
     ) -> None:
         parts = urlsplit(base_url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -61,7 +71,7 @@ class Endpoint:
         self._headers = {"Content-Type": "application/json", **headers}
         key = (api_key or "").strip()
         if key:
-            self._headers["Authorization"] = f"Bearer {key}"
+            self._headers |= {name: before + key for name, before in auth.items()}
         for name, value in self._headers.items():
             if _CONTROL.search(name + value):
                 raise ConfigError(f"the header {name!r} holds a line break or control character")
@@ -136,7 +146,7 @@ class Endpoint:
             payload = data.decode("utf-8", "replace")
         if 300 <= response.status < 400:
             payload = f"redirected to {response.headers.get('Location', '?').partition('?')[0]}"
-        wait = _retry_after(response.headers.get("Retry-After"))
+        wait = _wait_asked_for(response.headers, payload)
         return self.error(model, response.status, payload, retry_after_seconds=wait)
 
     def _failed(
@@ -200,6 +210,12 @@ class Response:
 
     async def read(self) -> bytes:
         return b"".join([chunk async for chunk in self.chunks()])
+
+    async def events(self) -> AsyncIterator[str]:
+        """The data of an event stream. In every dialect each data line is an event of its own."""
+        async for line in self.lines():
+            if line.startswith("data:") and (data := line.removeprefix("data:").strip()):
+                yield data
 
     async def lines(self) -> AsyncIterator[str]:
         """Whole lines only, so that no character is ever decoded in two halves."""
@@ -275,8 +291,28 @@ def _provider_message(payload: Any) -> str:
     return payload if isinstance(payload, str) else ""
 
 
+def _wait_asked_for(headers: Mapping[str, str], payload: Any) -> float | None:
+    """Seconds the server wants us to wait; None if it says nothing usable."""
+    milliseconds = headers.get("retry-after-ms", "").strip()
+    if _SECONDS.fullmatch(milliseconds):
+        return float(milliseconds) / 1000
+    return _retry_after(headers.get("Retry-After") or _google_delay(payload))
+
+
+def _google_delay(payload: Any) -> str | None:
+    """`{"error": {"details": [{"retryDelay": "34s"}]}}`, also as the only item of a list."""
+    payload = payload[0] if isinstance(payload, list) and payload else payload
+    error = payload.get("error") if isinstance(payload, Mapping) else None
+    details = error.get("details") if isinstance(error, Mapping) else None
+    for detail in details if isinstance(details, list) else ():
+        delay = detail.get("retryDelay") if isinstance(detail, Mapping) else None
+        if isinstance(delay, str) and delay.endswith("s"):
+            return delay[:-1]
+    return None
+
+
 def _retry_after(value: str | None) -> float | None:
-    """Seconds to wait, from either form of the header; None if it says nothing usable."""
+    """Seconds to wait, from either form of the header."""
     if value is None:
         return None
     if _SECONDS.fullmatch(value.strip()):
