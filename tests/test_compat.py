@@ -10,6 +10,7 @@ import pytest
 
 import rlm
 from rlm import RLM, ConfigError, Limits, ScriptedClient
+from rlm.clients.openai import OpenAICompatClient
 from rlm.compat import NO_LIMIT_ON_ERRORS
 from rlm.errors import (
     BudgetExceededError,
@@ -48,6 +49,43 @@ def test_backend_and_model_name() -> None:
         made(backend="openai", backend_kwargs={"model_name": "gpt-5-nano"})
     with pytest.raises(ConfigError, match="knows no option 'colour'"):
         made(backend_kwargs={"model_name": "m", "colour": "red"})
+
+
+@pytest.mark.parametrize(
+    ("backend", "model", "client", "host"),
+    [
+        ("openai", "gpt-5-nano", "OpenAICompatClient", "api.openai.com"),
+        ("openai", "gpt-5-pro", "ResponsesClient", "api.openai.com"),
+        ("portkey", "@openai/gpt-5-mini", "OpenAICompatClient", "api.portkey.ai"),
+        ("openrouter", "openai/gpt-5-mini", "OpenAICompatClient", "openrouter.ai"),
+        ("vercel", "openai/gpt-5-mini", "OpenAICompatClient", "ai-gateway.vercel.sh"),
+        ("vllm", "Qwen/Qwen3-8B", "OpenAICompatClient", "localhost:8000"),
+        ("groq", "llama-3.3-70b-versatile", "OpenAICompatClient", "api.groq.com"),
+        ("anthropic", "claude-sonnet-4-5", "AnthropicClient", "api.anthropic.com"),
+        ("gemini", "gemini-2.5-flash", "GeminiClient", "generativelanguage.googleapis.com"),
+    ],
+)
+def test_each_backend_of_the_reference_has_a_client(
+    backend: str, model: str, client: str, host: str
+) -> None:
+    one = made(backend=backend, backend_kwargs={"model_name": model, "api_key": "k"})
+    route = one._house._routes[f"{backend}/{model}"]
+    assert (repr(route.client), route.wire_name) == (f"{client}('{host}')", model)
+
+
+def test_the_references_backend_azure_openai(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"model_name": "our-gpt", "api_key": "k"}
+    with pytest.raises(ConfigError, match="AZURE_OPENAI_ENDPOINT"):
+        made(backend="azure_openai", backend_kwargs=options)
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://ours.openai.azure.com/")
+    addresses = []
+    for version in ({}, {"api_version": "2024-10-21"}):
+        one = made(backend="azure_openai", backend_kwargs={**options, **version})
+        client = one._house._routes["azure/our-gpt"].client
+        assert isinstance(client, OpenAICompatClient)
+        addresses.append(client._endpoint.base_url)
+    ours = "https://ours.openai.azure.com"
+    assert addresses == [f"{ours}/openai/v1", ours]
 
 
 @pytest.mark.parametrize("name", ["docker", "modal", "prime", "daytona", "e2b", "ipython", "agent"])

@@ -56,6 +56,7 @@ SAME_MEANING = {
 MODEL_KEYWORDS = ("backend", "backend_kwargs", "other_backends", "other_backend_kwargs", "depth")
 REFERENCE_KEYWORDS = frozenset({*LIMIT_KEYWORDS, *SAME_MEANING, *MODEL_KEYWORDS})
 BACKEND_PROVIDERS = {"azure_openai": "azure"}
+AZURE_NAMES = {"azure_endpoint": "base_url"}
 
 Arguments = ParamSpec("Arguments")
 
@@ -128,6 +129,9 @@ def _models(given: dict[str, Any]) -> dict[str, Any]:
 def _model(backend: str, kwargs: dict[str, Any] | None) -> tuple[str, dict[str, Any]]:
     options = dict(kwargs or {})
     model = options.pop("model_name", None) or options.pop("model", None)
+    if backend == "azure_openai":
+        model = options.pop("azure_deployment", None) or model
+        options |= {n: options.pop(old) for old, n in AZURE_NAMES.items() if old in options}
     if not isinstance(model, str):
         raise ConfigError(
             f"backend_kwargs for {backend!r} needs a model: backend_kwargs={{'model_name': ...}}"

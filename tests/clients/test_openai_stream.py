@@ -68,6 +68,20 @@ async def test_tool_calls_in_a_stream(server: Server, client: OpenAICompatClient
     assert reply.finish_reason == "tool_calls"
 
 
+@pytest.mark.parametrize("identity", [{}, {"id": None}, {"id": {}}])
+async def test_calls_without_index_or_id_come_whole(
+    server: Server, client: OpenAICompatClient, identity: dict[str, Any]
+) -> None:
+    calls = [{**identity, "function": {"name": name, "arguments": {"at": 1}}} for name in "ab"]
+    server.behave = streams([event(delta(tool_calls=calls, finish="stop"))])
+    _, (reply,) = await gather(client)
+    assert [(call.name, call.arguments) for call in reply.tool_calls] == [
+        ("a", {"at": 1}),
+        ("b", {"at": 1}),
+    ]
+    assert [call.id for call in reply.tool_calls] == ["call_0", "call_1"]
+
+
 @pytest.mark.parametrize("cut", [True, False])
 async def test_a_cut_stream_is_ambiguous(
     server: Server, client: OpenAICompatClient, cut: bool
@@ -91,6 +105,15 @@ async def test_an_error_in_a_stream_is_ambiguous(
 ) -> None:
     server.behave = streams([event(delta("Hel")), data])
     with pytest.raises(ModelError, match=words) as caught:
+        await gather(client)
+    assert (caught.value.retryable, caught.value.ambiguous) == (True, True)
+
+
+async def test_a_stream_without_any_choice_is_no_reply(
+    server: Server, client: OpenAICompatClient
+) -> None:
+    server.behave = streams([event({"choices": []}), b"data: [DONE]\n\n"])
+    with pytest.raises(ModelError, match="no choices") as caught:
         await gather(client)
     assert (caught.value.retryable, caught.value.ambiguous) == (True, True)
 
