@@ -5,7 +5,9 @@ failures mean and secrets are the `Endpoint`'s.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, Protocol
+from contextlib import aclosing
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from rlm import knowledge
 from rlm.clients._http import Endpoint
@@ -14,6 +16,8 @@ from rlm.errors import ModelError
 from rlm.messages import ModelInfo, Reply, Request
 
 __all__ = ["Dialect", "ErrorReport", "HttpClient", "Streamed"]
+
+_Read = TypeVar("_Read")
 
 ErrorReport = tuple[int | None, Any]
 """An error that came with status 200: the status it should have had, if known, and its body."""
@@ -101,12 +105,15 @@ class HttpClient:
                 yield reply
                 return
             streamed = self._dialect.streamed()
-            async for data in response.events():
-                if data == "[DONE]":
-                    streamed.finish()
-                    break
-                if text := streamed.add(self._parsed(request, data)):
-                    yield text
+            async with aclosing(response.events()) as events:
+                async for data in events:
+                    if data == "[DONE]":
+                        streamed.finish()
+                        await response.drain()
+                        break
+                    add = partial(streamed.add, self._parsed(request, data))
+                    if text := self._checked(request, add):
+                        yield text
             if not streamed.complete:
                 raise self._endpoint.broken(request.model, "the stream was cut off")
             yield self._checked(request, streamed.reply)
@@ -122,7 +129,7 @@ class HttpClient:
         payload = self._parsed(request, data)
         return self._checked(request, lambda: self._dialect.reply(payload))
 
-    def _checked(self, request: Request, read: Callable[[], Reply]) -> Reply:
+    def _checked(self, request: Request, read: Callable[[], _Read]) -> _Read:
         try:
             return read()
         except ValueError as error:

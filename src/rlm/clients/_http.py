@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -32,6 +32,7 @@ DEEPEST_ERROR = 6
 SHORTEST_TIMEOUT_SECONDS = 0.001
 """aiohttp takes 0 for no time-out at all."""
 
+DRAIN_SECONDS = 0.5
 SHORTEST_SECRET_CHARS = 8
 BEARER = {"Authorization": "Bearer "}
 RETRYABLE = frozenset({408, 409, 429})
@@ -51,6 +52,7 @@ class Endpoint:
     """POSTs to one base URL. `key_variable` is only named in advice; the key itself never is.
 
     `auth` are the headers that hold the key, each with the text before it: {"x-api-key": ""}.
+    `fixed` are headers of the dialect; those of the user, `headers`, win, and may hold secrets.
     """
 
     def __init__(
@@ -61,14 +63,17 @@ class Endpoint:
         api_key: str | None,
         key_variable: str,
         auth: Mapping[str, str] = BEARER,
+        fixed: Mapping[str, str] | None = None,
     ) -> None:
         parts = urlsplit(base_url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ConfigError("the base URL must start with http:// or https:// and name a host")
+        if api_key and parts.password:
+            raise ConfigError("give a key or a password in the base URL, not both")
         self.base_url = base_url.rstrip("/")
         self.host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
         self.key_variable = key_variable
-        self._headers = {"Content-Type": "application/json", **headers}
+        self._headers = {"Content-Type": "application/json", **(fixed or {}), **headers}
         key = (api_key or "").strip()
         if key:
             self._headers |= {name: before + key for name, before in auth.items()}
@@ -168,7 +173,10 @@ class Endpoint:
         else:
             detail = self._public(getattr(error, "strerror", None) or type(error).__name__)
             reason = f"can't connect to {self.host} ({detail}); is the server running there?"
-        return ModelError(f"{model}: {reason}", retryable=True, ambiguous=progress.sent)
+        late = isinstance(error, TimeoutError)
+        return ModelError(
+            f"{model}: {reason}", retryable=True, ambiguous=progress.sent, timed_out=late
+        )
 
     def _advice(self, status: int) -> str:
         if 300 <= status < 400:
@@ -211,7 +219,14 @@ class Response:
     async def read(self) -> bytes:
         return b"".join([chunk async for chunk in self.chunks()])
 
-    async def events(self) -> AsyncIterator[str]:
+    async def drain(self) -> None:
+        """Read what follows the last event, so that the connection can be used again."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                async for _ in self.chunks():
+                    pass
+
+    async def events(self) -> AsyncGenerator[str, None]:
         """The data of an event stream. In every dialect each data line is an event of its own."""
         async for line in self.lines():
             if line.startswith("data:") and (data := line.removeprefix("data:").strip()):

@@ -1,0 +1,108 @@
+"""`rlm fake-server`: a script served over real HTTP, for tests of other programs."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from rlm.fake_server import Received
+
+__all__ = ["fake_server"]
+
+EXAMPLES = """\b
+A script is a TOML file (or .json, or .jsonl with an answer a line):
+  [[answers]]
+  when = "capital of France"    # a rule: a part of the request, or /regex/
+  reply = "Paris"
+  [[answers]]                   # the script: one answer after the other
+  status = 429
+  retry_after = 2
+  [[answers]]
+  reply = "hello"
+  behaviour = "drip"
+
+\b
+Examples:
+  rlm fake-server script.toml
+  rlm fake-server script.toml --port 8080 --loop --latency-ms 50
+  curl -s http://127.0.0.1:8080/_requests
+"""
+
+
+@click.command("fake-server", epilog=EXAMPLES)
+@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--port",
+    default=0,
+    type=click.IntRange(0, 65_535),
+    help="Where to listen; 0 takes a free port.",
+)
+@click.option(
+    "--host",
+    default="localhost",
+    help="The address to listen at; with 0.0.0.0, others can reach it too.",
+)
+@click.option(
+    "--latency-ms",
+    default=0.0,
+    type=click.FloatRange(0, 3_600_000),
+    help="How long every answer takes, besides its own delay.",
+)
+@click.option("--loop", is_flag=True, help="Start the script again when it is used up.")
+@click.option("--quiet", is_flag=True, help="No line for each request.")
+def fake_server(
+    script: Path, port: int, host: str, latency_ms: float, loop: bool, quiet: bool
+) -> None:
+    """Serve the answers in SCRIPT to any program that asks a model.
+
+    It speaks chat completions, responses, Anthropic messages and Gemini at once. Its address is
+    printed on stdout; what to export, and a line a request, on stderr. Ctrl-C ends it.
+    """
+    from rlm.fake_server import FakeServer
+
+    server = FakeServer.from_file(
+        script,
+        host=host,
+        port=port,
+        latency_seconds=latency_ms / 1000,
+        loop=loop,
+        on_request=None if quiet else _note,
+    )
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        with server:
+            click.echo(server.url)
+            sys.stdout.flush()
+            for name, value in server.variables.items():
+                click.echo(f"export {name}={value}", err=True)
+            _wait()
+    except KeyboardInterrupt:
+        click.echo(f"{server.count} requests were received.", err=True)
+
+
+def _wait() -> NoReturn:
+    """Until a signal comes."""
+    while True:
+        signal.pause()
+
+
+def _end(*_: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _note(received: "Received") -> None:
+    """One line for a request; what a client sent is made harmless to terminals."""
+    from rlm.recorders.console import one_line
+
+    asked = received.asked
+    kind = (
+        "?"
+        if asked is None
+        else f"{asked.dialect} {asked.model}{' stream' if asked.stream else ''}"
+    )
+    status = "gone" if received.disconnected else received.status or "dropped"
+    how = f" ({', '.join(sorted(received.behaviours))})" if received.behaviours else ""
+    click.echo(one_line(f"{received.number} {received.path} {kind} -> {status}{how}"), err=True)

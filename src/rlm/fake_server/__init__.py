@@ -1,0 +1,36 @@
+"""A model server that answers from a script over real HTTP, in four dialects, however wrong.
+
+Product code: it is how programs that speak HTTP to models are tested. `rlm fake-server` serves a
+file; `FakeServer` serves the same from Python. Nothing is imported before it is asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rlm.fake_server.asked import Asked
+    from rlm.fake_server.received import Received
+    from rlm.fake_server.script import BEHAVIOURS, Answer
+    from rlm.fake_server.script_files import read_script
+    from rlm.fake_server.server import FakeServer
+
+__all__ = ["BEHAVIOURS", "Answer", "Asked", "FakeServer", "Received", "read_script"]
+
+_HOMES = {
+    "BEHAVIOURS": "script",
+    "Answer": "script",
+    "Asked": "asked",
+    "FakeServer": "server",
+    "Received": "received",
+    "read_script": "script_files",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,23 @@
+"""A server whose certificate nobody signed: refused, told clearly, and not tried again."""
+
+import ssl
+from pathlib import Path
+
+from rlm.fake_server import FakeServer
+from tests.clients.conformance.bench import client_of, failure
+
+CERTIFICATE = Path(__file__).with_name("self-signed.pem")
+"""For localhost, made for these tests alone; it protects nothing and is trusted by nobody."""
+
+
+async def test_a_certificate_that_nobody_signed(dialect: str, how: str) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE)
+    async with FakeServer(["unreached"], tls=context) as server:
+        client = client_of(dialect, server)
+        assert server.url.startswith("https://")
+        error = await failure(client, how)
+        await client.close()
+        assert server.count == 0
+    assert (error.status, error.retryable, error.ambiguous) == (None, False, False)
+    assert "certificate" in str(error)
