@@ -8,6 +8,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from rlm.api import RLM
+from rlm.caching import ReplyCache
 from rlm.config import Guards
 from rlm.errors import ModelError
 from rlm.events import CallEnded, ModelReplied
@@ -17,6 +18,7 @@ from rlm.results import RunResult
 from tests.fakes import PlanEnvironment, cell
 
 PRICE = Price(3.0, 15.0)
+HEDGE_SECONDS = 0.0005
 INFO = ModelInfo(price=PRICE)
 
 
@@ -29,6 +31,8 @@ def most_it_can_cost(request: Request) -> Amount:
 
 class Bookkeeper:
     """A provider with random replies and failures that checks its own books at every request."""
+
+    identity = "the bookkeeper"
 
     def __init__(self, rng: random.Random, limits: Limits) -> None:
         self.rng = rng
@@ -54,7 +58,12 @@ class Bookkeeper:
         try:
             for _ in range(self.rng.randrange(3)):
                 await asyncio.sleep(0)
+            if self.rng.random() < 0.1:  # a straggler
+                await asyncio.sleep(4 * HEDGE_SECONDS)
             return self._answer(request, text)
+        except asyncio.CancelledError:
+            self.billed += worst  # it had the request, so it asks for the money
+            raise
         finally:
             self.flying -= worst
 
@@ -73,7 +82,8 @@ class Bookkeeper:
         is_call = text.startswith("piece") and "REPL" not in str(request.messages[0].content)
         if draw < 0.08:
             self.failures += 1
-            raise ModelError("busy", retryable=True, retry_after_seconds=0.0)
+            seconds = self.rng.choice([0.0, 0.0, 0.001])
+            raise ModelError("busy", status=429, retryable=True, retry_after_seconds=seconds)
         if draw < 0.14:
             self.failures += 1
             self.billed += worst
@@ -110,6 +120,25 @@ class Bookkeeper:
         return cell([kind, 1 if kind == "llm" else rng.randint(1, 12)])
 
 
+class MemoryCache(ReplyCache):
+    """The same rules, without a disk. Child runs ask the same questions, so there are hits."""
+
+    def __init__(self) -> None:
+        super().__init__("nowhere", always=True)
+        self.replies: dict[bytes, Reply] = {}
+
+    def prepare(self) -> None:
+        pass
+
+    async def get(self, key: bytes) -> Reply | None:
+        await asyncio.sleep(0)
+        return self.replies.get(key)
+
+    async def put(self, key: bytes, reply: Reply) -> None:
+        await asyncio.sleep(0)
+        self.replies[key] = reply
+
+
 limits_strategy = st.builds(
     Limits,
     max_steps=st.integers(1, 6),
@@ -122,13 +151,17 @@ limits_strategy = st.builds(
 )
 
 
-async def run(seed: int, limits: Limits) -> tuple[Bookkeeper, RunResult]:
+async def run(
+    seed: int, limits: Limits, *, hedged: bool, cached: bool
+) -> tuple[Bookkeeper, RunResult]:
     client = Bookkeeper(random.Random(seed), limits)
     engine = RLM(
         client,
         environment=PlanEnvironment(),
         limits=limits,
         guards=Guards(invalid_response_limit=3),
+        hedge_after_seconds=HEDGE_SECONDS if hedged else None,
+        cache=MemoryCache() if cached else None,
     )
     try:
         return client, await engine.aask("What?", "some context")
@@ -136,16 +169,23 @@ async def run(seed: int, limits: Limits) -> tuple[Bookkeeper, RunResult]:
         reject()
 
 
-@given(seed=st.integers(0, 2**32), limits=limits_strategy)
+@given(
+    seed=st.integers(0, 2**32), limits=limits_strategy, hedged=st.booleans(), cached=st.booleans()
+)
 @settings(max_examples=max(300, settings().max_examples))
-async def test_budgets_hold_over_random_trees(seed: int, limits: Limits) -> None:
-    client, result = await run(seed, limits)
+async def test_budgets_hold_over_random_trees(
+    seed: int, limits: Limits, hedged: bool, cached: bool
+) -> None:
+    client, result = await run(seed, limits, hedged=hedged, cached=cached)
     # Never a call sent that could exceed, whatever the calls in flight would turn out to cost.
     assert client.unaffordable == 0
-    told = [e for e in result.events if isinstance(e, (CallEnded, ModelReplied)) and e.usage]
-    # Never a paid reply lost: each one is in an event and in the sums.
-    assert len(told) == client.replies == result.usage.total.requests
+    told = [e.usage for e in result.events if isinstance(e, (CallEnded, ModelReplied)) and e.usage]
+    # Never a paid reply lost: each one is in an event and in the sums, also if two raced.
+    assert sum(e.requests for e in told) == client.replies == result.usage.total.requests
+    assert sum(e.total_tokens for e in told) == client.reply_tokens
     assert result.usage.total.total_tokens == client.reply_tokens
+    stored = [e for e in result.events if isinstance(e, (CallEnded, ModelReplied)) and e.stored]
+    assert all(e.usage == Usage(cost_usd=0.0) for e in stored)
     # Never more calls than allowed.
     started = sum(isinstance(e, CallEnded) and e.error is None for e in result.events)
     assert started <= limits.max_calls

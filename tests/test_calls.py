@@ -1,6 +1,8 @@
 """The one paid-call path: its order, its retries, its store, its events."""
 
 import asyncio
+import io
+import time
 from typing import Any
 
 import pytest
@@ -8,13 +10,15 @@ import pytest
 from rlm.calls import MAX_ATTEMPTS, Calls, MemoryStore, Route
 from rlm.clients.scripted import ScriptedClient
 from rlm.errors import CallRefused, ConfigError, ModelError, UnknownPriceError
-from rlm.events import CallEnded, CallStarted, ModelAsked, ModelReplied
+from rlm.events import CallEnded, CallRetried, CallStarted, ModelAsked, ModelReplied
 from rlm.limits import Budget, Limits
 from rlm.messages import Message, ModelInfo, Price, Reply, Request, Usage
 from rlm.protocols import ReplyStore
+from rlm.recorders.console import ConsoleRecorder
 from rlm.recorders.memory import MemoryRecorder
 from rlm.scheduler import Scheduler
 from rlm.scope import Scope, Tree
+from tests.virtual_time import now, run
 
 BUSY = ModelError("busy", retryable=True, retry_after_seconds=0.0)
 CUT_OFF = ModelError("cut off", retryable=True, ambiguous=True, retry_after_seconds=0.0)
@@ -76,6 +80,27 @@ async def test_a_retry_is_the_same_call() -> None:
     assert (await house.call()).text == "hi"
     assert house.events(CallEnded)[0].retries == 2
     assert house.budget.used.calls == 1
+
+
+async def test_every_retry_is_told_when_it_is_decided() -> None:
+    house = House([CUT_OFF, BUSY, "hi", BUSY, "hi"])
+    await house.call()
+    assert [type(e) for e in house.recorder.events] == [
+        *(CallStarted, CallRetried, CallRetried, CallEnded)
+    ]
+    told = [(e.attempt, e.error, e.wait_seconds, e.call_id) for e in house.events(CallRetried)]
+    assert told == [(1, "cut off", 0.0, "run.1"), (2, "busy", 0.0, "run.1")]
+    await house.calls.ask(house.scope, request(), purpose="step")
+    assert house.events(CallRetried)[-1].call_id is None
+
+
+async def test_people_see_that_a_run_waits_for_another_try() -> None:
+    shown = io.StringIO()
+    house = House([BUSY, "hi", BUSY, "hi"])
+    house.scope.recorders = (ConsoleRecorder(shown),)
+    await house.calls.ask(house.scope, request(), purpose="step")
+    await house.call()  # of a thousand calls, nobody wants to read each retry
+    assert shown.getvalue() == "  asking m again in 0.0 s: busy\n"
 
 
 async def test_it_gives_up_after_some_tries_and_nothing_stays_reserved() -> None:
@@ -166,6 +191,7 @@ async def test_cancelled_on_the_wire_counts_as_billed_cancelled_in_the_queue_doe
     assert house.budget.used.tokens == 2 + 16 + 100
     assert house.budget.flying == house.budget.reserved.tokens == 0
     assert house.client.in_flight == 0
+    assert house.calls.scheduler.free_place(id(house.client)) is not None
 
 
 async def test_a_tight_budget_gets_a_smaller_cap_rather_than_nothing() -> None:
@@ -252,6 +278,21 @@ async def test_caps_shrink_again_when_others_were_faster() -> None:
     assert [isinstance(one, Reply) for one in done] == [True, True, True, False]
 
 
+async def test_lone_surrogates_in_parts_are_replaced_too_and_pictures_stay_out_of_events() -> None:
+    house = House(["hi"])
+    parts = [
+        {"type": "text", "text": "what is\ud800 this?"},
+        {"type": "image", "media_type": "image/png", "data": "iVBORw0KGgo="},
+    ]
+    seen = Request(model="m", messages=(Message("user", parts),), max_output_tokens=100)
+    await house.calls.call(house.scope, seen)
+    assert house.client.requests[0].messages[0].content == [
+        {"type": "text", "text": "what is� this?"},
+        parts[1],
+    ]
+    assert house.events(CallStarted)[0].prompt == "what is\ud800 this?\n[image]"
+
+
 async def test_lone_surrogates_are_replaced_on_the_way_out() -> None:
     house = House(["hi"], store=MemoryStore())
     await house.call("a\ud800b\udfffc😀")
@@ -270,3 +311,89 @@ async def test_a_broken_recorder_is_reported_and_ends_nothing(
     assert (await house.call()).text == "hi"
     assert len(house.recorder.events) == 2
     assert "I am broken" in caplog.text
+
+
+# -- what a server tells one call concerns the others; in virtual time ----------------------------
+
+
+class Server:
+    """Answers in a second; until `busy_until` it refuses, and says for how long."""
+
+    def __init__(self, busy_until: float) -> None:
+        self.busy_until = busy_until
+        self.asked: list[float] = []
+
+    async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
+        self.asked.append(now())
+        await asyncio.sleep(0)
+        if now() < self.busy_until:
+            seconds = self.busy_until - now()
+            raise ModelError("busy", status=429, retryable=True, retry_after_seconds=seconds)
+        await asyncio.sleep(1)
+        return Reply(text="hi", usage=Usage(1, 1))
+
+    def stream(self, request: Request, *, timeout_seconds: float) -> Any:
+        raise NotImplementedError
+
+    def info(self, model: str) -> ModelInfo:
+        return ModelInfo()
+
+    async def close(self) -> None:
+        pass
+
+
+def served(client: Any, limits: Limits, width: int = 64) -> tuple[Calls, Scope]:
+    route = Route(client, "wire", ModelInfo(), "a server")
+    loop, began = asyncio.get_running_loop(), time.monotonic()  # a budget counts in real time
+    calls = Calls(lambda _: route, Scheduler(width, clock=lambda: began + loop.time()))
+    return calls, Scope(run_id="run", budget=Budget(limits), recorders=(), tree=Tree(16))
+
+
+def test_while_a_server_wants_a_pause_no_other_call_is_sent() -> None:
+    async def main() -> None:
+        server = Server(busy_until=30.0)
+        calls, scope = served(server, Limits(max_tokens=100_000), width=2)
+        await asyncio.gather(*(calls.call(scope, request()) for _ in range(10)))
+        # Two were sent before anybody knew. Nobody asks again before the time, and then only one.
+        assert server.asked[:4] == pytest.approx([0.0, 0.0, 30.0, 31.0])
+        assert len(server.asked) == 12
+        assert scope.budget.flying == scope.budget.reserved.tokens == 0
+
+    run(main())
+
+
+def test_a_call_without_time_for_the_pause_fails_at_once_and_costs_nothing() -> None:
+    async def main() -> None:
+        calls, scope = served(Server(busy_until=30.0), Limits(call_seconds=20.0), width=1)
+        jobs = [calls.call(scope, request()) for _ in range(3)]
+        errors = await asyncio.gather(*jobs, return_exceptions=True)
+        assert str(errors[0]) == "busy"
+        assert all("asked for a pause of 30 s" in str(error) for error in errors[1:])
+        assert now() == 0.0
+        assert scope.budget.used.tokens == scope.budget.flying == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("limits", "width"), [(Limits(call_seconds=20.0), 8), (Limits(max_seconds=20.0), 16)]
+)
+def test_a_time_out_slows_the_lane_unless_it_was_the_runs_own_time(
+    limits: Limits, width: int
+) -> None:
+    class Silent(Server):
+        """Waits for its own time-out, or for ours."""
+
+        async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
+            await asyncio.sleep(timeout_seconds * self.busy_until)
+            raise ModelError("did not answer within the time", ambiguous=True, timed_out=True)
+
+    async def main(part: float) -> None:
+        calls, scope = served(Silent(part), limits)
+        with pytest.raises(ModelError, match="did not answer within") as caught:
+            await calls.call(scope, request())
+        assert caught.value.ambiguous
+        assert calls.scheduler.lane("a server").width == width
+
+    run(main(0.99))
+    run(main(2.0))

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rlm.api import RLM as RLM
     from rlm.api import acompletion as acompletion
     from rlm.api import completion as completion
+    from rlm.caching import ReplyCache as ReplyCache
     from rlm.chat import Chat as Chat
     from rlm.clients.scripted import ScriptedClient as ScriptedClient
     from rlm.compat import Completion as Completion
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rlm.limits import Limits as Limits
     from rlm.logger import RLMLogger as RLMLogger
     from rlm.messages import Price as Price
+    from rlm.pacing import RateLimit as RateLimit
     from rlm.results import RunResult as RunResult
 
 __version__ = "0.1.0"
@@ -49,6 +51,8 @@ _HOMES = {
     "RLM": "rlm.api",
     "RLMError": "rlm.errors",
     "RLMLogger": "rlm.logger",
+    "RateLimit": "rlm.pacing",
+    "ReplyCache": "rlm.caching",
     "RunResult": "rlm.results",
     "ScriptedClient": "rlm.clients.scripted",
     "SessionError": "rlm.errors",
@@ -75,6 +79,8 @@ __all__ = [  # noqa: RUF022 - plain order, pinned by a test
     "RLM",
     "RLMError",
     "RLMLogger",
+    "RateLimit",
+    "ReplyCache",
     "RunResult",
     "ScriptedClient",
     "SessionError",

@@ -5,11 +5,13 @@ import dataclasses
 import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from rlm import compat
+from rlm.caching import ReplyCache
 from rlm.chat import Chat
 from rlm.compat import Completion
 from rlm.config import Guards, RunConfig
@@ -17,9 +19,11 @@ from rlm.context import ContextValue, StoredContext, store_context
 from rlm.engine import Engine
 from rlm.errors import ConfigError
 from rlm.events import Event
-from rlm.house import House
+from rlm.house import House, Traffic
 from rlm.limits import Budget, Limits
 from rlm.logger import RLMLogger, trajectory
+from rlm.messages import Price
+from rlm.pacing import RateLimit
 from rlm.portal import in_a_run, portal
 from rlm.prompts import FIXED_QUERY
 from rlm.protocols import Client, Environment, Recorder, ReplyStore
@@ -72,7 +76,8 @@ class RLM:
         sub_sampling: dict[str, Any] | None = None,
         compaction: bool = True,
         compaction_fraction: float = 0.85,
-        prices: Mapping[str, tuple[float, float]] | None = None,
+        prices: Mapping[str, tuple[float, float] | Price] | None = None,
+        windows: Mapping[str, int] | None = None,
         tools: Any = None,
         sub_tools: Any = None,
         persistent: bool = False,
@@ -84,6 +89,9 @@ class RLM:
         on_subcall_start: Callable[[int, str, str], Any] | None = None,
         on_subcall_complete: Callable[[int, str, float, str | None], Any] | None = None,
         store: ReplyStore | None = None,
+        cache: bool | str | Path | ReplyCache | None = None,
+        rate_limits: Mapping[str, RateLimit] | None = None,
+        hedge_after_seconds: float | None = None,
         client_options: Mapping[str, Mapping[str, Any]] | None = None,
         variables: Mapping[str, str] | None = None,
         seed: int = 0,
@@ -91,7 +99,8 @@ class RLM:
         # Keywords that RunConfig has go there under their own names: nothing is listed twice.
         options: dict[str, Any] = {n: v for n, v in locals().items() if n in RUN_OPTIONS}
         variables = os.environ if variables is None else variables
-        self._house = House(clients, prices, client_options, variables, store)
+        traffic = Traffic(cache, rate_limits or {}, hedge_after_seconds)
+        self._house = House(clients, prices, windows, client_options, variables, store, traffic)
         root = self._house.adopt(model if model is not None else _model_from(variables))
         options["sub_model"] = root if sub_model is None else self._house.adopt(sub_model)
         options["models"] = tuple(self._house.adopt(each) for each in models)

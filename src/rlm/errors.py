@@ -42,6 +42,9 @@ __all__ = [
     "UnknownPriceError",
 ]
 
+OVERLOADED_STATUSES = frozenset({408, 429, 503, 504, 529})
+"""Too many requests, no capacity, and the time-outs that servers tell of themselves."""
+
 
 class RLMError(Exception):
     """The root of the tree."""
@@ -59,6 +62,7 @@ class ModelError(RLMError):
     """A model did not answer.
 
     `retryable`: the same request may succeed later. `ambiguous`: the provider may have billed it.
+    `timed_out`: the time was up before an answer was there.
     """
 
     def __init__(
@@ -69,12 +73,19 @@ class ModelError(RLMError):
         retryable: bool = False,
         ambiguous: bool = False,
         retry_after_seconds: float | None = None,
+        timed_out: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.retryable = retryable
         self.ambiguous = ambiguous
         self.retry_after_seconds = retry_after_seconds
+        self.timed_out = timed_out
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether the server has too much to do: then fewer requests at once may help."""
+        return self.timed_out or self.status in OVERLOADED_STATUSES
 
 
 class CallRefused(RLMError):

@@ -14,6 +14,7 @@ from rlm.messages import Message, ToolCall, Usage
 __all__ = [
     "BudgetChanged",
     "CallEnded",
+    "CallRetried",
     "CallStarted",
     "CellEnded",
     "CellOutput",
@@ -135,6 +136,19 @@ class CallEnded(_Fact, frozen=True, kw_only=True, tag="call_ended"):
     error: str | None = None
 
 
+class CallRetried(_Fact, frozen=True, kw_only=True, tag="call_retried"):
+    """A try failed, and the same request is sent again after a pause.
+
+    `attempt` counts the failed tries. `call_id` is None for the run's own requests.
+    """
+
+    model: str
+    attempt: int
+    wait_seconds: float
+    error: str
+    call_id: str | None = None
+
+
 class ToolCalled(_Fact, frozen=True, kw_only=True, tag="tool_called"):
     call_id: str
     name: str
@@ -197,6 +211,7 @@ Event = (
     | CellEnded
     | CallStarted
     | CallEnded
+    | CallRetried
     | ToolCalled
     | SessionOpened
     | SessionLost

@@ -2,21 +2,28 @@
 
 import asyncio
 import atexit
+import hashlib
 import json
+import math
 import weakref
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import msgspec
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from rlm import registry
+from rlm import knowledge, prompts, registry
+from rlm.caching import ReplyCache, as_cache
 from rlm.calls import Calls, Route
 from rlm.config import RunConfig
 from rlm.context import StoredContext
 from rlm.errors import ConfigError
 from rlm.mapreduce import map_reduce
-from rlm.messages import Price
+from rlm.messages import ModelInfo, Price
+from rlm.pacing import RateLimit
 from rlm.portal import existing_portal
 from rlm.protocols import Client, Environment, ReplyStore, Tool
 from rlm.run import Services, Task
@@ -24,7 +31,26 @@ from rlm.scheduler import Scheduler
 from rlm.scope import Scope
 from rlm.tools import as_tools, describe_values
 
-__all__ = ["House"]
+__all__ = ["House", "Traffic"]
+
+
+class Traffic(Struct, frozen=True):
+    """How requests travel: which replies serve twice, how many a minute, when to ask once more."""
+
+    cache: bool | str | Path | ReplyCache | None = None
+    rate_limits: Mapping[str, RateLimit] = field(default_factory=dict)
+    hedge_after_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rate_limits, Mapping):
+            raise ConfigError(f"rate_limits must be a dict, not {self.rate_limits!r}")
+        for name, limit in self.rate_limits.items():
+            if not isinstance(limit, RateLimit):
+                raise ConfigError(f"rate_limits[{name!r}] must be a RateLimit, not {limit!r}")
+        seconds = self.hedge_after_seconds
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if seconds is not None and not (is_number and 0 < seconds < math.inf):
+            raise ConfigError(f"hedge_after_seconds must be a positive number, not {seconds!r}")
 
 
 class House:
@@ -33,16 +59,21 @@ class House:
     def __init__(
         self,
         clients: Mapping[str, Client] | None,
-        prices: Mapping[str, tuple[float, float]] | None,
+        prices: Mapping[str, tuple[float, float] | Price] | None,
+        windows: Mapping[str, int] | None,
         client_options: Mapping[str, Mapping[str, Any]] | None,
         variables: Mapping[str, str],
         store: ReplyStore | None,
+        traffic: Traffic,
     ) -> None:
         self._clients = dict(clients or {})
-        self._prices = {name: Price(*pair) for name, pair in (prices or {}).items()}
+        self._prices = {name: _as_price(given) for name, given in (prices or {}).items()}
+        self._windows = dict(windows or {})
         self._client_options = client_options or {}
         self._variables = variables
         self._store = store
+        self._traffic = traffic
+        self._cache = as_cache(traffic.cache, variables)
         self._routes: dict[str, Route] = {}
         self._services: WeakKeyDictionary[asyncio.AbstractEventLoop, Services] = WeakKeyDictionary()
         self._last_resort = weakref.finalize(self, _close_on_portal, self._routes)
@@ -51,24 +82,55 @@ class House:
 
     def adopt(self, model: str | Client) -> str:
         """Find the way to a model; the name it goes by from now on."""
+        names: tuple[str, ...]
         if isinstance(model, str):
             name = model
             provider, _, wire_name = model.partition("/")
             if provider in self._clients and wire_name:
                 client = self._clients[provider]
+                identity = _own_identity(client)
             else:
                 options = self._client_options.get(model, {})
                 client, wire_name = registry.make_client(model, self._variables, **options)
+                provider = registry.split_model(model)[0]
+                identity = _own_identity(client) or self._identity(provider, options)
+            names = tuple(dict.fromkeys((name, f"{provider}/{wire_name}", provider)))
         else:
             client, name = model, type(model).__name__
-            wire_name = name
+            wire_name, identity = name, _own_identity(client)
             if name in self._routes and self._routes[name].client is not model:
                 name = f"{name}-{len(self._routes)}"
-        info = client.info(wire_name)
-        if name in self._prices:
-            info = replace(info, price=self._prices[name])
-        self._routes[name] = Route(client, wire_name, info)
+            names = (name,)
+        info = self._info(name, client.info(wire_name))
+        if isinstance(model, str):
+            knowledge.tell_once(name, info, prompts.UNKNOWN_WINDOW_TOKENS)
+        if self._cache is not None and identity is None:
+            raise ConfigError(
+                f"cache= can't tell replies of {name} from those of other servers: give its client "
+                "an attribute `identity`, a text that changes with everything it is set up with"
+            )
+        self._routes[name] = Route(client, wire_name, info, identity, names)
         return name
+
+    def _info(self, name: str, known: ModelInfo) -> ModelInfo:
+        """What is known of a model; what the caller says of it counts."""
+        if name in self._prices:
+            known = replace(known, price=self._prices[name])
+        if name in self._windows:
+            known = replace(known, window_tokens=self._windows[name])
+        return known
+
+    def _identity(self, provider: str, options: Mapping[str, Any]) -> str:
+        """Which server this is, as a digest: its provider, its address, and what decides replies.
+
+        Keys are left out: who pays does not change what is answered.
+        """
+        known = registry.PROVIDERS.get(provider)
+        variables = known.base_url_variables if known else ()
+        told = {name: value for name, value in options.items() if name != "api_key"}
+        address = [self._variables.get(name) for name in (*variables, "AZURE_OPENAI_API_VERSION")]
+        whole = msgspec.json.encode([provider, address, told], order="deterministic", enc_hook=repr)
+        return hashlib.sha256(whole).hexdigest()
 
     def furnish(
         self,
@@ -79,8 +141,13 @@ class House:
         sub_tools: Any,
     ) -> None:
         """Take in where cells run and what they may call. Children get `sub_tools`, if given."""
-        if unused := sorted(self._prices.keys() - self._routes.keys()):
-            raise ConfigError(f"prices= names {unused[0]!r}; models: {', '.join(self._routes)}")
+        for what, given in (("prices", self._prices), ("windows", self._windows)):
+            if unused := sorted(given.keys() - self._routes.keys()):
+                raise ConfigError(f"{what}= names {unused[0]!r}; models: {', '.join(self._routes)}")
+        known = {name for route in self._routes.values() for name in route.names}
+        if unused := sorted(self._traffic.rate_limits.keys() - known):
+            listed = ", ".join(sorted(known))
+            raise ConfigError(f"rate_limits= names {unused[0]!r}; models and providers: {listed}")
         if isinstance(environment, str):
             environment = registry.make_environment(environment, environment_kwargs or {})
         elif environment_kwargs:
@@ -103,16 +170,30 @@ class House:
         _open.discard(self)
         self._services.pop(asyncio.get_running_loop(), None)
         await _close_clients(self._routes)
+        if self._cache is not None:
+            await self._cache.close()
         await self._environment.close()
 
     def _new_services(self) -> Services:
-        calls = Calls(self._routes.__getitem__, Scheduler(self._max_concurrent_calls), self._store)
+        calls = Calls(
+            self._routes.__getitem__,
+            Scheduler(self._max_concurrent_calls, self._traffic.rate_limits),
+            self._store,
+            cache=self._cache,
+            hedge_after_seconds=self._traffic.hedge_after_seconds,
+        )
 
         async def fallback(task: Task, scope: Scope, config: RunConfig) -> str | None:
             return await map_reduce(calls, task, scope, config)
 
         children = Services(calls, self._environment, *self._childrens, fallback=fallback)
         return Services(calls, self._environment, *self._own, children, fallback)
+
+
+def _own_identity(client: Client) -> str | None:
+    """What a client says of itself, if it does; see docs/concepts/calls.md."""
+    identity = getattr(client, "identity", None)
+    return identity if isinstance(identity, str) and identity else None
 
 
 _open: "weakref.WeakSet[House]" = weakref.WeakSet()
@@ -137,6 +218,10 @@ def _close_all() -> None:
 
 
 atexit.register(_close_all)
+
+
+def _as_price(given: tuple[float, float] | Price) -> Price:
+    return given if isinstance(given, Price) else Price(*given)
 
 
 def _granted(given: Any) -> tuple[tuple[Tool, ...], dict[str, StoredContext], tuple[str, ...]]:

@@ -1,5 +1,6 @@
 """What travels to a model and back: frozen values, no behaviour beyond arithmetic."""
 
+import functools
 import math
 from collections.abc import Sequence
 from decimal import Decimal
@@ -162,6 +163,7 @@ def _either(own: float | None, usual: float) -> float:
     return usual if own is None else own
 
 
+@functools.cache
 def _per_token(usd_per_million: float) -> int:
     """Picodollars a token; Decimal, because 0.1 * 10**6 must not become 100000.00000000001."""
     return math.ceil(Decimal(str(usd_per_million)) * (PICODOLLARS // 10**6))

@@ -28,6 +28,8 @@ RLM_NAMES = [
     "RLM",
     "RLMError",
     "RLMLogger",
+    "RateLimit",
+    "ReplyCache",
     "RunResult",
     "ScriptedClient",
     "SessionError",

@@ -66,6 +66,7 @@ class ScriptedClient:
                     f"(the script's delay is {self.delay_seconds:g} s)",
                     retryable=True,
                     ambiguous=True,
+                    timed_out=True,
                 )
             return self._reply(request, entry)
         finally:

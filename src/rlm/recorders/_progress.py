@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from rlm.events import (
     CallEnded,
+    CallRetried,
     CallStarted,
     CellEnded,
     CellStarted,
@@ -95,6 +96,8 @@ def _note_step(run: RunState, event: Event) -> None:
         run.begins(ASKING["step"])
     elif isinstance(event, ModelAsked):
         run.begins(ASKING.get(event.purpose, event.purpose))
+    elif isinstance(event, CallRetried) and event.call_id is None:
+        run.begins(f"asking again (try {event.attempt} failed)")
     elif isinstance(event, CellStarted):
         run.calls = run.calls_done = run.calls_failed = run.children_done = 0
         run.begins(f"cell {event.cell}")

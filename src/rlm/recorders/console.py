@@ -5,6 +5,7 @@ from typing import TextIO
 
 from rlm.events import (
     CallEnded,
+    CallRetried,
     CellEnded,
     CellOutput,
     CellStarted,
@@ -15,7 +16,7 @@ from rlm.events import (
     StepStarted,
 )
 
-__all__ = ["ConsoleRecorder", "cell_details", "harmless", "loss", "one_line", "summary"]
+__all__ = ["ConsoleRecorder", "cell_details", "harmless", "loss", "one_line", "retry", "summary"]
 
 CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -59,6 +60,11 @@ def loss(event: SessionLost) -> str:
     if event.restored:
         return f"the worker was lost, its variables were restored: {event.reason}"
     return f"the session was lost: {event.reason}"
+
+
+def retry(event: CallRetried) -> str:
+    """That a run's own request failed and is sent again, in one line."""
+    return f"asking {event.model} again in {event.wait_seconds:.1f} s: {event.error}"
 
 
 def cell_details(event: CellStarted | CellOutput) -> list[str]:
@@ -116,7 +122,7 @@ class ConsoleRecorder:
             details = cell_details(event) if self._verbose else []
             return [f"    {line}" for line in details]
         line = self._line(event)
-        indent = "  " if isinstance(event, CellEnded | SessionLost) else ""
+        indent = "  " if isinstance(event, CellEnded | CallRetried | SessionLost) else ""
         return [] if line is None else [indent + one_line(line)]
 
     def _line(self, event: Event) -> str | None:
@@ -128,6 +134,8 @@ class ConsoleRecorder:
             return f"cell {event.cell}: {event.seconds:.2f} s{self._calls(event)}{_error(event)}"
         if isinstance(event, SessionLost):
             return loss(event)
+        if isinstance(event, CallRetried):
+            return retry(event) if event.call_id is None else None
         return summary(event) if isinstance(event, RunEnded) else None
 
     def _calls(self, event: CellEnded) -> str:

@@ -1,0 +1,112 @@
+"""Requests and tokens a minute, kept exactly: no 60 seconds ever hold more than the limit.
+
+A gate remembers what passed in the last minute. A request counts with the most tokens it can use
+until its reply says what it really used. Pure: the time is always an argument.
+"""
+
+import math
+from collections import deque
+
+from msgspec import Struct
+
+from rlm.errors import ConfigError
+
+__all__ = ["Charge", "RateGate", "RateLimit"]
+
+MINUTE_SECONDS = 60.0
+
+
+class RateLimit(Struct, frozen=True):
+    """What a provider or a model may be sent in a minute; None means no limit of that kind."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            is_count = isinstance(value, int) and not isinstance(value, bool) and value > 0
+            if value is not None and not is_count:
+                raise ConfigError(f"{name} must be a positive whole number, not {value!r}")
+
+
+class Charge:
+    """What one request counts for, from when it was let through until a minute later."""
+
+    __slots__ = ("at", "counted", "settled", "tokens")
+
+    def __init__(self, at: float, tokens: int) -> None:
+        self.at = at
+        self.tokens = tokens
+        self.settled = False
+        self.counted = True
+
+
+class RateGate:
+    """Lets requests through as fast as one `RateLimit` allows."""
+
+    def __init__(self, name: str, limit: RateLimit) -> None:
+        self.name = name
+        self.limit = limit
+        self._charges: deque[Charge] = deque()
+        self._tokens = 0
+        self._settled_tokens = 0
+
+    def ready_at(self, now: float, tokens: int) -> float:
+        """When a request with so many tokens may pass, if nothing changes; `now` if it may now."""
+        self._forget(now)
+        ready = max(now, self._requests_ready_at())
+        return max(ready, self._tokens_ready_at(tokens, self._tokens, hopeful=False))
+
+    def earliest(self, now: float, tokens: int) -> float:
+        """When it may pass at best: if everything still in flight turns out to be free."""
+        self._forget(now)
+        ready = max(now, self._requests_ready_at())
+        return max(ready, self._tokens_ready_at(tokens, self._settled_tokens, hopeful=True))
+
+    def take(self, now: float, tokens: int) -> Charge:
+        """Count a request that passes now."""
+        charge = Charge(now, self._counting(tokens))
+        self._charges.append(charge)
+        self._tokens += charge.tokens
+        return charge
+
+    def correct(self, charge: Charge, tokens: int) -> None:
+        """Count what was really used in place of the bound; once, when it is known."""
+        if charge.counted and not charge.settled:
+            self._tokens += tokens - charge.tokens
+            self._settled_tokens += tokens
+            charge.tokens = tokens
+            charge.settled = True
+
+    def _counting(self, tokens: int) -> int:
+        """A request that may exceed the limit all by itself passes when it has the minute alone."""
+        most = self.limit.tokens_per_minute
+        return tokens if most is None else min(tokens, most)
+
+    def _forget(self, now: float) -> None:
+        while self._charges and self._charges[0].at + MINUTE_SECONDS <= now:
+            gone = self._charges.popleft()
+            gone.counted = False
+            self._tokens -= gone.tokens
+            self._settled_tokens -= gone.tokens if gone.settled else 0
+
+    def _requests_ready_at(self) -> float:
+        most = self.limit.requests_per_minute
+        if most is None or len(self._charges) < most:
+            return -math.inf
+        return self._charges[len(self._charges) - most].at + MINUTE_SECONDS
+
+    def _tokens_ready_at(self, tokens: int, taken: int, *, hopeful: bool) -> float:
+        most = self.limit.tokens_per_minute
+        if most is None:
+            return -math.inf
+        excess = taken + self._counting(tokens) - most
+        if excess <= 0:
+            return -math.inf
+        for charge in self._charges:
+            if charge.settled or not hopeful:
+                excess -= charge.tokens
+            if excess <= 0:
+                return charge.at + MINUTE_SECONDS
+        return -math.inf
