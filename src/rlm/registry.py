@@ -17,12 +17,14 @@ __all__ = [
     "OFFLINE_MODEL",
     "PROVIDERS",
     "Provider",
+    "as_base_url",
     "default_model",
     "make_client",
     "make_environment",
 ]
 
 OFFLINE_MODEL = "offline/extractive"
+OLLAMA_PORT = 11434
 
 
 Dialect = Literal["chat", "anthropic", "gemini", "responses"]
@@ -59,7 +61,7 @@ PROVIDERS: dict[str, Provider] = {
         ("ANTHROPIC_API_KEY",),
         ("ANTHROPIC_BASE_URL",),
         needs_key=True,
-        default_model="claude-sonnet-4-5",
+        default_model="claude-sonnet-5-5",
         dialect="anthropic",
     ),
     "gemini": Provider(
@@ -67,7 +69,7 @@ PROVIDERS: dict[str, Provider] = {
         ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         ("GEMINI_BASE_URL",),
         needs_key=True,
-        default_model="gemini-2.5-flash",
+        default_model="gemini-3.5-flash",
         dialect="gemini",
     ),
     "groq": Provider(
@@ -113,8 +115,9 @@ PROVIDERS: dict[str, Provider] = {
     ),
     "lmstudio": Provider("http://localhost:1234/v1", (), ("LMSTUDIO_BASE_URL",)),
     "llamacpp": Provider("http://localhost:8080/v1", (), ("LLAMACPP_BASE_URL",)),
-    "ollama": Provider("http://localhost:11434/v1", (), ("OLLAMA_HOST",)),
+    "ollama": Provider(f"http://localhost:{OLLAMA_PORT}/v1", (), ("OLLAMA_HOST",)),
     "vllm": Provider("http://localhost:8000/v1", ("VLLM_API_KEY",), ("VLLM_BASE_URL",)),
+    "litellm-proxy": Provider(None, ("LITELLM_PROXY_API_KEY",), ("LITELLM_PROXY_API_BASE",)),
     "openai-compatible": Provider(
         None, ("LLM_API_KEY", "OPENAI_API_KEY"), ("LLM_BASE_URL", "OPENAI_BASE_URL")
     ),
@@ -210,7 +213,7 @@ def _address_and_key(
     if address is None:
         raise ConfigError(f"{model} needs an address: set {provider.base_url_variables[0]}")
     variable = provider.key_variables[0] if provider.key_variables else None
-    return _as_base_url(name, address), key, variable
+    return as_base_url(name, address), key, variable
 
 
 def _imported(home: tuple[str, str]) -> Any:
@@ -248,9 +251,11 @@ def _first(variables: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     return next((variables[name] for name in names if variables.get(name)), None)
 
 
-def _as_base_url(provider: str, url: str) -> str:
-    """OLLAMA_HOST is a host and port in Ollama's own world."""
+def as_base_url(provider: str, url: str) -> str:
+    """OLLAMA_HOST is a host, with or without a port, in Ollama's own world."""
     if provider != "ollama":
         return url
-    url = url if "://" in url else f"http://{url}"
+    if "://" not in url:
+        has_port = url.rpartition(":")[2].isdecimal() and not url.endswith("]")
+        url = f"http://{url}" if has_port else f"http://{url}:{OLLAMA_PORT}"
     return url if url.rstrip("/").endswith("/v1") else f"{url.rstrip('/')}/v1"

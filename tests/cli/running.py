@@ -13,6 +13,8 @@ import termios
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.cli.local_servers import nowhere
+
 SECONDS = 120
 TEXT = "Nothing here.\nThe access code for silver-dolphin is 4821.\nNothing there.\n"
 QUESTION = "What is the access code for silver-dolphin?"
@@ -22,7 +24,7 @@ CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x
 
 def environment(variables: dict[str, str]) -> dict[str, str]:
     keep = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
-    return {**keep, **variables}
+    return {**keep, **nowhere(), **variables}
 
 
 def command(*arguments: str) -> list[str]:

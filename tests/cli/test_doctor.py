@@ -1,23 +1,26 @@
 """`rlm doctor`: what it finds is true, and no key is ever shown."""
 
 import json
-import socket
-import threading
-from collections.abc import Generator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import sys
 from pathlib import Path
 
 import pytest
 
 from rlm.cli import _checks
-from rlm.cli.doctor import report, to_do
+from rlm.cli._servers import Server
+from rlm.cli.doctor import _server, adapters_line, to_do
 from rlm.environments.local import LocalEnvironment
+from tests.cli.local_servers import nowhere, ollama, playing
 from tests.cli.running import rlm
+
+ADDRESS_WITHOUT_KEY = "OPENAI_BASE_URL is set, but openai needs a key: set OPENAI_API_KEY"
+AZURES_KEY = "AZURE_OPENAI_API_KEY"
+COMPATIBLE = "RLM_MODEL=openai-compatible/MODEL"
+CHOOSE = "set RLM_MODEL=provider/model to choose."
 
 
 def test_a_fresh_machine(tmp_path: Path) -> None:
-    done = rlm("doctor", cwd=tmp_path)
+    done = rlm("doctor", cwd=tmp_path, **nowhere())
     assert (done.returncode, done.stderr) == (0, "")
     assert "environment  local works; layers: " in done.stdout
     assert "seccomp" in done.stdout
@@ -60,81 +63,118 @@ def test_an_environment_that_does_not_work(monkeypatch: pytest.MonkeyPatch) -> N
     assert "/nowhere/python" in check.problem
 
 
-@contextmanager
-def answering(body: bytes) -> Generator[int, None, None]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            assert self.path == "/v1/models"
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(body)
+def test_a_server_on_this_machine_is_used_and_shown(tmp_path: Path) -> None:
+    with playing(ollama("nomic-embed-text", "qwen3:8b", loaded=None)) as server:
+        done = rlm("doctor", cwd=tmp_path, **nowhere(OLLAMA_HOST=f"127.0.0.1:{server.port}"))
+    where = f"ollama answers at http://127.0.0.1:{server.port}/v1"
+    assert done.returncode == 0
+    assert f"server       {where}: nomic-embed-text, qwen3:8b" in done.stdout
+    assert (
+        f"model        ollama/qwen3:8b, because no model is configured and {where}" in done.stdout
+    )
+    assert "For a real model" not in done.stdout
+    assert "server       vllm is not at http://127.0.0.1:" in done.stdout
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
+def test_many_models_are_not_all_shown() -> None:
+    facts = {"provider": "p", "address": "a", "answers": True, "models": list("abcdefgh")}
+    assert _server(facts) == "p answers at a: a, b, c, d, e and 3 more"
+    assert _server({**facts, "models": []}) == "p answers at a: no model loaded"
 
 
 @pytest.mark.parametrize(
-    ("body", "models"),
+    ("variables", "said"),
     [
-        (b'{"data": [{"id": "qwen3:8b"}, {"id": "b"}]}', ("qwen3:8b", "b")),
-        (b'{"data": []}', ()),
-        (b"<html>another program</html>", None),
-        (b'{"data": null}', None),
-        (b'{"data": [1]}', None),
-        (b"[]", None),
+        ({}, []),
+        ({"OPENAI_API_KEY": "k"}, []),
+        ({"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "u"}, []),
+        ({"RLM_MODEL": "azure/d", "AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_ENDPOINT": "u"}, []),
+        (
+            {"AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_ENDPOINT": "u"},
+            ["AZURE_OPENAI_API_KEY is set, but azure has no default: set RLM_MODEL=azure/MODEL."],
+        ),
+        (
+            {"AZURE_OPENAI_API_KEY": "k"},
+            [f"{AZURES_KEY} is set, but azure needs an address too: set AZURE_OPENAI_ENDPOINT."],
+        ),
+        (
+            {"AZURE_OPENAI_ENDPOINT": "u"},
+            ["AZURE_OPENAI_ENDPOINT is set, but azure needs a key: set AZURE_OPENAI_API_KEY."],
+        ),
+        (
+            {"OPENAI_BASE_URL": "u"},
+            [f"{ADDRESS_WITHOUT_KEY}, or for a server without keys {COMPATIBLE}."],
+        ),
+        ({"OPENAI_BASE_URL": "u", "RLM_MODEL": "openai-compatible/m"}, []),
+        (
+            {"LLM_BASE_URL": "u"},
+            ["LLM_BASE_URL is set, but no model: set RLM_MODEL=openai-compatible/MODEL."],
+        ),
+        (
+            {"LLM_API_KEY": "k"},
+            ["LLM_API_KEY is set, but openai-compatible needs an address too: set LLM_BASE_URL."],
+        ),
+        ({"LLM_BASE_URL": "u", "RLM_MODEL": "openai-compatible/m"}, []),
+        (
+            {"VLLM_API_KEY": "k"},
+            ["VLLM_API_KEY is set, but vllm has no default: set RLM_MODEL=vllm/MODEL."],
+        ),
+        (
+            {"GROQ_API_KEY": "k", "GEMINI_API_KEY": "k"},
+            [f"Keys for gemini, groq are set: the first of them is used; {CHOOSE}"],
+        ),
+        ({"GROQ_API_KEY": "k", "GEMINI_API_KEY": "k", "RLM_MODEL": "groq/x"}, []),
     ],
 )
-def test_servers(
-    body: bytes, models: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_checks, "ANSWER_SECONDS", 30.0)
-    with answering(body) as port:
-        assert _checks.probe(f"http://localhost:{port}/v1") == models
+def test_what_is_set_by_half_is_told(variables: dict[str, str], said: list[str]) -> None:
+    assert _checks.check_settings(variables) == said
 
 
-def test_nobody_there_and_nobody_answering(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_checks, "ANSWER_SECONDS", 0.05)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
-        assert _checks.probe(f"http://localhost:{port}/v1") is None
-    assert _checks.probe(f"http://localhost:{port}/v1") is None
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"RLM_MODEL": "nobody/x"}, "there is no provider 'nobody'; providers: "),
+        ({"RLM_MODEL": "x"}, "'x' names no provider"),
+        ({"RLM_MODEL": "offline/extractive", "RLM_SUB_MODEL": "groq/x"}, "set GROQ_API_KEY"),
+    ],
+)
+def test_models_that_can_not_be_used(variables: dict[str, str], words: str) -> None:
+    assert words in (_checks.check_model(variables).problem or "")
 
 
-def test_a_server_that_answers_is_proposed() -> None:
-    server = {
-        "provider": "ollama",
-        "address": "http://localhost:11434/v1",
-        "answers": True,
-        "models": ["qwen3:8b"],
-    }
+def test_an_adapter_that_is_not_installed_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_checks, "check_adapters", lambda: dict.fromkeys(_checks.ADAPTERS, False))
+    for model, extra in (("gguf:/a.gguf", "gguf"), ("litellm/a", "litellm"), ("llm/a", "llm")):
+        problem = _checks.check_model({"RLM_MODEL": model}).problem
+        assert problem == f"{model} is not installed: pip install 'rlm-engine[{extra}]'"
+    assert adapters_line({"gguf": False, "llm": True}) == (
+        "gguf: pip install 'rlm-engine[gguf]'; llm: installed"
+    )
+
+
+def test_adapters_are_found_without_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_checks.ADAPTERS, "llm", ("antigravity", ""))
+    monkeypatch.setitem(_checks.ADAPTERS, "gguf", ("no_such_module_at_all", ""))
+    found = _checks.check_adapters()
+    assert (found["llm"], found["gguf"]) == (True, False)
+    assert "antigravity" not in sys.modules
+
+
+def test_a_small_window_is_told() -> None:
+    small = Server("ollama", "a", True, ("m", "n"), {"m": 4_096, "n": 65_536})
+    (said,) = _checks.check_windows([small, Server("vllm", "b", False)])
+    assert "ollama runs m with a window of 4,096 tokens" in said
+    assert "OLLAMA_CONTEXT_LENGTH=32768" in said
+
+
+def test_advice_stands_between_problems_and_extras() -> None:
     found = {
-        "ok": True,
-        "version": "1",
-        "python": "3",
-        "platform": "p",
-        "model": {
-            "default": "offline/extractive",
-            "sub_model": "groq/x",
-            "why": "w",
-            "fallback": True,
-            "problem": None,
-        },
-        "keys": {},
-        "dotenv": {"path": None, "taken": [], "ignored": {}},
-        "servers": [server],
-        "environments": {"local": {"works": True, "problem": None, "layers": [], "missing": []}},
+        "environments": {"local": {"problem": None}},
+        "model": {"problem": "broken", "fallback": True},
         "extras": {"documents": False, "typed": True},
     }
-    proposals = to_do(found)
-    assert "ollama answers here: rlm ask -m ollama/qwen3:8b …" in proposals
-    assert any("rlm-engine[documents]" in line for line in proposals)
-    lines = dict(report({**found, "to_do": proposals}))
-    assert lines["server"] == "ollama answers at http://localhost:11434/v1: qwen3:8b"
-    assert lines["model"] == "offline/extractive, because w; calls: groq/x"
+    first, second, third, fourth = to_do(found, ["advice"])
+    assert first.startswith("broken (or choose another model")
+    assert second.startswith("For a real model")
+    assert third == "advice"
+    assert "rlm-engine[documents]" in fourth

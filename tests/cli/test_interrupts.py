@@ -42,7 +42,7 @@ def test_the_first_ends_a_run_with_its_best_answer() -> None:
     code, out, told = interrupted(never_ends(), "step 4")
     assert code == 130
     assert out.startswith("found so far: ")
-    run_id = told.split()[1]
+    run_id = told.partition("\nrun ")[2].split()[0]
     assert f"Cancelled: this is the best answer so far (run {run_id})." in told
     assert "Traceback" not in told
 

@@ -1,11 +1,18 @@
-"""Which model a command takes: as asked for, by variable, by the first key, else offline."""
+"""Which model a command takes: as asked for, by variable, by key, by what answers, else offline."""
+
+import json
+from pathlib import Path
 
 import pytest
 
-from rlm.cli._models import choose
+from rlm.cli._models import choose, windows_of
+from rlm.cli._servers import Server
 from rlm.registry import PROVIDERS, default_model, make_client
+from tests.cli.local_servers import nowhere, ollama, playing
+from tests.cli.running import QUESTION, TEXT, rlm
 
 ALL_KEYS = {name: "k" for each in PROVIDERS.values() for name in each.key_variables}
+HERE = Server("ollama", "http://localhost:11434/v1", True, ("qwen3:8b",), {"qwen3:8b": 4_096})
 
 
 @pytest.mark.parametrize(
@@ -40,6 +47,32 @@ def test_the_model(
     assert choice.fallback is (chosen == "offline/extractive")
 
 
+def test_a_server_here_answers_only_when_nothing_is_configured() -> None:
+    found = choose(None, None, {}, lambda: [HERE])
+    assert (found.model, found.fallback) == ("ollama/qwen3:8b", False)
+    assert found.notice == (
+        "No model is configured: ollama/qwen3:8b answers, at http://localhost:11434/v1."
+    )
+
+    def nobody_looks() -> list[Server]:
+        raise AssertionError("nobody has to look")
+
+    assert choose("a/b", None, {}, nobody_looks).notice is None
+    assert choose(None, None, {"RLM_MODEL": "a/b"}, nobody_looks).notice is None
+    assert choose(None, None, {"GROQ_API_KEY": "k"}, nobody_looks).notice is None
+    assert "offline/extractive answers" in (choose(None, None, {}, list).notice or "")
+
+
+def test_windows_come_from_the_servers() -> None:
+    found = choose(None, "groq/x", {}, lambda: [HERE])
+    assert windows_of(found, {}, ()) == {"ollama/qwen3:8b": 4_096}
+    with playing(ollama("m", loaded=8_192)) as server:
+        variables = nowhere(OLLAMA_HOST=f"127.0.0.1:{server.port}")
+        asked = choose("openai/gpt-5", "ollama/m", variables)
+        assert windows_of(asked, variables, ()) == {"ollama/m": 8_192}
+    assert windows_of(choose("openai/gpt-5", "nonsense", {}), {}, ()) == {}
+
+
 def test_the_model_for_calls() -> None:
     variables = {"RLM_SUB_MODEL": "groq/small"}
     assert choose("a/b", None, variables).sub_model == "groq/small"
@@ -53,3 +86,40 @@ def test_every_default_can_be_reached_with_its_key(name: str) -> None:
     model = default_model(variables)
     assert model == f"{name}/{PROVIDERS[name].default_model}"
     assert make_client(model, variables)[1] == PROVIDERS[name].default_model
+
+
+# -- the whole way --------------------------------------------------------------------------------
+
+
+def test_a_question_goes_to_a_server_on_this_machine(tmp_path: Path) -> None:
+    with playing(ollama("nomic-embed-text", "qwen3:8b")) as server:
+        variables = nowhere(OLLAMA_HOST=f"127.0.0.1:{server.port}")
+        done = rlm("ask", "What colour?", "--json", cwd=tmp_path, **variables)
+    assert json.loads(done.stdout)["answer"] == "blue"
+    assert json.loads(done.stdout)["model"] == "ollama/qwen3:8b"
+    assert json.loads(done.stdout)["cost_usd"] == 0
+    first, second = done.stderr.splitlines()[:2]
+    assert first == f"No model is configured: ollama/qwen3:8b answers, at {server.address}."
+    assert second == (
+        "ollama/qwen3:8b is known only in part: its window is taken to be 32,000 tokens."
+    )
+
+
+def test_without_any_server_the_offline_model_answers_and_says_so(tmp_path: Path) -> None:
+    done = rlm("ask", QUESTION, "--json", stdin=TEXT, cwd=tmp_path, **nowhere())
+    assert "4821" in json.loads(done.stdout)["answer"]
+    assert json.loads(done.stdout)["model"] == "offline/extractive"
+    assert "offline/extractive answers" in done.stderr.splitlines()[0]
+    assert "in the table" not in done.stderr
+
+
+def test_what_is_unknown_is_told_unless_it_is_said(tmp_path: Path) -> None:
+    with playing(ollama("m")) as server:
+        ask = ("ask", "What colour?", "-m", "openai-compatible/m")
+        told = rlm(*ask, cwd=tmp_path, LLM_BASE_URL=server.address)
+        priced = rlm(*ask, "--price", "1,2", cwd=tmp_path, LLM_BASE_URL=server.address)
+        quiet = rlm(*ask, "--quiet", cwd=tmp_path, LLM_BASE_URL=server.address)
+    assert "and its price is unknown." in told.stderr
+    assert "price" not in priced.stderr
+    assert "its window is taken to be 32,000 tokens" in priced.stderr
+    assert (quiet.stdout, quiet.stderr) == ("blue\n", "")

@@ -1,30 +1,38 @@
 """What `rlm doctor` looks at. Every check returns plain data; no key's value is ever among it."""
 
 import asyncio
-import http.client
 import importlib.util
-import json
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from rlm.cli._models import choose
+from rlm.cli._servers import Server
 from rlm.errors import CallRefused, ConfigError, RLMError
 from rlm.limits import Limits
-from rlm.registry import PROVIDERS, make_client, make_environment
+from rlm.registry import PROVIDERS, make_client, make_environment, split_model
 
-ANSWER_SECONDS = 0.7
 SESSION_SECONDS = 30.0
-LARGEST_ANSWER_BYTES = 65_536
-SHOWN_MODELS = 5
 EXTRAS = {
     "documents": (("markitdown",), "PDF, Office and HTML files as contexts"),
     "typed": (("jsonschema", "pydantic"), "answers that satisfy a JSON schema"),
 }
 """Extra → the modules it brings, and what they are good for."""
+
+ADAPTERS = {
+    "gguf": ("xllamacpp", "gguf:FILE, a model in this process"),
+    "litellm": ("litellm", "litellm/…, whatever litellm reaches"),
+    "llm": ("llm", "llm/…, the models of the llm tool"),
+}
+"""Provider, which is also the extra's name → the module it needs, and what it is good for."""
+
+SMALL_WINDOW_TOKENS = 16_000
+GIVE_MORE = {
+    "llamacpp": "start it with -c 32768",
+    "ollama": "start it with OLLAMA_CONTEXT_LENGTH=32768",
+    "vllm": "start it with --max-model-len 32768",
+}
 
 
 class ModelCheck(Struct, frozen=True):
@@ -37,31 +45,95 @@ class ModelCheck(Struct, frozen=True):
     problem: str | None = None
 
 
-class ServerCheck(Struct, frozen=True):
-    """A model server on this machine, at its usual port."""
-
-    provider: str
-    address: str
-    answers: bool
-    models: tuple[str, ...] = ()
-
-
 def check_keys(variables: Mapping[str, str]) -> dict[str, bool]:
     """Every key variable, and whether it is set."""
     names = [name for each in PROVIDERS.values() for name in each.key_variables]
     return {name: bool(variables.get(name)) for name in dict.fromkeys(names)}
 
 
-def check_model(variables: Mapping[str, str]) -> ModelCheck:
-    choice = choose(None, None, variables)
-    problem = None
-    try:
-        for name in choice.names:
-            make_client(name, variables)
-    except ConfigError as error:
-        problem = str(error)
+def check_model(variables: Mapping[str, str], servers: Collection[Server] = ()) -> ModelCheck:
+    choice = choose(None, None, variables, lambda: servers)
+    problems = (_problem(name, variables) for name in choice.names)
+    problem = next((each for each in problems if each is not None), None)
     sub_model = choice.sub_model or choice.model
     return ModelCheck(choice.model, sub_model, choice.why, choice.fallback, problem)
+
+
+def _problem(model: str, variables: Mapping[str, str]) -> str | None:
+    """Why a model can't be used, if so."""
+    try:
+        provider, _ = split_model(model)
+        if provider in ADAPTERS and not check_adapters()[provider]:
+            return f"{model} is not installed: pip install 'rlm-engine[{provider}]'"
+        make_client(model, variables)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def check_settings(variables: Mapping[str, str]) -> list[str]:
+    """What is set only by half, or more than once, in words that say what to do."""
+    found = [*_keys_and_addresses(variables)]
+    chosen = [
+        name
+        for name, each in PROVIDERS.items()
+        if each.default_model and any(variables.get(key) for key in each.key_variables)
+    ]
+    if len(chosen) > 1 and not variables.get("RLM_MODEL"):
+        found.append(
+            f"Keys for {', '.join(chosen)} are set: the first of them is used; "
+            "set RLM_MODEL=provider/model to choose."
+        )
+    return found
+
+
+def _keys_and_addresses(variables: Mapping[str, str]) -> list[str]:
+    found = []
+    named = variables.get("RLM_MODEL")
+    for name, each in PROVIDERS.items():
+        key = next((k for k in each.key_variables if variables.get(k)), None)
+        address = next((a for a in each.base_url_variables if variables.get(a)), None)
+        if key and each.base_url is None and not address:
+            if _is_only_for(name, key):
+                wanted = each.base_url_variables[0]
+                found.append(f"{key} is set, but {name} needs an address too: set {wanted}.")
+        elif key and not each.default_model and not named and _is_only_for(name, key):
+            found.append(f"{key} is set, but {name} has no default: set RLM_MODEL={name}/MODEL.")
+        elif address and each.needs_key and not (key or named) and each.dialect != "responses":
+            found.append(_without_key(name, address, each.key_variables[0]))
+        elif address == "LLM_BASE_URL" and not named:
+            found.append(f"{address} is set, but no model: set RLM_MODEL={name}/MODEL.")
+    return found
+
+
+def _is_only_for(provider: str, key: str) -> bool:
+    """Whether no other provider has use for that key."""
+    return all(key not in each.key_variables for n, each in PROVIDERS.items() if n != provider)
+
+
+def _without_key(name: str, address: str, key: str) -> str:
+    text = f"{address} is set, but {name} needs a key: set {key}"
+    if address in PROVIDERS["openai-compatible"].base_url_variables:
+        text += ", or for a server without keys RLM_MODEL=openai-compatible/MODEL"
+    return f"{text}."
+
+
+def check_windows(servers: Collection[Server]) -> list[str]:
+    """Models that a server here runs with less room than a run needs."""
+    return [
+        f"{server.provider} runs {name} with a window of {size:,} tokens, which is little for rlm: "
+        f"{GIVE_MORE.get(server.provider, 'restart it with a larger one')}."
+        for server in servers
+        for name, size in server.windows.items()
+        if size < SMALL_WINDOW_TOKENS
+    ]
+
+
+def check_adapters() -> dict[str, bool]:
+    """Every adapter, and whether what it needs is installed; nothing is imported."""
+    return {
+        name: importlib.util.find_spec(module) is not None for name, (module, _) in ADAPTERS.items()
+    }
 
 
 def check_extras() -> dict[str, bool]:
@@ -124,44 +196,3 @@ async def _one_and_one(name: str) -> tuple[str, tuple[str, ...], tuple[str, ...]
         await environment.close()
     printed = result.stdout if result.error is None else result.error.traceback
     return printed, getattr(session, "layers", ()), tuple(facts.get("missing", ()))
-
-
-# -- servers on this machine ----------------------------------------------------------------------
-
-
-def check_servers() -> list[ServerCheck]:
-    """Who answers at the usual ports; all are asked at once, and none for long."""
-    addresses = {
-        name: each.base_url
-        for name, each in PROVIDERS.items()
-        if each.base_url is not None and urlsplit(each.base_url).hostname == "localhost"
-    }
-    found: dict[str, tuple[str, ...] | None] = {}
-
-    def ask(name: str, address: str) -> None:
-        found[name] = probe(address)
-
-    threads = [threading.Thread(target=ask, args=pair, daemon=True) for pair in addresses.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(2 * ANSWER_SECONDS)
-    return [
-        ServerCheck(name, address, found.get(name) is not None, found.get(name) or ())
-        for name, address in addresses.items()
-    ]
-
-
-def probe(address: str) -> tuple[str, ...] | None:
-    """The models of a server on this machine; None if nothing there is a model server."""
-    parts = urlsplit(address)
-    connection = http.client.HTTPConnection("127.0.0.1", parts.port, timeout=ANSWER_SECONDS)
-    try:
-        connection.request("GET", f"{parts.path}/models")
-        response = connection.getresponse()
-        listed = json.loads(response.read(LARGEST_ANSWER_BYTES))["data"]
-        return tuple(str(each["id"])[:80] for each in listed[:SHOWN_MODELS])
-    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
-        return None
-    finally:
-        connection.close()

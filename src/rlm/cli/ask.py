@@ -63,7 +63,7 @@ def _complete_models(_: click.Context, __: click.Parameter, incomplete: str) -> 
     "-m",
     "--model",
     shell_complete=_complete_models,
-    help="provider/model; else RLM_MODEL, else by the first key that is set, else offline.",
+    help="provider/model; else RLM_MODEL, the first key's, a local server's, the offline one.",
 )
 @click.option(
     "--sub-model",

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from rlm.cli.dotenv import Settings
 
 __all__ = ["doctor"]
+
+SHOWN_MODELS = 5
 
 
 @click.command()
@@ -27,10 +30,9 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found))
     else:
-        from rlm.recorders.console import one_line
+        from rlm.cli._table import show_facts
 
-        for name, text in report(found):
-            click.echo(f"{name:<13}{one_line(text)}")
+        show_facts(report(found))
     ctx.exit(0 if found["ok"] else 1)
 
 
@@ -42,8 +44,10 @@ def findings(settings: "Settings") -> dict[str, Any]:
 
     import rlm
     from rlm.cli import _checks
+    from rlm.cli._servers import find_servers
 
-    model = _checks.check_model(settings.variables)
+    servers = find_servers(settings.variables, settings.taken)
+    model = _checks.check_model(settings.variables, servers)
     local = _checks.check_environment("local")
     found: dict[str, Any] = {
         "ok": model.problem is None and local.works,
@@ -57,14 +61,16 @@ def findings(settings: "Settings") -> dict[str, Any]:
             "taken": list(settings.taken),
             "ignored": dict(settings.ignored),
         },
-        "servers": msgspec.to_builtins(_checks.check_servers()),
+        "servers": msgspec.to_builtins(servers),
         "environments": {"local": msgspec.to_builtins(local)},
         "extras": _checks.check_extras(),
+        "adapters": _checks.check_adapters(),
     }
-    return {**found, "to_do": to_do(found)}
+    advice = [*_checks.check_settings(settings.variables), *_checks.check_windows(servers)]
+    return {**found, "to_do": to_do(found, advice)}
 
 
-def to_do(found: dict[str, Any]) -> list[str]:
+def to_do(found: dict[str, Any], advice: Sequence[str] = ()) -> list[str]:
     """What to do next, the most important first."""
     from rlm.cli._checks import EXTRAS
 
@@ -77,11 +83,7 @@ def to_do(found: dict[str, Any]) -> list[str]:
         todo.append(
             "For a real model, set a key such as OPENAI_API_KEY, or RLM_MODEL=provider/model."
         )
-        todo += [
-            f"{server['provider']} answers here: rlm ask -m {server['provider']}/{name} …"
-            for server in found["servers"]
-            for name in server["models"][:1]
-        ]
+    todo += [*advice]
     todo += [
         f"For {EXTRAS[name][1]}: pip install 'rlm-engine[{name}]'"
         for name, there in found["extras"].items()
@@ -104,6 +106,7 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("environment", _environment("local", found["environments"]["local"])),
         *(("", f"not active here: {text}") for text in found["environments"]["local"]["missing"]),
         ("extras", _listed(found["extras"], "installed", "not installed")),
+        ("adapters", adapters_line(found["adapters"])),
         *(("to do", text) for text in found["to_do"]),
         ("result", works),
     ]
@@ -124,6 +127,14 @@ def _listed(facts: dict[str, bool], yes: str, no: str) -> str:
     return "; ".join(parts)
 
 
+def adapters_line(facts: dict[str, bool]) -> str:
+    """The adapters, and how to install those that are not there."""
+    return "; ".join(
+        f"{name}: installed" if there else f"{name}: pip install 'rlm-engine[{name}]'"
+        for name, there in facts.items()
+    )
+
+
 def _dotenv(facts: dict[str, Any]) -> str:
     if facts["path"] is None:
         return "none in this folder"
@@ -135,5 +146,7 @@ def _dotenv(facts: dict[str, Any]) -> str:
 def _server(facts: dict[str, Any]) -> str:
     if not facts["answers"]:
         return f"{facts['provider']} is not at {facts['address']}"
-    models = ", ".join(facts["models"]) or "no model loaded"
-    return f"{facts['provider']} answers at {facts['address']}: {models}"
+    shown = ", ".join(facts["models"][:SHOWN_MODELS]) or "no model loaded"
+    more = len(facts["models"]) - SHOWN_MODELS
+    also = f" and {more} more" if more > 0 else ""
+    return f"{facts['provider']} answers at {facts['address']}: {shown}{also}"

@@ -1,0 +1,220 @@
+"""`rlm models`: what can be used here, what is used now and why, and what is known of models."""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rlm.cli.dotenv import Settings
+    from rlm.messages import ModelInfo, Price
+
+__all__ = ["models"]
+
+MOST_ROWS = 40
+EXAMPLES = """\b
+Examples:
+  rlm models
+  rlm models gpt-4.1
+  rlm models 'groq/*' --json
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("pattern", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
+@click.pass_context
+def models(ctx: click.Context, pattern: str | None, as_json: bool) -> None:
+    """List the models that can be used here, and which one is used now.
+
+    With PATTERN, search the table of known models instead: a part of provider/model, or a pattern
+    with * in it. Keys are never shown; only servers on this machine are asked.
+    """
+    from rlm.cli import dotenv
+
+    if pattern is not None:
+        ctx.exit(_search(pattern, as_json))
+    found = findings(dotenv.settings(os.environ, Path.cwd()))
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        _show(found)
+
+
+def findings(settings: "Settings") -> dict[str, Any]:
+    """All that can be used, as plain data."""
+    import msgspec
+
+    from rlm import knowledge
+    from rlm.cli import _checks
+    from rlm.cli._servers import find_servers
+
+    variables = settings.variables
+    servers = find_servers(variables, settings.taken)
+    used = _checks.check_model(variables, servers)
+    rows = _usable(variables, servers)
+    for name in dict.fromkeys((used.default, used.sub_model)):
+        if all(row["model"] != name for row in rows):
+            rows.insert(0, _facts(name, _info(name), "RLM_MODEL or RLM_SUB_MODEL"))
+    return {
+        "used": msgspec.to_builtins(used),
+        "models": [{**row, "used": row["model"] == used.default} for row in rows],
+        "keys": _checks.check_keys(variables),
+        "servers": msgspec.to_builtins(servers),
+        "adapters": _checks.check_adapters(),
+        "advice": [*_checks.check_settings(variables), *_checks.check_windows(servers)],
+        "table": _source(knowledge.source()),
+    }
+
+
+def _usable(variables: Any, servers: Any) -> list[dict[str, Any]]:
+    """In the order in which they would be chosen."""
+    from rlm import knowledge
+    from rlm.registry import OFFLINE_MODEL, PROVIDERS
+
+    rows = []
+    for name, each in PROVIDERS.items():
+        key = next((key for key in each.key_variables if variables.get(key)), None)
+        if key and each.default_model:
+            info = knowledge.about(name, each.default_model)
+            rows.append(_facts(f"{name}/{each.default_model}", info, key))
+    for server in servers:
+        for model in server.models:
+            info = knowledge.about(server.provider, model)
+            row = _facts(f"{server.provider}/{model}", info, server.address)
+            rows.append({**row, "window_tokens": server.windows.get(model, info.window_tokens)})
+    return [*rows, _facts(OFFLINE_MODEL, _info(OFFLINE_MODEL), "built in")]
+
+
+def _info(model: str) -> "ModelInfo":
+    from rlm import knowledge
+    from rlm.clients.offline import INFO
+    from rlm.errors import ConfigError
+    from rlm.registry import OFFLINE_MODEL, split_model
+
+    if model == OFFLINE_MODEL:
+        return INFO
+    try:
+        return knowledge.about(*split_model(model))
+    except ConfigError:
+        return knowledge.about("", model)
+
+
+def _facts(model: str, info: "ModelInfo", origin: str) -> dict[str, Any]:
+    return {
+        "model": model,
+        "window_tokens": info.window_tokens,
+        "price": _price(info.price),
+        "profile": info.profile,
+        "from": origin,
+    }
+
+
+def _price(price: "Price | None") -> dict[str, Any] | None:
+    """US dollars per million tokens."""
+    if price is None:
+        return None
+    longer = price.long
+    return {
+        "input": price.input_per_million,
+        "output": price.output_per_million,
+        "cached": price.cached_per_million,
+        "cache_write": price.cache_write_per_million,
+        "above": None if longer is None else {"tokens": longer[0], **(_price(longer[1]) or {})},
+    }
+
+
+def _source(source: Any) -> dict[str, str]:
+    return {name: getattr(source, name) for name in ("name", "version", "date", "licence")}
+
+
+def _search(pattern: str, as_json: bool) -> int:
+    from rlm import knowledge
+    from rlm.cli._border import say
+
+    rows = [_facts(name, info, "") for name, info in knowledge.search(pattern)]
+    for row in rows:
+        del row["from"]
+    source = knowledge.source()
+    if as_json:
+        click.echo(json.dumps({"models": rows, "table": _source(source)}))
+    elif rows:
+        _show_rows(rows[:MOST_ROWS])
+        more = len(rows) - MOST_ROWS
+        if more > 0:
+            say(f"{more} more; a longer pattern finds fewer, --json prints all.")
+        say(f"From {source.name} {source.version}, {source.date}.")
+    if not rows:
+        return say(
+            f"Error: no known model fits {pattern!r}; one that is not known can still be used"
+        )
+    return 0
+
+
+# -- for people -----------------------------------------------------------------------------------
+
+
+def _show(found: dict[str, Any]) -> None:
+    from rlm.cli._table import show_facts
+
+    _show_rows(found["models"])
+    click.echo()
+    show_facts(_report(found))
+
+
+def _show_rows(rows: list[dict[str, Any]]) -> None:
+    from rlm.cli._table import show_table
+
+    head = ["", "model", "window", "$/M in, out", "profile", "from"]
+    columns = slice(0, None) if "from" in rows[0] else slice(1, -1)
+    shown = [_texts(row)[columns] for row in rows]
+    name, right = (head[columns].index(each) for each in ("model", "window"))
+    show_table(head[columns], shown, name=name, right=right)
+    if any(row["price"] and row["price"]["above"] for row in rows):
+        click.echo("+ long prompts cost more (--json says from where on)")
+
+
+def _texts(row: dict[str, Any]) -> list[str]:
+    window = row["window_tokens"]
+    shown = "?" if window is None else f"{window:,}"
+    price = _price_text(row["price"])
+    mark = "*" if row.get("used") else ""
+    origin = row.get("from", "").removeprefix("http://").removesuffix("/v1")
+    return [mark, row["model"], shown, price, row["profile"], origin]
+
+
+def _price_text(price: dict[str, Any] | None) -> str:
+    if price is None:
+        return "?"
+    if price["input"] == price["output"] == 0:
+        return "free"
+    return f"{price['input']:g}, {price['output']:g}" + (" +" if price["above"] else "")
+
+
+def _report(found: dict[str, Any]) -> list[tuple[str, str]]:
+    from rlm.cli.doctor import adapters_line
+    from rlm.registry import PROVIDERS
+
+    used, source = found["used"], found["table"]
+    calls = "" if used["sub_model"] == used["default"] else f"; for calls {used['sub_model']}"
+    lines = [("* used now", f"{used['default']}, because {used['why']}{calls}")]
+    if used["problem"]:
+        lines.append(("problem", used["problem"]))
+    lines += [("note", text) for text in found["advice"]]
+    without = [
+        f"{name} ({each.key_variables[0]})"
+        for name, each in PROVIDERS.items()
+        if each.default_model and not any(found["keys"][key] for key in each.key_variables)
+    ]
+    silent = [each["provider"] for each in found["servers"] if not each["answers"]]
+    if without:
+        lines.append(("no key for", ", ".join(without)))
+    if silent:
+        lines.append(("no server", ", ".join(silent)))
+    lines.append(("adapters", adapters_line(found["adapters"])))
+    lines.append(
+        ("table", f"{source['name']} {source['version']}, {source['date']}; rlm models PATTERN")
+    )
+    return lines

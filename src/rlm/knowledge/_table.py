@@ -1,0 +1,136 @@
+"""The data file: which rows it has, and how a model's name finds its row."""
+
+import re
+from functools import cache
+from pkgutil import get_data
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from rlm.messages import Price
+
+__all__ = ["Row", "Source", "Table", "table"]
+
+Rule = str | list[str]
+"""A sign and a text: = equals, ^ starts with, * contains, $ ends with, ~ a regular expression."""
+
+LONGEST_NAME = 300
+COMPACT_DATE = re.compile(r"-(20\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?=[-:]|$)")
+
+
+class Source(Struct, frozen=True):
+    """Where the rows are from."""
+
+    name: str
+    version: str
+    date: str
+    licence: str
+    notice: str
+
+
+class Row(Struct, frozen=True, array_like=True):
+    """One model: its usual name, the rules its names satisfy, and what is known of it."""
+
+    id: str
+    rules: list[Rule]
+    window: int | None = None
+    price: list[Any] | None = None
+
+    def as_price(self) -> Price | None:
+        return None if self.price is None else _as_price(self.price)
+
+
+class Window(Struct, frozen=True, array_like=True):
+    """A window written by hand, and where it is from."""
+
+    rules: list[Rule]
+    window: int
+    source: str
+
+
+class Supplement(Struct, frozen=True):
+    date: str
+    about: str
+    windows: dict[str, list[Window]]
+
+
+class Provider(Struct, frozen=True):
+    fallback: list[str]
+    models: list[Row]
+
+
+class Table(Struct, frozen=True):
+    """The whole file; the rows of a provider stay text until somebody asks for them."""
+
+    source: Source
+    supplement: Supplement
+    providers: dict[str, msgspec.Raw]
+
+    def find(self, provider: str, name: str, *, exactly: bool = False) -> Row | None:
+        """The first row that a name satisfies, there or where that provider has its models from."""
+        for spelling in _spellings(name):
+            own = _provider(provider)
+            for home in (own, *(_provider(other) for other in own.fallback)):
+                for row in home.models:
+                    if any(satisfies(rule, spelling, exactly) for rule in row.rules):
+                        return row
+        return None
+
+    def window(self, provider: str, name: str, row: Row | None, exactly: bool) -> int | None:
+        """By hand if the supplement has it, else the row's."""
+        homes = (provider, *_provider(provider).fallback)
+        for each in (each for home in homes for each in self.supplement.windows.get(home, ())):
+            if any(satisfies(rule, name.lower(), exactly) for rule in each.rules):
+                return each.window
+        return None if row is None else row.window
+
+    def rows(self, provider: str) -> list[Row]:
+        return _provider(provider).models
+
+
+@cache
+def table() -> Table:
+    """Read on the first question, and kept."""
+    return msgspec.json.decode(get_data("rlm.knowledge", "models.json") or b"", type=Table)
+
+
+@cache
+def _provider(name: str) -> Provider:
+    found = table().providers.get(name)
+    return Provider([], []) if found is None else msgspec.json.decode(found, type=Provider)
+
+
+def satisfies(rule: Rule, name: str, exactly: bool = False) -> bool:
+    """Whether a name in small letters satisfies a rule; `exactly`: by being equal."""
+    if isinstance(rule, list):
+        return not exactly and all(satisfies(part, name) for part in rule)
+    sign, text = rule[0], rule[1:]
+    if sign == "=":
+        return name == text
+    if exactly:
+        return False
+    if sign == "^":
+        return name.startswith(text)
+    if sign == "$":
+        return name.endswith(text)
+    return text in name if sign == "*" else re.search(text, name) is not None
+
+
+def _spellings(name: str) -> list[str]:
+    """As written; else with the date in it as most rows have it: -20250807 is -2025-08-07."""
+    lower = name.lower()[:LONGEST_NAME]
+    dashed = COMPACT_DATE.sub(r"-\1-\2-\3", lower)
+    return [lower] if dashed == lower else [lower, dashed]
+
+
+def _as_price(parts: list[Any]) -> Price:
+    """[input, output, from a cache, to a cache, [above so many tokens, the same again]]."""
+    whole: list[Any] = [*parts, None, None, None]
+    plain, output, cached, write, longer = whole[:5]
+    long = None if longer is None else (int(longer[0]), _as_price(longer[1]))
+    return Price(float(plain), float(output), _rate(cached), _rate(write), long)
+
+
+def _rate(value: float | None) -> float | None:
+    return None if value is None else float(value)
