@@ -126,3 +126,14 @@ def test_what_is_not_known_is_refused() -> None:
     )
     assert done.returncode == 2
     assert "dreams: choose from zygote, sessions" in done.stderr
+
+
+def test_what_asking_over_http_costs_is_shown() -> None:
+    script = str(ROOT / "benchmarks" / "clients.py")
+    size = ["--calls", "20", "--at-once", "5", "--delay-ms", "1", "--rounds", "1"]
+    done = subprocess.run(
+        [sys.executable, script, *size], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "20 calls x 1 ms, 5 at once" in done.stdout
+    assert done.stdout.count("rlm, from a cell") == 2
+    assert done.stderr == ""

@@ -1,0 +1,81 @@
+"""A chat-completions server that does next to nothing: `python benchmarks/chat_server.py 50`.
+
+It answers every POST after so many milliseconds and prints its port first. aiohttp's or anybody's
+server would use as much processor time as the clients that are to be measured, so this one reads no
+more of a request than where it ends.
+"""
+
+import asyncio
+import json
+import sys
+
+TEXT = "Paris"
+BODY = json.dumps(
+    {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "stop",
+                "message": {"role": "assistant", "content": TEXT},
+            }
+        ],
+        "usage": {"prompt_tokens": 12, "completion_tokens": 2, "total_tokens": 14},
+    }
+).encode()
+RESPONSE = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+    + f"Content-Length: {len(BODY)}\r\n\r\n".encode()
+    + BODY
+)
+
+
+class Connection(asyncio.Protocol):
+    """Keep-alive, and no pipelining: one request at a time, as every client sends them."""
+
+    def __init__(self, delay_seconds: float) -> None:
+        self._delay_seconds = delay_seconds
+        self._loop = asyncio.get_running_loop()
+        self._held = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._held += data
+        head, end, body = self._held.partition(b"\r\n\r\n")
+        if not end or len(body) < _content_length(head):
+            return
+        self._held = b""
+        if self._delay_seconds:
+            self._loop.call_later(self._delay_seconds, self._answer)
+        else:
+            self._answer()
+
+    def _answer(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(RESPONSE)
+
+
+def _content_length(head: bytes) -> int:
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            return int(value)
+    return 0
+
+
+async def main(delay_ms: float) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(
+        lambda: Connection(delay_ms / 1000), "127.0.0.1", 0, backlog=4096
+    )
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(float(sys.argv[1])))
