@@ -1,0 +1,97 @@
+"""Where journals and contexts lie: `$XDG_STATE_HOME/rlm`, only for the one who made them."""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from rlm.errors import ConfigError
+
+__all__ = ["Places", "RunFile"]
+
+ENDING = ".sqlite"
+_BESIDE = ("-wal", "-shm")
+
+
+class RunFile(Struct, frozen=True):
+    """The journal of one run, as the folder lists it."""
+
+    run_id: str
+    path: Path
+    changed: float
+    size_bytes: int
+
+    def remove(self) -> None:
+        """Delete it and what SQLite and the lock put beside it."""
+        for path in (*(Path(f"{self.path}{end}") for end in _BESIDE), self.path):
+            path.unlink(missing_ok=True)
+        self.path.with_suffix(".lock").unlink(missing_ok=True)
+
+
+class Places:
+    """The folders below one root; made when something is put there."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.runs = root / "runs"
+        self.contexts = root / "contexts"
+
+    @classmethod
+    def usual(cls, variables: Mapping[str, str]) -> "Places":
+        """`RLM_STATE_DIR`, else below the XDG state folder."""
+        if named := variables.get("RLM_STATE_DIR"):
+            return cls(Path(named).expanduser())
+        state = variables.get("XDG_STATE_HOME", "")
+        # The specification wants relative paths to be ignored.
+        base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+        return cls(base / "rlm")
+
+    def prepare(self) -> None:
+        """Make the folders, readable for nobody else."""
+        try:
+            for folder in (self.root, self.runs, self.contexts):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.root} can't be made: {error.strerror}; set RLM_STATE_DIR to a folder that "
+                "can be written to"
+            ) from error
+
+    def journal_of(self, run_id: str) -> Path:
+        """Where that run's journal is, or would be."""
+        if not run_id or not run_id.replace("-", "").isalnum() or not run_id.isascii():
+            raise ConfigError(f"{run_id!r} is no run id; `rlm runs` lists them")
+        return self.runs / f"{run_id}{ENDING}"
+
+    def find(self, start: str) -> RunFile:
+        """The run whose id begins or ends like that; ConfigError unless there is exactly one."""
+        runs = list(self.listed())
+        found = [each for each in runs if each.run_id == start] or [
+            each for each in runs if each.run_id.startswith(start) or each.run_id.endswith(start)
+        ]
+        if start and len(found) == 1:
+            return found[0]
+        what = "several runs are" if found and start else "no run is"
+        raise ConfigError(f"{what} called {start!r}; `rlm runs` lists them")
+
+    def listed(self) -> Iterator[RunFile]:
+        """Every run there is, the newest first."""
+        files = []
+        try:
+            entries = list(os.scandir(self.runs))
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            if entry.name.endswith(ENDING) and entry.is_file(follow_symlinks=False):
+                facts = entry.stat(follow_symlinks=False)
+                name = entry.name.removesuffix(ENDING)
+                files.append(RunFile(name, Path(entry.path), facts.st_mtime, facts.st_size))
+        yield from sorted(files, key=lambda each: (each.run_id, each.changed), reverse=True)
+
+    def outdated(self, keep_runs: int, keep_days: float) -> list[RunFile]:
+        """Those that retention lets go: too old, or too many newer ones."""
+        oldest = time.time() - keep_days * 86_400
+        runs = list(self.listed())
+        return [each for n, each in enumerate(runs) if n >= keep_runs or each.changed < oldest]
