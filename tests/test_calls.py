@@ -290,7 +290,9 @@ async def test_lone_surrogates_in_parts_are_replaced_too_and_pictures_stay_out_o
         {"type": "text", "text": "what is� this?"},
         parts[1],
     ]
-    assert house.events(CallStarted)[0].prompt == "what is\ud800 this?\n[image]"
+    assert house.events(CallStarted)[0].prompt == (
+        "what is\ud800 this?\n[image: image/png, 8 bytes, sha256 4c4b6a3be1314ab8]"
+    )
 
 
 async def test_lone_surrogates_are_replaced_on_the_way_out() -> None:
@@ -376,7 +378,7 @@ def test_a_call_without_time_for_the_pause_fails_at_once_and_costs_nothing() -> 
 
 
 @pytest.mark.parametrize(
-    ("limits", "width"), [(Limits(call_seconds=20.0), 8), (Limits(max_seconds=20.0), 16)]
+    ("limits", "width"), [(Limits(call_seconds=20.0), 32), (Limits(max_seconds=20.0), 64)]
 )
 def test_a_time_out_slows_the_lane_unless_it_was_the_runs_own_time(
     limits: Limits, width: int

@@ -138,7 +138,7 @@ def test_servers_take_turns_and_no_long_queue_starves_a_short_one() -> None:
 
 def test_one_full_lane_leaves_the_others_their_places() -> None:
     async def main() -> None:
-        scheduler = new_scheduler()
+        scheduler = new_scheduler(2 * FIRST_WINDOW)
         for _ in range(FIRST_WINDOW):
             await scheduler.place("a", "m")
         waiting = asyncio.create_task(scheduler.place("a", "m"))

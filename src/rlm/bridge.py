@@ -2,20 +2,24 @@
 
 It runs no code. Sandboxed code is not trusted: every argument is checked here, models must be on
 the caller's list, and what goes wrong is answered with a sentence the model can act on.
+
+A call with pictures has `arguments["images"]`: for each prompt a list of bytes and of names.
 """
 
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from rlm.calls import Calls
 from rlm.config import RunConfig
 from rlm.errors import CallRefused, RLMError
 from rlm.events import CallEnded, CallStarted, ToolCalled
+from rlm.gallery import Gallery
+from rlm.images import Picture
 from rlm.messages import Message, Request
 from rlm.protocols import Tool
 from rlm.scope import Scope
@@ -28,13 +32,17 @@ Answer = tuple[dict[str, Any], Sequence[str]]
 
 
 class ChildTask(Struct, frozen=True):
-    """What `rlm_query` asks for. With no context of its own, the prompt is the context."""
+    """What `rlm_query` asks for. With no context of its own, the prompt is the context.
+
+    `pictures` are its parent's; they are not sent along, but the child may name them.
+    """
 
     prompt: str
     context: Any
     has_context: bool
     model: str
     call_id: str
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
 
 
 class ChildAnswer(Struct, frozen=True):
@@ -48,7 +56,10 @@ StartChild = Callable[[ChildTask], Awaitable[ChildAnswer]]
 
 
 class Bridge:
-    """One per run; the session hands it every question from the sandbox."""
+    """One per run; the session hands it every question from the sandbox.
+
+    `contexts` are those of the session; their pictures are what cells may name.
+    """
 
     def __init__(
         self,
@@ -57,12 +68,14 @@ class Bridge:
         scope: Scope,
         start_child: StartChild,
         tools: Sequence[Tool] = (),
+        contexts: Mapping[str, Any] | None = None,
     ) -> None:
         self.calls = calls
         self.config = config
         self.scope = scope
         self.start_child = start_child
         self.tools = {tool.name: tool for tool in tools}
+        self.gallery = Gallery({} if contexts is None else contexts)
 
     async def answer(self, kind: str, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
         """The Host protocol: one question in, meta and text parts out."""
@@ -80,12 +93,23 @@ class Bridge:
 
     async def _llm(self, arguments: dict[str, Any], prompts: Sequence[str]) -> Answer:
         model = self._model(arguments)
-        return await self._all_of(len(prompts), lambda index: self._ask(prompts[index], model))
+        images = arguments.get("images")
+        if images is None:
+            return await self._all_of(len(prompts), lambda index: self._ask(prompts[index], model))
+        if not isinstance(images, list) or len(images) != len(prompts):
+            raise CallRefused("malformed llm_query", limit="kind")
+        return await self._all_of(
+            len(prompts), lambda index: self._look(prompts[index], images[index], model)
+        )
 
-    async def _ask(self, prompt: str, model: str) -> str:
+    async def _look(self, prompt: str, images: Sequence[Any], model: str) -> str:
+        async with self.gallery.content(prompt, images) as content:
+            return await self._ask(content, model)
+
+    async def _ask(self, content: str | list[dict[str, Any]], model: str) -> str:
         request = Request(
             model=model,
-            messages=(Message("system", SUB_CALL_SYSTEM), Message("user", prompt)),
+            messages=(Message("system", SUB_CALL_SYSTEM), Message("user", content)),
             max_output_tokens=self.config.limits.call_output_tokens,
             sampling=self.config.sub_sampling,
         )
@@ -124,7 +148,8 @@ class Bridge:
             )
         self.scope.budget.count_call()
         about = {"call_id": self.scope.next_call_id(), "kind": "rlm", "model": model}
-        task = ChildTask(prompt, context, has_context, model, about["call_id"])
+        pictures = self.gallery.pictures
+        task = ChildTask(prompt, context, has_context, model, about["call_id"], pictures)
         self.scope.emit(CallStarted, **about, prompt=prompt)
         started = time.monotonic()
         try:

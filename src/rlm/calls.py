@@ -18,6 +18,7 @@ from rlm.caching import ReplyCache
 from rlm.errors import CallRefused, ModelError, UnknownPriceError
 from rlm.events import CallEnded, CallRetried, CallStarted, ModelAsked, ModelReplied
 from rlm.flights import Flight, Route, first_reply, give_back
+from rlm.images import shown
 from rlm.limits import NOTHING, Amount, Limits, Reservation, bound_tokens, picodollars
 from rlm.messages import PICODOLLARS, Message, ModelInfo, Reply, Request, Usage
 from rlm.protocols import ReplyStore
@@ -186,7 +187,7 @@ class Calls:
         scope.budget.count_call()
         call_id = scope.next_call_id()
         about = {"call_id": call_id, "kind": "llm", "model": request.model}
-        scope.emit(CallStarted, **about, prompt=_prompt_of(request.messages[-1]))
+        scope.emit(CallStarted, **about, prompt=shown(request.messages[-1].content))
         outcome = await self._settled(scope, request, call_id)
         text = outcome.reply.text if outcome.reply else ""
         scope.emit(CallEnded, **about, reply=text, **outcome.facts())
@@ -431,11 +432,3 @@ def _cleaned_message(message: Message) -> Message:
         for part in message.content
     ]
     return msgspec.structs.replace(message, content=parts)
-
-
-def _prompt_of(message: Message) -> str:
-    """What an event tells of a prompt: its text. Of anything else, such as a picture, its type."""
-    if isinstance(message.content, str):
-        return message.content
-    told = (part.get("text") or f"[{part.get('type', 'part')}]" for part in message.content)
-    return "\n".join(map(str, told))

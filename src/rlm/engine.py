@@ -42,7 +42,8 @@ class Engine:
         self.scope = scope
         self.closes_session = kept_session is None
         self.session = kept_session or services.new_session(config, task)
-        bridge = Bridge(services.calls, config, scope, self.start_child, services.tools)
+        contexts = self.session.contexts
+        bridge = Bridge(services.calls, config, scope, self.start_child, services.tools, contexts)
         self.session.serve(scope, bridge)
         self.history = History(services.calls, scope, config)
         self.state = ReplRun(task, config, scope, services.calls, self.session, self.history)
@@ -117,7 +118,8 @@ class Engine:
 
     async def start_child(self, task: ChildTask) -> ChildAnswer:
         """A whole run of its own; only its answer comes back."""
-        context = store_context(task.context if task.has_context else task.prompt)
+        given = task.context if task.has_context else task.prompt
+        context = store_context(given, task.pictures)
         self.scope.tree.count_child_context(context.size_bytes, self.config.limits)
         query = task.prompt if task.has_context else prompts.FIXED_QUERY
         budget = self.scope.budget.child(self.config.limits)

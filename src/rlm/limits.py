@@ -13,6 +13,7 @@ from decimal import Decimal
 from msgspec import Struct
 
 from rlm.errors import CallRefused, ConfigError
+from rlm.images import bound_of_parts
 from rlm.messages import PICODOLLARS, Message, Usage
 
 __all__ = ["Amount", "Budget", "Limits", "Reservation"]
@@ -94,14 +95,21 @@ NOTHING = Amount()
 
 
 def bound_tokens(messages: tuple[Message, ...]) -> int:
-    """At least as many tokens as any byte-level tokenizer can make of these messages."""
-    return sum(MESSAGE_OVERHEAD_TOKENS + _content_bytes(message) for message in messages)
+    """At least as many tokens as any byte-level tokenizer can make of these messages.
+
+    Pictures count by their pixels, as providers bill them, not by the text they travel as.
+    """
+    return sum(MESSAGE_OVERHEAD_TOKENS + _content_tokens(message) for message in messages)
 
 
-def _content_bytes(message: Message) -> int:
-    content = message.content if isinstance(message.content, str) else repr(message.content)
-    size = len(content) if content.isascii() else len(content.encode("utf-8", "surrogatepass"))
-    return size + sum(len(repr(call).encode()) for call in message.tool_calls)
+def _content_tokens(message: Message) -> int:
+    content = message.content
+    if not isinstance(content, str):
+        size = bound_of_parts(content)
+    else:
+        size = len(content) if content.isascii() else len(content.encode("utf-8", "surrogatepass"))
+    size += sum(len(repr(call).encode()) for call in message.tool_calls)
+    return size if message.opaque is None else size + len(repr(message.opaque).encode())
 
 
 class Reservation:

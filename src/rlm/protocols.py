@@ -58,6 +58,7 @@ class DocumentSource(Protocol):
 class Host(Protocol):
     """Who answers what sandboxed code asks: a kind, small JSON arguments, raw text parts.
 
+    A call with pictures has `arguments["images"]`: for each prompt a list of bytes and of names.
     Implemented by the bridge. Raising CallRefused or ModelError answers with a repairable error.
     """
 

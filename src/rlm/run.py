@@ -61,7 +61,7 @@ class Services:
         return (*(tool.description for tool in self.tools), *self.value_lines)
 
     def new_session(self, config: RunConfig, task: Task) -> RunSession:
-        contexts = {"context": task.context, **self.values}
+        contexts = {"context": task.context, **task.context.beside(), **self.values}
         return RunSession(self.environment, config, contexts, self.tools)
 
 

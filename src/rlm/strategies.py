@@ -23,7 +23,7 @@ def choose_strategy(calls: Calls, task: Task, config: RunConfig) -> str:
     if config.strategy != "auto":
         return config.strategy
     info = calls.info(config.model)
-    if task.context.size_bytes <= prompts.call_chars(info) // 2:
+    if task.context.size_bytes <= prompts.call_chars(info) // 2 and not task.context.pictures:
         return "direct"
     return "mapreduce" if (config.profile or info.profile) == "tiny" else "rlm"
 

@@ -10,7 +10,7 @@ from rlm.protocols import Client
 
 
 def test_names() -> None:
-    assert rlm.clients.__all__ == ["OfflineClient", "OpenAICompatClient", "ScriptedClient"]
+    assert sorted(rlm.clients.__all__) == rlm.clients.__all__
     for name in rlm.clients.__all__:
         assert getattr(rlm.clients, name).__name__ == name
         assert name in dir(rlm.clients)
@@ -20,11 +20,16 @@ def test_names() -> None:
 
 def test_each_is_a_client() -> None:
     clients: list[Client] = [
+        rlm.clients.AnthropicClient("http://localhost:1"),
+        rlm.clients.CallableClient(str.upper),
+        rlm.clients.GeminiClient("http://localhost:1"),
         rlm.clients.OfflineClient(),
         rlm.clients.OpenAICompatClient("http://localhost:1/v1"),
+        rlm.clients.ResponsesClient("http://localhost:1/v1"),
         rlm.clients.ScriptedClient(),
     ]
-    assert len(clients) == 3
+    needs_a_library = {"GGUFClient", "LLMClient", "LiteLLMClient"}
+    assert {type(each).__name__ for each in clients} | needs_a_library == set(rlm.clients.__all__)
 
 
 def test_importing_the_package_imports_no_client() -> None:

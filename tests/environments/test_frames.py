@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from rlm.environments import _frames
 from rlm.errors import ProtocolViolation
-from rlm.worker import wire
+from rlm.worker import images, wire
+from tests.picture_samples import gif, png
 
 COUNTS = wire.DONE_COUNTS
 texts = st.text(st.characters(exclude_categories=[]), max_size=20)
@@ -73,6 +74,95 @@ def test_garbage_is_a_violation_or_a_call(parts: list[bytes]) -> None:
         _frames.read_done(wire.Frame(wire.DONE, 1, parts), calls=0, seconds=0.0)
     with contextlib.suppress(ProtocolViolation):
         _frames.read_value(wire.Frame(wire.VALUE, 1, parts))
+
+
+# -- pictures -------------------------------------------------------------------------------------
+
+PNG, GIF = png(), gif()
+rows_of_images = st.lists(
+    st.lists(st.sampled_from([PNG, GIF, PNG + b"\xff"]) | texts, max_size=4), min_size=1, max_size=4
+)
+
+
+def looking(rows: Any, *parts: bytes, batched: bool = True) -> _frames.Call:
+    arguments = {"model": None, "batched": batched, "images": rows}
+    return call(b"llm", wire.to_json(arguments), *parts)
+
+
+@given(rows_of_images, st.data())
+def test_pictures_arrive_with_their_prompts(given_rows: list[list[Any]], data: Any) -> None:
+    prompts = data.draw(st.lists(texts, min_size=len(given_rows), max_size=len(given_rows)))
+    rows, parts = images.attached(given_rows)
+    read = looking(rows, *map(wire.to_bytes, prompts), *parts)
+    assert read.parts == prompts
+    assert read.arguments == {"model": None, "batched": True, "images": given_rows}
+    assert read.prompts == len(prompts)
+
+
+@given(
+    st.lists(st.lists(st.integers(-2, 4) | st.integers() | texts, max_size=3), max_size=3),
+    st.lists(st.sampled_from([PNG, GIF, b"text", b"\xff"]), max_size=6),
+)
+def test_claims_about_pictures_are_true_or_a_violation(rows: list[Any], parts: list[bytes]) -> None:
+    with contextlib.suppress(ProtocolViolation):
+        read = looking(rows, *parts)
+        sent = parts[len(rows) :]
+        meant = [[each if isinstance(each, str) else sent[each] for each in row] for row in rows]
+        assert (read.arguments["images"], len(read.parts)) == (meant, len(rows))
+        assert set(sent) <= {PNG, GIF}
+
+
+WRONG_PICTURES: dict[str, tuple[Any, list[bytes]]] = {
+    "one too few": ([[0, 1]], [b"a", PNG]),
+    "one too many": ([[0]], [b"a", PNG, GIF]),
+    "none but counted": ([[0]], [b"a"]),
+    "sent but not counted": ([["a.png"]], [b"a", PNG]),
+    "no prompt": ([], [PNG]),
+    "fewer prompts than lists": ([[0], []], [b"a", PNG]),
+    "a number left out": ([[0, 2]], [b"a", PNG, GIF]),
+    "a number below zero": ([[-1]], [b"a", PNG]),
+    "a number beyond all": ([[10**30]], [b"a", PNG]),
+    "a flag for a number": ([[False]], [b"a", PNG]),
+    "a fraction": ([[0.0]], [b"a", PNG]),
+    "nothing for a picture": ([[None]], [b"a", PNG]),
+    "a list too deep": ([[[0]]], [b"a", PNG]),
+    "no list": (0, [b"a", PNG]),
+    "names for a list": (["ab"], [b"a"]),
+    "what is no picture": ([[0]], [b"a", b"%PDF-1.7"]),
+    "an empty picture": ([[0]], [b"a", b""]),
+    "a large picture": ([[0]], [b"a", PNG + bytes(images.MAX_IMAGE_BYTES)]),
+    "many pictures": ([["a.png"] * (images.MAX_IMAGES + 1)], [b"a"]),
+    "too much in all": (
+        [list(range(7))],
+        [b"a", *(PNG + bytes([n]) + bytes(7 << 20) for n in range(7))],
+    ),
+    "a prompt that is no text": ([[0]], [b"\xff", PNG]),
+}
+
+
+@pytest.mark.parametrize(("rows", "parts"), WRONG_PICTURES.values(), ids=WRONG_PICTURES)
+def test_wrong_claims_about_pictures_are_violations(rows: Any, parts: list[bytes]) -> None:
+    with pytest.raises(ProtocolViolation):
+        looking(rows, *parts)
+
+
+def test_several_prompts_with_pictures_are_a_batch() -> None:
+    assert looking([[0]], b"a", PNG, batched=False).prompts == 1
+    with pytest.raises(ProtocolViolation):
+        looking([[0], [0]], b"a", b"b", PNG, batched=False)
+
+
+def test_child_runs_tools_and_budgets_have_no_pictures() -> None:
+    rlm = {"model": None, "batched": False, "contexts": [None], "images": [[0]]}
+    with pytest.raises(ProtocolViolation):
+        call(b"rlm", wire.to_json(rlm), b"a", PNG)
+    with pytest.raises(ProtocolViolation):
+        call(b"tool", wire.to_json({"name": "t", "arguments": {}}), PNG)
+    with pytest.raises(ProtocolViolation):
+        call(b"budget", b"{}", PNG)
+
+
+# -- the end of a cell ----------------------------------------------------------------------------
 
 
 def test_a_cell_with_nothing_to_tell() -> None:

@@ -9,8 +9,8 @@ def used(lane: Lane) -> Lane:
     return lane
 
 
-def test_it_starts_small_and_grows_by_one_for_each_success_that_uses_all_of_it() -> None:
-    lane = used(Lane(64))
+def test_it_grows_by_one_for_each_success_that_uses_all_of_it() -> None:
+    lane = used(Lane(4 * FIRST_WINDOW))
     assert lane.width == FIRST_WINDOW
     lane.grow(lane.epoch)
     assert lane.width == FIRST_WINDOW + 1
@@ -27,7 +27,7 @@ def test_it_never_grows_beyond_what_is_allowed() -> None:
 
 
 def test_a_hundred_refusals_of_one_round_halve_it_once() -> None:
-    lane = used(Lane(64))
+    lane = used(Lane(4 * FIRST_WINDOW))
     sent_in = lane.epoch
     for _ in range(100):
         lane.shrink(sent_in)
@@ -44,7 +44,7 @@ def test_it_never_closes() -> None:
 
 
 def test_after_the_first_cut_it_grows_by_one_a_round() -> None:
-    lane = used(Lane(64))
+    lane = used(Lane(4 * FIRST_WINDOW))
     lane.shrink(lane.epoch)
     for _ in range(lane.width + 1):
         used(lane).grow(lane.epoch)
@@ -52,7 +52,7 @@ def test_after_the_first_cut_it_grows_by_one_a_round() -> None:
 
 
 def test_successes_from_before_the_cut_do_not_make_up_for_it() -> None:
-    lane = used(Lane(64))
+    lane = used(Lane(4 * FIRST_WINDOW))
     before = lane.epoch
     lane.shrink(before)
     for _ in range(100):

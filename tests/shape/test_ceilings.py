@@ -20,6 +20,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.worker.tracebacks:describe",
     ),
     "plugin call": (
+        "rlm.clients._threads:_outcome",
         "rlm.environments._session:_answer_frame",
         "rlm.environments.conformance.runner:_row",
         "rlm.recorders.callbacks:_call",

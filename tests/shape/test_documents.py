@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.local_servers import nowhere
 from tests.shape.documents import (
     RUNNABLE,
     Block,
@@ -40,7 +41,7 @@ def environment(home: Path) -> dict[str, str]:
     """What a newcomer has: an empty home, no key, no setting, and our commands on the path."""
     home.mkdir(parents=True, exist_ok=True)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {"HOME": str(home), "PATH": path, "LANG": "C.UTF-8"}
+    return {"HOME": str(home), "PATH": path, "LANG": "C.UTF-8", **nowhere()}
 
 
 def run_job(job: list[dict[str, Any]], folder: Path) -> subprocess.CompletedProcess[str]:

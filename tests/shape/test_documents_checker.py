@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.local_servers import nowhere
 from tests.shape.documents import blocks_of, broken_links, commands_of, missing_output
 from tests.shape.test_documents import environment, job_of, run_commands, run_job
 
@@ -90,7 +91,7 @@ def test_no_key_and_no_model_reach_what_is_run(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     monkeypatch.setenv("RLM_MODEL", "some/model")
-    assert set(environment(tmp_path / "home")) == {"HOME", "PATH", "LANG"}
+    assert set(environment(tmp_path / "home")) == {"HOME", "PATH", "LANG", *nowhere()}
 
 
 def test_broken_links_are_seen(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from rlm.cli.ask import ask
 from rlm.cli.completion import completion
 from rlm.cli.doctor import doctor
 from rlm.cli.env import env
+from rlm.cli.fake_server import fake_server
+from rlm.cli.models import models
 
 __all__ = ["commands", "main"]
 
@@ -22,9 +24,10 @@ Examples:
   rlm doctor
 
 \b
-Without a key a small offline model answers: it finds passages, no more.
-For a real one, set a key such as OPENAI_API_KEY, or name a model that runs
-on this machine: rlm ask -m ollama/qwen3:8b "…" -f FILE. See also rlm doctor.
+Without a key, a model server on this machine answers (Ollama, LM Studio,
+llama.cpp, vLLM), else a small offline model: it finds passages, no more.
+For another, set a key such as OPENAI_API_KEY, or pass -m provider/model.
+See also rlm models and rlm doctor.
 """
 
 
@@ -45,6 +48,8 @@ commands.add_command(ask)
 commands.add_command(completion)
 commands.add_command(doctor)
 commands.add_command(env)
+commands.add_command(fake_server)
+commands.add_command(models)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

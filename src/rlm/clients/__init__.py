@@ -1,6 +1,8 @@
-"""How models are reached: one file a wire dialect, and two that need no network.
+"""How models are reached: a client for each wire dialect, adapters, and two without a network.
 
-`OpenAICompatClient` speaks chat completions, `ScriptedClient` answers from a script (for tests),
+`OpenAICompatClient` speaks chat completions; `ResponsesClient`, `AnthropicClient`, `GeminiClient`
+speak their makers' own dialects. `CallableClient` asks a function of yours; `LiteLLMClient`,
+`LLMClient`, `GGUFClient` ask a library. `ScriptedClient` answers from a script (for tests), and
 `OfflineClient` is an extractive stand-in. Nothing is imported before it is asked for.
 """
 
@@ -8,13 +10,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rlm.clients.anthropic import AnthropicClient
+    from rlm.clients.callable import CallableClient
+    from rlm.clients.gemini import GeminiClient
+    from rlm.clients.gguf import GGUFClient
+    from rlm.clients.litellm import LiteLLMClient
+    from rlm.clients.llm import LLMClient
     from rlm.clients.offline import OfflineClient
     from rlm.clients.openai import OpenAICompatClient
+    from rlm.clients.responses import ResponsesClient
     from rlm.clients.scripted import ScriptedClient
 
-__all__ = ["OfflineClient", "OpenAICompatClient", "ScriptedClient"]
+__all__ = [
+    "AnthropicClient",
+    "CallableClient",
+    "GGUFClient",
+    "GeminiClient",
+    "LLMClient",
+    "LiteLLMClient",
+    "OfflineClient",
+    "OpenAICompatClient",
+    "ResponsesClient",
+    "ScriptedClient",
+]
 
-_HOMES = {"OfflineClient": "offline", "OpenAICompatClient": "openai", "ScriptedClient": "scripted"}
+_HOMES = {
+    "AnthropicClient": "anthropic",
+    "CallableClient": "callable",
+    "GGUFClient": "gguf",
+    "GeminiClient": "gemini",
+    "LLMClient": "llm",
+    "LiteLLMClient": "litellm",
+    "OfflineClient": "offline",
+    "OpenAICompatClient": "openai",
+    "ResponsesClient": "responses",
+    "ScriptedClient": "scripted",
+}
 
 
 def __getattr__(name: str) -> object:

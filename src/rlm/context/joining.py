@@ -1,4 +1,7 @@
-"""Several files become one dict, name to text; it travels as JSON and is never held as a whole."""
+"""Several files become one dict, name to text; it travels as JSON and is never held as a whole.
+
+Pictures among them are not in the dict: they are listed beside it, by the same names.
+"""
 
 import json
 from pathlib import Path
@@ -8,12 +11,14 @@ from rlm.context.decode import SAMPLE_BYTES, looks_binary
 from rlm.context.describe_files import told_files
 from rlm.context.documents import Converter, DocumentError
 from rlm.context.gathering import Gathered
-from rlm.context.opening import head_of
+from rlm.context.opening import Stamp, head_of
 from rlm.context.parts import FileTexts, HeldText, MemoryPart, Part, Text, TextPart, wire
+from rlm.context.picturing import looks_like_picture, read_picture, told_pictures
 from rlm.context.scanning import Tally, scan_text
 from rlm.context.skipping import Skipped
 from rlm.context.stored import StoredContext
 from rlm.errors import ConfigError
+from rlm.images import MAX_IMAGE_BYTES, Picture
 
 __all__ = ["store_files"]
 
@@ -28,17 +33,20 @@ def store_files(gathered: Gathered) -> StoredContext:
             skipped.append(Skipped(name, reason))
     skipped.sort()
     clause = skipping.clause(skipped)
-    if not blob.names:
+    if not blob.names and not blob.pictures:
         raise ConfigError(f"there is no text in {gathered.what}.{clause}".removesuffix("."))
     blob.close()
+    told = told_files(blob.names, blob.chars) if blob.names else "an empty dict: there is no text."
+    texts = tuple(zip(blob.names, blob.texts, strict=True))
     return StoredContext(
         "json",
         blob.parts,
-        told_files(blob.names, blob.chars) + clause,
+        told + told_pictures(blob.pictures) + clause,
         size_bytes=blob.tally.size_bytes,
         sha256=blob.tally.sha256,
-        texts=FileTexts(tuple(zip(blob.names, blob.texts, strict=True))),
+        texts=FileTexts(texts) if texts else None,
         documents=tuple(blob.names),
+        pictures=blob.pictures,
         skipped=tuple(skipped),
         remarks=(*gathered.remarks, *blob.remarks),
     )
@@ -51,6 +59,7 @@ class _Blob:
         self.names: list[str] = []
         self.parts: list[Part] = []
         self.texts: list[Text] = []
+        self.pictures: dict[str, Picture] = {}
         self.remarks: list[str] = []
         self.chars = 0
         self.tally = Tally()
@@ -75,7 +84,7 @@ class _Blob:
             self._add_text(name, text)
             return None
         if looks_binary(head):
-            return skipping.BINARY
+            return self._add_picture(name, path, stamp, head, asked=asked)
         opening, tally = self._opening(name)
         part, self.tally, count = scan_text(path, stamp, head, tally, in_json=True)
         assert isinstance(part, TextPart)  # nothing can be JSON as it is
@@ -83,8 +92,27 @@ class _Blob:
         return None
 
     def close(self) -> None:
-        self.parts.append(MemoryPart(b'"}'))
-        self.tally.add(b'"}')
+        end = b'"}' if self.names else b"{}"
+        self.parts.append(MemoryPart(end))
+        self.tally.add(end)
+
+    def _add_picture(
+        self, name: str, path: Path, stamp: Stamp, head: bytes, *, asked: bool
+    ) -> str | None:
+        if not looks_like_picture(head):
+            return skipping.BINARY
+        if stamp.size > MAX_IMAGE_BYTES:
+            return skipping.OVERSIZED
+        try:
+            picture = read_picture(path, stamp)
+        except ConfigError:
+            if asked:
+                raise
+            return skipping.UNREADABLE
+        if picture is None:
+            return skipping.BINARY
+        self.pictures[name] = picture
+        return None
 
     def _add_text(self, name: str, text: str) -> None:
         opening, self.tally = self._opening(name)

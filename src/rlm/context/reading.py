@@ -9,6 +9,7 @@ from rlm.context.describe_files import TABLES, told_table
 from rlm.context.documents import Converter
 from rlm.context.opening import Stamp, head_of, shown
 from rlm.context.parts import FilePart, JsonLinesPart, TextPart, wire
+from rlm.context.picturing import looks_like_picture, read_picture, told_picture
 from rlm.context.scanning import Tally, scan_text
 from rlm.context.stored import StoredContext
 
@@ -31,7 +32,7 @@ def store_file(path: Path) -> StoredContext:
     if (text := Converter().text_of(path)) is not None:
         return _document(text, suffix)
     if looks_binary(head) and not is_utf8(head):
-        return _binary(path, stamp)
+        return _binary(path, stamp, head)
     remark = ""
     try:
         if head and suffix == ".json":
@@ -64,17 +65,26 @@ def _document(text: str, suffix: str) -> StoredContext:
     return StoredContext("text", wire(text), description)
 
 
-def _binary(path: Path, stamp: Stamp) -> StoredContext:
+def _binary(path: Path, stamp: Stamp, head: bytes) -> StoredContext:
+    """Bytes; those of a picture can be shown to a model as they are, or by the file's name."""
     part, tally = FilePart(path, stamp), Tally()
     for block in part.blocks():
         tally.add(block)
+    picture = read_picture(path, stamp) if looks_like_picture(head) else None
+    if picture is None:
+        told = f"bytes, {counted(tally.size_bytes, 'byte')}."
+        remark = f"{shown(path)} is not text: it is bytes in the REPL"
+    else:
+        told = told_picture(picture, "context")
+        remark = f"{shown(path)} is a picture: only a model that takes images can look at it"
     return StoredContext(
         "bytes",
         [part],
-        f"bytes, {counted(tally.size_bytes, 'byte')}.",
+        told,
         size_bytes=tally.size_bytes,
         sha256=tally.sha256,
-        remarks=(f"{shown(path)} is not text: it is bytes in the REPL",),
+        pictures={} if picture is None else {path.name: picture},
+        remarks=(remark,),
     )
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "NEEDS_EXTRA",
     "NO_TEXT",
     "OUTER_LINK",
+    "OVERSIZED",
     "SPECIAL",
     "TOOL_FOLDER",
     "UNREADABLE",
@@ -30,6 +31,7 @@ IGNORED = "ignored entry"
 NEEDS_EXTRA = "document that needs an extra"
 NO_TEXT = "document without text"
 OUTER_LINK = "link out of the folder"
+OVERSIZED = "picture over 8 MiB"
 SPECIAL = "special file"
 TOOL_FOLDER = "tool folder"
 UNREADABLE = "unreadable entry"
@@ -41,6 +43,7 @@ _PLURALS = {
     NEEDS_EXTRA: "documents that need an extra",
     NO_TEXT: "documents without text",
     OUTER_LINK: "links out of the folder",
+    OVERSIZED: "pictures over 8 MiB",
     UNREADABLE: "unreadable entries",
 }
 _HINTS = {
@@ -48,6 +51,7 @@ _HINTS = {
     IGNORED: "by .gitignore",
     NEEDS_EXTRA: "pip install 'rlm-engine[documents]'",
     NO_TEXT: "scanned pages need OCR first",
+    OVERSIZED: "make them smaller",
     SPECIAL: "pipes, sockets, devices",
     UNREADABLE: "no permission, or an error of the disk",
 }

@@ -1,6 +1,7 @@
 """What callers hand in becomes a stored context. It blocks, and may run in any thread."""
 
 import json
+from collections.abc import Mapping
 from os import PathLike, fsdecode
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from rlm.context.gathering import gather_folder, gather_paths, gather_set
 from rlm.context.joining import store_files
 from rlm.context.opening import is_folder
 from rlm.context.parts import HeldTexts
+from rlm.context.picturing import told_picture
 from rlm.context.reading import store_file
 from rlm.context.stored import StoredContext
 from rlm.errors import ConfigError
+from rlm.images import Picture, picture_of
 
 __all__ = ["ContextValue", "StoredContext", "store_context"]
 
@@ -32,16 +35,27 @@ ContextValue = (
 """A `str` is always text, never a path; files are `Path` objects, lists of those, or `files(…)`."""
 
 
-def store_context(value: ContextValue) -> StoredContext:
-    """Store what the caller handed in; None is an empty text."""
+def store_context(
+    value: ContextValue, pictures: Mapping[str, Picture] | None = None
+) -> StoredContext:
+    """Store what the caller handed in; None is an empty text.
+
+    `pictures` of somebody else's context can be named beside its own; nobody is told of them.
+    """
+    stored = _stored(value)
+    if pictures:
+        stored.pictures = {**pictures, **stored.pictures}
+    return stored
+
+
+def _stored(value: ContextValue) -> StoredContext:
     if value is None:
         value = ""
     if isinstance(value, str):
         text = value if type(value) is str else str.__getitem__(value, slice(None))
         return StoredContext("text", text, describe(text))
     if isinstance(value, (bytes, bytearray, memoryview)):
-        data = bytes(value)
-        return StoredContext("bytes", data, describe(data))
+        return _store_bytes(bytes(value))
     if isinstance(value, PathLike):
         path = Path(fsdecode(value))
         return store_files(gather_folder(path)) if is_folder(path) else store_file(path)
@@ -57,6 +71,14 @@ def _paths(values: list[Any] | tuple[Any, ...]) -> list[Path]:
         if not isinstance(value, PathLike):
             raise ConfigError(f"a list of files may hold only paths, not {type(value).__name__}")
     return [Path(fsdecode(value)) for value in values]
+
+
+def _store_bytes(data: bytes) -> StoredContext:
+    picture = picture_of(data)
+    if picture is None:
+        return StoredContext("bytes", data, describe(data))
+    told = told_picture(picture, "context")
+    return StoredContext("bytes", data, told, pictures={"context": picture})
 
 
 def _store_json(value: Any) -> StoredContext:

@@ -1,20 +1,26 @@
 """One stored context: what travels to every session of a run, and what is told about it."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Literal
 
 from rlm.context.parts import Documents, FileTexts, HeldText, HeldTexts, MemoryPart, Part, cut
+from rlm.context.picturing import manifest, stand_in
 from rlm.context.scanning import Tally
 from rlm.context.skipping import Skipped, left_out
+from rlm.images import Picture
 
 __all__ = ["StoredContext"]
 
 
 class StoredContext:
-    """One blob with its kind. Sessions read `chunks`; people and models get `description`."""
+    """One blob with its kind. Sessions read `chunks`; people and models get `description`.
+
+    `pictures` stay on the host: model calls may name them.
+    """
 
     def __init__(
         self,
@@ -26,12 +32,14 @@ class StoredContext:
         sha256: str | None = None,
         texts: FileTexts | HeldTexts | None = None,
         documents: tuple[str, ...] = (),
+        pictures: Mapping[str, Picture] | None = None,
         skipped: tuple[Skipped, ...] = (),
         remarks: tuple[str, ...] = (),
     ) -> None:
         self.kind: Literal["text", "json", "bytes"] = kind
         self.description = description
         self.documents = documents
+        self.pictures: Mapping[str, Picture] = pictures or {}
         self.skipped = skipped
         self._remarks = remarks
         self._texts = texts
@@ -79,6 +87,12 @@ class StoredContext:
         """The whole blob, in memory."""
         return b"".join(self._blocks())
 
+    def beside(self) -> "dict[str, StoredContext]":
+        """What a session is given besides, by name: the list of the pictures, if there are any."""
+        if not self.pictures:
+            return {}
+        return {"pictures": StoredContext("json", json.dumps(manifest(self.pictures)), "")}
+
     def chunks(self, chunk_bytes: int) -> Iterator[bytes]:
         """The blob in pieces of one size; a file that changed is a ConfigError."""
         for part in self._parts:
@@ -103,6 +117,8 @@ class StoredContext:
             return "\n\n".join(f"=== {name} ===\n{''.join(pieces)}" for name, pieces in texts)
         if self._text is not None:
             return self._text
+        if self.kind == "bytes" and self.pictures:
+            return stand_in(self.pictures)
         errors = "replace" if self.kind == "bytes" else "surrogatepass"
         return self.data.decode("utf-8", errors)
 
@@ -115,7 +131,8 @@ class StoredContext:
 
     def digest(self, query: str) -> str:
         """Names a (query, context) pair the same way on every execution."""
-        pair = f"{self.kind}\0{self.sha256}\0{query}".encode("utf-8", "surrogatepass")
+        seen = "".join(f"{name}\0{each.sha256}\0" for name, each in self.pictures.items())
+        pair = f"{self.kind}\0{self.sha256}\0{seen}{query}".encode("utf-8", "surrogatepass")
         return hashlib.sha256(pair).hexdigest()[:16]
 
     def _blocks(self) -> Iterator[bytes]:

@@ -13,12 +13,17 @@ from msgspec import Struct, json, structs
 from rlm.errors import ProtocolViolation
 from rlm.results import CellError, CellResult, Submission
 from rlm.worker import wire
+from rlm.worker.images import MAX_CALL_BYTES, MAX_IMAGE_BYTES, MAX_IMAGES, media_type_of
 
 __all__ = ["Call", "Done", "read_call", "read_done", "read_files", "read_piece", "read_value"]
 
 
 class Call(Struct, frozen=True):
-    """A question from a cell. `prompts` is how many model calls it stands for."""
+    """A question from a cell. `prompts` is how many model calls it stands for.
+
+    `parts` are its texts. Pictures are in the arguments: `images` holds, for each prompt, a list
+    of bytes and of names; it is missing where there are none.
+    """
 
     kind: str
     arguments: dict[str, Any]
@@ -36,6 +41,7 @@ class Done(Struct, frozen=True):
 class _LlmArguments(Struct, forbid_unknown_fields=True):
     model: str | None
     batched: bool
+    images: list[list[int | str]] | None = None  # A number is that of a part after the texts.
 
 
 class _ContextKind(Struct, forbid_unknown_fields=True):
@@ -82,22 +88,43 @@ def read_call(frame: wire.Frame) -> Call:
     read = _CALL_READERS.get(kind)
     if read is None:
         raise ProtocolViolation(f"the worker asked for {kind[:40]!r}, which does not exist")
-    parts = _texts(frame, 2)
-    call = read(frame, parts)
+    call = read(frame)
     if call is None:
-        raise ProtocolViolation(f"a call of kind {kind!r} came with {len(parts)} parts")
+        raise ProtocolViolation(f"a call of kind {kind!r} came with {len(frame.parts) - 2} parts")
     return call
 
 
-def _read_llm(frame: wire.Frame, parts: list[str]) -> Call | None:
+def _read_llm(frame: wire.Frame) -> Call | None:
     given = _checked(frame, 1, _LLM)
+    arguments: dict[str, Any] = {"model": given.model, "batched": given.batched}
+    if given.images is None:
+        parts = _texts(frame, 2)
+    else:
+        parts, arguments["images"] = _with_images(frame, given.images)
     if not parts or not (len(parts) == 1 or given.batched):
         return None
-    return Call("llm", {"model": given.model, "batched": given.batched}, parts, len(parts))
+    return Call("llm", arguments, parts, len(parts))
 
 
-def _read_rlm(frame: wire.Frame, parts: list[str]) -> Call | None:
-    given = _checked(frame, 1, _RLM)
+def _with_images(
+    frame: wire.Frame, given: list[list[int | str]]
+) -> tuple[list[str], list[list[bytes | str]]]:
+    """The prompts, and for each its pictures; the last parts of the frame are those sent along."""
+    numbers = {each for row in given for each in row if not isinstance(each, str)}
+    end = len(frame.parts) - len(numbers)
+    if end != 2 + len(given) or numbers != set(range(len(numbers))):
+        raise ProtocolViolation("a call came with other pictures than it counts")
+    sent = frame.parts[end:]
+    if any(len(row) > MAX_IMAGES for row in given) or sum(map(len, sent)) > MAX_CALL_BYTES:
+        raise ProtocolViolation("a call came with too many pictures")
+    if any(len(part) > MAX_IMAGE_BYTES or media_type_of(part) is None for part in sent):
+        raise ProtocolViolation("a call came with a picture that is too large, or is none")
+    prompts = _texts(wire.Frame(frame.type, frame.id, frame.parts[:end]), 2)
+    return prompts, [[e if isinstance(e, str) else sent[e] for e in row] for row in given]
+
+
+def _read_rlm(frame: wire.Frame) -> Call | None:
+    given, parts = _checked(frame, 1, _RLM), _texts(frame, 2)
     prompts = len(given.contexts)
     contexts = [context and {"kind": context.kind} for context in given.contexts]
     expected = max(1, prompts) + sum(context is not None for context in contexts)
@@ -107,17 +134,17 @@ def _read_rlm(frame: wire.Frame, parts: list[str]) -> Call | None:
     return Call("rlm", arguments, parts, prompts)
 
 
-def _read_tool(frame: wire.Frame, parts: list[str]) -> Call | None:
+def _read_tool(frame: wire.Frame) -> Call | None:
     given = _checked(frame, 1, _TOOL)
-    return None if parts else Call("tool", structs.asdict(given), parts, 0)
+    return None if len(frame.parts) > 2 else Call("tool", structs.asdict(given), [], 0)
 
 
-def _read_budget(frame: wire.Frame, parts: list[str]) -> Call | None:
+def _read_budget(frame: wire.Frame) -> Call | None:
     _checked(frame, 1, _BUDGET)
-    return None if parts else Call("budget", {}, parts, 0)
+    return None if len(frame.parts) > 2 else Call("budget", {}, [], 0)
 
 
-_CALL_READERS: dict[bytes, Callable[[wire.Frame, list[str]], Call | None]] = {
+_CALL_READERS: dict[bytes, Callable[[wire.Frame], Call | None]] = {
     b"llm": _read_llm,
     b"rlm": _read_rlm,
     b"tool": _read_tool,

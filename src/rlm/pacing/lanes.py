@@ -6,7 +6,8 @@ it has too much to do. How long replies take says nothing: outputs differ in len
 
 __all__ = ["Lane"]
 
-FIRST_WINDOW = 16
+FIRST_WINDOW = 64
+"""Most servers take so many; one that does not says so, and loses nothing: its calls are retried."""
 
 
 class Lane:

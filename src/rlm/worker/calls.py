@@ -10,8 +10,10 @@ import functools
 import json
 import sys
 
+from . import images as pictures
 from . import loose_json, wire
 from .channel import question
+from .keywords import parameters, renamed
 from .replies import CallFailed, FailedReply, ToolFailed, awaitable
 
 __all__ = [
@@ -44,35 +46,53 @@ _ARGUMENTS_WITHOUT_MODEL = {
 _POSITIONAL = "*"
 """Under this key positional arguments of a tool travel, as a list; no keyword looks like it."""
 
-_ALIASES = (
-    ("prompt", "query", "text", "question"),
-    ("prompts", "queries", "texts"),
-    ("context", "chunk"),
-    ("contexts", "chunks"),
-)
 
+def llm_query(prompt: str, model: str | None = None, images: Any = None) -> Dialogue:
+    """One plain model call; raises CallFailed.
 
-def llm_query(prompt: str, model: str | None = None) -> Dialogue:
-    """One plain model call; raises CallFailed."""
-    replies = yield from _ask_models("llm", [prompt], model, False)
+    `images` is a list of pictures: bytes of a PNG, JPEG, GIF or WebP file, or names of those that
+    the context has. Files of your own are read first: `images=[open(name, "rb").read()]`.
+    """
+    shown = None if images is None else [images]
+    replies = yield from _ask_models("llm", [prompt], model, False, images=shown)
     return _only(replies)
 
 
-def llm_query_batched(prompts: Iterable[str], model: str | None = None) -> Dialogue:
-    """Many model calls at once, same order out; a failed one is a FailedReply in its place."""
-    return (yield from _ask_models("llm", _several(prompts), model, True))
+def llm_query_batched(
+    prompts: Iterable[str], model: str | None = None, images: Iterable[Any] | None = None
+) -> Dialogue:
+    """Many model calls at once, same order out; a failed one is a FailedReply in its place.
+
+    `images` holds one list of pictures, one picture, or None, for each prompt.
+    """
+    prompts = _several(prompts)
+    if images is not None:
+        images = _several(images)
+        if len(images) != len(prompts):
+            raise ValueError(
+                f"{len(prompts)} prompts need as many lists of images, not {len(images)}; "
+                "one may be None"
+            )
+    return (yield from _ask_models("llm", prompts, model, True, images=images))
 
 
-def rlm_query(prompt: str, context: Any = None, model: str | None = None) -> Dialogue:
+def rlm_query(
+    prompt: str, context: Any = None, model: str | None = None, images: None = None
+) -> Dialogue:
     """A child run with its own REPL; `context=None` makes the prompt its context."""
+    _refuse_images(images)
     replies = yield from _ask_models("rlm", [prompt], model, False, [context])
     return _only(replies)
 
 
 def rlm_query_batched(
-    prompts: Iterable[str], contexts: Iterable[Any] | None = None, model: str | None = None
+    prompts: Iterable[str],
+    contexts: Iterable[Any] | None = None,
+    model: str | None = None,
+    images: None = None,
 ) -> Dialogue:
     """Many child runs at once; `contexts` holds one context, or None, for each prompt."""
+    _refuse_images(images)
     prompts = _several(prompts)
     contexts = [None] * len(prompts) if contexts is None else _several(contexts)
     if len(contexts) != len(prompts):
@@ -80,14 +100,14 @@ def rlm_query_batched(
     return (yield from _ask_models("rlm", prompts, model, True, contexts))
 
 
-def llm_query_json(prompt: str, model: str | None = None) -> Dialogue:
+def llm_query_json(prompt: str, model: str | None = None, images: Any = None) -> Dialogue:
     """One model call whose reply is parsed as JSON; asks once more, then raises ValueError."""
-    reply = yield from llm_query(prompt, model)
+    reply = yield from llm_query(prompt, model, images)
     try:
         return loose_json.parse(reply)
     except ValueError:
         again = f"{prompt}\n\nReply with valid JSON only: no prose, no code fence."
-    reply = yield from llm_query(again, model)
+    reply = yield from llm_query(again, model, images)
     try:
         return loose_json.parse(reply)
     except ValueError:
@@ -122,19 +142,26 @@ def _ask_models(
     model: str | None,
     batched: bool,
     contexts: list[Any] | None = None,
+    images: list[Any] | None = None,
 ) -> Dialogue:
     if not prompts:
         return []
     texts = [str(prompt) for prompt in prompts]
-    if contexts is None and model is None:
+    sent: list[bytes] = []
+    if contexts is None and model is None and images is None:
         arguments = _ARGUMENTS_WITHOUT_MODEL[batched]
     else:
         given: dict[str, Any] = {"model": model, "batched": batched}
         if contexts is not None:
             given["contexts"] = [_context_kind(context) for context in contexts]
             texts += [_context_text(context) for context in contexts if context is not None]
+        if images is not None:
+            rows, sent = pictures.attached(images)
+            if any(rows):
+                given["images"] = rows
         arguments = wire.to_json(given)
-    answer = yield question(kind, arguments, texts)
+    parts = question(kind, arguments, texts)
+    answer = yield parts + sent if sent else parts
     failed = _meta(answer, CallFailed).get("failed", {})
     replies = answer.texts(1)[: len(prompts)]
     if len(replies) < len(prompts):
@@ -175,6 +202,14 @@ def _several(items: Iterable[Any]) -> list[Any]:
     return list(items)
 
 
+def _refuse_images(images: None) -> None:
+    if images is not None:
+        raise TypeError(
+            "a child run takes no images; look at them with llm_query(prompt, images=[...]), "
+            "or tell the child the names of the context's pictures, which it may use too"
+        )
+
+
 def _context_kind(context: Any) -> dict[str, str] | None:
     if context is None:
         return None
@@ -205,16 +240,16 @@ class CallFunctions:
 
     def make(self, dialogues: Dialogues) -> Callable[..., Any]:
         """A blocking function, and its async twin, that hold this dialogue with the host."""
-        known = _parameters(dialogues)
+        known = parameters(dialogues)
 
         @functools.wraps(dialogues)
         def blocking(*arguments: Any, **named: Any) -> Any:
-            value = self._run(dialogues(*arguments, **_renamed(named, known)))
+            value = self._run(dialogues(*arguments, **renamed(named, known)))
             return awaitable(value) if _loop_is_running() else value
 
         @functools.wraps(dialogues)
         async def twin(*arguments: Any, **named: Any) -> Any:
-            return await self._run_async(dialogues(*arguments, **_renamed(named, known)))
+            return await self._run_async(dialogues(*arguments, **renamed(named, known)))
 
         for form in (blocking, twin):
             form.__module__ = "__main__"
@@ -246,27 +281,6 @@ class CallFunctions:
                 parts = dialogue.send(await self._channel.ask_async(parts))
         except StopIteration as end:
             return end.value
-
-
-def _parameters(function: Any) -> tuple[str, ...]:
-    """The names a function can be called with; none if it takes any (`inspect` is slow to load)."""
-    code = function.__code__
-    takes_any = code.co_flags & 0x08
-    return () if takes_any else code.co_varnames[: code.co_argcount]
-
-
-def _renamed(named: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-    """Give aliased keywords the name the function uses."""
-    if not named or not known:
-        return named
-    renamed: dict[str, Any] = {}
-    for name, value in named.items():
-        group = next((group for group in _ALIASES if name in group), ())
-        target = name if name in known else next((n for n in group if n in known), name)
-        if target in renamed:
-            raise TypeError(f"{target!r} is given twice, the second time as {name!r}")
-        renamed[target] = value
-    return renamed
 
 
 def _loop_is_running() -> bool:

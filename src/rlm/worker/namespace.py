@@ -39,13 +39,23 @@ REPL_NAMES = (
     ReplName("peek(n=2000)", "the first n characters of the payload"),
     ReplName("tail(n=2000)", "the last n characters of the payload"),
     ReplName("lenP()", "the payload's length in characters"),
-    ReplName("llm_query(prompt, model=None)", "one plain model call, gives a str", restored=True),
     ReplName(
-        "llm_query_batched(prompts, model=None)",
-        "many model calls at once, same order out; a failed item does not lose the others",
+        "llm_query(prompt, model=None, images=None)",
+        "one plain model call, gives a str; `images`: PNG, JPEG, GIF or WebP bytes, or names of "
+        "the context's pictures",
         restored=True,
     ),
-    ReplName("llm_batch(prompts, model=None)", "the same as llm_query_batched", restored=True),
+    ReplName(
+        "llm_query_batched(prompts, model=None, images=None)",
+        "many model calls at once, same order out; a failed item does not lose the others; "
+        "`images`: a list for each prompt",
+        restored=True,
+    ),
+    ReplName(
+        "llm_batch(prompts, model=None, images=None)",
+        "the same as llm_query_batched",
+        restored=True,
+    ),
     ReplName(
         "rlm_query(prompt, context=None, model=None)",
         "a child run with its own fresh REPL; only its answer comes back",
@@ -57,7 +67,9 @@ REPL_NAMES = (
         restored=True,
     ),
     ReplName(
-        "llm_query_json(prompt, model=None)", "a model call, reply parsed as JSON", restored=True
+        "llm_query_json(prompt, model=None, images=None)",
+        "a model call, reply parsed as JSON",
+        restored=True,
     ),
     ReplName(
         "map_query(question, chunks, model=None)",

@@ -9,6 +9,9 @@ __all__ = ["checks"]
 
 checks = Checks("calls")
 
+_PNG = b"\x89PNG\r\n\x1a\n"
+_GIF = b"GIF89a"
+
 
 @checks("llm_query asks the host, in every spelling")
 async def llm_query(repl: Repl) -> None:
@@ -56,6 +59,31 @@ async def failures(repl: Repl) -> None:
     await repl.fails("llm_query_batched(['refuse'])", "CallFailed", "over the limit")
     await repl.shows("try: llm_query('refuse')\nexcept CallFailed as e: print(e)", "over the limit")
     await repl.shows("llm_query('next')", "'re:next'")
+
+
+@checks("pictures arrive byte for byte, each with its prompt; names arrive as names")
+async def images(repl: Repl) -> None:
+    await repl.run(f"png, gif = {_PNG!r} + bytes(range(256)), {_GIF!r}")
+    await repl.shows("llm_query('a', images=[png, 'plot.png'])", "'re:a'")
+    code = "llm_query_batched(['a', 'b', 'c'], images=[[png, gif], None, 'plot.png'])"
+    await repl.shows(code, "['re:a', 're:b', 're:c']")
+    png = _PNG + bytes(range(256))
+    seen = [asked[1].get("images") for asked in repl.host.asked]
+    expect(seen[0], [[png, "plot.png"]], "the pictures of one prompt")
+    expect(seen[1], [[png, _GIF], [], ["plot.png"]], "the pictures of a batch")
+    expect(repl.host.asked[1][2], ["a", "b", "c"], "the prompts beside them")
+
+
+@checks("what is no picture is an error that the cell can repair, and nothing is asked")
+async def no_images(repl: Repl) -> None:
+    await repl.fails("llm_query('a', images=[b'%PDF-1.7'])", "ValueError", "PNG, JPEG, GIF or WebP")
+    await repl.fails("llm_query('a', images=[3])", "TypeError", "not int")
+    await repl.fails(f"llm_query('a', images=[{_GIF!r}] * 21)", "ValueError", "limit of 20")
+    await repl.fails("llm_query_batched(['a', 'b'], images=[None])", "ValueError", "2 prompts")
+    await repl.fails("rlm_query('a', images=['plot.png'])", "TypeError", "takes no images")
+    expect(repl.host.asked, [], "what was asked")
+    await repl.shows("llm_query('a', images=[])", "'re:a'")
+    expect(repl.host.asked[0][1], {"model": None, "batched": False}, "a call without pictures")
 
 
 @checks("llm_query_json parses replies, and asks twice at most", fresh=True)

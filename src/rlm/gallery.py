@@ -1,0 +1,118 @@
+"""Pictures for the prompts of a run: those a cell sends, and those of its contexts, by name.
+
+A name is looked up in the contexts and nowhere else: never in a folder, never on the network.
+"""
+
+import asyncio
+import difflib
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from rlm.errors import CallRefused
+from rlm.images import Picture, content_of, media_type_of
+from rlm.worker.images import MAX_IMAGES
+
+__all__ = ["Gallery"]
+
+MOST_PROMPT_BYTES = 20 << 20
+"""As base64 that is 27 MB; the smallest limit of a large provider is 32 MB for a whole request."""
+
+MOST_BYTES_UNDER_WAY = 128 << 20
+"""A batch may name thousands of pictures; only so much of them is in memory at a time."""
+
+_SHOWN_NAMES = 5
+_SHOWN_CHARS = 80
+
+
+class Gallery:
+    """The pictures a run may look at. `contexts` may grow while the run goes on."""
+
+    def __init__(self, contexts: Mapping[str, Any]) -> None:
+        self._contexts = contexts
+        self._free_bytes = MOST_BYTES_UNDER_WAY
+        self._in_turn = asyncio.Lock()
+        self._freed = asyncio.Event()
+
+    @property
+    def pictures(self) -> dict[str, Picture]:
+        """All that can be named; where two contexts have the same name, the first one's."""
+        return {
+            name: picture
+            for pictures in reversed(list(self._all()))
+            for name, picture in pictures.items()
+        }
+
+    @asynccontextmanager
+    async def content(
+        self, prompt: str, images: Sequence[Any]
+    ) -> AsyncGenerator[str | list[dict[str, Any]], None]:
+        """What to send for a prompt; its pictures are read when there is room for them."""
+        if not images:
+            yield prompt
+            return
+        found = self._found(images)
+        size = sum(len(each) if isinstance(each, bytes) else each.size_bytes for each in found)
+        if size > MOST_PROMPT_BYTES:
+            raise _refused(
+                f"the images of this prompt hold {size:,} bytes, {MOST_PROMPT_BYTES >> 20} MiB are "
+                "allowed; ask about fewer at once, or make them smaller"
+            )
+        await self._take(size)
+        try:
+            yield await asyncio.to_thread(_content, prompt, found)
+        finally:
+            self._free_bytes += size
+            self._freed.set()
+
+    async def _take(self, size: int) -> None:
+        """Wait, first come first served, until so many bytes more may be in memory."""
+        async with self._in_turn:
+            while size > self._free_bytes:
+                self._freed.clear()
+                await self._freed.wait()
+            self._free_bytes -= size
+
+    def _found(self, images: Sequence[Any]) -> list[bytes | Picture]:
+        if not isinstance(images, list) or len(images) > MAX_IMAGES:
+            raise _refused(f"images must be a list of at most {MAX_IMAGES}")
+        return [self._named(each) if isinstance(each, str) else _known(each) for each in images]
+
+    def _named(self, name: str) -> Picture:
+        for pictures in self._all():
+            if name in pictures:
+                return pictures[name]
+        raise _refused(_no_such(name, list(self.pictures)))
+
+    def _all(self) -> Iterator[Mapping[str, Picture]]:
+        return (getattr(each, "pictures", {}) for each in self._contexts.values())
+
+
+def _content(prompt: str, found: list[bytes | Picture]) -> list[dict[str, Any]]:
+    data = [each if isinstance(each, bytes) else each.read() for each in found]
+    return content_of(prompt, [(media_type_of(each) or "", each) for each in data])
+
+
+def _known(image: Any) -> bytes:
+    if not isinstance(image, bytes) or media_type_of(image) is None:
+        raise _refused("an image must be the bytes of a PNG, JPEG, GIF or WebP file, or a name")
+    return image
+
+
+def _no_such(name: str, names: list[str]) -> str:
+    """What to do instead, with the likeliest names first."""
+    told = f"there is no picture {name[:_SHOWN_CHARS]!r} in the context"
+    if not names:
+        return (
+            f"{told}, which has none; send bytes, as in images=[open(name, 'rb').read()] "
+            "(names of files and addresses are not opened)"
+        )
+    close = difflib.get_close_matches(name[:_SHOWN_CHARS], names, _SHOWN_NAMES)
+    few = list(dict.fromkeys([*close, *names[:_SHOWN_NAMES]]))[:_SHOWN_NAMES]
+    more = f" and {len(names) - len(few):,} more" if len(names) > len(few) else ""
+    shown = ", ".join(repr(each[:_SHOWN_CHARS]) for each in few)
+    return f"{told}; it has {shown}{more} (other files and addresses are not opened: send bytes)"
+
+
+def _refused(message: str) -> CallRefused:
+    return CallRefused(message, limit="images")
