@@ -74,7 +74,7 @@ docs: $(ready) ## write the pages that are made from the code
 
 # -- the heavier parts; each also runs alone ------------------------------------------------------
 
-heavy_parts := test-heavy test-documents test-pythons test-fuzz test-clone test-sandbox-docker
+heavy_parts := test-heavy test-documents test-sdks test-adapters test-pythons test-fuzz test-clone test-sandbox-docker
 
 .PHONY: test-all
 test-all: $(ready) ## run test and every heavier part, then a summary with every skip
@@ -91,6 +91,27 @@ test-documents: ## PDF, Office and EPUB files through the real converter, in its
 	@$(documents)/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/documents.txt
 	@$(documents)/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
 	@$(documents)/bin/python -m pytest tests/context/test_documents.py $(ARGS)
+
+adapters := build/venv-litellm build/venv-local-model
+sdks := build/venv-sdks
+local_model := build/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
+
+.PHONY: test-local-model $(adapters) $(sdks)
+$(adapters) $(sdks): build/venv-%:
+	@sh .ci/venv $(PYTHON) $@
+	@$@/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/$*.txt
+	@$@/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
+
+test-adapters: $(adapters) ## the real litellm, llm and xllamacpp, each in its own environment
+	@build/venv-litellm/bin/python -m pytest tests/clients/test_litellm.py $(ARGS)
+	@build/venv-local-model/bin/python -m pytest tests/clients/test_llm.py tests/clients/test_gguf.py $(ARGS)
+
+test-sdks: $(sdks) ## the providers' own SDKs against the fake server, in their own environment
+	@$(sdks)/bin/python -m pytest -m heavy tests/fake_server/test_real_sdks.py $(ARGS)
+
+test-local-model: build/venv-local-model ## a small real model, fetched (0.5 GB) and run here: minutes
+	@build/venv-local-model/bin/python tools/local_model.py $(local_model)
+	@nice build/venv-local-model/bin/python -m pytest -s tests/local_model $(ARGS)
 
 test-pythons: ## the tests on each of PYTHONS that is present
 	@MAKE="$(MAKE)" sh .ci/test-pythons $(PYTHONS)

@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,7 +48,7 @@ class Sample(NamedTuple):
 
 
 @contextmanager
-def server(delay_ms: float) -> Iterator[str]:
+def server(delay_ms: float) -> Generator[str, None, None]:
     """The base URL of a fresh server."""
     script = Path(__file__).with_name("chat_server.py")
     process = subprocess.Popen(  # noqa: S603 - our own script
@@ -158,6 +158,8 @@ async def from_a_cell(url: str, cell: str, at_once: int) -> tuple[Sample, str]:
         root,
         sub_model="openai-compatible/m",
         client_options={"openai-compatible/m": {"base_url": url, "api_key": KEY}},
+        windows={"openai-compatible/m": 100_000},
+        prices={"openai-compatible/m": (1.0, 1.0)},
         limits=Limits(max_calls=100_000, max_concurrent_calls=at_once, max_seconds=600),
     )
     wall, cpu = time.perf_counter(), time.process_time()

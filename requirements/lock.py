@@ -21,8 +21,17 @@ LOCKS: dict[str, list[str]] = {
     "documents.txt": [
         *("--group", "dev", "--extra", "documents", "--constraints", "requirements/dev.txt"),
     ],
+    "sdks.txt": ["--group", "sdks", "--constraints", "requirements/dev.txt"],
+    "litellm.txt": ["--group", "adapters", "--extra", "litellm"],
+    "local-model.txt": [
+        *("--group", "adapters", "--extra", "gguf", "--extra", "llm"),
+        *("--constraints", "requirements/dev.txt"),
+    ],
 }
-"""In this order: the others take the versions that the development lock settled on."""
+"""In this order: the others take the versions that the development lock settled on.
+
+Not litellm's, which wants older ones of its own.
+"""
 
 MARK = "# made from pyproject.toml, fingerprint "
 

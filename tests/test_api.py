@@ -223,3 +223,26 @@ def test_an_interrupt_ends_a_completion_with_what_it_has() -> None:
     with pytest.raises(CancellationError) as stopped:
         one.completion("c")
     assert stopped.value.partial_answer == "so far 5"
+
+
+async def test_a_function_is_a_model() -> None:
+    def root(prompt: str) -> str:
+        return "```repl\nFINAL(llm_query('ping'))\n```"
+
+    async def sub(prompt: str) -> str:
+        return prompt.replace("ping", "pong").split()[-1]
+
+    engine = RLM(root, sub_model=sub)
+    result = await engine.aask("What comes back?", "nothing")
+    await engine.aclose()
+    assert result.answer == "pong"
+    assert set(result.usage.by_model) == {"root", "sub"}
+
+
+def test_windows_are_believed_and_checked() -> None:
+    made = {"openai-compatible/m": {"base_url": "http://localhost:1/v1"}}
+    windows = {"openai-compatible/m": 12_345}
+    with RLM("openai-compatible/m", windows=windows, client_options=made) as engine:
+        assert engine._house._routes["openai-compatible/m"].info.window_tokens == 12_345
+    with pytest.raises(ConfigError, match="windows= names 'other'"):
+        RLM("openai-compatible/m", windows={"other": 1}, client_options=made)

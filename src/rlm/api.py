@@ -19,7 +19,7 @@ from rlm.context import ContextValue, StoredContext, store_context
 from rlm.engine import Engine
 from rlm.errors import ConfigError
 from rlm.events import Event
-from rlm.house import House, Traffic
+from rlm.house import House, Model, Traffic
 from rlm.limits import Budget, Limits
 from rlm.logger import RLMLogger, trajectory
 from rlm.messages import Price
@@ -49,17 +49,18 @@ class RLM:
     """Right answers about contexts far larger than the model's window.
 
     `RLM("provider/model").ask(query, context)`. `clients={"mine": client}` adds a provider of
-    your own, used as "mine/model"; a Client object may also stand in place of a model's name.
+    your own, used as "mine/model"; a Client object, or a function that takes a prompt, may also
+    stand in place of a model's name.
     The reference engine's keywords are accepted too; see docs/reference/compatibility.md.
     """
 
     @compat.accepts_reference_keywords
     def __init__(
         self,
-        model: str | Client | None = None,
+        model: Model | None = None,
         *,
-        sub_model: str | Client | None = None,
-        models: Sequence[str | Client] = (),
+        sub_model: Model | None = None,
+        models: Sequence[Model] = (),
         clients: Mapping[str, Client] | None = None,
         environment: str | Environment = "local",
         environment_kwargs: Mapping[str, Any] | None = None,
@@ -278,15 +279,13 @@ class _QueueRecorder:
         self.events.put_nowait(event)
 
 
-def completion(
-    prompt: ContextValue, model: str | Client | None = None, **options: Any
-) -> Completion:
+def completion(prompt: ContextValue, model: Model | None = None, **options: Any) -> Completion:
     """`rlm.completion(prompt, model)` in place of `llm.completion(prompt, model)`."""
     return portal().call(lambda: acompletion(prompt, model, **options))
 
 
 async def acompletion(
-    prompt: ContextValue, model: str | Client | None = None, **options: Any
+    prompt: ContextValue, model: Model | None = None, **options: Any
 ) -> Completion:
     """The same, to be awaited. `root_prompt` is the query; other options are those of `RLM`."""
     root_prompt = options.pop("root_prompt", None)

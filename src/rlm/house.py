@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -31,7 +31,10 @@ from rlm.scheduler import Scheduler
 from rlm.scope import Scope
 from rlm.tools import as_tools, describe_values
 
-__all__ = ["House", "Traffic"]
+__all__ = ["House", "Model", "Traffic"]
+
+Model = str | Client | Callable[..., Any]
+"""A model's name, a client, or a function that answers a prompt."""
 
 
 class Traffic(Struct, frozen=True):
@@ -80,7 +83,7 @@ class House:
         self._last_resort.atexit = False  # then `_close_all` does it, and waits
         _open.add(self)
 
-    def adopt(self, model: str | Client) -> str:
+    def adopt(self, model: Model) -> str:
         """Find the way to a model; the name it goes by from now on."""
         names: tuple[str, ...]
         if isinstance(model, str):
@@ -96,9 +99,9 @@ class House:
                 identity = _own_identity(client) or self._identity(provider, options)
             names = tuple(dict.fromkeys((name, f"{provider}/{wire_name}", provider)))
         else:
-            client, name = model, type(model).__name__
+            client, name = _as_client(model)
             wire_name, identity = name, _own_identity(client)
-            if name in self._routes and self._routes[name].client is not model:
+            if name in self._routes and self._routes[name].client is not client:
                 name = f"{name}-{len(self._routes)}"
             names = (name,)
         info = self._info(name, client.info(wire_name))
@@ -218,6 +221,15 @@ def _close_all() -> None:
 
 
 atexit.register(_close_all)
+
+
+def _as_client(model: Any) -> tuple[Client, str]:
+    """The client, and what it is called; a function gets one of its own."""
+    if hasattr(model, "complete"):
+        return model, type(model).__name__
+    from rlm.clients.callable import CallableClient
+
+    return CallableClient(model), getattr(model, "__name__", type(model).__name__)
 
 
 def _as_price(given: tuple[float, float] | Price) -> Price:

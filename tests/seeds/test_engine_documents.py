@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rlm.fake_server import FakeServer
 from tests.endpoint import Endpoint, endpoint, texts
 
 ROOT = Path(__file__).parents[2]
@@ -111,7 +112,6 @@ def searcher(body: dict[str, Any]) -> str:
     [
         ("groq/llama-3.3-70b-versatile", {"GROQ_API_KEY": "gsk_x", "GROQ_BASE_URL": "{url}"}),
         ("ollama/llama3", {"OLLAMA_HOST": "127.0.0.1:{port}"}),
-        ("gemini/gemini-2.0-flash", {"GEMINI_API_KEY": "g", "GEMINI_BASE_URL": "{url}"}),
         ("gpt-4o", {"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "{url}"}),
     ],
 )
@@ -126,6 +126,20 @@ def test_the_demo_with_a_model_shows_a_real_child(
     assert "Child:    'What is the access code for 26f2a74de4?' → '3077052'" in done.stdout
     name = model_name.partition("/")[2] or model_name
     assert {body["model"] for body in server.bodies} == {name}
+
+
+def test_the_demo_with_a_gemini_key(tmp_path: Path) -> None:
+    with FakeServer(
+        rules=[("", lambda asked: searcher({"messages": [{"content": asked.text}]}))]
+    ) as server:
+        variables = {"GEMINI_API_KEY": "g", "GEMINI_BASE_URL": server.url}
+        done = run(
+            [str(ROOT / "demo.py")], tmp_path, RLM_MODEL="gemini/gemini-2.0-flash", **variables
+        )
+    assert "right: the needle says 3077052" in done.stdout, done.stdout + done.stderr
+    assert {each.path.rpartition(":")[0] for each in server.requests} == {
+        "/v1beta/models/gemini-2.0-flash"
+    }
 
 
 def test_the_demo_reads_a_key_from_dot_env(tmp_path: Path) -> None:

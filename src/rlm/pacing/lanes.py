@@ -7,7 +7,7 @@ it has too much to do. How long replies take says nothing: outputs differ in len
 __all__ = ["Lane"]
 
 FIRST_WINDOW = 64
-"""Most servers take so many; one that does not says so, and loses nothing: its calls are retried."""
+"""Most servers take so many. One that does not says so, and its calls are sent again later."""
 
 
 class Lane:

@@ -19,6 +19,8 @@ __all__ = [
     "map_prompt",
     "reduce_prompt",
     "system_prompt",
+    "tiny_map_prompt",
+    "tiny_reduce_prompt",
 ]
 
 FIXED_QUERY = "The task is in the variable `context`: read it first, then do what it asks."
@@ -135,6 +137,15 @@ def map_prompt(query: str, chunk: str, number: int, count: int) -> str:
 
 def reduce_prompt(query: str, notes: str) -> str:
     return fill("reduce", query=query, notes=notes).rstrip("\n")
+
+
+def tiny_map_prompt(query: str, chunk: str) -> str:
+    """For models that answer NOT FOUND to everything once they are told that they may."""
+    return fill("map_tiny", query=query, chunk=chunk).rstrip("\n")
+
+
+def tiny_reduce_prompt(query: str, notes: str) -> str:
+    return fill("reduce_tiny", query=query, notes=notes).rstrip("\n")
 
 
 def direct_prompt(query: str, context: str) -> str:

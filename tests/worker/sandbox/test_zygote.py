@@ -300,10 +300,9 @@ def test_checkpoints_that_are_not_needed_make_room(any_host: Host) -> None:
         checkpoint = newer
         assert len(any_host.workers()) <= 3
     session.order(b"T")
-    ends = [session.end()]
-    while ends[-1] == {"status": DISMISSED}:
-        ends.append(session.end())
-    assert ends == [{"status": DISMISSED}] * 8 + [{"status": -signal.SIGTERM}]
+    ends = [session.end() for _ in range(9)]  # The last one let go may end after the worker.
+    assert ends.count({"status": DISMISSED}) == 8
+    assert ends.count({"status": -signal.SIGTERM}) == 1
     checkpoint.resume()
     assert checkpoint.run("print(kept)") == "7"
     checkpoint.close()

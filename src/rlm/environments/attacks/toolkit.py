@@ -70,16 +70,17 @@ def search(pid, wanted, most_bytes=1 << 28):
             start, end = (int(each, 16) for each in span.split('-'))
             if not rights.startswith('rw') or seen > most_bytes:
                 continue
-            try:
-                memory.seek(start)
-                data = memory.read(min(end - start, most_bytes))
-            except (OSError, OverflowError, ValueError):
-                continue
-            seen += len(data)
-            at = data.find(wanted)
-            while at >= 0:
-                print(data[at:at + 80])
-                at = data.find(wanted, at + 1)
+            for begin in range(start, min(end, start + most_bytes), 1 << 24):
+                try:
+                    memory.seek(begin)
+                    data = memory.read(min(end - begin, (1 << 24) + 80))
+                except (OSError, OverflowError, ValueError):
+                    break
+                seen += len(data)
+                at = data.find(wanted)
+                while at >= 0:
+                    print(data[at:at + 80])
+                    at = data.find(wanted, at + 1)
 
 def lines_out():
     """Every number behind which the host may listen."""

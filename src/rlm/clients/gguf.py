@@ -1,0 +1,241 @@
+"""A GGUF file in this very process, through the `xllamacpp` wheel: no server, no key, no price.
+
+The file's head is read when the client is made; the weights are loaded on the first request. The
+library comes with an HTTP server: it listens on a unix socket in a private folder, which is removed
+as soon as the model is loaded, so that nothing but this client can reach the model.
+"""
+
+import asyncio
+import gc
+import tempfile
+import threading
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from rlm.clients._chat import ChatDialect
+from rlm.clients._failures import imported, public_line
+from rlm.clients._gguf_file import Header, read_header
+from rlm.clients._json import parse
+from rlm.clients._threads import Flow, Threads, each_within, last_of
+from rlm.errors import ConfigError, ModelError
+from rlm.messages import ModelInfo, Price, Reply, Request
+
+__all__ = ["GGUFClient"]
+
+LARGEST_WINDOW_TOKENS = 32_768
+"""What a window is cut to unless asked for: memory for it is taken at once, whatever is sent."""
+
+BATCH_TOKENS = 128
+"""How much of a prompt is read at a time; between two such steps a request can be cancelled."""
+
+PROMPT_CACHE_MIB = 256
+CLOSING_SECONDS = 60.0
+TINY_PARAMETERS = 3_500_000_000
+SMALL_PARAMETERS = 15_000_000_000
+FREE = Price(0.0, 0.0)
+
+
+class GGUFClient:
+    """Asks the model in one file. With one slot and a seed, the same request has the same reply.
+
+    `slots` requests are worked on at once, each with a window of its own; further ones wait.
+    `projector` is the file that lets a model see images. `identity` changes when the file does, so
+    that no cached reply of another model is taken for this one's.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        window_tokens: int | None = None,
+        slots: int = 1,
+        threads: int | None = None,
+        gpu_layers: int | None = None,
+        projector: str | Path | None = None,
+        profile: Literal["frontier", "standard", "small", "tiny"] | None = None,
+    ) -> None:
+        self._library = imported("xllamacpp", "gguf", "gguf:…")
+        self._path = Path(path).expanduser().absolute()
+        header = _checked(self._path)
+        for name, value in (
+            ("slots", slots),
+            ("window_tokens", window_tokens),
+            ("threads", threads),
+        ):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} must be 1 or more, not {value}")
+        trained = header.window_tokens or LARGEST_WINDOW_TOKENS
+        self._window = window_tokens or min(trained, LARGEST_WINDOW_TOKENS)
+        self._slots = slots
+        self._settings = {"threads": threads, "gpu_layers": gpu_layers}
+        self._projector = None if projector is None else Path(projector).expanduser().absolute()
+        if self._projector is not None:
+            _checked(self._projector)
+        facts = self._path.stat()
+        self.identity = f"gguf:{facts.st_size}:{facts.st_mtime_ns}:{self._window}:{self._projector}"
+        self._info = ModelInfo(self._window, FREE, profile or _profile(header))
+        self._threads: Threads[Reply] = Threads(slots, "rlm-gguf")
+        self._lock = threading.Lock()
+        self._server: Any = None
+        self._broken: str | None = None
+
+    @classmethod
+    def for_model(
+        cls,
+        model: str,
+        *,
+        window_tokens: int | None = None,
+        slots: int = 1,
+        threads: int | None = None,
+        gpu_layers: int | None = None,
+        projector: str | Path | None = None,
+        profile: Literal["frontier", "standard", "small", "tiny"] | None = None,
+    ) -> "GGUFClient":
+        """A client for `gguf:<path>`."""
+        return cls(
+            model,
+            window_tokens=window_tokens,
+            slots=slots,
+            threads=threads,
+            gpu_layers=gpu_layers,
+            projector=projector,
+            profile=profile,
+        )
+
+    def __repr__(self) -> str:
+        return f"GGUFClient({self._path.name!r})"
+
+    async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
+        """One request, one reply. Late or cancelled, its generation is stopped."""
+        reply = await last_of(self.stream(request, timeout_seconds=timeout_seconds))
+        assert isinstance(reply, Reply)
+        return reply
+
+    def stream(
+        self, request: Request, *, timeout_seconds: float
+    ) -> AsyncGenerator[str | Reply, None]:
+        """The text as it is written, and at the end the whole reply."""
+        pieces = self._threads.stream(lambda flow: self._answer(flow, request))
+        return each_within(pieces, timeout_seconds, request.model, self._late)
+
+    def info(self, model: str) -> ModelInfo:
+        """From the file: its window, and by its size a profile. It costs nothing."""
+        return self._info
+
+    async def close(self) -> None:
+        """Stop what is being written, and give the memory back. A later request loads it again."""
+        self._threads.give_up_all()
+        if not await self._threads.ended(CLOSING_SECONDS):
+            return  # native code that does not come back holds the model; it can't be freed
+        with self._lock:
+            server, self._server = self._server, None
+        if server is not None:
+            await asyncio.to_thread(_freed, [server])
+
+    def _late(self) -> str:
+        return f"; the model works on {self._slots} request{'s' * (self._slots > 1)} at a time"
+
+    # -- in a thread ---------------------------------------------------------------------------
+
+    def _answer(self, flow: Flow, request: Request) -> Reply:
+        server = self._loaded()
+        streamed, problems = ChatDialect().streamed(), []
+
+        def take(chunk: Any) -> bool:
+            """One event of the library's stream; True makes it stop."""
+            if isinstance(chunk, dict):
+                if chunk.get("error"):
+                    problems.append(chunk["error"])
+                elif text := streamed.add(chunk):
+                    flow.send(text)
+            return flow.given_up
+
+        try:
+            server.handle_chat_completions(self._body(request), take)
+        except (ValueError, RuntimeError) as error:
+            raise _refused(request.model, {"message": str(error), "code": 400}) from None
+        if problems:
+            raise _refused(request.model, problems[0])
+        if not streamed.complete:
+            raise ModelError(f"{request.model}: the reply broke off", retryable=True)
+        return streamed.reply()
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        """The request, and that progress is told while the prompt is read: it can stop there too.
+
+        Only a run's own steps are kept for the next request: what is kept changes how numbers are
+        added up, and with that, now and then, a word.
+        """
+        body: dict[str, Any] = parse(ChatDialect().body(request, stream=True))
+        return {**body, "cache_prompt": request.grows, "return_progress": True}
+
+    def _loaded(self) -> Any:
+        """The model, loaded by whoever comes first. That it can't be is remembered."""
+        with self._lock:
+            if self._broken is not None:
+                raise ConfigError(self._broken)
+            if self._server is None:
+                try:
+                    self._server = self._load()
+                except RuntimeError as error:
+                    self._broken = (
+                        f"{self._path.name} could not be loaded: {public_line(str(error))} Is the "
+                        "file whole, its architecture known to this xllamacpp, and memory enough "
+                        f"for a window of {self._window:,} tokens (window_tokens)?"
+                    )
+                    raise ConfigError(self._broken) from None
+            return self._server
+
+    def _load(self) -> Any:
+        settings = self._library.CommonParams()
+        settings.model.path = str(self._path)
+        settings.n_ctx = self._window * self._slots
+        settings.n_parallel = self._slots
+        settings.n_batch = settings.n_ubatch = BATCH_TOKENS
+        settings.cache_ram_mib = PROMPT_CACHE_MIB
+        settings.verbosity = -1
+        settings.warmup = settings.ui = settings.endpoint_slots = False
+        if self._settings["threads"]:
+            settings.cpuparams.n_threads = self._settings["threads"]
+            settings.cpuparams_batch.n_threads = self._settings["threads"]
+        if self._settings["gpu_layers"] is not None:
+            settings.n_gpu_layers = self._settings["gpu_layers"]
+        if self._projector is not None:
+            settings.mmproj.path = str(self._projector)
+        with tempfile.TemporaryDirectory(prefix="rlm-gguf-") as folder:
+            settings.hostnames = [f"{folder}/http.sock"]
+            return self._library.Server(settings)
+
+
+def _checked(path: Path) -> Header:
+    try:
+        return read_header(path)
+    except FileNotFoundError:
+        raise ConfigError(f"there is no file {path}; write gguf:/path/to/model.gguf") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"{path} can't be used as a GGUF model: {reason}") from None
+
+
+def _profile(header: Header) -> Literal["standard", "small", "tiny"]:
+    """How much to expect of a model of that size: up to 3B it is not asked to write code."""
+    if header.parameters <= TINY_PARAMETERS:
+        return "tiny"
+    return "small" if header.parameters <= SMALL_PARAMETERS else "standard"
+
+
+def _refused(model: str, error: Any) -> ModelError:
+    """What the library reports; nothing was billed, and the same request would fail again."""
+    facts = error if isinstance(error, Mapping) else {"message": error}
+    code = facts.get("code")
+    status = code if isinstance(code, int) and 400 <= code < 600 else None
+    advice = "; raise window_tokens" if facts.get("type") == "exceed_context_size_error" else ""
+    said = public_line(str(facts.get("message") or "unknown error"))
+    return ModelError(f"{model}: {said}{advice}", status=status, retryable=status == 503)
+
+
+def _freed(holder: list[Any]) -> None:
+    """Let the last reference go, here: ending the library's own threads blocks."""
+    holder.clear()
+    gc.collect()
