@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm import worker
-from rlm.environments._session import StreamSession
+from rlm.environments._session import StreamSession, greeting_of
 from rlm.protocols import Host
 
 __all__ = ["PlainEnvironment"]
@@ -64,7 +64,7 @@ class PlainEnvironment:
         except BaseException:
             ours.close()
             raise
-        session = await StreamSession.connect(ours, host, process, options)
+        session = await StreamSession.connect(ours, host, process, greeting_of(options))
         self._sessions.add(session)
         return session
 

@@ -296,3 +296,58 @@ async def test_a_large_context_is_shared(opened: Any) -> None:
     assert (
         await repl.show("type(context) is str, len(context), context[:2]") == "(True, 100000, 'éé')"
     )
+
+
+# -- sessions kept ready --------------------------------------------------------------------------
+
+
+def ready_sessions(zygote: Any) -> list[int]:
+    """How many are kept ready for each kind of settings, the latest kind last."""
+    return [len(each) for each in zygote._ready.values()]
+
+
+async def until_ready(zygote: Any, expected: list[int]) -> None:
+    async with asyncio.timeout(10):
+        while ready_sessions(zygote) != expected:
+            await asyncio.sleep(0.005)
+
+
+async def test_a_session_is_kept_ready_only_for_its_own_settings() -> None:
+    environment = LocalEnvironment(warm_sessions=1, cpu_seconds=3_500)
+    plain: dict[str, Any] = {"seed": 1}
+    tooled: dict[str, Any] = {"seed": 1, "tools": [{"name": "weigh", "description": "Weighs."}]}
+    first = await environment.open(FakeHost(), plain)
+    zygote: Any = await environment._zygote()
+    await until_ready(zygote, [1])
+    other = Repl(await environment.open(FakeHost(), tooled), FakeHost())
+    assert ready_sessions(zygote) == [1]  # it was not the one for these settings
+    assert await other.show("weigh.__name__, 'weigh'") == "('weigh', 'weigh')"
+    await until_ready(zygote, [1, 1])
+    again = Repl(await environment.open(FakeHost(), plain), FakeHost())
+    assert ready_sessions(zygote) == [0, 1]
+    assert await again.show("'weigh' in globals()") == "False"
+    await until_ready(zygote, [1, 1])
+    await first.close()
+    await environment.close()
+
+
+async def test_of_many_settings_the_oldest_are_forgotten() -> None:
+    environment = LocalEnvironment(warm_sessions=1, cpu_seconds=3_501)
+    for seed in range(6):
+        await (await environment.open(FakeHost(), {"seed": seed})).close()
+    zygote: Any = await environment._zygote()
+    async with asyncio.timeout(10):
+        while [json.loads(each[17:])["seed"] for each in zygote._ready] != [2, 3, 4, 5]:
+            await asyncio.sleep(0.005)
+    await until_ready(zygote, [1, 1, 1, 1])
+    await environment.close()
+
+
+async def test_settings_too_large_to_be_sent_ahead_are_sent_at_the_opening() -> None:
+    environment = LocalEnvironment(warm_sessions=1, cpu_seconds=3_502)
+    long = {"tools": [{"name": "weigh", "description": "x" * 200_000}]}
+    for _ in range(2):
+        repl = Repl(await environment.open(FakeHost(), long), FakeHost())
+        assert await repl.show("len(weigh.__doc__)") == "200000"
+        await until_ready(await environment._zygote(), [1])
+    await environment.close()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlm.environments._clock import CellClock
-from rlm.environments._session import StreamSession
+from rlm.environments._session import StreamSession, greeting_of
 from rlm.errors import SessionDied
 from rlm.worker import wire
 
@@ -79,7 +79,7 @@ async def ends() -> AsyncIterator[Ends]:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     theirs.sendall(wire.encode(wire.READY, 1, [b"{}"]))
-    session = await StreamSession.connect(ours, EchoHost(), FakeProcess(), {})
+    session = await StreamSession.connect(ours, EchoHost(), FakeProcess(), greeting_of({}))
     made = Ends(session, theirs)
     assert (await made.receive()).type == wire.INIT
     yield made

@@ -20,7 +20,7 @@ from rlm.protocols import ContextSource, Host
 from rlm.results import CellError, CellResult
 from rlm.worker import wire
 
-__all__ = ["StreamSession", "WorkerProcess"]
+__all__ = ["StreamSession", "WorkerProcess", "greeting_of"]
 
 _Read = TypeVar("_Read")
 _Given = ParamSpec("_Given")
@@ -34,6 +34,7 @@ _FAREWELL_SECONDS = 0.5
 _FAILED_CALL_SECONDS = 0.01
 """What a failed call costs of a cell's time, so that a loop of nothing but those ends soon."""
 
+_GREETING_ID = 1
 _NOTHING_TO_TELL: tuple[dict[str, Any], ...] = ({}, {"failed": {}})
 
 _WORKER_DEFAULTS: dict[str, Any] = {
@@ -44,6 +45,12 @@ _WORKER_DEFAULTS: dict[str, Any] = {
     "cell_memory_bytes": None,
     "preload": [],
 }
+
+
+def greeting_of(options: dict[str, Any]) -> bytes:
+    """The first frame of a session: its settings."""
+    settings = {name: options.get(name, value) for name, value in _WORKER_DEFAULTS.items()}
+    return wire.encode(wire.INIT, _GREETING_ID, [wire.to_json(settings)])
 
 
 class WorkerProcess(Protocol):
@@ -96,15 +103,17 @@ class StreamSession:
         connection: socket.socket,
         host: Host,
         process: WorkerProcess,
-        options: dict[str, Any],
+        greeting: bytes | None,
     ) -> "StreamSession":
-        """Shake hands with a worker that was just started; it is killed if that fails."""
+        """Shake hands with a new worker; it is killed if that fails.
+
+        `greeting` is that of `greeting_of`, or None if the worker has been sent it already.
+        """
         session = cls(connection, host, process)
-        settings = {name: options.get(name, value) for name, value in _WORKER_DEFAULTS.items()}
         too_late = SessionDied(f"the worker did not start within {_START_SECONDS:g} s")
         timer = session._loop.call_later(_START_SECONDS, session._end, too_late)
         try:
-            await session._request(wire.INIT, [wire.to_json(settings)], wire.READY)
+            await session._shake_hands(greeting)
         except BaseException:
             await session.close()
             raise
@@ -235,6 +244,10 @@ class StreamSession:
 
     # Requests: one at a time, each answered by exactly one frame.
 
+    async def _shake_hands(self, greeting: bytes | None) -> None:
+        async with self._one_request:
+            await self._answer_to(_GREETING_ID, greeting, wire.READY)
+
     async def _request(self, kind: int, parts: list[bytes], expected: int) -> wire.Frame:
         async with self._one_request:
             return await self._exchange(kind, parts, expected)
@@ -252,15 +265,25 @@ class StreamSession:
         self, kind: int, parts: list[bytes], expected: int, fds: Sequence[int] = ()
     ) -> wire.Frame:
         self._check_alive()
-        self._last_id += 1
-        data = wire.encode(kind, self._last_id, parts)
+        request_id = self._last_id + 1
+        return await self._answer_to(
+            request_id, wire.encode(kind, request_id, parts), expected, fds
+        )
+
+    async def _answer_to(
+        self, request_id: int, data: bytes | None, expected: int, fds: Sequence[int] = ()
+    ) -> wire.Frame:
+        """Send a request, unless it has been sent, and wait for the frame that answers it."""
+        self._last_id = request_id
         self._expected = expected
         self._reply = self._loop.create_future()
         try:
-            self._stream.write(data, fds)
+            if data is not None:
+                self._stream.write(data, fds)
             if self._obituary is None:  # This is the first request: the worker is at it by now.
-                self._stream.read(True)
                 self._obituary = self._loop.create_task(self._await_death())
+                self._stream.read(True)
+                self._stream.look()
             return await self._reply
         except asyncio.CancelledError:
             self._end(SessionDied("the session was killed because its request was cancelled"))

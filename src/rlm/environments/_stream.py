@@ -61,6 +61,11 @@ class Stream:
         else:
             self._loop.remove_reader(self._socket)
 
+    def look(self) -> None:
+        """Take in at once what may be there already, without waiting for the event loop."""
+        if self._is_reading:
+            self._read_once()
+
     def write(self, data: bytes, fds: Sequence[int] = ()) -> None:
         """Send bytes, or keep them until they can be sent; descriptors go with the first one.
 

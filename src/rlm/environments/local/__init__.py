@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rlm.environments._session import greeting_of
 from rlm.environments.local import packages as allowed_packages
 from rlm.environments.local.session import LocalSession
-from rlm.environments.local.zygotes import Pair, Zygote, zygote_for
+from rlm.environments.local.zygotes import Pair, Zygote, is_greeted, zygote_for
 from rlm.errors import ConfigError, SessionDied
 from rlm.protocols import Host
 
@@ -22,6 +23,7 @@ __all__ = ["LocalEnvironment"]
 
 _log = logging.getLogger(__name__)
 
+_REFILL_SECONDS = 0.03
 _ELSEWHERE = (
     "environment='local' can't isolate code on this system: its layers are Linux's. "
     "Use Linux (a virtual machine or WSL 2 will do)"
@@ -87,17 +89,21 @@ class LocalEnvironment:
         `options`: seed, tools ([{"name", "description"}]), kept_output_chars, cell_memory_bytes.
         """
         zygote = await self._zygote()
-        kept_ready = zygote.take()
+        greeting = greeting_of(options)
+        kept_ready = zygote.take(greeting)
         try:
-            session = await self._open(kept_ready or await zygote.fork(), zygote, host, options)
+            ends = kept_ready or await zygote.fork(greeting)
+            session = await self._open(ends, zygote, host, options, greeting)
         except SessionDied:
             if kept_ready is None:
                 raise
-            session = await self._open(await zygote.fork(), zygote, host, options)
+            ends = await zygote.fork(greeting)
+            session = await self._open(ends, zygote, host, options, greeting)
         self._sessions.add(session)
         session.when_closed(self._sessions.discard)
         # Later: making another session would compete with the one that is wanted now.
-        asyncio.get_running_loop().call_soon(zygote.refill, self._warm_sessions)
+        loop = asyncio.get_running_loop()
+        loop.call_later(_REFILL_SECONDS, zygote.refill, self._warm_sessions, greeting)
         return session
 
     async def describe(self) -> dict[str, Any]:
@@ -114,13 +120,18 @@ class LocalEnvironment:
         return await zygote_for(self._python, self._settings_json)
 
     async def _open(
-        self, ends: Pair, zygote: Zygote, host: Host, options: dict[str, Any]
+        self, ends: Pair, zygote: Zygote, host: Host, options: dict[str, Any], greeting: bytes
     ) -> LocalSession:
         report = zygote.report
         if not (report["seccomp"] and report["file_system"]):  # Only with allow_unsafe.
             _log.warning("cells are not isolated here: %s", "; ".join(report["missing"]))
         return await LocalSession.open(
-            ends, host, options, report=report, export_to=self._export_to
+            ends,
+            host,
+            options,
+            None if is_greeted(greeting) else greeting,
+            report=report,
+            export_to=self._export_to,
         )
 
 

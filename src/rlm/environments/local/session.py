@@ -72,14 +72,15 @@ class LocalSession:
         ends: tuple[socket.socket, socket.socket],
         host: Host,
         options: dict[str, Any],
+        greeting: bytes | None,
         *,
         report: Mapping[str, Any],
         export_to: Path | None,
     ) -> "LocalSession":
-        """Shake hands with the worker at the other end of a new session."""
+        """Shake hands with the worker at the other end of a session; None if it was greeted."""
         connection, other = ends
         lifeline = Lifeline(other)
-        stream = await StreamSession.connect(connection, host, Incarnation(lifeline), options)
+        stream = await StreamSession.connect(connection, host, Incarnation(lifeline), greeting)
         label = str(options.get("label", "session"))
         return cls(stream, host, lifeline, report=report, label=label, export_to=export_to)
 

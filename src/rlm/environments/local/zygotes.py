@@ -17,6 +17,7 @@ import struct
 import subprocess
 import threading
 from collections import deque
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,18 @@ from rlm.errors import ConfigError, SessionDied
 from rlm.worker.sandbox import orders
 from rlm.worker.sandbox.preload import SINGLE_THREADED
 
-__all__ = ["Pair", "Zygote", "close_all", "zygote_for"]
+__all__ = ["Pair", "Zygote", "close_all", "is_greeted", "zygote_for"]
 
 _WORKER_FOLDER = str(Path(worker.__file__).parent)
 _START_SECONDS = 30.0
 _FAREWELL_SECONDS = 2.0
 _LENGTH = struct.Struct("<I")
 _FULL = {errno.EAGAIN, errno.ETOOMANYREFS}
+_MOST_GREETING_BYTES = 1 << 16
+"""So much goes into a new socket at once."""
+
+_MOST_KINDS = 4
+"""For so many different greetings sessions are kept ready."""
 
 # Loads the worker's folder as a package of its own, so that no other file of rlm can be imported.
 _BOOT = """
@@ -55,6 +61,11 @@ Pair = tuple[socket.socket, socket.socket]
 """The host's ends of one session: its stream and its lifeline."""
 
 
+def is_greeted(greeting: bytes) -> bool:
+    """Whether new sessions are given their greeting at once; who opens one need not send it."""
+    return len(greeting) <= _MOST_GREETING_BYTES
+
+
 class Zygote:
     """A running zygote, its report, and the sessions it keeps ready."""
 
@@ -70,38 +81,46 @@ class Zygote:
         except BaseException:
             ours.close()
             raise
-        self._ready: deque[Pair] = deque()
+        self._ready: dict[bytes, deque[Pair]] = {}  # By greeting, the latest last.
         self._lock = threading.Lock()
 
     @property
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def take(self) -> Pair | None:
-        """A session that was kept ready, if there is one."""
+    def take(self, greeting: bytes) -> Pair | None:
+        """A session that was kept ready for this greeting, if there is one."""
         with self._lock:
-            return self._ready.popleft() if self._ready else None
+            ready = self._ready.get(greeting)
+            return ready.popleft() if ready else None
 
-    async def fork(self) -> Pair:
+    async def fork(self, greeting: bytes) -> Pair:
         """A new session, as soon as possible."""
         while True:
             try:
-                return self._request(orders.NOW)
+                return self._request(orders.NOW, greeting)
             except BlockingIOError:
                 await asyncio.sleep(0.005)  # Hundreds are being made at this moment.
 
-    def refill(self, count: int) -> None:
-        """Have so many sessions ready from now on; they are made in the background."""
+    def refill(self, count: int, greeting: bytes) -> None:
+        """Have so many sessions ready for this greeting; they are made in the background.
+
+        The next run most likely wants what this one did, so they are set up for it already.
+        """
+        with self._lock:
+            ready = self._ready[greeting] = self._ready.pop(greeting, deque())
+            forgotten = [self._ready.pop(each) for each in list(self._ready)[:-_MOST_KINDS]]
+        _close(pair for pairs in forgotten for pair in pairs)
         with contextlib.suppress(BlockingIOError, SessionDied):
-            for _ in range(count - len(self._ready)):
-                pair = self._request(orders.WARM)
+            for _ in range(count - len(ready)):
+                pair = self._request(orders.WARM, greeting)
                 with self._lock:
-                    self._ready.append(pair)
+                    ready.append(pair)
 
     def close(self) -> None:
         """End it and every session that came from it."""
-        for each in (self._control, *(end for pair in self._ready for end in pair)):
-            each.close()
+        self._control.close()
+        _close(pair for pairs in self._ready.values() for pair in pairs)
         self._ready.clear()
         try:
             self._process.wait(_FAREWELL_SECONDS)
@@ -109,7 +128,7 @@ class Zygote:
             self._process.kill()
             self._process.wait()
 
-    def _request(self, kind: bytes) -> Pair:
+    def _request(self, kind: bytes, greeting: bytes) -> Pair:
         stream, workers_end = socket.socketpair()
         lifeline, zygotes_end = socket.socketpair()
         with workers_end, zygotes_end:
@@ -123,6 +142,8 @@ class Zygote:
                 if error.errno in _FULL:
                     raise BlockingIOError(*error.args) from None
                 raise SessionDied("the sandbox's fork server is gone") from error
+            if is_greeted(greeting):
+                stream.send(greeting)
         return stream, lifeline
 
     def _handshake(self, settings: str) -> dict[str, Any]:
@@ -159,6 +180,12 @@ class Zygote:
                 raise ConnectionError("it closed the connection")
             data += piece
         return data
+
+
+def _close(pairs: Iterable[Pair]) -> None:
+    for stream, lifeline in pairs:
+        stream.close()
+        lifeline.close()
 
 
 def _start(python: str, fd: int, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
