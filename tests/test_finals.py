@@ -99,6 +99,7 @@ def test_keywords_quoted_words_and_expressions_are_no_names(text: str) -> None:
         'FINAL_VAR("name")',
         "FINAL_VAR('name')",
         "FINAL_VAR(`name`)",
+        "FINAL_VAR(```name\n```\n",
         "FINAL_VAR: name",
         "FINAL_VAR: `name`.",
         "**FINAL_VAR:** name\nThat is all.",

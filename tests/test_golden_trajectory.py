@@ -13,6 +13,7 @@ from rlm.clients.scripted import ScriptedClient
 from rlm.errors import ModelError
 from rlm.events import SCHEMA_VERSION, Event
 from rlm.limits import Limits
+from rlm.messages import Usage
 from rlm.results import RunResult
 
 GOLDEN = Path(__file__).parent / "golden" / "trajectory.jsonl"
@@ -44,6 +45,8 @@ async def scripted_run() -> RunResult:
             ("piece-2", ModelError("the second one failed")),
             ("The task is in the variable", "```repl\nFINAL(41 + 1)\n```"),
         ],
+        # Not counted: tracebacks are of different lengths in different Pythons.
+        usage=lambda request, text: Usage(100, 10, requests=1),
     )
     engine = RLM(client, limits=Limits(max_depth=2))
     try:

@@ -1,6 +1,7 @@
 """Replies on disk: found only by the whole request, free of charge, and never a reason to fail."""
 
 import asyncio
+import contextlib
 import sqlite3
 import stat
 import subprocess
@@ -236,11 +237,13 @@ def test_a_reply_comes_back_whole(file: CacheFile) -> None:
 def test_it_is_only_for_its_owner(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "cache"
     (tmp_path / "deep").mkdir()
-    CacheFile.open(folder, 10_000).put(b"k", Reply(text="a"))
+    opened = CacheFile.open(folder, 10_000)
+    opened.put(b"k", Reply(text="a"))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     files = list(folder.iterdir())
     assert files
     assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o600}
+    opened.close()
     (folder / NAME).chmod(0o644)
     CacheFile.open(folder, 10_000).close()
     assert stat.S_IMODE((folder / NAME).stat().st_mode) == 0o600
@@ -281,9 +284,8 @@ def test_a_damaged_entry_is_a_miss_and_is_replaced(
     file: CacheFile, tmp_path: Path, damage: str
 ) -> None:
     file.put(b"k", Reply(text="a"))
-    with sqlite3.connect(tmp_path / NAME) as other:
+    with contextlib.closing(sqlite3.connect(tmp_path / NAME, isolation_level=None)) as other:
         other.execute(damage)
-    other.close()
     assert file.get(b"k") is None
     assert file.get(b"other") is None
     file.put(b"k", Reply(text="b"))

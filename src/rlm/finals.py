@@ -215,7 +215,7 @@ def _value(text: str) -> Final | None:
 
 
 def _variable(name: str) -> Final | None:
-    name = name.strip("` ")
+    name = name.strip("` \t\r\n")
     return Final("variable", name) if name else None
 
 

@@ -5,6 +5,7 @@ import os
 import pickle
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,9 @@ DEPENDS = {
 or on the worker, which the control shares with every other environment."""
 
 
+TOO_DEEP = "leave a folder that is nested too deep to be removed"
+
+
 def may_do_everything() -> bool:
     """Whether this process has the capabilities that a root without a container has."""
     status = Path("/proc/self/status").read_text()
@@ -106,6 +110,8 @@ def expected(row: Row) -> set[str]:
         return {"SUCCEEDED", "stopped", "not applicable"}
     if row.name == UNREAD:
         return {"SUCCEEDED", "stopped"}
+    if row.name == TOO_DEEP and sys.version_info >= (3, 13):  # its rmtree does not recurse
+        return {"stopped"}
     held = row.group in HELD_BY_THE_HOST or row.name in HELD
     return {"stopped"} if held else {"SUCCEEDED"}
 

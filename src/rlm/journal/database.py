@@ -3,6 +3,8 @@
 import fcntl
 import os
 import sqlite3
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -66,9 +68,10 @@ def connect(path: Path) -> sqlite3.Connection:
     try:
         os.close(_private(path, os.O_CREAT | os.O_RDWR))
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        connection.execute("pragma journal_mode=wal")
-        connection.execute("pragma synchronous=normal")  # Survives SIGKILL, not a power cut.
-        _check(connection, path, make=True)
+        with _closed_unless_usable(connection):
+            connection.execute("pragma journal_mode=wal")
+            connection.execute("pragma synchronous=normal")  # Survives SIGKILL, not a power cut.
+            _check(connection, path, make=True)
     except (OSError, sqlite3.Error) as error:
         raise ConfigError(
             f"the journal {path} can't be written to: {error}; check the folder's permissions and "
@@ -83,10 +86,19 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(
             f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None
         )
-        _check(connection, path, make=False)
+        with _closed_unless_usable(connection):
+            _check(connection, path, make=False)
     except (OSError, sqlite3.Error) as error:
         raise ConfigError(f"the journal {path} can't be read: {error}") from error
     return connection
+
+
+@contextmanager
+def _closed_unless_usable(connection: sqlite3.Connection) -> Generator[None, None, None]:
+    with ExitStack() as stack:
+        stack.callback(connection.close)
+        yield
+        stack.pop_all()
 
 
 def _check(connection: sqlite3.Connection, path: Path, *, make: bool) -> None:
