@@ -71,6 +71,7 @@ fmt: $(ready) ## repair what ruff can repair, and format
 .PHONY: docs
 docs: $(ready) ## write the pages that are made from the code
 	@$(bin)/python docs/reference/generate.py
+	@$(bin)/python tools/event_schema.py
 
 # -- the heavier parts; each also runs alone ------------------------------------------------------
 
@@ -92,7 +93,7 @@ test-documents: ## PDF, Office and EPUB files through the real converter, in its
 	@$(documents)/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
 	@$(documents)/bin/python -m pytest tests/context/test_documents.py $(ARGS)
 
-adapters := build/venv-litellm build/venv-local-model
+adapters := build/venv-litellm build/venv-local-model build/venv-otel
 sdks := build/venv-sdks
 local_model := build/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 
@@ -102,9 +103,10 @@ $(adapters) $(sdks): build/venv-%:
 	@$@/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/$*.txt
 	@$@/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
 
-test-adapters: $(adapters) ## the real litellm, llm and xllamacpp, each in its own environment
+test-adapters: $(adapters) ## the real litellm, llm, xllamacpp and OpenTelemetry, each in its own environment
 	@build/venv-litellm/bin/python -m pytest tests/clients/test_litellm.py $(ARGS)
 	@build/venv-local-model/bin/python -m pytest tests/clients/test_llm.py tests/clients/test_gguf.py $(ARGS)
+	@build/venv-otel/bin/python -m pytest tests/recorders/test_telemetry.py tests/recorders/test_telemetry_runs.py tests/recorders/test_genai.py $(ARGS)
 
 test-sdks: $(sdks) ## the providers' own SDKs against the fake server, in their own environment
 	@$(sdks)/bin/python -m pytest -m heavy tests/fake_server/test_real_sdks.py $(ARGS)

@@ -21,6 +21,9 @@ LOCKS: dict[str, list[str]] = {
     "documents.txt": [
         *("--group", "dev", "--extra", "documents", "--constraints", "requirements/dev.txt"),
     ],
+    "otel.txt": [
+        *("--group", "otel", "--extra", "otel", "--constraints", "requirements/dev.txt"),
+    ],
     "sdks.txt": ["--group", "sdks", "--constraints", "requirements/dev.txt"],
     "litellm.txt": ["--group", "adapters", "--extra", "litellm"],
     "local-model.txt": [

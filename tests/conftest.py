@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -12,12 +13,16 @@ from tests import network_guard
 
 SECRET_OR_SETTING = re.compile(
     r".*_API_KEY|.*_ACCESS_TOKEN|HF_TOKEN|GITHUB_TOKEN|(RLM|ELIZA_RLM|LLM|OPENAI|ANTHROPIC|GEMINI|GOOGLE"
-    r"|AZURE_OPENAI|OPENROUTER|PORTKEY|VERCEL|AI_GATEWAY|GROQ|OLLAMA|MODAL|PRIME|E2B|DAYTONA|AWS)_.*"
+    r"|AZURE_OPENAI|OPENROUTER|PORTKEY|VERCEL|AI_GATEWAY|GROQ|OLLAMA|MODAL|PRIME|E2B|DAYTONA|AWS|OTEL)_.*"
 )
 """Variables that could send a test to a real provider, or change it on one machine only."""
 
 for variable in [name for name in os.environ if SECRET_OR_SETTING.fullmatch(name)]:
     del os.environ[variable]
+
+_state = tempfile.TemporaryDirectory(prefix="rlm-tests-")
+os.environ["RLM_STATE_DIR"] = _state.name
+"""Journals of commands that tests start: not where the person who runs the tests keeps theirs."""
 
 network_guard.install()
 

@@ -137,3 +137,13 @@ def test_what_asking_over_http_costs_is_shown() -> None:
     assert "20 calls x 1 ms, 5 at once" in done.stdout
     assert done.stdout.count("rlm, from a cell") == 2
     assert done.stderr == ""
+
+
+def test_what_a_journal_costs_is_shown(tmp_path: Path) -> None:
+    script = str(ROOT / "benchmarks" / "journal.py")
+    size = ["--calls", "20", "--rounds", "1", "--disk", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, script, *size], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "items of one batch" in done.stdout
+    assert "replies recalled a second" in done.stdout

@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
-from rlm.calls import MAX_ATTEMPTS, Calls, MemoryStore, Route
+from rlm.calls import MAX_ATTEMPTS, Calls, Route
 from rlm.clients.scripted import ScriptedClient
 from rlm.errors import CallRefused, ConfigError, ModelError, UnknownPriceError
 from rlm.events import CallEnded, CallRetried, CallStarted, ModelAsked, ModelReplied
 from rlm.limits import Budget, Limits
-from rlm.messages import Message, ModelInfo, Price, Reply, Request, Usage
+from rlm.messages import Message, ModelInfo, Price, Reply, ReplyKey, Request, Usage
 from rlm.protocols import ReplyStore
 from rlm.recorders.console import ConsoleRecorder
 from rlm.recorders.memory import MemoryRecorder
 from rlm.scheduler import Scheduler
 from rlm.scope import Scope, Tree
+from tests.stores import MemoryStore
 from tests.virtual_time import now, run
 
 BUSY = ModelError("busy", retryable=True, retry_after_seconds=0.0)
@@ -38,13 +39,14 @@ class House:
     ) -> None:
         self.client = ScriptedClient(script, price=price)
         info = ModelInfo(price=price)
-        self.calls = Calls(lambda _: Route(self.client, "wire", info), Scheduler(width), store)
+        self.calls = Calls(lambda _: Route(self.client, "wire", info), Scheduler(width))
+        self.tree = Tree(16, store)
         self.recorder = MemoryRecorder()
         self.budget = Budget(limits or Limits())
         self.scope = self.new_scope()
 
     def new_scope(self) -> Scope:
-        return Scope(run_id="run", budget=self.budget, recorders=(self.recorder,), tree=Tree(16))
+        return Scope(run_id="run", budget=self.budget, recorders=(self.recorder,), tree=self.tree)
 
     async def call(self, prompt: str = "hello") -> Reply:
         return await self.calls.call(self.scope, request(prompt))
@@ -89,7 +91,8 @@ async def test_every_retry_is_told_when_it_is_decided() -> None:
         *(CallStarted, CallRetried, CallRetried, CallEnded)
     ]
     told = [(e.attempt, e.error, e.wait_seconds, e.call_id) for e in house.events(CallRetried)]
-    assert told == [(1, "cut off", 0.0, "run.1"), (2, "busy", 0.0, "run.1")]
+    call_id = house.events(CallStarted)[0].call_id
+    assert told == [(1, "cut off", 0.0, call_id), (2, "busy", 0.0, call_id)]
     await house.calls.ask(house.scope, request(), purpose="step")
     assert house.events(CallRetried)[-1].call_id is None
 
@@ -138,9 +141,9 @@ async def test_a_reply_is_committed_before_it_is_used() -> None:
     seen: list[str] = []
 
     class Store(MemoryStore):
-        async def put(self, key: str, request: Request, reply: Reply) -> None:
+        async def put(self, key: ReplyKey, reply: Reply) -> None:
             seen.append("committed")
-            await super().put(key, request, reply)
+            await super().put(key, reply)
 
     house = House(["hi"], store=Store())
     await house.call()
@@ -162,7 +165,7 @@ async def test_what_is_stored_is_not_asked_for_again() -> None:
 
 async def test_a_failed_commit_is_no_reply() -> None:
     class Broken(MemoryStore):
-        async def put(self, key: str, request: Request, reply: Reply) -> None:
+        async def put(self, key: ReplyKey, reply: Reply) -> None:
             raise OSError("disk full")
 
     house = House(["hi"], Limits(max_tokens=1_000), store=Broken())

@@ -22,9 +22,10 @@ from rlm.events import (
     RunStarted,
     SessionLost,
 )
-from rlm.limits import Limits
+from rlm.limits import Budget, Limits
 from rlm.messages import Reply, Request, ToolCall, Usage
 from rlm.results import RunResult
+from rlm.scope import Scope, Tree
 from tests.fakes import PlanEnvironment, cell
 
 LOOK = cell(["print", "something about context"])
@@ -372,7 +373,8 @@ async def test_sandboxed_code_can_only_name_listed_models() -> None:
     engine, _, _ = scripted()
     services = engine._house.services()
     nowhere: Any = None
-    bridge = Bridge(services.calls, engine.config, nowhere, nowhere)
+    scope = Scope(run_id="run", budget=Budget(Limits()), recorders=(), tree=Tree(16))
+    bridge = Bridge(services.calls, engine.config, scope, nowhere)
     with pytest.raises(CallRefused, match="not allowed here; use one of ScriptedClient"):
         await bridge.answer("llm", {"model": "openai/gpt-9", "batched": False}, ["hi"])
 

@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
-from rlm.calls import Calls, MemoryStore, Route
+from rlm.calls import Calls, Route
 from rlm.errors import ModelError
 from rlm.events import CallEnded
 from rlm.limits import Budget, Limits
-from rlm.messages import Message, ModelInfo, Reply, Request, Usage
+from rlm.messages import Message, ModelInfo, Reply, ReplyKey, Request, Usage
 from rlm.pacing import RateLimit
 from rlm.recorders.memory import MemoryRecorder
 from rlm.scheduler import Scheduler
 from rlm.scope import Scope, Tree
+from tests.stores import MemoryStore
 from tests.virtual_time import now, run
 
 WORST = 5 + 16 + 100
@@ -64,11 +65,11 @@ class House:
         clock = asyncio.get_running_loop().time
         self.scheduler = Scheduler(width, {"m": RateLimit(100)}, clock=clock)
         route = Route(provider, "wire", ModelInfo(), "the provider", ("m",))
-        self.calls = Calls(lambda _: route, self.scheduler, store, hedge_after_seconds=after)
+        self.calls = Calls(lambda _: route, self.scheduler, hedge_after_seconds=after)
         self.recorder = MemoryRecorder()
         self.budget = Budget(limits or Limits(max_tokens=10_000))
         self.scope = Scope(
-            run_id="run", budget=self.budget, recorders=(self.recorder,), tree=Tree(16)
+            run_id="run", budget=self.budget, recorders=(self.recorder,), tree=Tree(16, store)
         )
 
     async def call(self) -> Reply:
@@ -250,7 +251,7 @@ def test_the_engines_own_requests_are_never_sent_twice() -> None:
 
 def test_a_store_that_fails_leaves_both_counted() -> None:
     class Broken(MemoryStore):
-        async def put(self, key: str, request: Request, reply: Reply) -> None:
+        async def put(self, key: ReplyKey, reply: Reply) -> None:
             raise OSError("disk full")
 
     async def main() -> None:

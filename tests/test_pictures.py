@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from rlm import RLM, ModelError, ScriptedClient
-from rlm.calls import MemoryStore
 from rlm.context import ContextValue
 from rlm.events import CallEnded, CallStarted
 from rlm.images import image_tokens
@@ -108,13 +107,16 @@ def test_a_call_is_counted_and_reserved_by_pixels_not_by_base64() -> None:
     assert asked.looks == []
 
 
-def test_replies_about_pictures_are_remembered_by_the_whole_request() -> None:
-    store = MemoryStore()
+def test_calls_about_pictures_are_named_after_the_whole_request() -> None:
     code = "FINAL(' '.join(llm_query_batched(['{0}'] * 2, images=[{1!r}, {2!r}])))"
-    for query, second, sent in (("a", GIF, 2), ("b", GIF, 0), ("c", png(9, 9), 1)):
-        asked = Asked(code.format(LOOKING, PNG, second), query=query, store=store)
-        assert asked.result.answer == "a red field a red field"
-        assert len(asked.looks) == sent
+    names = []
+    for second in (GIF, GIF, png(9, 9)):
+        asked = Asked(code.format(LOOKING, PNG, second))
+        ids = [event.call_id for event in asked.events(CallStarted)]
+        names.append([each.partition(".")[2] for each in ids])
+    assert names[0] == names[1]
+    assert names[0][0] == names[2][0]
+    assert names[0][1] != names[2][1]
 
 
 def test_prices_bound_a_picture_as_well() -> None:

@@ -129,6 +129,9 @@ def test_error_tree() -> None:
     assert f"\n\n{drawn}\n\n" in (rlm.errors.__doc__ or "")
 
 
+RECORDED = ("export", "fork", "replay", "resume", "rm", "runs", "show")
+
+
 @pytest.mark.parametrize(
     ("name", "command"),
     [
@@ -137,6 +140,7 @@ def test_error_tree() -> None:
         ("env", env.commands["check"]),
         ("fake-server", commands.commands["fake-server"]),
         ("models", commands.commands["models"]),
+        *((name, commands.commands[name]) for name in RECORDED),
     ],
 )
 def test_options_of_commands(name: str, command: click.Command) -> None:

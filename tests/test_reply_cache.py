@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from rlm.api import RLM
 from rlm.caching import ReplyCache, as_cache
 from rlm.caching.file import NAME, ROW_BYTES, CacheFile, CacheTrouble
-from rlm.calls import Calls, MemoryStore, Route
+from rlm.calls import Calls, Route
 from rlm.clients.scripted import ScriptedClient
 from rlm.errors import ConfigError, ModelError
 from rlm.events import CallEnded
@@ -25,6 +25,7 @@ from rlm.recorders.memory import MemoryRecorder
 from rlm.scheduler import Scheduler
 from rlm.scope import Scope, Tree
 from tests.fakes import PlanEnvironment, cell
+from tests.stores import MemoryStore
 
 COLD: dict[str, Any] = {"temperature": 0}
 PRICE = Price(1.0, 2.0)
@@ -43,12 +44,14 @@ class House:
     ) -> None:
         self.client = ScriptedClient(script, price=PRICE)
         route = Route(self.client, "wire", ModelInfo(price=PRICE), "a server")
-        self.calls = Calls(lambda _: route, Scheduler(64), store, cache=cache)
+        self.calls = Calls(lambda _: route, Scheduler(64), cache=cache)
+        self.store = store
         self.recorder = MemoryRecorder()
         self.budget = Budget(Limits(max_tokens=100_000))
 
     def new_run(self) -> Scope:
-        return Scope(run_id="run", budget=self.budget, recorders=(self.recorder,), tree=Tree(16))
+        tree = Tree(16, self.store)
+        return Scope(run_id="run", budget=self.budget, recorders=(self.recorder,), tree=tree)
 
     async def call(self, scope: Scope | None = None, **options: Any) -> str:
         return (await self.calls.call(scope or self.new_run(), request(**options))).text

@@ -1,8 +1,10 @@
 """Draws the pictures of the command line again: `python docs/images/make.py`, from a checkout.
 
-Each is what a real terminal (tmux) shows, at a moment of a real run; nothing leaves this machine.
+With names of functions below, only those: `make.py watched`. Each picture is what a real terminal
+(tmux) shows, at a moment of a real run; nothing leaves this machine.
 """
 
+import html
 import io
 import os
 import re
@@ -10,9 +12,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +30,23 @@ sys.path.insert(0, str(ROOT))
 from examples.haystack import make_haystack  # noqa: E402
 from tests.endpoint import endpoint, texts  # noqa: E402
 
-WIDTH, HEIGHT, SECONDS = 100, 24, 60
+SECONDS = 60
+SIZE, LARGE = (100, 24), (120, 30)
 NO_WEB_FONTS = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 SOCKET = f"rlm-pictures-{os.getpid()}"
 FINISHED = re.compile(r"\n\$ *$")
+VARYING = re.compile(
+    r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]|\b\d+(?:\.\d+)? s\b|\b\d{8}-\d{6}-[\w-]+|\b(?:child|run) [0-9a-f]{6}\b"
+)
+"""What is different each time: the spinner, seconds, ids of runs."""
 
 
 class Terminal:
     """A shell in tmux, in a folder of its own, with nothing of this machine in its environment."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, size: tuple[int, int]) -> None:
         self.folder = folder
+        self.size = size
 
     def tmux(self, *arguments: str) -> str:
         command = [shutil.which("tmux") or "tmux", "-L", SOCKET, *arguments]
@@ -50,11 +59,12 @@ class Terminal:
             "HOME": str(self.folder),
             "PS1": "$ ",
             "LANG": "C.UTF-8",
+            "HISTFILE": os.devnull,
             **variables,
         }
         known["TERM"] = "screen-256color"
         shell = ["env", "-i", *(f"{name}={value}" for name, value in known.items())]
-        size = ("-x", str(WIDTH), "-y", str(HEIGHT))
+        size = ("-x", str(self.size[0]), "-y", str(self.size[1]))
         shell += ["bash", "--norc", "--noprofile"]
         self.tmux("new-session", "-d", "-s", "p", *size, "-c", str(self.folder), *shell)
         self.wait_for(re.compile(r"\$"))
@@ -79,9 +89,9 @@ class Terminal:
 
 
 @contextmanager
-def terminal(**variables: str) -> Generator[Terminal, None, None]:
+def terminal(size: tuple[int, int] = SIZE, **variables: str) -> Generator[Terminal, None, None]:
     with tempfile.TemporaryDirectory(prefix="rlm-pictures-") as folder:
-        opened = Terminal(Path(folder))
+        opened = Terminal(Path(folder), size)
         opened.open(**variables)
         try:
             yield opened
@@ -89,14 +99,25 @@ def terminal(**variables: str) -> Generator[Terminal, None, None]:
             opened.tmux("kill-server")
 
 
-def draw(name: str, shown: str) -> None:
+def draw(name: str, shown: str, size: tuple[int, int] = SIZE) -> None:
+    """Write the picture, unless the one that is there shows the same but for what always varies."""
     lines = re.sub(r"\n\$ *$", "", shown).splitlines()
-    console = Console(record=True, width=WIDTH, file=io.StringIO())
+    console = Console(record=True, width=size[0], file=io.StringIO())
     for line in lines:
         console.print(Text.from_ansi(line), no_wrap=True)
     svg = console.export_svg(title="rlm", code_format=NO_WEB_FONTS, unique_id=name)
-    (HERE / f"{name}.svg").write_text(svg, "utf-8")
+    path = HERE / f"{name}.svg"
+    if path.is_file() and steady(path.read_text("utf-8")) == steady(svg):
+        print(f"{name}.svg: still the same")
+        return
+    path.write_text(svg, "utf-8")
     print(f"{name}.svg: {len(lines)} lines")
+
+
+def steady(svg: str) -> str:
+    """The words of a picture, without those that are different each time."""
+    rows = ["".join(row) for row in re.findall(r"<text[^>]*>([^<]*)</text>", svg)]
+    return VARYING.sub("*", html.unescape("".join(rows)).replace("\N{NO-BREAK SPACE}", " "))
 
 
 def finished_and_limited() -> None:
@@ -108,29 +129,83 @@ def finished_and_limited() -> None:
             draw(name, shell.run(question + option))
 
 
+@contextmanager
+def unanswered() -> Generator[threading.Event, None, None]:
+    """What requests wait for that are to stay open until a picture is taken.
+
+    The server would then tell of each connection that it lost: that is kept from the terminal.
+    """
+    taken = threading.Event()
+    with redirect_stderr(io.StringIO()):
+        try:
+            yield taken
+        finally:
+            taken.set()
+            time.sleep(1)
+
+
+def take(name: str, shell: Terminal, command: str, until: re.Pattern[str]) -> None:
+    """The picture of a run that goes on, and the end of that run."""
+    draw(name, shell.run(command, until), shell.size)
+    shell.tmux("send-keys", "-t", "p", "C-c")
+    shell.wait_for(FINISHED)
+
+
+QUESTION = 'rlm ask "Which suppliers are named twice?" -f reports.txt --max-depth'
+MODEL = "-m openai-compatible/demo --price 0.25,2"
+
+
 def running() -> None:
     """A made-up model that starts child runs, each of which makes calls that take a while."""
+    with unanswered() as taken:
 
-    def answer(body: dict[str, Any]) -> str:
-        said = texts(body)
-        if "You are a sub-LLM" in said:
-            time.sleep(0.5 + 3 * (len(said) % 7))
-            return "Nothing of that kind."
-        if "Read report" in said:
-            return "```repl\nnotes = llm_query_batched(['x' * n for n in range(16)])\n```"
-        return (
-            "```repl\ntasks = [f'Read report {n}' for n in range(9)]\n"
-            "found = rlm_query_batched(tasks, contexts=['text'] * 9)\n```"
-        )
+        def answer(body: dict[str, Any]) -> str:
+            said = texts(body)
+            if "You are a sub-LLM" in said:
+                if "page 0" not in said:
+                    taken.wait(SECONDS)
+                return "Nothing of that kind."
+            if "Read report" in said:
+                pages = "[f'Suppliers on page {n}?' for n in range(6)]"
+                return f"```repl\nnotes = llm_query_batched({pages})\n```"
+            return (
+                "```repl\ntasks = [f'Read report {n}' for n in range(9)]\n"
+                "found = rlm_query_batched(tasks, contexts=['text'] * 9)\n```"
+            )
 
-    with endpoint(answer) as server, terminal(LLM_BASE_URL=server.url) as shell:
-        (shell.folder / "reports.txt").write_text("text\n" * 100_000, "utf-8")
-        question = 'rlm ask "Which suppliers are named twice?" -f reports.txt --max-depth 2'
-        until = re.compile(r"child \w+ · step 1 · cell 1 · [1-9]\d* of 16 calls")
-        command = f"{question} -m openai-compatible/demo --price 0.25,2"
-        draw("cli-running", shell.run(command, until))
+        with endpoint(answer) as server, terminal(LLM_BASE_URL=server.url) as shell:
+            (shell.folder / "reports.txt").write_text("text\n" * 100_000, "utf-8")
+            until = re.compile(r"45 calls open · 2,090 tokens(?s:.*)slowest 3 s")
+            take("cli-running", shell, f"{QUESTION} 2 {MODEL}", until)
+
+
+def watched() -> None:
+    """Three levels of runs, and 64 calls that get no reply until the picture is taken."""
+    with unanswered() as taken:
+
+        def answer(body: dict[str, Any]) -> str:
+            said = texts(body)
+            if "You are a sub-LLM" in said:
+                if "line 0" not in said:
+                    taken.wait(SECONDS)
+                return "Nothing of that kind."
+            if "Read chapter" in said:
+                lines = "[f'Which supplier is named in line {n}?' for n in range(5)]"
+                return f"```repl\nfound = llm_query_batched({lines})\n```"
+            below, count = ("chapter", 2) if "Read volume" in said else ("volume", 8)
+            return (
+                f"```repl\ntasks = [f'Read {below} {{n}}' for n in range({count})]\n"
+                f"found = rlm_query_batched(tasks, contexts=['text'] * {count})\n```"
+            )
+
+        with endpoint(answer) as server, terminal(LARGE, LLM_BASE_URL=server.url) as shell:
+            (shell.folder / "reports.txt").write_text("text\n" * 100_000, "utf-8")
+            until = re.compile(r"64 calls open · 4,510 tokens(?s:.*)slowest 4 s(?s:.*)and 2 more")
+            take("live-tree", shell, f"{QUESTION} 3 {MODEL}", until)
 
 
 if __name__ == "__main__":
-    finished_and_limited()
-    running()
+    chosen = sys.argv[1:]
+    for picture in (finished_and_limited, running, watched):
+        if not chosen or picture.__name__ in chosen:
+            picture()

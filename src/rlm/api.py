@@ -20,6 +20,7 @@ from rlm.engine import Engine
 from rlm.errors import ConfigError
 from rlm.events import Event
 from rlm.house import House, Model, Traffic
+from rlm.journal import kept
 from rlm.limits import Budget, Limits
 from rlm.logger import RLMLogger, trajectory
 from rlm.messages import Price
@@ -32,7 +33,7 @@ from rlm.recorders.console import ConsoleRecorder
 from rlm.recorders.memory import MemoryRecorder
 from rlm.results import RunResult, Submission
 from rlm.run import Run, Task
-from rlm.scope import Scope, Tree, new_run_id
+from rlm.scope import Scope, Tree
 from rlm.sessions import RunSession
 from rlm.strategies import PlainRun, choose_strategy
 from rlm.typed import AnswerMismatch, AnswerType, answer_type
@@ -89,7 +90,7 @@ class RLM:
         on_iteration_complete: Callable[[int, int, float], Any] | None = None,
         on_subcall_start: Callable[[int, str, str], Any] | None = None,
         on_subcall_complete: Callable[[int, str, float, str | None], Any] | None = None,
-        store: ReplyStore | None = None,
+        journal: bool | str | Path | None = None,
         cache: bool | str | Path | ReplyCache | None = None,
         rate_limits: Mapping[str, RateLimit] | None = None,
         hedge_after_seconds: float | None = None,
@@ -101,7 +102,7 @@ class RLM:
         options: dict[str, Any] = {n: v for n, v in locals().items() if n in RUN_OPTIONS}
         variables = os.environ if variables is None else variables
         traffic = Traffic(cache, rate_limits or {}, hedge_after_seconds)
-        self._house = House(clients, prices, windows, client_options, variables, store, traffic)
+        self._house = House(clients, prices, windows, client_options, variables, journal, traffic)
         root = self._house.adopt(model if model is not None else _model_from(variables))
         options["sub_model"] = root if sub_model is None else self._house.adopt(sub_model)
         options["models"] = tuple(self._house.adopt(each) for each in models)
@@ -125,28 +126,44 @@ class RLM:
         *,
         response_model: Any = None,
         recorders: Sequence[Recorder] = (),
+        run_id: str | None = None,
     ) -> RunResult:
         """Answer `query` about `context`; ends with the best answer at every limit.
 
         With `response_model` (a pydantic model, a dataclass, a JSON schema …) the answer is a
-        value of that type, or None if no valid one was found.
+        value of that type, or None if no valid one was found. With `journal=`, a `run_id` names
+        the run: one that was interrupted goes on where it was, one that has answered answers again.
         """
         stored = await _stored(context)
-        return await self._answer(Task(query, stored), None, response_model, recorders)
+        return await self._answer(Task(query, stored), None, response_model, recorders, run_id)
 
     def ask(
-        self, query: str, context: ContextValue = None, *, response_model: Any = None
+        self,
+        query: str,
+        context: ContextValue = None,
+        *,
+        response_model: Any = None,
+        run_id: str | None = None,
     ) -> RunResult:
         """The blocking form of `aask`; works in scripts, threads and notebooks alike."""
-        return portal().call(lambda: self.aask(query, context, response_model=response_model))
+        return portal().call(
+            lambda: self.aask(query, context, response_model=response_model, run_id=run_id)
+        )
 
     async def stream(
-        self, query: str, context: ContextValue = None, *, response_model: Any = None
+        self,
+        query: str,
+        context: ContextValue = None,
+        *,
+        response_model: Any = None,
+        run_id: str | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Every event of a run while it goes on; leaving the loop cancels the run."""
         queue = _QueueRecorder()
         run = asyncio.ensure_future(
-            self.aask(query, context, response_model=response_model, recorders=(queue,))
+            self.aask(
+                query, context, response_model=response_model, recorders=(queue,), run_id=run_id
+            )
         )
         run.add_done_callback(lambda _: queue.events.put_nowait(None))
         try:
@@ -218,21 +235,57 @@ class RLM:
         session: RunSession | None,
         response_model: Any,
         recorders: Sequence[Recorder],
+        run_id: str | None = None,
     ) -> RunResult:
-        """Run a task with everybody listening; a typed answer is checked on the way and parsed."""
+        """Run a task, or go on with it; a typed answer is checked on the way and parsed."""
+        task, kind = self._ready(task, response_model)
+        async with kept(self._house.archive, task, run_id, in_chat=session is not None) as record:
+            result = record.result
+            if result is None:
+                heard_by = (*record.recorders, *self._listeners.recorders, *recorders)
+                result = await self._run(task, session, record.run_id, record.journal, heard_by)
+                record.keep(result)
+        return result if kind is None else _parsed(result, kind)
+
+    async def _again(
+        self,
+        query: str,
+        context: ContextValue | StoredContext,
+        run_id: str,
+        store: ReplyStore,
+        response_model: Any,
+        recorder: Recorder,
+    ) -> None:
+        """Execute a run once more with what a store knows of it; `rlm.replaying` is who does."""
+        task, _ = self._ready(Task(query, await _stored(context)), response_model)
+        await self._run(task, None, run_id, store, (recorder,))
+
+    def _ready(self, task: Task, response_model: Any) -> tuple[Task, AnswerType | None]:
+        """The task with everything that is told and checked besides."""
         if not isinstance(task.query, str) or not task.query.strip():
             raise ConfigError(f"the query must be a text that asks something, not {task.query!r}")
         kind = None if response_model is None else answer_type(response_model)
-        task = _with_instructions(task, self.config.prologue, kind)
-        services = self._house.services()
-        config = self.config
+        settings = self._house.settings(self.config, kind.schema if kind else None)
+        task = dataclasses.replace(task, settings=settings)
+        return _with_instructions(task, self.config.prologue, kind), kind
+
+    async def _run(
+        self,
+        task: Task,
+        session: RunSession | None,
+        run_id: str,
+        store: ReplyStore | None,
+        recorders: tuple[Recorder, ...],
+    ) -> RunResult:
+        """One execution, with everybody listening."""
+        services, config = self._house.services(), self.config
         services.calls.check_prices((config.model, config.sub_model, *config.models), config.limits)
         memory, callbacks = MemoryRecorder(), self._listeners.new_callbacks()
         scope = Scope(
-            run_id=new_run_id(),
+            run_id=run_id,
             budget=Budget(config.limits),
-            recorders=(memory, callbacks, *self._listeners.recorders, *recorders),
-            tree=Tree(config.limits.max_child_sessions),
+            recorders=(memory, callbacks, *recorders),
+            tree=Tree(config.limits.max_child_sessions, store),
         )
         strategy = "rlm" if session else choose_strategy(services.calls, task, config)
         runner: Engine | PlainRun
@@ -248,8 +301,7 @@ class RLM:
             in_a_run.reset(token)
             del self._running[scope.run_id]
             await callbacks.finish()
-        result = replace(result, events=tuple(memory.events))
-        return result if kind is None else _parsed(result, kind)
+        return replace(result, events=tuple(memory.events))
 
 
 class _Listeners:

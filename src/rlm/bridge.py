@@ -7,6 +7,7 @@ A call with pictures has `arguments["images"]`: for each prompt a list of bytes 
 """
 
 import asyncio
+import hashlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -16,11 +17,12 @@ from msgspec import Struct, field
 
 from rlm.calls import Calls
 from rlm.config import RunConfig
-from rlm.errors import CallRefused, RLMError
+from rlm.errors import CallRefused, RLMError, ToolError
 from rlm.events import CallEnded, CallStarted, ToolCalled
+from rlm.failures import failed
 from rlm.gallery import Gallery
 from rlm.images import Picture
-from rlm.messages import Message, Request
+from rlm.messages import Message, Reply, Request
 from rlm.protocols import Tool
 from rlm.scope import Scope
 
@@ -46,10 +48,14 @@ class ChildTask(Struct, frozen=True):
 
 
 class ChildAnswer(Struct, frozen=True):
-    """What comes back of a child run: its answer and nothing else of it."""
+    """What comes back of a child run: its answer and nothing else of it.
+
+    `stored`: it ran on an earlier execution, and was not run again.
+    """
 
     text: str
     run_id: str
+    stored: bool = False
 
 
 StartChild = Callable[[ChildTask], Awaitable[ChildAnswer]]
@@ -79,6 +85,12 @@ class Bridge:
 
     async def answer(self, kind: str, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
         """The Host protocol: one question in, meta and text parts out."""
+        try:
+            return await self._answer(kind, arguments, parts)
+        finally:
+            self.scope.commit()
+
+    async def _answer(self, kind: str, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
         if kind == "llm":
             return await self._llm(arguments, parts)
         if kind == "rlm":
@@ -147,7 +159,8 @@ class Bridge:
                 f"{prompt}\n\n{_as_text(context)}" if has_context else prompt, model
             )
         self.scope.budget.count_call()
-        about = {"call_id": self.scope.next_call_id(), "kind": "rlm", "model": model}
+        key = self.scope.key("rlm", _digest(model, prompt))
+        about = {"call_id": self.scope.call_id(key), "kind": "rlm", "model": model}
         pictures = self.gallery.pictures
         task = ChildTask(prompt, context, has_context, model, about["call_id"], pictures)
         self.scope.emit(CallStarted, **about, prompt=prompt)
@@ -160,7 +173,12 @@ class Bridge:
             raise
         seconds = time.monotonic() - started
         self.scope.emit(
-            CallEnded, **about, reply=child.text, child_run_id=child.run_id, seconds=seconds
+            CallEnded,
+            **about,
+            reply=child.text,
+            child_run_id=child.run_id,
+            seconds=seconds,
+            stored=child.stored,
         )
         return child.text
 
@@ -188,17 +206,30 @@ class Bridge:
             known = ", ".join(sorted(self.tools)) or "none"
             raise CallRefused(f"there is no tool {name!r}; tools: {known}", limit="tools")
         self.scope.budget.count_call()
-        about = {"call_id": self.scope.next_call_id(), "name": tool.name, "arguments": given}
+        key = self.scope.key("tool", _digest(tool.name, json.dumps(given, sort_keys=True)))
+        about = {"call_id": self.scope.call_id(key), "name": tool.name, "arguments": given}
+        if (said := await self.scope.recall(key)) is not None:
+            return self._tool_again(about, said)
         started = time.monotonic()
         try:
             text = json.dumps(await tool.call(given))
         except Exception as error:  # the plugin border: a tool is the caller's code
             seconds = time.monotonic() - started
             self.scope.emit(ToolCalled, **about, seconds=seconds, error=str(error))
+            await self.scope.remember(key, failed(error))
             raise
+        await self.scope.remember(key, Reply(text=text))
         seconds = time.monotonic() - started
         self.scope.emit(ToolCalled, **about, result=text, seconds=seconds)
         return {"json": text}, ()
+
+    def _tool_again(self, about: dict[str, Any], said: Reply) -> Answer:
+        """What a tool said on an earlier execution; it is not called a second time."""
+        if said.finish_reason == "failed":
+            self.scope.emit(ToolCalled, **about, stored=True, error=said.text)
+            raise ToolError(said.text)
+        self.scope.emit(ToolCalled, **about, result=said.text, stored=True)
+        return {"json": said.text}, ()
 
 
 def _has_failed(reply: str | BaseException) -> bool:
@@ -216,6 +247,11 @@ def _decoded(kind: Any, encoded: Iterator[str]) -> Any:
         raise CallRefused(
             f"the context of rlm_query could not be read: {error}", limit="kind"
         ) from error
+
+
+def _digest(*texts: str) -> str:
+    whole = "\0".join(texts).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(whole).hexdigest()[:32]
 
 
 def _as_text(context: Any) -> str:

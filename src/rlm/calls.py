@@ -1,9 +1,10 @@
 """The one paid-call path. Root steps, sub-calls, compaction, repair and map/reduce all pass here:
 
-    reserve budget → look up (ReplyStore, cache) → schedule → send → commit → settle
+    recall (ReplyStore) → reserve budget → look up (cache) → schedule → send → commit → settle
 
-Nothing is sent whose worst case does not fit, and no reply is used before it is committed. Places
-and pauses are the scheduler's, the wire is in flights.py.
+What an earlier execution of the run has paid for is counted and used. Nothing is sent whose worst
+case does not fit, and no reply is used before it is committed. Places and pauses are the
+scheduler's, the wire is in flights.py.
 """
 
 import asyncio
@@ -14,64 +15,40 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from rlm.billing import FREE, bill, with_smaller_cap, worst_case
 from rlm.caching import ReplyCache
 from rlm.errors import CallRefused, ModelError, UnknownPriceError
 from rlm.events import CallEnded, CallRetried, CallStarted, ModelAsked, ModelReplied
+from rlm.failures import error_of, failed
 from rlm.flights import Flight, Route, first_reply, give_back
 from rlm.images import shown
-from rlm.limits import NOTHING, Amount, Limits, Reservation, bound_tokens, picodollars
-from rlm.messages import PICODOLLARS, Message, ModelInfo, Reply, Request, Usage
-from rlm.protocols import ReplyStore
+from rlm.limits import Amount, Limits, Reservation, picodollars
+from rlm.messages import Message, ModelInfo, Reply, ReplyKey, Request, Usage
 from rlm.scheduler import Scheduler
 from rlm.scope import Scope
 from rlm.text import sendable
 
-__all__ = ["Calls", "MemoryStore", "Route", "Router"]
+__all__ = ["Calls", "Route", "Router"]
 
 MAX_ATTEMPTS = 5
-SMALLEST_OUTPUT_TOKENS = 256
-"""A request whose output cap had to be cut below this is not worth its input."""
-
-FREE = Usage(cost_usd=0.0)
-"""What a reply from the cache used: nothing, and no request was made."""
-
+DIGEST_CHARS = 32
 Router = Callable[[str], Route]
 Landed = list[tuple[Reservation, Reply]]
 """Replies and what was reserved for each. The first is used; all are paid."""
 
 
-class MemoryStore:
-    """A ReplyStore that lives as long as the process."""
-
-    def __init__(self) -> None:
-        self.replies: dict[str, Reply] = {}
-
-    async def get(self, key: str, request: Request) -> Reply | None:
-        return self.replies.get(key)
-
-    async def put(self, key: str, request: Request, reply: Reply) -> None:
-        self.replies[key] = reply
-
-
 class _Wanted(Struct, gc=False):
     """A request with everything that stays the same through all its tries.
 
-    `digest` and `number` name it among the requests of its run. `patient`: it may take all of
-    `call_seconds`. `call_id` is None for the engine's own requests.
+    `patient`: it may take all of `call_seconds`. `call_id` is None for the engine's own requests.
     """
 
     scope: Scope
     request: Request
+    key: ReplyKey
     call_id: str | None
     deadline: float
     patient: bool
-    digest: str = ""
-    number: int = 0
-
-    @property
-    def key(self) -> str:
-        """Run path + request hash + number among equals: the same on every execution of a run."""
-        return f"{self.scope.path}/{self.digest}/{self.number}"
 
 
 class _Try(Struct, gc=False):
@@ -100,6 +77,7 @@ class _Outcome(Struct, gc=False):
             "retries": self.retries,
             "stored": self.stored,
             "error": None if self.error is None else str(self.error),
+            "limit": self.error.limit if isinstance(self.error, CallRefused) else None,
         }
 
     def unwrap(self) -> Reply:
@@ -119,14 +97,12 @@ class Calls:
         self,
         router: Router,
         scheduler: Scheduler,
-        store: ReplyStore | None = None,
         *,
         cache: ReplyCache | None = None,
         hedge_after_seconds: float | None = None,
     ) -> None:
         self.router = router
         self.scheduler = scheduler
-        self.store = store
         self.cache = cache
         self.hedge_after_seconds = hedge_after_seconds
         self._asked: dict[bytes, asyncio.Future[Reply | None]] = {}
@@ -156,16 +132,20 @@ class Calls:
         held: Reservation | None = None,
     ) -> Reply:
         """A request of the engine's own: a step, a final answer, a compaction, a repair."""
-        fresh = request.messages if new_messages is None else request.messages[-new_messages:]
+        count = len(request.messages)
+        fresh = request.messages[0 if new_messages is None else count - new_messages :]
+        wanted = self._wanted(scope, request, purpose, is_last=held is not None)
         scope.emit(
             ModelAsked,
             purpose=purpose,
             model=request.model,
             new_messages=fresh,
-            message_count=len(request.messages),
+            message_count=count,
             max_output_tokens=request.max_output_tokens,
+            digest=wanted.key.digest,
         )
-        outcome = await self._settled(scope, request, None, held)
+        outcome = await self._settled(wanted, held)
+        scope.commit()
         reply = outcome.reply or Reply(text="")
         scope.emit(
             ModelReplied,
@@ -185,23 +165,25 @@ class Calls:
         It is counted before anything else, so that code that goes on calling comes to an end.
         """
         scope.budget.count_call()
-        call_id = scope.next_call_id()
-        about = {"call_id": call_id, "kind": "llm", "model": request.model}
+        wanted = self._wanted(scope, request, "llm")
+        wanted.call_id = scope.call_id(wanted.key)
+        about = {"call_id": wanted.call_id, "kind": "llm", "model": request.model}
         scope.emit(CallStarted, **about, prompt=shown(request.messages[-1].content))
-        outcome = await self._settled(scope, request, call_id)
+        outcome = await self._settled(wanted)
+        if outcome.error is not None and not outcome.stored:
+            await scope.remember(wanted.key, failed(outcome.error))
         text = outcome.reply.text if outcome.reply else ""
         scope.emit(CallEnded, **about, reply=text, **outcome.facts())
         return outcome.unwrap()
 
     # -- the path ----------------------------------------------------------------------------
 
-    async def _settled(
-        self, scope: Scope, request: Request, call_id: str | None, held: Reservation | None = None
-    ) -> _Outcome:
+    async def _settled(self, wanted: _Wanted, held: Reservation | None = None) -> _Outcome:
         """Follow one request to its end, through as many tries as it takes."""
+        if (known := await wanted.scope.recall(wanted.key, wanted.request)) is not None:
+            return _recalled(wanted, known)
         now = self.scheduler.clock
         started = now()
-        wanted = self._wanted(scope, request, call_id, started, is_last=held is not None)
         attempt, failure = 0, None
         while True:
             try:
@@ -224,19 +206,16 @@ class Calls:
                 return outcome
 
     def _wanted(
-        self, scope: Scope, request: Request, call_id: str | None, now: float, *, is_last: bool
+        self, scope: Scope, request: Request, kind: str, *, is_last: bool = False
     ) -> _Wanted:
         """Clean a request, name it, and say until when it is worth waiting for."""
         budget = scope.budget
-        patience = now + budget.limits.call_seconds
+        patience = self.scheduler.clock() + budget.limits.call_seconds
         deadline = budget.deadline if is_last else budget.work_deadline
-        wanted = _Wanted(
-            scope, _cleaned(request), call_id, min(patience, deadline), patience <= deadline
-        )
-        if self.store is not None or (self.cache is not None and self.cache.wants(request)):
-            digest = hashlib.sha256(msgspec.json.encode(wanted.request)).hexdigest()
-            wanted.digest, wanted.number = digest, scope.occurrence(digest)
-        return wanted
+        request = _cleaned(request)
+        digest = hashlib.sha256(msgspec.json.encode(request)).hexdigest()[:DIGEST_CHARS]
+        key = scope.key(kind, digest)
+        return _Wanted(scope, request, key, None, min(patience, deadline), patience <= deadline)
 
     def _tell_retry(self, wanted: _Wanted, attempt: int, wait: float, error: ModelError) -> None:
         wanted.scope.emit(
@@ -255,7 +234,13 @@ class Calls:
         this = _Try(wanted, request, route, [reservation])
         try:
             landed, stored = await self._obtain(this)
-            bills = [_bill(request, reply, route.info) for _, reply in landed]
+            bills = [bill(request, reply, route.info) for _, reply in landed]
+            total = bills[0][0]
+            for usage, _ in bills[1:]:
+                total += usage
+            # With what it cost, so that a later execution counts what was really paid.
+            reply = msgspec.structs.replace(landed[0][1], usage=total)
+            await scope.remember(wanted.key, reply)
         except BaseException as error:
             for each in this.reservations:
                 give_back(each, error)
@@ -263,9 +248,6 @@ class Calls:
         for (each, _), (usage, used) in zip(landed, bills, strict=True):
             each.settle(used)
             scope.budget.note_usage(request.model, scope.depth, usage)
-        total = bills[0][0]
-        for usage, _ in bills[1:]:
-            total += usage
         return _Outcome(landed[0][1], None, total, stored=stored)
 
     async def _reserve(
@@ -279,20 +261,13 @@ class Calls:
                     return request, scope.budget.exchange(held, amount)
                 return request, await scope.budget.reserve(amount)
             except CallRefused:
-                smaller = _with_smaller_cap(request, info, scope.budget.room())
+                smaller = with_smaller_cap(request, info, scope.budget.room())
                 if smaller is None:
                     raise
                 request, held = smaller, None
 
     async def _obtain(self, this: _Try) -> tuple[Landed, bool]:
-        """The stored reply, a cached one, or one from the wire; and whether it was there already.
-
-        All but the first are committed to the store before anyone sees them.
-        """
-        if self.store is not None:
-            known = await self.store.get(this.wanted.key, this.request)
-            if known is not None:
-                return [(this.reservations[0], known)], True
+        """A cached reply, or one from the wire; and whether it was there already."""
         key = None if self.cache is None else self._cache_key(this)
         if key is None:
             return await self._sent(this), False
@@ -300,20 +275,15 @@ class Calls:
         if known is None:
             return await self._sent_for_all(this, key), False
         reply = msgspec.structs.replace(known, usage=FREE)
-        await self._commit(this, reply)
         return [(this.reservations[0], reply)], True
 
     async def _sent(self, this: _Try) -> Landed:
-        """Send a request, twice if the first takes too long; what came back is committed."""
+        """Send a request, twice if the first takes too long."""
         first = self._flight(this, this.reservations[0])
         if self.hedge_after_seconds is None or this.wanted.call_id is None:
-            landed = [(first.reservation, await first.fly())]
-        else:
-            both = await first_reply(first, self.hedge_after_seconds, lambda: self._second(this))
-            landed = [(flight.reservation, reply) for flight, reply in both]
-        if self.store is not None:
-            await self._commit(this, landed[0][1])
-        return landed
+            return [(first.reservation, await first.fly())]
+        both = await first_reply(first, self.hedge_after_seconds, lambda: self._second(this))
+        return [(flight.reservation, reply) for flight, reply in both]
 
     def _flight(self, this: _Try, reservation: Reservation) -> Flight:
         wanted = this.wanted
@@ -335,18 +305,13 @@ class Calls:
         this.reservations.append(reservation)
         return flight
 
-    async def _commit(self, this: _Try, reply: Reply) -> None:
-        if self.store is not None:
-            put = self.store.put(this.wanted.key, this.request, reply)
-            await asyncio.shield(asyncio.ensure_future(put))
-
     # -- replies that serve twice ------------------------------------------------------------
 
     def _cache_key(self, this: _Try) -> bytes | None:
         if self.cache is None or this.route.identity is None or not self.cache.wants(this.request):
             return None
         on_the_wire = msgspec.structs.replace(this.request, model=this.route.wire_name)
-        return self.cache.key(this.route.identity, on_the_wire, this.wanted.number)
+        return self.cache.key(this.route.identity, on_the_wire, this.wanted.key.number)
 
     async def _known(self, this: _Try, key: bytes) -> Reply | None:
         """From the cache, or from an equal request of another run that is on its way."""
@@ -377,42 +342,15 @@ class Calls:
         return landed
 
 
-def worst_case(request: Request, info: ModelInfo) -> Amount:
-    """The most this request can cost."""
-    input_tokens = bound_tokens(request.messages)
-    input_tokens += sum(len(msgspec.json.encode(tool)) for tool in request.tools)
-    output_tokens = request.max_output_tokens
-    money = info.price.bound(input_tokens, output_tokens) if info.price else 0
-    return Amount(tokens=input_tokens + output_tokens, picodollars=money)
-
-
-def _with_smaller_cap(request: Request, info: ModelInfo, room: Amount) -> Request | None:
-    """The same request with the largest output cap there is room for, if that is worth sending."""
-    fixed = worst_case(msgspec.structs.replace(request, max_output_tokens=0), info)
-    cap = room.tokens - fixed.tokens
-    if info.price is not None:
-        per_token = info.price.bound(fixed.tokens, 1) - info.price.bound(fixed.tokens, 0)
-        left = room.picodollars - fixed.picodollars
-        cap = min(cap, left // per_token if per_token else (cap if left >= 0 else 0))
-    if not SMALLEST_OUTPUT_TOKENS <= cap < request.max_output_tokens:
-        return None
-    return msgspec.structs.replace(request, max_output_tokens=cap)
-
-
-def _bill(request: Request, reply: Reply, info: ModelInfo) -> tuple[Usage, Amount]:
-    """What a reply used. A provider that does not say is billed at the bound, never at nothing."""
-    if reply.usage == FREE:
-        return FREE, NOTHING
-    usage = reply.usage or Usage(
-        input_tokens=bound_tokens(request.messages),
-        output_tokens=min(len(reply.text.encode()), request.max_output_tokens),
-    )
-    money = None if usage.cost_usd is None else picodollars(usage.cost_usd)
-    if money is None and info.price is not None:
-        money = info.price.cost(usage)
-    cost_usd = None if money is None else money / PICODOLLARS
-    usage = msgspec.structs.replace(usage, cost_usd=cost_usd, requests=1)
-    return usage, Amount(tokens=usage.total_tokens, picodollars=money or 0)
+def _recalled(wanted: _Wanted, known: Reply) -> _Outcome:
+    """How it ended the first time; what was paid then is counted, and nothing is paid now."""
+    if known.finish_reason == "failed":
+        return _Outcome(None, error_of(known), stored=True)
+    usage = known.usage or FREE
+    paid = Amount(tokens=usage.total_tokens, picodollars=picodollars(usage.cost_usd or 0))
+    wanted.scope.budget.charge(paid)
+    wanted.scope.budget.note_usage(wanted.request.model, wanted.scope.depth, usage)
+    return _Outcome(known, None, usage, stored=True)
 
 
 def _cleaned(request: Request) -> Request:

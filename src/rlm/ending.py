@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 
 from rlm import prompts
-from rlm.calls import worst_case
+from rlm.billing import worst_case
 from rlm.cells import strip_thinking
 from rlm.config import RunConfig
 from rlm.errors import CallRefused, ModelError

@@ -6,14 +6,13 @@ sessions, history, decide, ending): this file names no provider, no sandbox and 
 
 from msgspec.structs import replace
 
-from rlm import prompts
+from rlm import children, prompts
 from rlm.bridge import Bridge, ChildAnswer, ChildTask
 from rlm.cells import Actions, Cell, parse_reply, parse_tool_calls
 from rlm.config import RunConfig
 from rlm.context import store_context
 from rlm.decide import Answered, ChangeCourse, Turn, decide
 from rlm.ending import FinalCall, ending_by_errors, ending_of, give_up
-from rlm.errors import CallRefused
 from rlm.events import StepStarted
 from rlm.history import History
 from rlm.messages import Reply
@@ -67,7 +66,7 @@ class Engine:
         info = self.services.calls.info(self.config.model)
         self.final = FinalCall(self.scope.budget, self.config, info)
         await self.session.open()
-        self.history.open(*self._opening())
+        await self.history.open(*self._opening())
         while self.scope.step < self.config.limits.max_steps:
             if (ending := await self.step()) is not None:
                 return ending
@@ -82,6 +81,10 @@ class Engine:
         reply = await self.history.ask(self.session.variables)
         turn = await self.act(reply)
         self.state.progress.note(turn)
+        if (told := await self.state.already_told(turn)) is not None:
+            self.history.append(reply, told.text)
+            self.state.tell_budget()
+            return await ending_by_errors(self.state, self.final) if told.is_last else None
         decision = decide(
             turn,
             self.state.progress,
@@ -94,7 +97,8 @@ class Engine:
             return Ending("answer", "submitted", decision.submission)
         if isinstance(decision, ChangeCourse):
             return await self._change_course(decision.reason)
-        self.history.append(reply, self._observation(turn.results, decision.notes))
+        text = self._observation(turn.results, decision.notes)
+        self.history.append(reply, await self.state.tell(turn, text))
         self.state.tell_budget()
         return await ending_by_errors(self.state, self.final)
 
@@ -126,15 +130,12 @@ class Engine:
         scope = self.scope.child(budget, context.digest(query))
         config = replace(self.config, model=task.model)
         services = self.services.for_children or self.services
+        if (known := await children.recalled(scope, self.scope.step)) is not None:
+            return known
         child = Engine(services, config, scope, Task(query, context, task.call_id))
         async with self.scope.tree.child_place(scope.depth):
             result = await child.run()
-        if result.answer is None:
-            raise CallRefused(
-                f"a child run ended without an answer: {result.detail}",
-                limit=result.limit or "child",
-            )
-        return ChildAnswer(result.answer, result.run_id)
+        return await children.answered(scope, self.scope.step, result)
 
     def _opening(self) -> tuple[str, str]:
         calls, task = self.services.calls, self.state.task

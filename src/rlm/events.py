@@ -20,6 +20,7 @@ __all__ = [
     "CellOutput",
     "CellStarted",
     "Compacted",
+    "Diverged",
     "Event",
     "ModelAsked",
     "ModelReplied",
@@ -47,6 +48,12 @@ class _Fact(Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class RunStarted(_Fact, frozen=True, kw_only=True, tag="run_started"):
+    """A run begins, or goes on after it was killed: then its events come once more.
+
+    `path` names the run within its tree the same way on every execution. `settings`, told by root
+    runs only, are what it takes to run it again.
+    """
+
     query: str
     model: str
     sub_model: str
@@ -57,23 +64,31 @@ class RunStarted(_Fact, frozen=True, kw_only=True, tag="run_started"):
     context_sha256: str
     context_description: str
     parent_call_id: str | None = None
+    path: str = "root"
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 class StepStarted(_Fact, frozen=True, kw_only=True, tag="step_started"):
-    pass
+    """The run is about to ask for its next reply."""
 
 
 class ModelAsked(_Fact, frozen=True, kw_only=True, tag="model_asked"):
-    """A request for a step, a final answer, a compaction or a repair."""
+    """A request for a step, a final answer, a compaction or a repair; `digest` is its hash."""
 
     purpose: str
     model: str
     new_messages: tuple[Message, ...]
     message_count: int
     max_output_tokens: int
+    digest: str = ""
 
 
 class ModelReplied(_Fact, frozen=True, kw_only=True, tag="model_replied"):
+    """What came of a request; `limit` names the limit that an error means.
+
+    `stored`: it was not asked for now, but is from the journal or the cache.
+    """
+
     purpose: str
     model: str
     text: str = ""
@@ -85,9 +100,12 @@ class ModelReplied(_Fact, frozen=True, kw_only=True, tag="model_replied"):
     retries: int = 0
     stored: bool = False
     error: str | None = None
+    limit: str | None = None
 
 
 class CellStarted(_Fact, frozen=True, kw_only=True, tag="cell_started"):
+    """A cell is about to run; cells count within their step."""
+
     cell: int
     code: str
 
@@ -102,6 +120,8 @@ class CellOutput(_Fact, frozen=True, kw_only=True, tag="cell_output"):
 
 
 class CellEnded(_Fact, frozen=True, kw_only=True, tag="cell_ended"):
+    """A cell is through, with the variables it made or changed and what they are."""
+
     cell: int
     seconds: float
     calls: int
@@ -115,7 +135,10 @@ class CellEnded(_Fact, frozen=True, kw_only=True, tag="cell_ended"):
 
 
 class CallStarted(_Fact, frozen=True, kw_only=True, tag="call_started"):
-    """A call made from inside a cell, or by map/reduce."""
+    """A call made from inside a cell, or by map/reduce.
+
+    `call_id` is made of the run's id, the hash of what is asked, and its number among equals.
+    """
 
     call_id: str
     kind: Literal["llm", "rlm"]
@@ -124,6 +147,8 @@ class CallStarted(_Fact, frozen=True, kw_only=True, tag="call_started"):
 
 
 class CallEnded(_Fact, frozen=True, kw_only=True, tag="call_ended"):
+    """What came of a call. `limit` names the limit that an error means."""
+
     call_id: str
     kind: Literal["llm", "rlm"]
     model: str
@@ -134,6 +159,7 @@ class CallEnded(_Fact, frozen=True, kw_only=True, tag="call_ended"):
     stored: bool = False
     child_run_id: str | None = None
     error: str | None = None
+    limit: str | None = None
 
 
 class CallRetried(_Fact, frozen=True, kw_only=True, tag="call_retried"):
@@ -150,11 +176,14 @@ class CallRetried(_Fact, frozen=True, kw_only=True, tag="call_retried"):
 
 
 class ToolCalled(_Fact, frozen=True, kw_only=True, tag="tool_called"):
+    """A cell called a tool; `result` is JSON."""
+
     call_id: str
     name: str
     arguments: dict[str, Any]
     result: str = ""
     seconds: float = 0.0
+    stored: bool = False
     error: str | None = None
 
 
@@ -175,10 +204,22 @@ class SessionLost(_Fact, frozen=True, kw_only=True, tag="session_lost"):
 
 
 class Compacted(_Fact, frozen=True, kw_only=True, tag="compacted"):
+    """The history came near the window, and the model's own notes took the place of most of it."""
+
     messages_before: int
     messages_after: int
     chars_before: int
     chars_after: int
+
+
+class Diverged(_Fact, frozen=True, kw_only=True, tag="diverged"):
+    """Cells that ran again on resuming printed something else; the model is told what it was told.
+
+    Both texts are observations of that step, cut to a few thousand characters.
+    """
+
+    recorded: str
+    now: str
 
 
 class BudgetChanged(_Fact, frozen=True, kw_only=True, tag="budget_changed"):
@@ -191,6 +232,8 @@ class BudgetChanged(_Fact, frozen=True, kw_only=True, tag="budget_changed"):
 
 
 class RunEnded(_Fact, frozen=True, kw_only=True, tag="run_ended"):
+    """A run is over; `usage` includes its children's. `error` is there if it was raised, too."""
+
     stop_reason: str
     answer_source: str
     answer: str | None
@@ -199,6 +242,8 @@ class RunEnded(_Fact, frozen=True, kw_only=True, tag="run_ended"):
     seconds: float
     limit: str | None = None
     error: str | None = None
+    detail: str = ""
+    answer_json: str | None = None
 
 
 Event = (
@@ -216,6 +261,7 @@ Event = (
     | SessionOpened
     | SessionLost
     | Compacted
+    | Diverged
     | BudgetChanged
     | RunEnded
 )

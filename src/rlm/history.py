@@ -26,7 +26,10 @@ class History:
         self._logged = 0
         self.messages: list[Message] = []
 
-    def open(self, system: str, first: str) -> None:
+    async def open(self, system: str, first: str) -> None:
+        """Begin; a run that goes on begins with the very words it began with."""
+        system = await self._scope.tell("system", system)
+        first = await self._scope.tell("task", first)
         self.messages = [Message("system", system), Message("user", first)]
 
     def append(self, reply: Reply, answer: str) -> None:
@@ -79,7 +82,8 @@ class History:
         request = self._request(messages, self._config.limits.step_output_tokens)
         reply = await self._calls.ask(self._scope, request, purpose="compaction", new_messages=1)
         notes = Message("assistant", reply.text or "(no notes)")
-        shortened = [*self.messages[:2], notes, Message("user", prompts.compacted(variables))]
+        told = await self._scope.tell("compaction", prompts.compacted(variables))
+        shortened = [*self.messages[:2], notes, Message("user", told)]
         self._scope.emit(
             Compacted,
             messages_before=len(self.messages),

@@ -5,6 +5,7 @@ import atexit
 import hashlib
 import json
 import math
+import re
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,17 +22,20 @@ from rlm.calls import Calls, Route
 from rlm.config import RunConfig
 from rlm.context import StoredContext
 from rlm.errors import ConfigError
+from rlm.journal import Archive, Places
 from rlm.mapreduce import map_reduce
 from rlm.messages import ModelInfo, Price
 from rlm.pacing import RateLimit
 from rlm.portal import existing_portal
-from rlm.protocols import Client, Environment, ReplyStore, Tool
+from rlm.protocols import Client, Environment, Tool
 from rlm.run import Services, Task
 from rlm.scheduler import Scheduler
 from rlm.scope import Scope
 from rlm.tools import as_tools, describe_values
 
 __all__ = ["House", "Model", "Traffic"]
+
+_SECRET = re.compile(r"key|token|secret|password|credential", re.IGNORECASE)
 
 Model = str | Client | Callable[..., Any]
 """A model's name, a client, or a function that answers a prompt."""
@@ -66,7 +70,7 @@ class House:
         windows: Mapping[str, int] | None,
         client_options: Mapping[str, Mapping[str, Any]] | None,
         variables: Mapping[str, str],
-        store: ReplyStore | None,
+        journal: bool | str | Path | None,
         traffic: Traffic,
     ) -> None:
         self._clients = dict(clients or {})
@@ -74,7 +78,7 @@ class House:
         self._windows = dict(windows or {})
         self._client_options = client_options or {}
         self._variables = variables
-        self._store = store
+        self.archive = _archive(journal, variables)
         self._traffic = traffic
         self._cache = as_cache(traffic.cache, variables)
         self._routes: dict[str, Route] = {}
@@ -151,14 +155,46 @@ class House:
         if unused := sorted(self._traffic.rate_limits.keys() - known):
             listed = ", ".join(sorted(known))
             raise ConfigError(f"rate_limits= names {unused[0]!r}; models and providers: {listed}")
+        self._is_own_environment = not isinstance(environment, str)
         if isinstance(environment, str):
             environment = registry.make_environment(environment, environment_kwargs or {})
         elif environment_kwargs:
             raise ConfigError("environment_kwargs goes with the name of an environment")
         self._environment: Environment = environment
+        self._environment_kwargs = {
+            name: value
+            for name, value in (environment_kwargs or {}).items()
+            if not _SECRET.search(name)
+        }
         self._max_concurrent_calls = config.limits.max_concurrent_calls
         self._own = _granted(tools)
         self._childrens = self._own if sub_tools is None else _granted(sub_tools)
+
+    def settings(self, config: RunConfig, answer_schema: dict[str, Any] | None) -> dict[str, Any]:
+        """What it takes to run something again, as plain values; secrets are not among them.
+
+        `own` names what only the program that made it has: clients, functions, environments.
+        """
+        own = [name for name, route in self._routes.items() if len(route.names) == 1]
+        own += [
+            name for name in self._clients if any(m.startswith(f"{name}/") for m in self._routes)
+        ]
+        tools = [{"name": t.name, "description": t.description} for t in self._own[0]]
+        encoded = msgspec.json.encode(
+            {
+                "config": config,
+                "environment": self._environment.name,
+                "environment_kwargs": self._environment_kwargs,
+                "infos": {name: route.info for name, route in self._routes.items()},
+                "tools": tools,
+                "values": sorted(self._own[1]),
+                "answer_schema": answer_schema,
+                "own": sorted(own),
+            },
+            enc_hook=repr,
+        )
+        plain: dict[str, Any] = msgspec.json.decode(encoded)
+        return plain
 
     def services(self) -> Services:
         """Schedulers belong to one event loop, so each loop gets its own services."""
@@ -181,7 +217,6 @@ class House:
         calls = Calls(
             self._routes.__getitem__,
             Scheduler(self._max_concurrent_calls, self._traffic.rate_limits),
-            self._store,
             cache=self._cache,
             hedge_after_seconds=self._traffic.hedge_after_seconds,
         )
@@ -230,6 +265,17 @@ def _as_client(model: Any) -> tuple[Client, str]:
     from rlm.clients.callable import CallableClient
 
     return CallableClient(model), getattr(model, "__name__", type(model).__name__)
+
+
+def _archive(journal: bool | str | Path | None, variables: Mapping[str, str]) -> Archive | None:
+    """Where runs are journaled: in the usual folder, in another one, or nowhere."""
+    if journal is None or journal is False:
+        return None
+    if journal is True:
+        return Archive(Places.usual(variables))
+    if not isinstance(journal, str | Path) or not str(journal):
+        raise ConfigError(f"journal must be True or a folder, not {journal!r}")
+    return Archive(Places(Path(journal).expanduser()))
 
 
 def _as_price(given: tuple[float, float] | Price) -> Price:

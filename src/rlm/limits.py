@@ -244,6 +244,12 @@ class Budget:
         """Count a call made from a cell; refused when none is left. Calls never come back."""
         self.hold(Amount(calls=1)).release()
 
+    def charge(self, used: Amount) -> None:
+        """Count what was paid for on an earlier execution: there is nothing left to refuse."""
+        for node in self.chain:
+            node.used += used
+        self.root._settled.set()
+
     def note_usage(self, model: str, depth: int, usage: Usage) -> None:
         """Add a settled reply to the sums by model and depth."""
         for node in self.chain:

@@ -1,11 +1,18 @@
-"""`RLMLogger`: a run's trajectory in memory and, with `log_dir`, in a file, a line an event."""
+"""`RLMLogger`: a run's trajectory in memory or, with `log_dir`, in a file, a line an event."""
 
+import contextlib
+import logging
+import re
+import tempfile
 import threading
+import weakref
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 
+from rlm.errors import ConfigError
 from rlm.events import (
     CellEnded,
     CellOutput,
@@ -20,43 +27,61 @@ from rlm.text import sendable
 
 __all__ = ["RLMLogger"]
 
+MOST_NAME_CHARS = 150
+_READ = msgspec.json.Decoder(Event)
+_log = logging.getLogger("rlm")
+
 
 class RLMLogger:
-    """A recorder. One file a root run, its children inside, flushed after every event.
+    """A recorder. One file a root run, its children inside, written through after every event.
 
+    With `log_dir` nothing but names and counts is kept in memory: `get_trajectory` reads the file.
     The context is never written: a log holds its hash, size and description.
     """
 
     def __init__(self, log_dir: str | Path | None = None, file_name: str = "rlm") -> None:
-        self.log_dir = None if log_dir is None else Path(log_dir)
+        if not file_name.strip(".") or Path(file_name).name != file_name:
+            raise ConfigError(f"file_name is the start of a name, not a path: {file_name!r}")
+        self.log_dir = None if log_dir is None else _writable(Path(log_dir))
         self.log_file_path: str | None = None
         self._file_name = file_name
-        self._files: dict[str, BinaryIO] = {}
+        self._runs: dict[str, _MemoryLog | _FileLog] = {}
         self._root_of: dict[str, str] = {}
-        self._events: dict[str, list[Event]] = {}
         self._last_root: str | None = None
         self._lock = threading.Lock()
-        if self.log_dir is not None:
-            self.log_dir.mkdir(parents=True, exist_ok=True)
 
     def record(self, event: Event) -> None:
         with self._lock:
             root = self._root(event)
-            self._events.setdefault(root, []).append(event)
-            if self.log_dir is not None:
-                self._write(root, event)
+            if root not in self._runs or (
+                isinstance(event, RunStarted) and self._runs[root].is_closed
+            ):
+                self._begin(root)
+            self._runs[root].add(event, is_own=event.run_id == root)
             if isinstance(event, RunEnded) and event.run_id == root:
-                self._end(root)
+                self._runs[root].close()
+                self._root_of = {run: its for run, its in self._root_of.items() if its != root}
 
     def get_trajectory(self, run_id: str | None = None) -> dict[str, Any] | None:
-        """`run_metadata` and `iterations` of a run, by default the one that ended last."""
-        events = self._events.get(run_id or self._last_root or "")
-        return None if events is None else trajectory(events)
+        """`run_metadata` and `iterations` of a root run, by default the one that began last.
+
+        In memory are those that go on and those that ended since. In `log_dir` are all.
+        """
+        root = run_id or self._last_root
+        if root is None:
+            return None
+        if (path := self._path(root)) is not None:
+            return _trajectory_in(path) if path.exists() else None
+        with self._lock:
+            known = self._runs.get(root)
+            return known.growing.whole() if isinstance(known, _MemoryLog) else None
 
     @property
     def iteration_count(self) -> int:
-        found = self.get_trajectory()
-        return len(found["iterations"]) if found else 0
+        """How many steps the run that began last has made so far."""
+        with self._lock:
+            last = self._runs.get(self._last_root or "")
+            return last.steps if last else 0
 
     def _root(self, event: Event) -> str:
         """The root run of an event; a child's first event says who its parent is."""
@@ -65,22 +90,108 @@ class RLMLogger:
             self._root_of[event.run_id] = parent
         return self._root_of[event.run_id]
 
-    def _end(self, root: str) -> None:
-        """Close the file, and forget the run that ended before this one."""
-        if (file := self._files.pop(root, None)) is not None:
-            file.close()
-        self._events.pop(self._last_root or "", None)
-        self._root_of = {run: its for run, its in self._root_of.items() if its != root}
+    def _begin(self, root: str) -> None:
+        """Make room for a run, and forget those that have ended."""
+        self._runs = {name: run for name, run in self._runs.items() if not run.is_closed}
         self._last_root = root
-
-    def _write(self, root: str, event: Event) -> None:
-        assert self.log_dir is not None
-        if root not in self._files:
-            path = self.log_dir / f"{self._file_name}_{root}.jsonl"
-            self._files[root] = path.open("ab")
+        if (path := self._path(root)) is None:
+            self._runs[root] = _MemoryLog()
+        else:
+            self._runs[root] = _FileLog(path)
             self.log_file_path = str(path)
-        self._files[root].write(encoded(event) + b"\n")
-        self._files[root].flush()
+
+    def _path(self, root: str) -> Path | None:
+        """Where that run's file is; ids may be the caller's own, so they can't lead elsewhere."""
+        if self.log_dir is None:
+            return None
+        name = re.sub(r"[^\w.-]", "_", root)[:MOST_NAME_CHARS]
+        return self.log_dir / f"{self._file_name}_{name}.jsonl"
+
+
+class _MemoryLog:
+    """What `get_trajectory` gives, as it grows."""
+
+    def __init__(self) -> None:
+        self.growing = _Growing()
+        self.is_closed = False
+
+    @property
+    def steps(self) -> int:
+        return len(self.growing.iterations)
+
+    def add(self, event: Event, *, is_own: bool) -> None:
+        if is_own and not self.is_closed:
+            self.growing.add(event)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class _FileLog:
+    """One run's file. When it can't be written to, that is reported once, and the run goes on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.steps = 0
+        self.is_closed = False
+        self._file: BinaryIO | None = None
+        try:
+            self._file = path.open("ab", buffering=0)
+            weakref.finalize(self, self._file.close)
+            if _is_torn(path):
+                self._file.write(b"\n")
+        except OSError as error:
+            self._give_up(error)
+
+    def add(self, event: Event, *, is_own: bool) -> None:
+        if is_own and isinstance(event, RunStarted | StepStarted):
+            self.steps = event.step
+        if self._file is None:
+            return
+        left = memoryview(encoded(event) + b"\n")
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._let_go()
+
+    def _give_up(self, error: OSError) -> None:
+        why = error.strerror or str(error)
+        _log.warning("%s: %s; the run goes on, and no more of it is logged", self.path, why)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Every line was handed to the system when it was written: closing can't lose one."""
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
+
+
+def _writable(folder: Path) -> Path:
+    """The folder, made if need be and tried, so that trouble shows before anything is paid for."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ConfigError(
+            f"log_dir={str(folder)!r} can't be written to: {error.strerror or error}; "
+            "name a folder that can"
+        ) from error
+    return folder
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether a writer was killed in the middle of its last line."""
+    with path.open("rb") as file:
+        if file.seek(0, 2) == 0:
+            return False
+        file.seek(-1, 2)
+        return file.read(1) != b"\n"
 
 
 def encoded(event: Event) -> bytes:
@@ -101,25 +212,60 @@ def _sendable(value: Any) -> Any:
     return value
 
 
-def trajectory(events: list[Event]) -> dict[str, Any]:
-    """The reference's shape: what was configured, then one entry a step of the root run."""
-    first = next((e for e in events if isinstance(e, RunStarted)), None)
-    iterations: list[dict[str, Any]] = []
+# -- the reference's shape ------------------------------------------------------------------------
+
+
+def trajectory(events: Iterable[Event]) -> dict[str, Any]:
+    """What was configured, then one entry a step of the root run; its last attempt counts."""
+    growing = _Growing()
+    root: str | None = None
     for event in events:
-        if first is not None and event.run_id == first.run_id:
-            _add(iterations, event)
-    metadata = {} if first is None else msgspec.to_builtins(first)
-    return {"run_metadata": metadata, "iterations": iterations}
+        if root is None and isinstance(event, RunStarted):
+            root = event.run_id
+        if event.run_id == root:
+            growing.add(event)
+    return growing.whole()
 
 
-def _add(iterations: list[dict[str, Any]], event: Event) -> None:
-    if isinstance(event, StepStarted):
-        empty: dict[str, Any] = {"response": "", "code_blocks": [], "final_answer": None}
-        iterations.append({"type": "iteration", "iteration": event.step, **empty})
-        return
-    if not iterations:
-        return
-    step = iterations[-1]
+def _trajectory_in(path: Path) -> dict[str, Any] | None:
+    try:
+        with path.open("rb") as file:
+            return trajectory(_events_in(file))
+    except OSError as error:
+        _log.warning("%s can't be read: %s", path, error.strerror or error)
+        return None
+
+
+def _events_in(file: Iterable[bytes]) -> Iterator[Event]:
+    """The events of our own file; a line that a killed writer left half is passed over."""
+    for line in file:
+        try:
+            yield _READ.decode(line)
+        except (ValueError, RecursionError):
+            continue
+
+
+class _Growing:
+    """The metadata and the iterations of one run, event by event."""
+
+    def __init__(self) -> None:
+        self.metadata: dict[str, Any] = {}
+        self.iterations: list[dict[str, Any]] = []
+
+    def whole(self) -> dict[str, Any]:
+        return {"run_metadata": self.metadata, "iterations": list(self.iterations)}
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self.metadata, self.iterations = msgspec.to_builtins(event), []
+        elif isinstance(event, StepStarted):
+            empty: dict[str, Any] = {"response": "", "code_blocks": [], "final_answer": None}
+            self.iterations.append({"type": "iteration", "iteration": event.step, **empty})
+        elif self.iterations:
+            _add(self.iterations[-1], event)
+
+
+def _add(step: dict[str, Any], event: Event) -> None:
     if isinstance(event, ModelReplied) and event.purpose == "step":
         step["response"] = event.text
     elif isinstance(event, CellStarted):

@@ -13,6 +13,7 @@ __all__ = [
     "ModelInfo",
     "Price",
     "Reply",
+    "ReplyKey",
     "Request",
     "ToolCall",
     "ToolSpec",
@@ -104,22 +105,47 @@ class Usage(Struct, frozen=True, omit_defaults=True):
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
-            None if not costs or None in costs else math.fsum(c for c in costs if c is not None),
+            None if not costs or None in costs else _exact_sum(costs),
             self.requests + other.requests,
             self.cache_write_tokens + other.cache_write_tokens,
         )
 
 
+def _exact_sum(costs: Sequence[float | None]) -> float:
+    """To the picodollar: a sum of prices must not depend on the order they came in."""
+    return round(math.fsum(cost for cost in costs if cost is not None), 12)
+
+
 class Reply(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came back. `usage` is None when the provider did not say."""
+    """What came back. `usage` is None when the provider did not say.
+
+    No client says "failed": so a store remembers a call that ended with the error in `text`.
+    """
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
     usage: Usage | None = None
-    finish_reason: Literal["stop", "length", "tool_calls", "refusal", "other"] = "stop"
+    finish_reason: Literal["stop", "length", "tool_calls", "refusal", "other", "failed"] = "stop"
     model: str = ""
     opaque: Any = None
+
+
+class ReplyKey(Struct, frozen=True, gc=False):
+    """Under which a run remembers a reply, a tool's result or a child's answer.
+
+    The run's path, the hash of what was asked and its number among equals are the same on every
+    execution, however threads and batches finish. `kind` and `step` say where it belongs.
+    """
+
+    path: str
+    digest: str
+    number: int
+    kind: str = ""
+    step: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.path}/{self.digest}/{self.number}"
 
 
 class Price(Struct, frozen=True, omit_defaults=True):

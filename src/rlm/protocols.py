@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from rlm.events import Event
-from rlm.messages import ModelInfo, Reply, Request
-from rlm.results import CellResult
+from rlm.messages import ModelInfo, Reply, ReplyKey, Request
+from rlm.results import CellResult, Told
 
 __all__ = [
     "Client",
@@ -101,11 +101,22 @@ class Recorder(Protocol):
 
 
 class ReplyStore(Protocol):
-    """What remembers replies (journal, cache): asked before sending, told before use."""
+    """What one run tree knows of its earlier executions; the journal is one.
 
-    async def get(self, key: str, request: Request) -> Reply | None: ...
+    Asked before anything is sent, told before anything is used.
+    """
 
-    async def put(self, key: str, request: Request, reply: Reply) -> None: ...
+    async def get(self, key: ReplyKey, request: Request | None) -> Reply | None: ...
+
+    async def put(self, key: ReplyKey, reply: Reply) -> None: ...
+
+    def commit(self) -> None:
+        """Have on disk what was put; called before any of it leaves the host."""
+
+    async def recorded(self, path: str, step: int, what: str) -> Told | None: ...
+
+    async def tell(self, path: str, step: int, what: str, told: Told) -> str:
+        """Remember what the model is about to be told; returns the text to tell it."""
 
 
 class Tool(Protocol):

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from rlm.events import Event
 from rlm.messages import Usage
 
-__all__ = ["CellError", "CellResult", "RunResult", "Submission", "UsageSummary"]
+__all__ = ["CellError", "CellResult", "RunResult", "Submission", "Told", "UsageSummary"]
 
 StopReason = Literal["answer", "steps", "limit", "cancelled", "error"]
 AnswerSource = Literal["submitted", "variable", "asked", "last_output", "none"]
@@ -47,6 +47,17 @@ class CellResult(Struct, frozen=True, kw_only=True):
     interrupted: bool = False
     calls: int = 0
     seconds: float = 0.0
+
+
+class Told(Struct, frozen=True):
+    """What a model was told: after a step, at the start, after a compaction.
+
+    `outputs` is a digest of what the step's cells printed; `is_last` if no later step was told of.
+    """
+
+    text: str
+    outputs: str = ""
+    is_last: bool = True
 
 
 class UsageSummary(Struct, frozen=True):

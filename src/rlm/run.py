@@ -1,6 +1,7 @@
 """One run's parts in one place, and its first and last word to everyone who listens."""
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,24 +12,28 @@ from msgspec import Struct
 from rlm.calls import Calls
 from rlm.config import RunConfig
 from rlm.context import StoredContext
-from rlm.decide import Progress
+from rlm.decide import Progress, Turn
 from rlm.errors import CallRefused, ModelError
-from rlm.events import BudgetChanged, RunEnded, RunStarted
+from rlm.events import BudgetChanged, Diverged, RunEnded, RunStarted
 from rlm.history import History
 from rlm.protocols import Environment, Tool
-from rlm.results import AnswerSource, RunResult, StopReason, Submission, UsageSummary
+from rlm.results import AnswerSource, RunResult, StopReason, Submission, Told, UsageSummary
 from rlm.scope import Scope
 from rlm.sessions import RunSession
 
 __all__ = ["Ending", "ReplRun", "Run", "Services", "Task"]
+
+SHOWN_CHARS = 4_000
+"""Of each text that a `Diverged` event puts side by side."""
 
 
 @dataclass(frozen=True)
 class Task:
     """What is asked, over what; for a child run, by which call of its parent.
 
-    `description` stands in for the context's own, `prologue` is shown below the query, and
-    `objection_to` says what is wrong with a submitted answer, if anything is.
+    `description` stands in for the context's own, `prologue` is shown below the query, `settings`
+    are what it takes to run it again, and `objection_to` says what is wrong with a submitted
+    answer, if anything is.
     """
 
     query: str
@@ -36,6 +41,7 @@ class Task:
     parent_call_id: str | None = None
     description: str = ""
     prologue: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
     objection_to: Callable[[Submission], str | None] | None = None
 
 
@@ -123,6 +129,8 @@ class Run:
             context_sha256=context.sha256,
             context_description=context.description,
             parent_call_id=self.task.parent_call_id,
+            path=self.scope.path,
+            settings=dict(self.task.settings),
         )
 
     def tell_budget(self) -> None:
@@ -151,6 +159,8 @@ class Run:
             seconds=seconds,
             limit=ending.limit,
             error=ending.detail if failed else None,
+            detail=ending.detail,
+            answer_json=submission.json if submission else None,
         )
         return RunResult(
             answer=answer,
@@ -174,3 +184,28 @@ class ReplRun(Run):
     session: RunSession
     history: History
     progress: Progress = field(default_factory=Progress)
+
+    async def already_told(self, turn: Turn) -> Told | None:
+        """What the model was told of this step on an earlier execution, if it was.
+
+        The cells have run again only to make their variables: what they print now is of interest
+        only if it is something else.
+        """
+        known = await self.scope.recorded("observation")
+        if known is not None and known.outputs != _outputs(turn):
+            printed = "\n".join(result.stdout for result in turn.results)
+            self.scope.emit(Diverged, recorded=known.text[:SHOWN_CHARS], now=printed[:SHOWN_CHARS])
+        return known
+
+    async def tell(self, turn: Turn, text: str) -> str:
+        """What the model is told of this step, remembered."""
+        return await self.scope.tell("observation", text, _outputs(turn))
+
+
+def _outputs(turn: Turn) -> str:
+    """A digest of what the cells printed, and of how they ended."""
+    parts = [
+        (result.stdout, result.stderr, result.error and (result.error.type, result.error.message))
+        for result in turn.results
+    ]
+    return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -1,6 +1,7 @@
 """Where in a run tree something happens: ids, depth, step, the budget, and who listens."""
 
 import asyncio
+import hashlib
 import logging
 import secrets
 import time
@@ -11,7 +12,9 @@ from typing import Any
 from rlm.errors import CallRefused
 from rlm.events import Event
 from rlm.limits import Budget, Limits
-from rlm.protocols import Recorder
+from rlm.messages import Reply, ReplyKey, Request
+from rlm.protocols import Recorder, ReplyStore
+from rlm.results import Told
 
 __all__ = ["Scope", "Tree", "new_run_id"]
 
@@ -26,10 +29,13 @@ def new_run_id() -> str:
 
 
 class Tree:
-    """What all runs of one tree share besides the budget: places for live child sessions."""
+    """What all runs of one tree share besides the budget: places for live child sessions, and
+    what is remembered of earlier executions.
+    """
 
-    def __init__(self, max_child_sessions: int) -> None:
+    def __init__(self, max_child_sessions: int, store: ReplyStore | None = None) -> None:
         self._max_child_sessions = max_child_sessions
+        self.store = store
         self._places: dict[int, asyncio.Semaphore] = {}
         self.child_context_bytes = 0
 
@@ -63,6 +69,7 @@ class Scope:
     ) -> None:
         self.run_id = run_id
         self.parent_id = parent.run_id if parent else None
+        self.root_id: str = parent.root_id if parent else run_id
         self.depth: int = parent.depth + 1 if parent else 0
         self.budget = budget
         self.recorders = recorders
@@ -70,27 +77,57 @@ class Scope:
         self.path = path
         self.step = 0
         self._seen: Counter[str] = Counter()
-        self._call_numbers = 0
 
-    def occurrence(self, digest: str) -> int:
-        """How many equal requests this run made before; equal prompts are separate samples."""
+    def key(self, kind: str, digest: str) -> ReplyKey:
+        """A key for each time something is asked: equal prompts are separate samples."""
+        number = self._seen[digest]
         self._seen[digest] += 1
-        return self._seen[digest] - 1
+        return ReplyKey(self.path, digest, number, kind, self.step)
 
-    def next_call_id(self) -> str:
-        self._call_numbers += 1
-        return f"{self.run_id}.{self._call_numbers}"
+    def call_id(self, key: ReplyKey) -> str:
+        return f"{self.run_id}.{key.digest[:10]}.{key.number}"
 
     def child(self, budget: Budget, digest: str) -> "Scope":
-        """The place of a child run; its path depends on what it is asked, not on when."""
+        """The place of a child run; path and id depend on what it is asked, not on when."""
+        path = f"{self.path}/{digest}.{self.key('rlm', digest).number}"
         return Scope(
-            run_id=new_run_id(),
+            run_id=f"{self.root_id}-{hashlib.sha256(path.encode()).hexdigest()[:10]}",
             budget=budget,
             recorders=self.recorders,
             tree=self.tree,
             parent=self,
-            path=f"{self.path}/{digest}.{self.occurrence(digest)}",
+            path=path,
         )
+
+    # -- earlier executions ------------------------------------------------------------------
+
+    async def recall(self, key: ReplyKey, request: Request | None = None) -> Reply | None:
+        """What was answered the first time, if this is not the first time."""
+        store = self.tree.store
+        return None if store is None else await store.get(key, request)
+
+    async def remember(self, key: ReplyKey, reply: Reply) -> None:
+        """Commit an answer before it is used."""
+        if self.tree.store is not None:
+            await self.tree.store.put(key, reply)
+
+    def commit(self) -> None:
+        """Nothing leaves the host before it is on disk."""
+        if self.tree.store is not None:
+            self.tree.store.commit()
+
+    async def recorded(self, what: str) -> Told | None:
+        """What the model was told of this step the first time."""
+        store = self.tree.store
+        return None if store is None else await store.recorded(self.path, self.step, what)
+
+    async def tell(self, what: str, text: str, outputs: str = "") -> str:
+        """Text for the model, remembered; where it was told before, what it was told then."""
+        if (known := await self.recorded(what)) is not None:
+            return known.text
+        if self.tree.store is None:
+            return text
+        return await self.tree.store.tell(self.path, self.step, what, Told(text, outputs))
 
     def emit(self, event_type: type[Event], /, **facts: Any) -> None:
         """Tell every recorder. A recorder that fails is reported and never ends a run."""

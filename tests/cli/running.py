@@ -1,14 +1,17 @@
 """Runs `rlm` as a user does: a real process, with pipes or with terminals."""
 
+import atexit
 import contextlib
 import fcntl
 import os
 import pty
 import re
 import select
+import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 from pathlib import Path
 from typing import NamedTuple
@@ -21,10 +24,15 @@ QUESTION = "What is the access code for silver-dolphin?"
 CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]")
 """What a terminal obeys, besides tabs and the ends of lines."""
 
+STATE = tempfile.mkdtemp(prefix="rlm-tests-state-")
+"""Where runs of tests are journaled, unless a test names a folder of its own."""
+
+atexit.register(shutil.rmtree, STATE, ignore_errors=True)
+
 
 def environment(variables: dict[str, str]) -> dict[str, str]:
     keep = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
-    return {**keep, **nowhere(), **variables}
+    return {**keep, **nowhere(), "RLM_STATE_DIR": STATE, **variables}
 
 
 def command(*arguments: str) -> list[str]:
@@ -57,8 +65,13 @@ class Seen(NamedTuple):
     stderr: bytes
 
 
-def in_terminals(*arguments: str, stdin: str | None = None, **variables: str) -> Seen:
-    """With a terminal of its own for stdout and for stderr; stdin is piped, or a terminal too."""
+def in_terminals(
+    *arguments: str, stdin: str | None = None, typed: str = "", **variables: str
+) -> Seen:
+    """With a terminal of its own for stdout and for stderr; stdin is piped, or a terminal too.
+
+    What is `typed` waits in that terminal from the beginning.
+    """
     sides = {name: _terminal() for name in ("stdout", "stderr", "stdin")}
     process = subprocess.Popen(
         command(*arguments),
@@ -69,6 +82,7 @@ def in_terminals(*arguments: str, stdin: str | None = None, **variables: str) ->
     )
     for _, slave in sides.values():
         os.close(slave)
+    os.write(sides["stdin"][0], typed.encode())
     if process.stdin is not None:
         assert stdin is not None
         process.stdin.write(stdin.encode())

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import rlm as package
-from tests.cli.running import rlm
+from tests.cli.running import environment, rlm
 
 HEAVY = {"aiohttp", "asyncio", "rich", "sqlite3"}
 
@@ -35,14 +35,34 @@ def loaded_by(*arguments: str) -> set[str]:
         "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    print(json.dumps([*sys.modules]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment({}),
     )
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["ask", "--help"]])
+KEEPING = ("export", "fork", "replay", "resume", "rm", "runs", "show")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["ask", "--help"], *([each, "--help"] for each in KEEPING)],
+)
 def test_help_is_light(arguments: list[str]) -> None:
     assert loaded_by(*arguments) & HEAVY == set()
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_help_has_an_example_and_says_what_a_run_is(name: str) -> None:
+    told = " ".join(rlm(name, "--help").stdout.split())
+    assert "Examples: rlm" in told
+    assert "the word last" in told
+    (line,) = [each for each in rlm().stdout.splitlines() if each.startswith(f"  {name} ")]
+    assert line.endswith(".")
+    assert not line.endswith("...")
 
 
 def test_rich_is_not_loaded_without_a_terminal() -> None:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 from tests.cli.running import command, environment
 from tests.cli.scripts import never_ends
 from tests.endpoint import Answer, endpoint
@@ -73,9 +75,12 @@ def test_before_a_run_has_begun_it_just_ends() -> None:
         assert process.stderr.read().split() == ["Cancelled."]
 
 
-def test_the_second_quits_at_once_even_if_the_run_goes_on() -> None:
+@pytest.mark.parametrize(
+    ("journaled", "told"), [(False, ""), (True, "Go on with: rlm resume run-7\n")]
+)
+def test_the_second_quits_at_once_even_if_the_run_goes_on(journaled: bool, told: str) -> None:
     """A stand-in for an engine that does not stop, in a process of its own."""
-    program = """
+    program = f"""
         import os, time
         from rlm.cli._interrupts import Watch, first_interrupt_stops
 
@@ -83,7 +88,7 @@ def test_the_second_quits_at_once_even_if_the_run_goes_on() -> None:
             def stop(self):
                 print("asked to stop", flush=True)
 
-        watch = Watch()
+        watch = Watch(journaled={journaled})
         watch.run_id = "run-7"
         with first_interrupt_stops(Deaf(), watch, lambda text: print(text, flush=True)):
             os.write(1, b"ready\\n")  # a print that SIGINT interrupts can't be followed by another
@@ -102,5 +107,5 @@ def test_the_second_quits_at_once_even_if_the_run_goes_on() -> None:
     assert process.stdout.readline().startswith("Stopping")
     assert process.stdout.readline() == "asked to stop\n"
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=SECONDS)[1] == "\nQuit: run run-7\n"
+    assert process.communicate(timeout=SECONDS)[1] == f"\nQuit: run run-7\n{told}"
     assert process.returncode == 130

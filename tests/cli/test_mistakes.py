@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
         (["-f", "-"], {}, "the context is empty"),
         (["-f", "loop"], {}, "loop: Too many levels of symbolic links"),
         (["-f", "empty.txt"], {}, "the context is empty"),
-        (["--log-dir", "empty.txt"], {}, "empty.txt: File exists"),
+        (["--log-dir", "empty.txt"], {}, "log_dir='empty.txt' can't be written to: File exists"),
         (
             ["-m", "openai-compatible/m", "--timeout", "5"],
             {"LLM_BASE_URL": "http://127.0.0.1:9/v1"},

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import ConsoleDimensions
 
 from rlm.events import (
     CallEnded,
@@ -27,6 +26,7 @@ from rlm.messages import Usage
 from rlm.recorders.console import CONTROL, ConsoleRecorder, harmless, one_line
 from rlm.recorders.live import LiveRecorder
 from tests.cli.scripts import HOSTILE
+from tests.recorders.terminal import OURS, shown
 
 texts = st.text() | st.text(alphabet="\x1b[]()0;m\x07\r\n\t\u202eab/") | st.just(HOSTILE)
 
@@ -65,10 +65,9 @@ class Terminal(io.StringIO):
 def tree(events: list[Event]) -> list[str]:
     """The lines of the live tree after these events."""
     recorder = LiveRecorder(Terminal())
-    recorder._console.size = ConsoleDimensions(100, 25)
     for event in events:
         recorder.record(event)
-    return [text.plain for text in recorder.lines()]
+    return [line.plain for line in recorder.lines(100, 25)]
 
 
 def calls(run_id: str, count: int, done: int, failed: int = 0) -> Iterator[Event]:
@@ -91,8 +90,9 @@ def test_sixty_four_calls_are_one_line() -> None:
         ]
     )
     assert len(lines) == 2
-    assert " · 180 tokens · $0.0120 · a/b · run root" in lines[0]
+    assert " · 52 calls open · 180 tokens · $0.0120 · a/b · run root" in lines[0]
     assert lines[1].startswith("└─ step 3 · cell 1 · 12 of 64 calls done, 52 open, 2 failed · ")
+    assert lines[1].endswith(" · slowest 0 s: p")
 
 
 def test_children_of_children_fit_on_a_screen() -> None:
@@ -102,11 +102,11 @@ def test_children_of_children_fit_on_a_screen() -> None:
         events += [started(f"grand-{child}-{n}", f"child-{child}", 2) for n in range(4)]
     events += [ended("child-11", "root", 1), ended("grand-0-0", "child-0", 2)]
     lines = tree(events)
-    assert len(lines) == 2 + 5 * (1 + 2 + 1) + 1 <= 23
-    assert lines[-1] == "   └─ 6 more child runs, 1 done"
+    assert len(lines) == 2 + 5 + 16 + 1 == 25 - 1
+    assert lines[-1] == "   └─ and 6 more child runs, 1 done"
     assert lines[2].startswith("   ├─ child hild-0 · starting · ")
     assert lines[3].startswith("   │  ├─ child nd-0-1")
-    assert lines[5] == "   │  └─ 1 more child run, 1 done"
+    assert lines[5] == "   │  └─ and 1 more child run, 1 done"
 
 
 def test_what_a_run_is_at() -> None:
@@ -137,9 +137,9 @@ def test_the_tree_gives_way_to_one_line() -> None:
         recorder.record(started("root"))
         recorder.note("Stopping")
         recorder.record(ended("root", stop_reason="limit", limit="tokens"))
-    assert terminal.getvalue().splitlines()[-1] == (
+    assert shown(terminal.getvalue(), 200, 24) == [
         "run root ended: limit (tokens), 2 steps, 3 requests, 1,200 tokens, $0.2500, 1.50 s"
-    )
+    ]
 
 
 def test_plain_lines() -> None:
@@ -206,13 +206,13 @@ def test_a_stream_that_breaks_ends_no_run(error: Exception) -> None:
 
 @given(texts)
 def test_harmless(text: str) -> None:
-    shown = harmless(text)
-    assert CONTROL.search(shown) is None
-    assert harmless(shown) == shown
-    shown.encode()
+    visible = harmless(text)
+    assert CONTROL.search(visible) is None
+    assert harmless(visible) == visible
+    visible.encode()
     assert "\n" not in one_line(text)
     if text.isascii() and text.isprintable():
-        assert shown == text
+        assert visible == text
 
 
 @given(texts, st.booleans())
@@ -236,9 +236,9 @@ def test_any_text_is_harmless_in_progress(text: str, verbose: bool) -> None:
             recorder.note(text)
             for event in events:
                 recorder.record(event)
-        drawn = [line.plain for line in tree.lines()]
-    for shown in (plain.getvalue(), live.getvalue(), *drawn):
-        assert CONTROL.search(shown) is None
+        drawn = [line.plain for line in tree.lines(100, 25)]
+    for written in (plain.getvalue(), OURS.sub("", live.getvalue()), *drawn):
+        assert CONTROL.search(written) is None
     assert all("\n" not in line for line in drawn)
     if "[bold]" in text:
         assert "[bold]" in live.getvalue()

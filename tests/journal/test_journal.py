@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from rlm.errors import ConfigError
 from rlm.events import RunEnded, StepStarted
-from rlm.journal import Journal, Turn, database
-from rlm.messages import Message, Reply, Request, ToolCall, Usage
+from rlm.journal import Journal, database
+from rlm.journal.tail import Row, Tail
+from rlm.messages import Message, Reply, ReplyKey, Request, ToolCall, Usage
+from rlm.results import Told
 
 REQUEST = Request(model="m", messages=(Message("user", "?"),), max_output_tokens=9)
 REPLY = Reply(
@@ -32,6 +34,11 @@ REPLY = Reply(
 )
 
 
+def key(name: str) -> ReplyKey:
+    path, digest, number = name.rsplit("/", 2)
+    return ReplyKey(path, digest, int(number))
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "20261115-1.sqlite"
@@ -39,24 +46,36 @@ def path(tmp_path: Path) -> Path:
 
 async def test_a_reply_comes_back_whole(path: Path) -> None:
     journal = Journal(path)
-    assert await journal.get("root/a/0", REQUEST) is None
-    await journal.put("root/a/0", REQUEST, REPLY)
+    assert await journal.get(key("root/a/0"), REQUEST) is None
+    await journal.put(key("root/a/0"), REPLY)
     journal.close()
     again = Journal(path)
-    found = await again.get("root/a/0", REQUEST)
+    found = await again.get(key("root/a/0"), REQUEST)
     assert found == REPLY
-    assert await again.get("root/a/1", REQUEST) is None
+    assert await again.get(key("root/a/1"), REQUEST) is None
     assert again.replayed == 1
     again.close()
 
 
-async def test_replies_of_one_moment_share_a_transaction(path: Path) -> None:
+async def test_replies_of_one_moment_are_written_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal = Journal(path)
+    written: list[int] = []
+    original = Tail.add
+
+    def add(self: Tail, rows: list[Row]) -> None:
+        written.append(len(rows))
+        original(self, rows)
+
+    monkeypatch.setattr(Tail, "add", add)
+    await asyncio.gather(*(journal.put(key(f"root/a/{n}"), REPLY) for n in range(100)))
+    await asyncio.sleep(0)
+    assert written == [100]
     statements: list[str] = []
     journal._database.set_trace_callback(statements.append)
-    await asyncio.gather(*(journal.put(f"root/a/{n}", REQUEST, REPLY) for n in range(100)))
-    commits = [each for each in statements if each.lower().startswith("commit")]
-    assert len(commits) == 1
+    journal.flush()
+    assert len([each for each in statements if each.lower().startswith("commit")]) == 1
     assert len(statements) <= 104
     journal.close()
     again = Journal(path)
@@ -66,8 +85,8 @@ async def test_replies_of_one_moment_share_a_transaction(path: Path) -> None:
 
 async def test_who_stops_waiting_does_not_lose_the_others(path: Path) -> None:
     journal = Journal(path)
-    await journal.put("root/first/0", REQUEST, REPLY)  # what comes now is a burst
-    tasks = [asyncio.create_task(journal.put(f"root/a/{n}", REQUEST, REPLY)) for n in range(5)]
+    await journal.put(key("root/first/0"), REPLY)  # what comes now is a burst
+    tasks = [asyncio.create_task(journal.put(key(f"root/a/{n}"), REPLY)) for n in range(5)]
     await asyncio.sleep(0)
     tasks[2].cancel()
     done = await asyncio.gather(*tasks, return_exceptions=True)
@@ -82,12 +101,11 @@ CRASHING = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from rlm.journal import Journal
-from rlm.messages import Message, Reply, Request
-request = Request(model="m", messages=(Message("user", "?"),), max_output_tokens=9)
+from rlm.messages import Reply, ReplyKey
 
 async def main():
     journal = Journal(Path(sys.argv[1]))
-    puts = [journal.put(f"root/a/{n}", request, Reply(text=str(n))) for n in range(50)]
+    puts = [journal.put(ReplyKey("root", "a", n), Reply(text=str(n))) for n in range(50)]
     await asyncio.gather(*puts)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -101,20 +119,59 @@ def test_what_was_put_survives_sigkill(path: Path) -> None:
     journal = Journal(path)
 
     async def texts() -> list[str]:
-        found = [await journal.get(f"root/a/{number}", REQUEST) for number in range(50)]
+        found = [await journal.get(key(f"root/a/{number}"), REQUEST) for number in range(50)]
         return [each.text for each in found if each is not None]
 
     assert asyncio.run(texts()) == [str(number) for number in range(50)]
     journal.close()
 
 
-async def test_a_turn_is_what_it_was_the_first_time(path: Path) -> None:
+async def test_what_a_model_was_told_is_told_again(path: Path) -> None:
     journal = Journal(path)
-    first = Turn("digest", "Output: 12:00")
-    assert await journal.turn("root", 1, first) == first
-    assert await journal.turn("root", 1, Turn("other", "Output: 12:01")) == first
-    assert await journal.turn("root", 2, Turn("other", "x")) == Turn("other", "x")
+    assert await journal.recorded("root", 1, "observation") is None
+    for step in (1, 2):
+        await journal.tell("root", step, "observation", Told(f"Output {step}", "digest"))
+    await journal.tell("root", 2, "compaction", Told("Go on."))
     journal.close()
+    again = Journal(path)
+    first = await again.recorded("root", 1, "observation")
+    last = await again.recorded("root", 2, "observation")
+    assert first == Told("Output 1", "digest", is_last=False)
+    assert last == Told("Output 2", "digest", is_last=True)
+    assert await again.recorded("root", 2, "compaction") == Told("Go on.")
+    assert await again.recorded("root/child.0", 1, "observation") is None
+    again.close()
+
+
+async def test_what_failed_is_a_fact_only_if_its_step_was_over(path: Path) -> None:
+    failed = Reply(text="content filter", finish_reason="failed")
+    in_step = {step: ReplyKey("root", f"digest {step}", 0, "llm", step) for step in (1, 2)}
+    child = {step: ReplyKey(f"root/{step}.0", "answer", 0, "child", step) for step in (1, 2)}
+    journal = Journal(path)
+    for key_of in (*in_step.values(), *child.values()):
+        await journal.put(key_of, failed)
+    await journal.tell("root", 1, "observation", Told("Output"))
+    journal.close()
+    again = Journal(path)
+    assert await again.get(in_step[1], REQUEST) == failed
+    assert await again.get(in_step[2], REQUEST) is None
+    assert await again.get(child[1], None) == failed
+    assert await again.get(child[2], None) is None
+    again.close()
+
+
+async def test_a_step_that_is_asked_for_differently_is_no_resume(path: Path) -> None:
+    journal = Journal(path)
+    await journal.put(ReplyKey("root", "digest", 0, "step", 1), REPLY)
+    journal.close()
+    again = Journal(path)
+    with pytest.raises(ConfigError, match="step 1 was asked for with other settings"):
+        await again.get(ReplyKey("root", "other", 0, "step", 1), REQUEST)
+    assert await again.get(ReplyKey("root", "digest", 0, "step", 1), REQUEST) == REPLY
+    # A second try of the same step, with more room, need not be there.
+    assert await again.get(ReplyKey("root", "other", 0, "step", 1), REQUEST) is None
+    assert await again.get(ReplyKey("root", "other", 0, "step", 2), REQUEST) is None
+    again.close()
 
 
 def test_facts_are_kept(path: Path) -> None:
@@ -209,14 +266,16 @@ async def test_a_full_disk_ends_the_journal_and_not_the_run(
     journal = Journal(path)
     journal._database.execute("pragma max_page_count=12")
     for number in range(200):
-        await journal.put(f"root/a/{number}", REQUEST, Reply(text="x" * 1_000))
+        await journal.put(key(f"root/a/{number}"), Reply(text="x" * 1_000))
+        journal.commit()
     journal.record(StepStarted(run_id="r"))
+    journal.flush()
     assert journal.problem is not None
     assert "full" in journal.problem
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     journal.close()
-    again = Journal(path)
-    assert 0 < len(again._known) < 200
+    again = Journal(path)  # with more room by now
+    assert len(again._known) == 200
     again.close()
 
 
@@ -247,12 +306,12 @@ def test_any_text_comes_back_as_it_was(text: str) -> None:
     async def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             journal = Journal(Path(folder) / "1.sqlite")
-            await journal.put("root/a/0", REQUEST, Reply(text=text))
-            await journal.turn("root", 1, Turn("", text))
+            await journal.put(key("root/a/0"), Reply(text=text))
+            await journal.tell("root", 1, "observation", Told(text))
             journal.close()
             again = Journal(Path(folder) / "1.sqlite")
-            assert await again.get("root/a/0", REQUEST) == Reply(text=text)
-            assert await again.turn("root", 1, Turn("", "")) == Turn("", text)
+            assert await again.get(key("root/a/0"), REQUEST) == Reply(text=text)
+            assert await again.recorded("root", 1, "observation") == Told(text)
             again.close()
 
     asyncio.run(main())

@@ -24,6 +24,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.environments._session:_answer_frame",
         "rlm.environments.conformance.runner:_row",
         "rlm.recorders.callbacks:_call",
+        "rlm.recorders.telemetry:record",
         "rlm.scope:emit",
         "rlm.tools._function:_outcome",
         "rlm.tools._results:_safe_text",

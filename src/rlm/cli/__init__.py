@@ -12,8 +12,15 @@ from rlm.cli.ask import ask
 from rlm.cli.completion import completion
 from rlm.cli.doctor import doctor
 from rlm.cli.env import env
+from rlm.cli.export import export
 from rlm.cli.fake_server import fake_server
+from rlm.cli.fork import fork
 from rlm.cli.models import models
+from rlm.cli.replay import replay
+from rlm.cli.resume import resume
+from rlm.cli.rm import rm
+from rlm.cli.runs import runs
+from rlm.cli.show import show
 
 __all__ = ["commands", "main"]
 
@@ -21,6 +28,8 @@ EXAMPLES = """\b
 Examples:
   rlm ask "Which deadlines are named?" -f contract.txt
   cat server.log | rlm ask "When did the first error happen?"
+  rlm runs
+  rlm resume last
   rlm doctor
 
 \b
@@ -44,12 +53,22 @@ def commands(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-commands.add_command(ask)
-commands.add_command(completion)
-commands.add_command(doctor)
-commands.add_command(env)
-commands.add_command(fake_server)
-commands.add_command(models)
+for command in (
+    ask,
+    completion,
+    doctor,
+    env,
+    export,
+    fake_server,
+    fork,
+    models,
+    replay,
+    resume,
+    rm,
+    runs,
+    show,
+):
+    commands.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

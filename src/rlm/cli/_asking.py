@@ -1,13 +1,10 @@
 """What `rlm ask` does with its options: settings, models, context, progress, and the run."""
 
 import json
-import logging
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import click
 from msgspec import Struct
@@ -18,15 +15,13 @@ from rlm.api import RLM
 from rlm.cli import dotenv
 from rlm.cli._border import say
 from rlm.cli._context import context_of
-from rlm.cli._interrupts import Watch, first_interrupt_stops
 from rlm.cli._models import Choice, choose, windows_of
-from rlm.cli._output import show
+from rlm.cli._records import where_to_journal
 from rlm.cli._servers import find_servers
+from rlm.cli._stage import Manner, Stage
 from rlm.errors import ConfigError, UnknownPriceError
 from rlm.limits import Limits
-from rlm.logger import RLMLogger
 from rlm.messages import ModelInfo, Price
-from rlm.recorders.console import ConsoleRecorder
 from rlm.registry import PROVIDERS, split_model
 from rlm.results import RunResult
 from rlm.typed import answer_type
@@ -49,8 +44,15 @@ class Options(Struct, frozen=True, kw_only=True):
     as_json: bool
     schema: Path | None
     log_dir: Path | None
+    journal: bool
     quiet: bool
     verbose: bool
+
+    @property
+    def manner(self) -> Manner:
+        return Manner(
+            as_json=self.as_json, log_dir=self.log_dir, quiet=self.quiet, verbose=self.verbose
+        )
 
     def limits(self) -> Limits:
         given: dict[str, Any] = {
@@ -75,30 +77,28 @@ def answer(query: str, options: Options) -> int:
     )
     infos = _infos(choice, windows_of(choice, variables, doubtful))
     schema = None if options.schema is None else _schema(options.schema)
-    log = None if options.log_dir is None else RLMLogger(log_dir=options.log_dir)
+    folder, problem = where_to_journal(variables, wanted=options.journal)
+    stage = Stage(options.manner, journaled=folder is not None)
     if not options.quiet:
-        for notice in _notices(choice, settings):
+        for notice in _notices(choice, settings, problem):
             say(notice)
-    result = _run(query, options, settings, choice, infos, schema, log)
-    if log is not None and log.log_file_path and not options.quiet:
-        say(f"Log: {log.log_file_path}")
-    typed = schema is not None
-    model = choice.model
-    return show(result, model, as_json=options.as_json, typed=typed, quiet=options.quiet)
+    result = _run(query, options, Setting(settings, choice, infos, schema, folder), stage)
+    return stage.show(result, choice.model, typed=schema is not None)
 
 
-def _run(
-    query: str,
-    options: Options,
-    settings: dotenv.Settings,
-    choice: Choice,
-    infos: dict[str, ModelInfo],
-    schema: Any,
-    log: RLMLogger | None,
-) -> RunResult:
-    """One run, with its progress and Ctrl-C looked after. Mistakes show before stdin is read."""
-    watch, progress = Watch(), _progress(options)
-    logging.getLogger("rlm").addHandler(logging.NullHandler())  # What it would log is told here.
+class Setting(NamedTuple):
+    """What a run is made of, besides options."""
+
+    settings: dotenv.Settings
+    choice: Choice
+    infos: dict[str, ModelInfo]
+    schema: Any
+    journal: Path | None
+
+
+def _run(query: str, options: Options, made_of: Setting, stage: Stage) -> RunResult:
+    """One run. Mistakes show before stdin is read."""
+    choice, infos = made_of.choice, made_of.infos
     engine = RLM(
         choice.model,
         sub_model=choice.sub_model,
@@ -106,44 +106,38 @@ def _run(
         strategy=options.strategy,
         limits=options.limits(),
         prices=dict.fromkeys(choice.names, options.price) if options.price else None,
-        recorders=[each for each in (watch, log, progress) if each is not None],
-        variables=settings.variables,
+        recorders=stage.recorders,
+        journal=made_of.journal,
+        variables=made_of.settings.variables,
         client_options=_client_options(infos),
     )
     if not options.quiet:
         _tell_what_is_unknown(infos, options)
-    with ExitStack() as stack:
-        stack.enter_context(engine)
+    with engine:
         context = context_of(options.files)
-        if progress is not None:
-            stack.enter_context(progress)
-        note = None if progress is None else progress.note
-        stack.enter_context(first_interrupt_stops(engine, watch, note))
         try:
-            return engine.ask(query, context, response_model=schema)
+            return stage.run(
+                engine, lambda: engine.ask(query, context, response_model=made_of.schema)
+            )
         except UnknownPriceError as error:
-            raise click.ClickException(
-                f"--budget-usd is set, but the price of {' or '.join(choice.names)} is unknown: "
-                "pass --price IN,OUT (US dollars per million tokens) or use --max-tokens"
-            ) from error
+            raise unknown_price(choice.names) from error
 
 
-def _progress(options: Options) -> Any:
-    """A live tree in a terminal, plain lines elsewhere, nothing if nobody wants to know."""
-    if options.quiet or sys.stderr is None:
-        return None
-    if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        from rlm.recorders.live import LiveRecorder
-
-        return LiveRecorder(sys.stderr, verbose=options.verbose)
-    return ConsoleRecorder(sys.stderr, verbose=options.verbose)
+def unknown_price(models: Iterable[str]) -> click.ClickException:
+    """Money can't be limited without knowing what a token costs."""
+    return click.ClickException(
+        f"--budget-usd is set, but the price of {' or '.join(models)} is unknown: "
+        "pass --price IN,OUT (US dollars per million tokens) or use --max-tokens"
+    )
 
 
-def _notices(choice: Choice, settings: dotenv.Settings) -> Iterator[str]:
+def _notices(choice: Choice, settings: dotenv.Settings, problem: str) -> Iterator[str]:
     for name, reason in settings.ignored.items():
         yield f"{name} of {settings.path} is ignored: {reason}."
     if choice.notice:
         yield choice.notice
+    if problem:
+        yield f"This run is not journaled, so it can't be resumed: {problem}."
 
 
 def _infos(choice: Choice, windows: dict[str, int]) -> dict[str, ModelInfo]:

@@ -16,6 +16,7 @@ from rlm.registry import PROVIDERS, make_client, make_environment, split_model
 SESSION_SECONDS = 30.0
 EXTRAS = {
     "documents": (("markitdown",), "PDF, Office and HTML files as contexts"),
+    "otel": (("opentelemetry",), "spans and metrics for OpenTelemetry"),
     "typed": (("jsonschema", "pydantic"), "answers that satisfy a JSON schema"),
 }
 """Extra → the modules it brings, and what they are good for."""

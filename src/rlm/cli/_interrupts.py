@@ -8,16 +8,18 @@ from contextlib import contextmanager
 
 from rlm.api import RLM
 from rlm.cli._border import CANCELLED
+from rlm.cli._output import how_to_go_on
 from rlm.events import Event, RunStarted
 
 SHOW_CURSOR = "\x1b[?25h"
 
 
 class Watch:
-    """A recorder that knows whether a run has begun, and which."""
+    """A recorder that knows whether a run has begun, and which; and whether it is journaled."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, journaled: bool = False) -> None:
         self.run_id: str | None = None
+        self.journaled = journaled
 
     def record(self, event: Event) -> None:
         if self.run_id is None and isinstance(event, RunStarted):
@@ -35,7 +37,7 @@ def first_interrupt_stops(
         return
 
     def stop(*_: object) -> None:
-        signal.signal(signal.SIGINT, lambda *_: _quit(watch.run_id))
+        signal.signal(signal.SIGINT, lambda *_: _quit(watch))
         if watch.run_id is None:
             raise KeyboardInterrupt
         if note is not None:
@@ -49,9 +51,10 @@ def first_interrupt_stops(
         signal.signal(signal.SIGINT, before)
 
 
-def _quit(run_id: str | None) -> None:
+def _quit(watch: Watch) -> None:
     """Without another word from anyone: workers end with this process."""
     if sys.stderr is not None:
         cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
-        os.write(2, f"{cursor}\nQuit: run {run_id}\n".encode())
+        more = f"\n{how_to_go_on(watch.run_id)}" if watch.journaled and watch.run_id else ""
+        os.write(2, f"{cursor}\nQuit: run {watch.run_id}{more}\n".encode())
     os._exit(CANCELLED)

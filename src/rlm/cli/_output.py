@@ -11,6 +11,8 @@ from rlm.recorders.console import harmless
 from rlm.results import RunResult
 from rlm.text import sendable
 
+__all__ = ["EXIT_CODES", "as_harmless_json", "how_to_go_on", "show"]
+
 EXIT_CODES = {
     "answer": ANSWERED,
     "error": FAILED,
@@ -20,27 +22,43 @@ EXIT_CODES = {
 }
 """By stop_reason; 2, wrong usage, has none."""
 
-RAISED_BY = {
-    "steps": "--max-steps",
-    "tokens": "--max-tokens",
-    "cost_usd": "--budget-usd",
-    "seconds": "--timeout",
+MORE_OF = {
+    "steps": "--max-steps N",
+    "tokens": "--max-tokens N",
+    "cost_usd": "--budget-usd USD",
+    "seconds": "--timeout SECONDS",
 }
+"""By limit: what to say to `rlm resume` so that a run gets further than before."""
 
 
-def show(result: RunResult, model: str, *, as_json: bool, typed: bool, quiet: bool) -> int:
-    """Print a result; returns the exit code."""
+def show(
+    result: RunResult,
+    model: str,
+    *,
+    as_json: bool,
+    typed: bool,
+    quiet: bool,
+    resumable: bool = False,
+) -> int:
+    """Print a result and, if it is `resumable`, how to go on; returns the exit code."""
     if as_json:
-        click.echo(_json(_facts(result, model)))
+        click.echo(as_harmless_json(_facts(result, model)))
     elif typed and (result.stop_reason == "answer" or result.answer is not None):
-        click.echo(_json(result.answer))
+        click.echo(as_harmless_json(result.answer))
     elif result.answer is not None:
         _show_answer(str(result.answer))
     if result.stop_reason == "error":
         say(f"Error: {result.detail or 'the run failed'}")
     elif result.stop_reason != "answer" and not quiet:
         say(_why_it_stopped(result))
+    if resumable and result.stop_reason != "answer" and not quiet:
+        say(how_to_go_on(result.run_id, MORE_OF.get(result.limit or result.stop_reason)))
     return EXIT_CODES[result.stop_reason]
+
+
+def how_to_go_on(run_id: str, more: str | None = None) -> str:
+    """What to type next; `more` is what it takes besides."""
+    return f"Go on with: rlm resume {run_id}" + (f" {more}" if more else "")
 
 
 def _show_answer(answer: str) -> None:
@@ -74,7 +92,7 @@ def _facts(result: RunResult, model: str) -> dict[str, Any]:
     }
 
 
-def _json(value: Any) -> str:
+def as_harmless_json(value: Any) -> str:
     """In ASCII, and with the one control character escaped that JSON itself leaves alone."""
     return json.dumps(value, default=str).replace("\x7f", "\\u007f")
 
@@ -83,7 +101,7 @@ def _why_it_stopped(result: RunResult) -> str:
     if result.stop_reason == "cancelled":
         what = "no answer yet" if result.answer is None else "this is the best answer so far"
         return f"Cancelled: {what} (run {result.run_id})."
-    option = RAISED_BY.get(result.limit or result.stop_reason)
-    hint = f" Raise {option} to let it go on." if option else ""
+    option = MORE_OF.get(result.limit or result.stop_reason)
+    hint = f" Raise {option.split()[0]} to let it go on." if option else ""
     best = "there is no answer" if result.answer is None else "this is the best answer so far"
     return f"Stopped early: {result.detail.rstrip('.')}; {best}.{hint}"

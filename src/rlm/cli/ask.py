@@ -1,10 +1,11 @@
 """`rlm ask`: one question about files, folders, or what is piped in. Here are its options."""
 
-import math
 from pathlib import Path
 from typing import Any
 
 import click
+
+from rlm.cli._options import above_zero, exclusive, prices
 
 __all__ = ["ask"]
 
@@ -18,28 +19,6 @@ Examples:
 \b
 Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
 """
-
-
-def _prices(value: str) -> tuple[float, float]:
-    """`IN,OUT`: two numbers, neither negative."""
-    try:
-        first, second = (float(part) for part in value.split(","))
-    except ValueError:
-        first = second = math.nan
-    if not (0 <= first < math.inf and 0 <= second < math.inf):
-        raise click.BadParameter(f"{value!r} is not two prices such as 0.25,2")
-    return first, second
-
-
-def _above_zero(value: str) -> float:
-    """A finite number above zero."""
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise click.BadParameter(f"{value!r} is not a number above 0")
-    return number
 
 
 def _complete_models(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -81,16 +60,16 @@ def _complete_models(_: click.Context, __: click.Parameter, incomplete: str) -> 
     help="Levels that own a REPL; 1 means no child runs.",
 )
 @click.option(
-    "--budget-usd", type=_above_zero, metavar="USD", help="US dollars for the whole run tree."
+    "--budget-usd", type=above_zero, metavar="USD", help="US dollars for the whole run tree."
 )
 @click.option(
     "--price",
-    type=_prices,
+    type=prices,
     metavar="IN,OUT",
     help="What the models cost, in US dollars per million tokens.",
 )
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of the whole run tree.")
-@click.option("--timeout", type=_above_zero, metavar="SECONDS", help="Seconds for the whole run.")
+@click.option("--timeout", type=above_zero, metavar="SECONDS", help="Seconds for the whole run.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option(
     "--schema",
@@ -102,6 +81,13 @@ def _complete_models(_: click.Context, __: click.Parameter, incomplete: str) -> 
     type=click.Path(path_type=Path),
     help="A folder for a log of every event of the run, as JSON lines.",
 )
+@click.option(
+    "--no-journal",
+    "journal",
+    flag_value=False,
+    default=True,
+    help="Keep nothing of this run on disk: then it can't be resumed. RLM_JOURNAL=0 does so too.",
+)
 @click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
 @click.option("--verbose", is_flag=True, help="Also the code and the output of cells, on stderr.")
 @click.pass_context
@@ -111,6 +97,5 @@ def ask(ctx: click.Context, /, query: str, **given: Any) -> None:
 
     if not query.strip():
         raise click.UsageError("QUERY is empty", ctx)
-    if given["quiet"] and given["verbose"]:
-        raise click.UsageError("--quiet and --verbose exclude each other", ctx)
+    exclusive(ctx, quiet=given["quiet"], verbose=given["verbose"])
     ctx.exit(answer(query, Options(**given)))

@@ -151,7 +151,8 @@ def as_answer(given: object) -> Answer:
 
 
 def _of_reply(reply: Reply) -> Answer:
-    known = reply.finish_reason if reply.finish_reason != "other" else None
+    reason = reply.finish_reason
+    known = None if reason == "other" or reason == "failed" else reason
     return Answer(
         reply=reply.text,
         tool_calls=tuple(Call(call.name, call.arguments, call.id) for call in reply.tool_calls),

@@ -4,8 +4,29 @@ A journal is one SQLite file a root run. Whatever was paid for is in it before i
 process that is killed can go on where it was: the same requests find their replies there.
 """
 
+from rlm.journal.archive import Archive, Retention, RunSummary, facts_of
 from rlm.journal.contexts import ContextFolder
-from rlm.journal.journal import Journal, Turn
+from rlm.journal.facts import Origin, RunFacts, result_facts, result_from
+from rlm.journal.forking import fork
+from rlm.journal.journal import Journal, events_of
+from rlm.journal.keeping import Record, kept
 from rlm.journal.places import Places, RunFile
 
-__all__ = ["ContextFolder", "Journal", "Places", "RunFile", "Turn"]
+__all__ = [
+    "Archive",
+    "ContextFolder",
+    "Journal",
+    "Origin",
+    "Places",
+    "Record",
+    "Retention",
+    "RunFacts",
+    "RunFile",
+    "RunSummary",
+    "events_of",
+    "facts_of",
+    "fork",
+    "kept",
+    "result_facts",
+    "result_from",
+]

@@ -1,27 +1,50 @@
 """The file of one run: its tables, its version, and the lock of who writes to it."""
 
 import fcntl
+import json
 import os
 import sqlite3
+import time
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlm.errors import ConfigError
+from rlm.journal.private import private
+from rlm.journal.sealing import unsealed
+from rlm.journal.tail import Row, Tail, tail_of
 
-__all__ = ["SCHEMA", "Lock", "connect", "open_for_reading"]
+__all__ = [
+    "FAILURES",
+    "SCHEMA",
+    "Lock",
+    "connect",
+    "damaged",
+    "facts_in",
+    "not_writable",
+    "open_for_reading",
+    "put",
+    "reading",
+]
 
 SCHEMA = 1
+FAILURES = (OSError, sqlite3.Error, UnicodeError)
+"""What SQLite may meet with; of a damaged file it may want to quote what is no text."""
+
 _OURS = 0x524C4D21
 """SQLite keeps a number for whoever owns a file: this one says that it is a journal of ours."""
 
+_PAUSES = (0.0, 0.001, 0.01)
 _TABLES = """
-create table about (name text primary key, value text not null) without rowid;
-create table replies (key text primary key, reply blob not null) without rowid;
-create table turns (
-    path text, step integer, outputs text not null, observation blob not null,
-    primary key (path, step)
+create table about (name text primary key, value blob not null) without rowid;
+create table replies (
+    key text primary key, path text not null, kind text not null, step integer not null,
+    reply blob not null
+) without rowid;
+create table told (
+    path text, step integer, what text, text blob not null, outputs text not null,
+    primary key (path, step, what)
 ) without rowid;
 create table events (
     number integer primary key, attempt integer not null, lines blob not null
@@ -38,17 +61,42 @@ class Lock:
 
     def take(self) -> bool:
         """Whether it is ours now. It is if it was free."""
-        file = open(self._path, "ab", opener=_private)  # noqa: SIM115 - it stays open
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            return False
-        self._file = file
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n".encode())
-        file.flush()
+        for pause in _PAUSES:  # `is_taken` of another process has it for an instant.
+            time.sleep(pause)
+            try:
+                if self._took():
+                    return True
+            except OSError as error:
+                raise not_writable(self._path, error) from error
+        return False
+
+    def _took(self) -> bool:
+        """Lock the file, and tell others who has it; not one that was removed meanwhile."""
+        with ExitStack() as stack:
+            file = stack.enter_context(open(self._path, "ab", opener=private))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not os.path.samestat(os.fstat(file.fileno()), self._path.lstat()):
+                    return False
+            except (BlockingIOError, FileNotFoundError):
+                return False
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n".encode())
+            file.flush()
+            self._file = file
+            stack.pop_all()
         return True
+
+    def is_taken(self) -> bool:
+        """Whether somebody holds it now; asking does not change that."""
+        try:
+            with self._path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
 
     def holder(self) -> str:
         """The process that holds it, as it says itself."""
@@ -66,18 +114,34 @@ class Lock:
 def connect(path: Path) -> sqlite3.Connection:
     """Open a journal to write to; it is made if it is not there. Only its owner can read it."""
     try:
-        os.close(_private(path, os.O_CREAT | os.O_RDWR))
+        os.close(private(path, os.O_CREAT | os.O_RDWR))
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         with _closed_unless_usable(connection):
+            connection.execute("pragma busy_timeout=2000")
+            is_new = not _has_tables(connection)
+            if not is_new:
+                _check(connection, path)  # First: a file of somebody else is left as it is.
+                _check_whole(connection, path)
             connection.execute("pragma journal_mode=wal")
             connection.execute("pragma synchronous=normal")  # Survives SIGKILL, not a power cut.
-            _check(connection, path, make=True)
-    except (OSError, sqlite3.Error) as error:
-        raise ConfigError(
-            f"the journal {path} can't be written to: {error}; check the folder's permissions and "
-            "free space, or run without a journal"
-        ) from error
+            if is_new:
+                _make_tables(connection)
+    except FAILURES as error:
+        raise not_writable(path, error) from error
     return connection
+
+
+def not_writable(path: Path, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"the journal {path} can't be written to: {error}; check the folder's permissions and "
+        "free space, or run without a journal"
+    )
+
+
+def damaged(path: Path, error: object) -> ConfigError:
+    return ConfigError(
+        f"the journal {path} is damaged: {error}; remove it with `rlm rm`, and start anew"
+    )
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
@@ -87,10 +151,49 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
             f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None
         )
         with _closed_unless_usable(connection):
-            _check(connection, path, make=False)
-    except (OSError, sqlite3.Error) as error:
+            connection.execute("pragma busy_timeout=2000")
+            _check(connection, path)
+    except FAILURES as error:
         raise ConfigError(f"the journal {path} can't be read: {error}") from error
     return connection
+
+
+def put(connection: sqlite3.Connection, rows: list[Row]) -> None:
+    """Replies into their table; within a transaction of the caller's."""
+    connection.executemany("insert or replace into replies values (?, ?, ?, ?, ?)", rows)
+
+
+def _settle(path: Path) -> None:
+    """Take in what a killed process had committed last."""
+    if not tail_of(path).stat().st_size:
+        return
+    lock = Lock(path.with_suffix(".lock"))
+    if not lock.take():
+        return
+    with ExitStack() as stack:
+        stack.callback(lock.release)
+        connection = connect(path)
+        stack.callback(connection.close)
+        tail = Tail(path)
+        stack.callback(tail.close)
+        connection.execute("begin")
+        put(connection, tail.rows())
+        connection.execute("commit")
+        tail.clear()
+
+
+@contextmanager
+def reading(path: Path) -> Generator[sqlite3.Connection, None, None]:
+    """A journal to look into; what SQLite can't read is a ConfigError."""
+    with suppress(OSError, ConfigError):  # It may be running, or not ours to write to.
+        _settle(path)
+    connection = open_for_reading(path)
+    try:
+        yield connection
+    except FAILURES as error:
+        raise ConfigError(f"the journal {path} can't be read: {error}") from error
+    finally:
+        connection.close()
 
 
 @contextmanager
@@ -101,22 +204,38 @@ def _closed_unless_usable(connection: sqlite3.Connection) -> Generator[None, Non
         stack.pop_all()
 
 
-def _check(connection: sqlite3.Connection, path: Path, *, make: bool) -> None:
-    """Make the tables of an empty file; refuse what is not ours or not of this version."""
-    connection.execute("pragma busy_timeout=2000")
-    owner, version = _pragma(connection, "application_id"), _pragma(connection, "user_version")
-    if make and owner == version == 0 and not _has_tables(connection):
-        connection.executescript(
-            f"begin; {_TABLES} pragma application_id={_OURS}; pragma user_version={SCHEMA}; commit;"
-        )
-        return
-    if owner != _OURS:
+def facts_in(connection: sqlite3.Connection, path: Path) -> dict[str, Any]:
+    """What a journal says of its run, by name."""
+    try:
+        rows = connection.execute("select name, value from about").fetchall()
+        return {name: json.loads(unsealed(name, value)) for name, value in rows}
+    except (sqlite3.Error, ValueError, RecursionError) as error:
+        raise damaged(path, error) from error
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse what is not ours or not of this version."""
+    if _pragma(connection, "application_id") != _OURS:
         raise ConfigError(f"{path} is not a journal of rlm; give another path")
+    version = _pragma(connection, "user_version")
     if version != SCHEMA:
         raise ConfigError(
             f"the journal {path} has format {version}, this version of rlm reads format {SCHEMA}; "
             "use the version of rlm that wrote it, or remove it with `rlm rm`"
         )
+
+
+def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file with a hole in it now, not in the middle of a run."""
+    (found,) = connection.execute("pragma quick_check(1)").fetchone()
+    if found != "ok":
+        raise damaged(path, found)
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    connection.executescript(
+        f"begin; {_TABLES} pragma application_id={_OURS}; pragma user_version={SCHEMA}; commit;"
+    )
 
 
 def _has_tables(connection: sqlite3.Connection) -> bool:
@@ -126,7 +245,3 @@ def _has_tables(connection: sqlite3.Connection) -> bool:
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
     row: Any = connection.execute(f"pragma {name}").fetchone()
     return int(row[0])
-
-
-def _private(path: str | Path, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -1,43 +1,40 @@
-"""One run's journal: replies are committed before they are used, turns before the next request.
+"""One run's journal: replies are committed before they are used, and what the model was told.
 
 It is a `ReplyStore` and a `Recorder`. Keys are the same on every execution of a run (see
-`Calls`), so threads and batches may finish in any order.
+`ReplyKey`), so threads and batches may finish in any order.
 """
 
 import asyncio
 import json
 import logging
 import sqlite3
-import time
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from rlm.errors import ConfigError
 from rlm.events import Event, RunEnded
 from rlm.journal import database
+from rlm.journal.sealing import sealed, unsealed
+from rlm.journal.tail import Row, Tail
 from rlm.logger import encoded
-from rlm.messages import Reply, Request
+from rlm.messages import Reply, ReplyKey, Request
+from rlm.results import Told
 
-__all__ = ["Journal", "Turn"]
+__all__ = ["Journal", "events_of", "text_in", "unpacked"]
 
-BURST_SECONDS = 0.0002
-"""Replies that come faster than this are committed together."""
+MOST_WAITING = 256
+MOST_WAITING_SECONDS = 0.1
+"""So many replies or events, or so old ones, go into the database together."""
 
-MOST_EVENT_BYTES = 1 << 16
-MOST_EVENT_SECONDS = 0.1
+ROW_BYTES = 1 << 16
+EVENTS_AT_ONCE = 16
+_JSON = msgspec.json.Encoder()
+_PACK = msgspec.msgpack.Encoder().encode
 _READ = msgspec.msgpack.Decoder(Reply)
 _log = logging.getLogger("rlm")
-
-
-class Turn(Struct, frozen=True):
-    """What a model was told after a step. `outputs` is a digest of what the cells printed."""
-
-    outputs: str
-    observation: str
 
 
 class Journal:
@@ -53,112 +50,202 @@ class Journal:
                 f"run {path.stem} is being run by process {self._lock.holder()}; wait for it, or "
                 "end it first"
             )
-        try:
+        with ExitStack() as stack:
+            stack.callback(self._lock.release)
             self._database = database.connect(path)
-        except BaseException:
-            self._lock.release()
-            raise
-        self._known = {key for (key,) in self._database.execute("select key from replies")}
+            stack.callback(self._database.close)
+            self._tail = Tail(path)
+            stack.callback(self._tail.close)
+            self._rows: list[Row] = self._tail.rows()
+            self._events: list[Event] = []
+            self._unsaved: list[Row] = []
+            self._attempt = 0
+            self._timer: asyncio.TimerHandle | None = None
+            self.flush()
+            self._look()
+            stack.pop_all()
         self.replayed = 0
-        self._attempt = self._next_attempt()
-        self._waiting: list[tuple[tuple[str, bytes], asyncio.Future[None]]] = []
-        self._last_put = 0.0
-        self._lines: list[bytes] = []
-        self._line_bytes = 0
-        self._flushed = time.monotonic()
+        self.beside: asyncio.Task[None] | None = None
+        """Work that goes on beside the run, such as writing its context."""
 
     # -- facts about the run -----------------------------------------------------------------
 
     def describe(self, **facts: object) -> None:
         """Remember facts about the run, such as its query and its settings, as JSON."""
-        rows = [(name, msgspec.json.encode(value).decode()) for name, value in facts.items()]
+        rows = [(name, sealed(name, _json(value))) for name, value in facts.items()]
         self._write("insert or replace into about values (?, ?)", rows)
+
+    def forget(self, *names: str) -> None:
+        """The opposite of `describe`."""
+        for name in names:
+            self._write("delete from about where name = ?", [(name,)])
 
     def facts(self) -> dict[str, object]:
         """What `describe` was told."""
-        rows = self._database.execute("select name, value from about")
-        return {name: msgspec.json.decode(value) for name, value in rows}
+        return database.facts_in(self._database, self.path)
 
     # -- replies -----------------------------------------------------------------------------
 
-    async def get(self, key: str, request: Request) -> Reply | None:
+    async def get(self, key: ReplyKey, request: Request | None) -> Reply | None:
         """The reply that was paid for already, if there is one."""
-        if key not in self._known:
+        name = str(key)
+        if name not in self._known:
+            self._check_step(key)
             return None
-        row = self._database.execute("select reply from replies where key = ?", (key,)).fetchone()
-        if row is None:
+        reply = self._reply(key, name)
+        if reply is None or (reply.finish_reason == "failed" and not self._is_over(key)):
             return None
+        self._steps_to_match.discard((key.path, key.step))
         self.replayed += 1
-        return _unpacked(row[0])
+        return reply
 
-    async def put(self, key: str, request: Request, reply: Reply) -> None:
-        """Commit a reply; it may be used when this returns."""
+    def copy(self, key: ReplyKey, reply: Reply) -> None:
+        """Write a reply of another run."""
+        self._put(_row(key, reply))
+
+    async def put(self, key: ReplyKey, reply: Reply) -> None:
+        """Take a reply; those of one turn of the event loop are committed together."""
         if self.problem is not None:
             return
-        row = (key, _packed(reply))
-        now = time.monotonic()
-        is_lonely = not self._waiting and now - self._last_put > BURST_SECONDS
-        self._last_put = now
-        if is_lonely:
-            self._write("insert or replace into replies values (?, ?)", [row])
+        if not self._unsaved:
+            asyncio.get_running_loop().call_soon(self.commit)
+        self._unsaved.append(_row(key, reply))
+
+    def commit(self) -> None:
+        """Have on disk what was put: called before anything of it is used."""
+        if self._unsaved:
+            self._save()
+
+    def _put(self, row: Row) -> None:
+        self._unsaved.append(row)
+        self._save()
+
+    def _save(self) -> None:
+        """Commit what came in one turn of the event loop."""
+        rows, self._unsaved = self._unsaved, []
+        if not rows or self.problem is not None:
             return
-        loop = asyncio.get_running_loop()
-        if not self._waiting:
-            loop.call_soon(self._commit_waiting)
-        committed = loop.create_future()
-        self._waiting.append((row, committed))
-        await committed
+        try:
+            self._tail.add(rows)
+        except OSError as error:
+            self._give_up(error)
+        self._rows += rows
+        if len(self._rows) >= MOST_WAITING:
+            self.flush()
 
-    def _commit_waiting(self) -> None:
-        """All that came in one turn of the event loop, in one transaction."""
-        waiting, self._waiting = self._waiting, []
-        rows = [row for row, _ in waiting]
-        self._write("insert or replace into replies values (?, ?)", rows)
-        for _, committed in waiting:
-            if not committed.done():  # Who waited for it may have been cancelled.
-                committed.set_result(None)
+    def _reply(self, key: ReplyKey, name: str) -> Reply | None:
+        """A reply that is there; one that can't be read is asked for again, if that helps."""
+        try:
+            found = self._database.execute("select reply from replies where key = ?", (name,))
+            return unpacked(name, *(found.fetchone() or (None,)))
+        except (sqlite3.Error, ValueError) as error:
+            if key.kind == "step" and self._is_over(key):  # Another reply would be another run.
+                raise database.damaged(self.path, error) from error
+            _log.warning("%s", database.damaged(self.path, error))
+            return None
 
-    # -- turns -------------------------------------------------------------------------------
+    def _is_over(self, key: ReplyKey) -> bool:
+        """Whether the step was over that this belongs to: then its failures are facts.
 
-    async def turn(self, path: str, step: int, now: Turn) -> Turn:
-        """The turn as it was the first time; a new one is remembered as it is."""
-        row = self._database.execute(
-            "select outputs, observation from turns where path = ? and step = ?", (path, step)
-        ).fetchone()
-        if row is not None:
-            return Turn(row[0], row[1].decode("utf-8", "surrogatepass"))
-        rows = [(path, step, now.outputs, now.observation.encode("utf-8", "surrogatepass"))]
-        self._write("insert into turns values (?, ?, ?, ?)", rows)
-        return now
+        In a step that was not, what failed is tried again.
+        """
+        path = key.path.rpartition("/")[0] if key.kind == "child" else key.path
+        return key.step <= self._last_told.get(path, 0)
+
+    def _check_step(self, key: ReplyKey) -> None:
+        """A step that was asked for differently is not the same run."""
+        if key.kind == "step" and (key.path, key.step) in self._steps_to_match:
+            raise ConfigError(
+                f"this run can't go on: step {key.step} was asked for with other settings (model, "
+                "sampling, tools or output limit); use those it was started with, or start anew"
+            )
+
+    # -- what the model was told -------------------------------------------------------------
+
+    async def recorded(self, path: str, step: int, what: str) -> Told | None:
+        """What it was told the first time."""
+        try:
+            row = self._database.execute(
+                "select text, outputs from told where path = ? and step = ? and what = ?",
+                (path, step, what),
+            ).fetchone()
+            if row is None:
+                return None
+            is_last = step >= self._last_told.get(path, 0)
+            return Told(text_in(path, step, what, row[0]), str(row[1]), is_last)
+        except (sqlite3.Error, ValueError) as error:
+            raise database.damaged(self.path, error) from error
+
+    async def tell(self, path: str, step: int, what: str, told: Told) -> str:
+        """Remember it, and tell it."""
+        self.copy_told(path, step, what, told)
+        return told.text
+
+    def copy_told(self, path: str, step: int, what: str, told: Told) -> None:
+        text = sealed(_name(path, step, what), told.text.encode("utf-8", "surrogatepass"))
+        row = (path, step, what, text, told.outputs)
+        self._write("insert or replace into told values (?, ?, ?, ?, ?)", [row])
 
     # -- events ------------------------------------------------------------------------------
 
     def record(self, event: Event) -> None:
         """Keep an event; what a killed process had not written yet is made again on resuming."""
-        line = encoded(event)
-        self._lines.append(line)
-        self._line_bytes += len(line)
-        late = time.monotonic() - self._flushed > MOST_EVENT_SECONDS
-        if late or self._line_bytes > MOST_EVENT_BYTES or isinstance(event, RunEnded):
+        if isinstance(event, RunEnded) and event.parent_id is None:
+            self.describe(end=event)
+        if not self._events:
+            self._flush_later()
+        self._events.append(event)
+        if len(self._events) >= MOST_WAITING or isinstance(event, RunEnded):
             self.flush()
 
+    def _flush_later(self) -> None:
+        """Even if nothing else happens: somebody may be looking on."""
+        with suppress(RuntimeError):  # Outside of an event loop nobody waits.
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(MOST_WAITING_SECONDS, self.flush)
+
     def flush(self) -> None:
-        """Write the events there are."""
-        self._flushed = time.monotonic()
-        if self._lines:
-            row = (self._attempt, b"\n".join(self._lines) + b"\n")
-            self._lines, self._line_bytes = [], 0
-            self._write("insert into events (attempt, lines) values (?, ?)", [row])
+        """Put into the database what there is."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        rows, self._rows = self._rows, []
+        events, self._events = self._events, []
+        if self.problem is not None or not (rows or events):
+            return
+        try:
+            with self._transaction():
+                database.put(self._database, rows)
+                self._database.executemany(
+                    "insert into events (attempt, lines) values (?, ?)",
+                    ((self._attempt, lines) for lines in _lines(events)),
+                )
+            self._tail.clear()
+        except database.FAILURES as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        if self.problem is None:
+            self.problem = f"the journal {self.path} can't be written to any more: {error}"
+            _log.warning("%s; the run goes on, but can't be resumed from here on", self.problem)
 
     # -- the end -----------------------------------------------------------------------------
 
+    async def aclose(self) -> None:
+        """Wait for what goes on beside the run, then close."""
+        try:
+            if self.beside is not None:
+                await asyncio.shield(self.beside)
+        finally:
+            self.close()
+
     def close(self) -> None:
         """Write what is left, and let go; may be called twice."""
-        if self._waiting:
-            self._commit_waiting()
+        self._save()
         self.flush()
         try:
             self._database.close()
+            self._tail.close()
         finally:
             self._lock.release()
 
@@ -173,9 +260,19 @@ class Journal:
             raise
         self._database.execute("commit")
 
-    def _next_attempt(self) -> int:
-        (last,) = self._database.execute("select max(attempt) from events").fetchone()
-        return 1 if last is None else int(last) + 1
+    def _look(self) -> None:
+        """What earlier executions left."""
+        steps = "select path, step from replies where kind = 'step'"
+        last = "select path, max(step) from told where what = 'observation' group by path"
+        attempt = "select max(attempt) from events"
+        execute = self._database.execute
+        try:
+            self._known = {key for (key,) in execute("select key from replies")}
+            self._steps_to_match = set(execute(steps))
+            self._last_told = {path: int(step) for path, step in execute(last)}
+            self._attempt = int(execute(attempt).fetchone()[0] or 0) + 1
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            raise database.damaged(self.path, error) from error
 
     def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
         """Write in one transaction. A full disk must not cost the run what it has paid for."""
@@ -187,20 +284,66 @@ class Journal:
             else:
                 with self._transaction():
                     self._database.executemany(statement, rows)
-        except sqlite3.Error as error:
-            self.problem = f"the journal {self.path} can't be written to any more: {error}"
-            _log.warning("%s; the run goes on, but can't be resumed from here on", self.problem)
+        except database.FAILURES as error:
+            self._give_up(error)
 
 
-def _packed(reply: Reply) -> bytes:
-    """A reply as bytes; as JSON if it holds lone surrogates, which MessagePack has no place for."""
+def events_of(path: Path, *, last_only: bool = False) -> Iterator[bytes]:
+    """The events of a journal as lines of JSON, attempt after attempt, in bounded memory."""
+    first = "select max(attempt) from events" if last_only else "select 0"
+    with database.reading(path) as connection:
+        (attempt,) = connection.execute(first).fetchone()
+        for (lines,) in connection.execute(
+            "select lines from events where attempt >= ? order by number", (attempt,)
+        ):
+            if isinstance(lines, bytes):  # Nothing else was written there.
+                yield from lines.splitlines(keepends=True)
+
+
+def _lines(events: list[Event]) -> Iterator[bytes]:
+    """Events as JSON, a line each, in pieces that are not too large for a row."""
+    waiting = b""
+    for at in range(0, len(events), EVENTS_AT_ONCE):
+        some = events[at : at + EVENTS_AT_ONCE]
+        try:
+            waiting += _JSON.encode_lines(some)
+        except UnicodeEncodeError:
+            waiting += b"".join(encoded(event) + b"\n" for event in some)
+        if len(waiting) > ROW_BYTES:
+            yield waiting
+            waiting = b""
+    if waiting:
+        yield waiting
+
+
+def _row(key: ReplyKey, reply: Reply) -> Row:
+    name = str(key)
     try:
-        return msgspec.msgpack.encode(reply)
-    except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(reply)).encode("ascii")
+        packed = _PACK(reply)
+    except UnicodeEncodeError:  # lone surrogates: JSON can escape them, MessagePack can't
+        packed = json.dumps(msgspec.to_builtins(reply)).encode("ascii")
+    return (name, key.path, key.kind, key.step, sealed(name, packed))
 
 
-def _unpacked(data: bytes) -> Reply:
+def _json(value: object) -> bytes:
+    try:
+        return msgspec.json.encode(value, enc_hook=repr)
+    except UnicodeEncodeError:  # lone surrogates: JSON can escape them, msgspec does not
+        return json.dumps(msgspec.to_builtins(value, enc_hook=repr)).encode("ascii")
+
+
+def _name(path: object, step: object, what: object) -> str:
+    return f"{path} {step} {what}"
+
+
+def text_in(path: object, step: object, what: object, found: object) -> str:
+    """A text that a model was told; ValueError if it can't be read."""
+    return unsealed(_name(path, step, what), found).decode("utf-8", "surrogatepass")
+
+
+def unpacked(name: object, found: object) -> Reply:
+    """The reply that was written under this key; ValueError if it can't be read."""
+    data = unsealed(name, found)
     if data[:1] == b"{":  # In MessagePack this would be a number.
         return msgspec.convert(json.loads(data), Reply)
     return _READ.decode(data)

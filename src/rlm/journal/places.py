@@ -1,7 +1,6 @@
 """Where journals and contexts lie: `$XDG_STATE_HOME/rlm`, only for the one who made them."""
 
 import os
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -27,7 +26,8 @@ class RunFile(Struct, frozen=True):
         """Delete it and what SQLite and the lock put beside it."""
         for path in (*(Path(f"{self.path}{end}") for end in _BESIDE), self.path):
             path.unlink(missing_ok=True)
-        self.path.with_suffix(".lock").unlink(missing_ok=True)
+        for ending in (".tail", ".lock"):
+            self.path.with_suffix(ending).unlink(missing_ok=True)
 
 
 class Places:
@@ -55,8 +55,8 @@ class Places:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"{self.root} can't be made: {error.strerror}; set RLM_STATE_DIR to a folder that "
-                "can be written to"
+                f"{self.root} can't be made: {error.strerror}; set RLM_STATE_DIR or journal= to a "
+                "folder that can be written to"
             ) from error
 
     def journal_of(self, run_id: str) -> Path:
@@ -89,9 +89,3 @@ class Places:
                 name = entry.name.removesuffix(ENDING)
                 files.append(RunFile(name, Path(entry.path), facts.st_mtime, facts.st_size))
         yield from sorted(files, key=lambda each: (each.run_id, each.changed), reverse=True)
-
-    def outdated(self, keep_runs: int, keep_days: float) -> list[RunFile]:
-        """Those that retention lets go: too old, or too many newer ones."""
-        oldest = time.time() - keep_days * 86_400
-        runs = list(self.listed())
-        return [each for n, each in enumerate(runs) if n >= keep_runs or each.changed < oldest]

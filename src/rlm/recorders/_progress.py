@@ -1,7 +1,12 @@
-"""What a run tree is doing right now, worked out from its events. No output, no terminal."""
+"""What run trees are doing right now, worked out from their events. No output, no terminal.
 
-import time
+Events come by the ten thousand a second, so each costs a few dictionary steps and nothing that
+grows with the tree.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from rlm.events import (
     CallEnded,
@@ -24,90 +29,185 @@ ASKING = {
     "compaction": "shortening its history",
     "direct": "asking the model",
 }
+EXCERPT_CHARS = 200
 
 
-@dataclass
+@dataclass(slots=True)
+class OpenCall:
+    """A call that has no reply yet; `prompt` is only the beginning of what it asks."""
+
+    started: float
+    prompt: str
+    is_request: bool
+
+
+@dataclass(slots=True, eq=False)
 class RunState:
-    """One run of the tree: its step, what it is at, its calls of this cell, its live children."""
+    """One run of a tree: its step, what it is at, the calls of its cell, its live children."""
 
     run_id: str
     model: str
-    started: float = field(default_factory=time.monotonic)
+    started: float
+    since: float
+    parent: "RunState | None" = field(default=None, repr=False)
     step: int = 0
     doing: str = "starting"
-    since: float = field(default_factory=time.monotonic)
     calls: int = 0
     calls_done: int = 0
     calls_failed: int = 0
+    retries: int = 0
+    from_journal: int = 0
+    open_calls: dict[str, OpenCall] = field(default_factory=dict)
     children: dict[str, "RunState"] = field(default_factory=dict)
     children_done: int = 0
 
-    def begins(self, doing: str) -> None:
-        self.doing, self.since = doing, time.monotonic()
+    @property
+    def slowest(self) -> OpenCall | None:
+        """The request that has been open for longest: dictionaries remember the order."""
+        return next((call for call in self.open_calls.values() if call.is_request), None)
+
+    def begins(self, doing: str, now: float) -> None:
+        self.doing, self.since = doing, now
+
+    def counts_anew(self) -> None:
+        """Calls that threads of an older cell left open go on counting."""
+        self.calls = len(self.open_calls)
+        self.calls_done = self.calls_failed = self.children_done = self.retries = 0
 
 
 class Progress:
-    """The state of one run tree. Feed it every event, in order."""
+    """All run trees that are alive, and their sums. Feed it every event, in order."""
 
     def __init__(self) -> None:
-        self.root: RunState | None = None
-        self.ended: RunEnded | None = None
-        self.usage = Usage()
+        self.roots: dict[str, RunState] = {}
+        self.tokens = 0
+        self.requests_open = 0
+        self.child_runs = 0
+        self.retries = 0
+        self.from_journal = 0
+        self.from_cache = 0
+        self._cost_usd = 0.0
+        self._cost_known: bool | None = None
         self._runs: dict[str, RunState] = {}
 
+    @property
+    def cost_usd(self) -> float | None:
+        """What was spent, if everybody who was asked told."""
+        return self._cost_usd if self._cost_known else None
+
     def add(self, event: Event) -> None:
-        if isinstance(event, RunStarted):
+        if type(event) is RunStarted:
             self._start(event)
-        run = self._runs.get(event.run_id)
-        if run is None:
             return
-        if isinstance(event, ModelReplied | CallEnded) and event.usage is not None:
-            self.usage += event.usage
-        if isinstance(event, CallStarted | CallEnded):
-            _count_call(run, event)
-        elif isinstance(event, RunEnded):
-            self._end(run, event)
-        else:
-            _note_step(run, event)
+        run = self._runs.get(event.run_id)
+        note = NOTES.get(type(event))
+        if run is not None and note is not None:
+            note(self, run, event)
 
     def _start(self, event: RunStarted) -> None:
-        run = RunState(event.run_id, event.model)
+        if (before := self._runs.get(event.run_id)) is not None:
+            self._forget(before)
+        now = event.monotonic_time
+        parent = None if event.parent_id is None else self._runs.get(event.parent_id)
+        run = RunState(event.run_id, event.model, now, now, parent)
         self._runs[event.run_id] = run
-        parent = self._runs.get(event.parent_id or "")
-        if parent is not None:
+        if parent is None:
+            self.roots[event.run_id] = run
+        else:
             parent.children[event.run_id] = run
-        elif self.root is None:
-            self.root = run
+            self.child_runs += 1
 
     def _end(self, run: RunState, event: RunEnded) -> None:
-        del self._runs[run.run_id]
-        parent = self._runs.get(event.parent_id or "")
-        if parent is not None:
-            parent.children.pop(run.run_id, None)
-            parent.children_done += 1
-        if run is self.root:
-            self.ended = event
+        if run.parent is not None:
+            run.parent.children_done += 1
+            run.parent.from_journal += run.from_journal
+        self._forget(run)
 
+    def _forget(self, run: RunState) -> None:
+        """The run and whatever it left behind; a run that was killed may leave a lot."""
+        if run.parent is None:
+            del self.roots[run.run_id]
+        else:
+            del run.parent.children[run.run_id]
+            self.child_runs -= 1
+        ahead = [run]
+        while ahead:
+            gone = ahead.pop()
+            ahead += gone.children.values()
+            self.child_runs -= len(gone.children)
+            self.requests_open -= sum(call.is_request for call in gone.open_calls.values())
+            del self._runs[gone.run_id]
 
-def _note_step(run: RunState, event: Event) -> None:
-    if isinstance(event, StepStarted):
-        run.step = event.step
-        run.calls = run.calls_done = run.calls_failed = run.children_done = 0
-        run.begins(ASKING["step"])
-    elif isinstance(event, ModelAsked):
-        run.begins(ASKING.get(event.purpose, event.purpose))
-    elif isinstance(event, CallRetried) and event.call_id is None:
-        run.begins(f"asking again (try {event.attempt} failed)")
-    elif isinstance(event, CellStarted):
-        run.calls = run.calls_done = run.calls_failed = run.children_done = 0
-        run.begins(f"cell {event.cell}")
-    elif isinstance(event, CellEnded):
-        run.begins("reading the output")
-
-
-def _count_call(run: RunState, event: CallStarted | CallEnded) -> None:
-    if isinstance(event, CallStarted):
+    def _open_call(self, run: RunState, event: CallStarted) -> None:
+        is_request = event.kind == "llm"
+        if event.call_id in run.open_calls:
+            return
+        prompt = event.prompt[:EXCERPT_CHARS]
+        run.open_calls[event.call_id] = OpenCall(event.monotonic_time, prompt, is_request)
         run.calls += 1
-        return
-    run.calls_done += 1
-    run.calls_failed += event.error is not None
+        self.requests_open += is_request
+
+    def _close_call(self, run: RunState, event: CallEnded) -> None:
+        call = run.open_calls.pop(event.call_id, None)
+        if call is not None:
+            self.requests_open -= call.is_request
+            run.calls_done += 1
+            run.calls_failed += event.error is not None
+        self._reply(run, event)
+
+    def _reply(self, run: RunState, event: ModelReplied | CallEnded) -> None:
+        if event.stored:
+            cached = is_cached(event)
+            self.from_cache += cached
+            self.from_journal += not cached
+            run.from_journal += not cached
+        if event.usage is not None:
+            self._spend(event.usage)
+
+    def _spend(self, usage: Usage) -> None:
+        self.tokens += usage.input_tokens + usage.output_tokens
+        if usage.cost_usd is not None:
+            self._cost_usd += usage.cost_usd
+            self._cost_known = self._cost_known is not False
+        elif usage.requests:
+            self._cost_known = False
+
+    def _retry(self, run: RunState, event: CallRetried) -> None:
+        run.retries += 1
+        self.retries += 1
+        if event.call_id is None:
+            run.begins(f"asking again (try {event.attempt} failed)", event.monotonic_time)
+
+    def _step(self, run: RunState, event: StepStarted) -> None:
+        run.step = event.step
+        run.counts_anew()
+        run.begins(ASKING["step"], event.monotonic_time)
+
+    def _ask(self, run: RunState, event: ModelAsked) -> None:
+        run.begins(ASKING.get(event.purpose, event.purpose), event.monotonic_time)
+
+    def _cell(self, run: RunState, event: CellStarted) -> None:
+        run.counts_anew()
+        run.begins(f"cell {event.cell}", event.monotonic_time)
+
+    def _read(self, run: RunState, event: CellEnded) -> None:
+        run.begins("reading the output", event.monotonic_time)
+
+
+def is_cached(event: ModelReplied | CallEnded) -> bool:
+    """Whether a stored reply is the cache's: that one is told with a usage of nothing."""
+    return event.stored and event.usage is not None and not event.usage.requests
+
+
+NOTES: dict[type[Event], Callable[[Progress, RunState, Any], None]] = {
+    CallEnded: Progress._close_call,
+    CallRetried: Progress._retry,
+    CallStarted: Progress._open_call,
+    CellEnded: Progress._read,
+    CellStarted: Progress._cell,
+    ModelAsked: Progress._ask,
+    ModelReplied: Progress._reply,
+    RunEnded: Progress._end,
+    StepStarted: Progress._step,
+}
+"""What each kind of event changes. Those that are not here change nothing that is shown."""

@@ -1,0 +1,69 @@
+"""What `rlm export` does: pieces of text, as they are made, to stdout or into a new file."""
+
+import os
+import secrets
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from rlm.cli._border import say
+from rlm.cli._records import find_recorded
+from rlm.errors import ConfigError
+from rlm.recorders.console import harmless
+from rlm.trajectories import open_trajectory
+from rlm.trajectories.exports import export
+
+__all__ = ["export_recorded", "write_new"]
+
+
+def export_recorded(name: str, form: str, output: Path | None, *, force: bool) -> None:
+    recorded = find_recorded(name)
+    target = None if output is None else _free(output, force=force)
+    trajectory = open_trajectory(recorded.path)
+    pieces = export(trajectory, form, run_id=recorded.run_id)
+    if target is None:
+        _print(pieces)
+    else:
+        size_bytes = write_new(target, pieces)
+        say(f"{size_bytes:,} bytes are in {output}.")
+    if told := str(trajectory.skipped):
+        say(told)
+
+
+def _print(pieces: Iterable[str]) -> None:
+    """Harmless in a terminal; as it is when something else reads it."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    for piece in pieces:
+        click.echo(harmless(piece) if is_terminal else _encoded(piece), nl=False)
+
+
+def _free(output: Path, *, force: bool) -> Path:
+    """Where the file will be. What is there is overwritten only if that was said."""
+    target = Path(os.path.realpath(output))
+    if target.exists() and not target.is_file():
+        raise ConfigError(f"{output} is not a file; leave out -o to write to stdout")
+    if target.exists() and not force:
+        raise ConfigError(f"{output} is there already; pass --force to overwrite it")
+    return target
+
+
+def write_new(target: Path, pieces: Iterable[str]) -> int:
+    """Write beside the target, then give it its name: nobody ever sees half a file."""
+    unfinished = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}")
+    size_bytes = 0
+    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            for piece in pieces:
+                size_bytes += file.write(_encoded(piece))
+        unfinished.replace(target)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    return size_bytes
+
+
+def _encoded(piece: str) -> bytes:
+    return piece.encode("utf-8", "replace")

@@ -1,0 +1,141 @@
+"""Where runs are kept, and which run or log the word on the command line means."""
+
+import calendar
+import os
+import re
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rlm.errors import ConfigError
+from rlm.journal import Archive, Places, RunFacts, RunFile
+
+__all__ = [
+    "Recorded",
+    "archive",
+    "facts_of",
+    "find_recorded",
+    "find_run",
+    "newest_first",
+    "short_id",
+    "where_to_journal",
+]
+
+LAST = "last"
+OFF = frozenset({"0", "no", "off", "false"})
+LONGEST_NAME = 4_096
+MADE_HERE = re.compile(r"(?P<second>\d{8}-\d{6})-(?P<millisecond>\d{3})-[0-9a-f]{8}")
+CHILD = re.compile(r"(?P<root>.+)-[0-9a-f]{10}")
+
+
+class Recorded(NamedTuple):
+    """What can be read: a journal or a log, and which run of it; None means all root runs.
+
+    `run` is the file of the journal, if it is one of those that are kept here.
+    """
+
+    path: Path
+    run_id: str | None = None
+    run: RunFile | None = None
+
+
+def archive() -> Archive:
+    """The runs of this user. A `.env` has no say in where they are: it may be a stranger's."""
+    try:
+        return Archive(Places.usual(os.environ))
+    except RuntimeError as error:  # how `pathlib` says that there is no home
+        raise ConfigError(
+            f"there is no folder to keep runs in ({error}); set RLM_STATE_DIR to one"
+        ) from error
+
+
+def where_to_journal(variables: Mapping[str, str], *, wanted: bool) -> tuple[Path | None, str]:
+    """The folder for a new run, tried out; or None and, if it was wanted, why there is none."""
+    if not wanted or variables.get("RLM_JOURNAL", "").strip().lower() in OFF:
+        return None, ""
+    try:
+        places = archive().places
+        places.prepare()
+        for folder in (places.runs, places.contexts):
+            tempfile.TemporaryFile(dir=folder).close()
+    except ConfigError as error:
+        return None, str(error)
+    except OSError as error:
+        return None, (
+            f"{places.root} can't be written to: {error.strerror or error}; set RLM_STATE_DIR to a "
+            "folder that can"
+        )
+    return places.root, ""
+
+
+# -- finding --------------------------------------------------------------------------------------
+
+
+def newest_first(places: Places) -> list[RunFile]:
+    """Every run. Ids made here tell when the run began; of others, the file's time counts."""
+    return sorted(places.listed(), key=lambda run: (_began(run), run.run_id), reverse=True)
+
+
+def _began(run: RunFile) -> float:
+    made = MADE_HERE.fullmatch(run.run_id)
+    try:
+        second = time.strptime(made["second"], "%Y%m%d-%H%M%S") if made else None
+    except ValueError:
+        second = None
+    if made is None or second is None:
+        return run.changed
+    return calendar.timegm(second) + int(made["millisecond"]) / 1000
+
+
+def find_run(kept: Archive, name: str) -> RunFile:
+    """The run of that id, of that beginning or end of one, or the `last` one."""
+    if name != LAST:
+        return kept.places.find(name)
+    if runs := newest_first(kept.places):
+        return runs[0]
+    raise ConfigError(f"there is no run yet in {kept.places.root}; `rlm ask` makes one")
+
+
+def find_recorded(name: str) -> Recorded:
+    """A run that is kept here, one of its child runs, or a log at a path."""
+    kept = archive()
+    path = Path(name)
+    if len(name) > LONGEST_NAME or not _may_be_id(name):
+        return Recorded(path)
+    try:
+        run = find_run(kept, name)
+    except ConfigError:
+        if path.exists():
+            return Recorded(path)
+        if (child := CHILD.fullmatch(name)) and kept.places.journal_of(child["root"]).is_file():
+            run = kept.places.find(child["root"])
+            return Recorded(run.path, name, run)
+        raise
+    return Recorded(run.path, run.run_id, run)
+
+
+def facts_of(kept: Archive, run: RunFile) -> RunFacts:
+    """What a run was asked; ConfigError if its journal is that of another one."""
+    facts = kept.facts(run)
+    if facts.run_id != run.run_id:
+        raise ConfigError(f"the journal of run {run.run_id} is that of another run, {facts.run_id}")
+    return facts
+
+
+def _may_be_id(name: str) -> bool:
+    return name.isascii() and name.replace("-", "").isalnum()
+
+
+def short_id(run_id: str, runs: Sequence[RunFile]) -> str:
+    """The end of an id that was made here, if no other run is called like that too."""
+    end = run_id[-8:]
+    if not MADE_HERE.fullmatch(run_id):
+        return run_id
+    others = [
+        each
+        for each in runs
+        if each.run_id != run_id and (each.run_id.startswith(end) or each.run_id.endswith(end))
+    ]
+    return run_id if others else end

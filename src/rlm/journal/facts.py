@@ -1,0 +1,79 @@
+"""What a journal says of its run besides replies and events: what was asked, and how it ended."""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from rlm.errors import ConfigError
+from rlm.results import RunResult, UsageSummary
+
+__all__ = ["ContextFacts", "Origin", "RunFacts", "RunStatus", "result_facts", "result_from"]
+
+RunStatus = Literal["running", "interrupted", "answer", "steps", "limit", "cancelled", "error"]
+"""How a run stands: `interrupted` is what a killed process leaves; the rest are its own words."""
+
+
+class ContextFacts(Struct, frozen=True, omit_defaults=True):
+    """Enough to find a context again, and to tell of it as before; pictures by name and hash."""
+
+    kind: Literal["text", "json", "bytes"]
+    sha256: str
+    size_bytes: int
+    description: str
+    documents: tuple[str, ...] = ()
+    pictures: dict[str, str] = field(default_factory=dict)
+
+
+class Origin(Struct, frozen=True):
+    """The run that a forked one was made from, and the step where they part."""
+
+    run_id: str
+    step: int
+
+
+class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was asked, over what, and how: all it takes to go on."""
+
+    run_id: str
+    query: str
+    started: float
+    context: ContextFacts
+    settings: dict[str, Any] = field(default_factory=dict)
+    in_chat: bool = False
+    forked_from: Origin | None = None
+
+    def check_same(self, other: "RunFacts") -> None:
+        """Going on means to ask the same of the same context; anything else is a mistake."""
+        if other.query != self.query:
+            raise ConfigError(
+                f"run {self.run_id} was asked {_short(self.query)}, not {_short(other.query)}; "
+                "leave out run_id to ask something new"
+            )
+        if (other.context.kind, other.context.sha256) != (self.context.kind, self.context.sha256):
+            raise ConfigError(
+                f"run {self.run_id} had another context ({self.context.description}); hand in the "
+                "same one, or leave out run_id to ask about this one"
+            )
+
+
+def result_facts(result: RunResult) -> dict[str, Any]:
+    """A result as plain values, without its events."""
+    plain: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(result, events=()))
+    plain["usage"]["by_depth"] = {str(k): v for k, v in plain["usage"]["by_depth"].items()}
+    return plain
+
+
+def result_from(plain: Any) -> RunResult:
+    """The result that `result_facts` wrote down."""
+    try:
+        usage = msgspec.convert(plain["usage"], UsageSummary, strict=False)
+        return msgspec.structs.replace(
+            msgspec.convert({**plain, "usage": {}}, RunResult), usage=usage
+        )
+    except (msgspec.ValidationError, KeyError, TypeError) as error:
+        raise ConfigError(f"the journal's result can't be read: {error}") from error
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 80 else f"{text[:79]}…")

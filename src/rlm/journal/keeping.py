@@ -1,0 +1,86 @@
+"""One run and its journal, from the first word to the last; without a journal, just the run."""
+
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from rlm.errors import ConfigError
+from rlm.events import Event
+from rlm.journal.archive import Archive, facts_of
+from rlm.journal.facts import RunFacts, result_facts, result_from
+from rlm.journal.journal import Journal, events_of
+from rlm.protocols import Recorder
+from rlm.results import RunResult
+from rlm.run import Task
+from rlm.scope import new_run_id
+
+__all__ = ["Record", "kept"]
+
+_READ: "msgspec.json.Decoder[Event]" = msgspec.json.Decoder(Event)
+
+
+class Record:
+    """What is known of a run before it runs. `result` is there if it has answered already."""
+
+    def __init__(self, run_id: str, journal: Journal | None = None) -> None:
+        self.run_id = run_id
+        self.journal = journal
+        self.result = None if journal is None else _answered(journal)
+
+    @property
+    def recorders(self) -> tuple[Recorder, ...]:
+        return () if self.journal is None else (self.journal,)
+
+    def keep(self, result: RunResult) -> None:
+        if self.journal is not None:
+            self.journal.describe(result=result_facts(result))
+
+
+@asynccontextmanager
+async def kept(
+    archive: Archive | None, task: Task, run_id: str | None, *, in_chat: bool
+) -> AsyncGenerator[Record, None]:
+    """Begin a run, or find what there is of it; what it learns is on disk before it is used."""
+    if archive is None:
+        if run_id is not None:
+            raise ConfigError("run_id= names a run in a journal: set journal=True as well")
+        yield Record(new_run_id())
+        return
+    facts = RunFacts(
+        run_id=new_run_id() if run_id is None else run_id,
+        query=task.query,
+        started=time.time(),
+        context=facts_of(task.context),
+        settings=dict(task.settings),
+        in_chat=in_chat,
+    )
+    journal = await archive.open(facts, task.context)
+    try:
+        record = Record(facts.run_id, journal)
+        if record.result is None:
+            journal.forget("end", "result")
+        yield record
+    finally:
+        await journal.aclose()
+
+
+def _answered(journal: Journal) -> RunResult | None:
+    """The result of a run that has answered; every other ending may be gone on from."""
+    plain = journal.facts().get("result")
+    if plain is None:
+        return None
+    result = result_from(plain)
+    if result.stop_reason != "answer":
+        return None
+    return replace(result, events=tuple(_events(journal.path)))
+
+
+def _events(path: Path) -> Iterator[Event]:
+    """The events of the last execution; one that can't be read is no reason to hide an answer."""
+    for line in events_of(path, last_only=True):
+        with suppress(ValueError, RecursionError):
+            yield _READ.decode(line)

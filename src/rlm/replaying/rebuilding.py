@@ -1,0 +1,99 @@
+"""An `RLM` as a recorded run had it, but its models and tools have no one behind them."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from rlm.api import RLM
+from rlm.config import RunConfig
+from rlm.errors import ConfigError, ModelError
+from rlm.events import RunStarted
+from rlm.messages import ModelInfo, Reply, Request
+
+__all__ = ["recorded_rlm"]
+
+
+class RecordedClient:
+    """Knows what its models were, and has no way to ask them."""
+
+    def __init__(self, infos: dict[str, ModelInfo], prefix: str = "") -> None:
+        self._infos = infos
+        self._prefix = prefix
+        self.identity = "recorded"
+
+    async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
+        raise ModelError("a replay asks no model")
+
+    def stream(self, request: Request, *, timeout_seconds: float) -> AsyncIterator[str | Reply]:
+        raise ModelError("a replay asks no model")
+
+    def info(self, model: str) -> ModelInfo:
+        return self._infos.get(f"{self._prefix}{model}", ModelInfo())
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class RecordedTool:
+    """A name that cells may call; what it says is in the recording."""
+
+    def __init__(self, name: str, description: str) -> None:
+        self.name = name
+        self.description = description
+
+    async def call(self, arguments: dict[str, Any]) -> Any:
+        raise ModelError("a replay calls no tool")
+
+
+def recorded_rlm(root: RunStarted) -> RLM:
+    """Set up as the run was; ConfigError if only the program that made it can do that.
+
+    Options of the environment are not taken from a recording, which may be a stranger's: they could
+    open the sandbox.
+    """
+    settings = root.settings
+    try:
+        config = msgspec.convert(settings.get("config"), RunConfig)
+        infos = msgspec.convert(settings.get("infos", {}), dict[str, ModelInfo])
+        tools = [RecordedTool(t["name"], t["description"]) for t in settings.get("tools", [])]
+        own = settings.get("own", [])
+        values = settings.get("values", [])
+    except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"the recording does not say how its run was set up: {error}") from error
+    if values or "environment" in own:
+        raise ConfigError(
+            "only the program that made this run can replay it (values among its tools, or an "
+            "environment of its own): replay(recording, context, rlm=…)"
+        )
+    return _built(root, config, infos, tools)
+
+
+def _built(
+    root: RunStarted, config: RunConfig, infos: dict[str, ModelInfo], tools: list[RecordedTool]
+) -> RLM:
+    names = (config.model, config.sub_model, *config.models)
+    clients: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
+    for name in names:
+        provider, slash, _ = name.partition("/")
+        if slash:
+            clients[provider] = RecordedClient(infos, f"{provider}/")
+            by_name[name] = name
+        elif name not in by_name:  # A client goes by the name of its class.
+            by_name[name] = type(name, (RecordedClient,), {})(infos)
+    options: dict[str, Any] = {
+        name: getattr(config, name)
+        for name in config.__struct_fields__
+        if name not in ("model", "sub_model", "models")
+    }
+    return RLM(
+        by_name[config.model],
+        sub_model=by_name[config.sub_model],
+        models=[by_name[name] for name in config.models],
+        clients=clients,
+        environment=root.settings.get("environment", "local"),
+        tools=tools,
+        variables={},
+        **options,
+    )

@@ -1,0 +1,124 @@
+"""What a trajectory recorded, arranged for asking: replies by request, results by call."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec import Struct, field
+
+from rlm.errors import ConfigError
+from rlm.events import (
+    CallEnded,
+    CallStarted,
+    Event,
+    ModelAsked,
+    ModelReplied,
+    RunStarted,
+    ToolCalled,
+)
+from rlm.messages import Message, Reply, Usage
+
+__all__ = ["Ask", "RecordedRun", "Recording"]
+
+
+class Ask(Struct):
+    """One request of a run's own, and what came back."""
+
+    asked: ModelAsked
+    reply: Reply | None = None
+
+
+class RecordedRun(Struct):
+    """One run of the tree. `messages` are those of its conversation, as far as they were told."""
+
+    started: RunStarted
+    asks: list[Ask] = field(default_factory=list)
+    calls: dict[str, CallStarted] = field(default_factory=dict)
+
+    def told_after(self, step: int) -> Iterator[str]:
+        """Texts in the next request that what was told after a step may be, the likeliest first."""
+        for ask in self.asks:
+            if ask.asked.step > step or (ask.asked.step == step and ask.asked.purpose == "final"):
+                yield from (_text(m) for m in ask.asked.new_messages if m.role in ("user", "tool"))
+                return
+
+
+class Recording:
+    """All runs of one tree, by their paths."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.runs: dict[str, RecordedRun] = {}
+        self.results: dict[str, Reply] = {}
+        self.root: RunStarted | None = None
+        self._paths: dict[str, str] = {}
+        for event in events:
+            self._add(event)
+        if self.root is None:
+            raise ConfigError("there is no run in this recording; give a log or a run of rlm's own")
+
+    def _add(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self._paths[event.run_id] = event.path
+            self.runs[event.path] = RecordedRun(event)
+            if event.depth == 0:
+                self.root = event
+        run = self.runs.get(self._paths.get(event.run_id, ""))
+        if run is None:
+            return
+        if isinstance(event, ModelAsked):
+            run.asks.append(Ask(event))
+        elif isinstance(event, ModelReplied) and run.asks:
+            run.asks[-1].reply = _reply_of(event, event.text, event.usage)
+        elif isinstance(event, CallStarted):
+            run.calls[event.call_id] = event
+        elif isinstance(event, CallEnded) and event.kind == "llm":
+            self.results[event.call_id] = _reply_of(event, event.reply, event.usage)
+        elif isinstance(event, ToolCalled):
+            self.results[event.call_id] = _reply_of(event, event.result, None)
+
+    def opaque_parts(self) -> dict[str, dict[int, Any]]:
+        """What travels back unchanged with a reply: it stands in the request after it."""
+        found: dict[str, dict[int, Any]] = defaultdict(dict)
+        for path, run in self.runs.items():
+            for number, ask in enumerate(run.asks[1:]):
+                for message in ask.asked.new_messages:
+                    if message.role == "assistant" and message.opaque is not None:
+                        found[path][number] = message.opaque
+        return found
+
+    def replies_of(self, path: str) -> Iterator[tuple[str, int, Reply | None]]:
+        """The replies to a run's own requests: hash, number among equals, reply."""
+        seen: Counter[str] = Counter()
+        opaque = self.opaque_parts().get(path, {})
+        for index, ask in enumerate(self.runs[path].asks):
+            digest = ask.asked.digest
+            reply = ask.reply
+            if reply is not None and index in opaque:
+                reply = Reply(
+                    text=reply.text,
+                    tool_calls=reply.tool_calls,
+                    reasoning=reply.reasoning,
+                    usage=reply.usage,
+                    finish_reason=reply.finish_reason,
+                    opaque=opaque[index],
+                )
+            yield digest, seen[digest], reply
+            seen[digest] += 1
+
+
+def _reply_of(event: Any, text: str, usage: Usage | None) -> Reply:
+    if event.error is not None:
+        limit = getattr(event, "limit", None)
+        told = None if limit is None else {"limit": limit}
+        return Reply(text=event.error, finish_reason="failed", opaque=told)
+    return Reply(
+        text=text,
+        tool_calls=getattr(event, "tool_calls", ()),
+        reasoning=getattr(event, "reasoning", ""),
+        usage=usage,
+        finish_reason=getattr(event, "finish_reason", "stop"),
+    )
+
+
+def _text(message: Message) -> str:
+    return message.content if isinstance(message.content, str) else repr(message.content)

@@ -1,0 +1,10 @@
+"""Reading what runs left behind: logs, journals, and logs of the reference engine.
+
+`open_trajectory` gives the events of a file or a folder, without ever holding all of them.
+"""
+
+from rlm.trajectories.index import RunOutline
+from rlm.trajectories.read import Trajectory, open_trajectory
+from rlm.trajectories.skipped import Skipped
+
+__all__ = ["RunOutline", "Skipped", "Trajectory", "open_trajectory"]

@@ -1,0 +1,120 @@
+"""`rlm ask` keeps its run: by default, unless it can't or is told not to, and says how to go on."""
+
+import json
+import re
+import resource
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm.fake_server import FakeServer
+from rlm.fake_server.script import Answer
+from rlm.journal import Places
+from tests.cli.journaled import ANSWER, SECONDS, story
+from tests.cli.running import QUESTION, TEXT, command, environment, one_clear_line, rlm
+
+GO_ON = re.compile(r"^Go on with: rlm resume (\S+)(.*)$", re.MULTILINE)
+
+
+def count(state: Path) -> int:
+    return len(list(Places(state).listed()))
+
+
+def test_a_run_is_kept_for_its_owner_only(tmp_path: Path) -> None:
+    state = tmp_path / "xdg" / "rlm"
+    variables: dict[str, Any] = {"RLM_STATE_DIR": "", "XDG_STATE_HOME": str(tmp_path / "xdg")}
+    done = rlm("ask", QUESTION, "--json", stdin=TEXT, **variables)
+    run_id = json.loads(done.stdout)["run_id"]
+    assert f"run {run_id} ended: answer" in done.stderr
+    assert "Go on with" not in done.stderr
+    (file,) = Places(state).listed()
+    assert file.run_id == run_id
+    for each in state.rglob("*"):
+        assert each.stat().st_mode & 0o077 == 0, each
+
+
+@pytest.mark.parametrize(("options", "value"), [(["--no-journal"], ""), ([], "0")])
+def test_nothing_is_kept_if_nobody_wants_it(tmp_path: Path, options: list[str], value: str) -> None:
+    state = tmp_path / "state"
+    done = rlm(
+        *("ask", QUESTION, "--max-tokens", "25", *options),
+        stdin=TEXT,
+        RLM_STATE_DIR=str(state),
+        RLM_JOURNAL=value,
+    )
+    assert (done.returncode, state.exists()) == (3, False)
+    assert "Go on with" not in done.stderr
+
+
+def test_a_folder_that_can_not_be_written_to_costs_a_line_and_no_answer(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    place = str(tmp_path / "file" / "state")
+    done = rlm("ask", QUESTION, stdin=TEXT, RLM_STATE_DIR=place)
+    assert (done.returncode, done.stdout) == (0, "The access code for silver-dolphin is 4821.\n")
+    (line,) = [each for each in done.stderr.splitlines() if "not journaled" in each]
+    assert line.startswith(f"This run is not journaled, so it can't be resumed: {place} can't be")
+    quiet = rlm("ask", QUESTION, "--quiet", "--max-tokens", "25", stdin=TEXT, RLM_STATE_DIR=place)
+    assert (quiet.returncode, quiet.stderr) == (3, "")
+
+
+def test_a_limit_says_how_to_go_on_and_that_works(tmp_path: Path) -> None:
+    state: dict[str, Any] = {"RLM_STATE_DIR": str(tmp_path)}
+    done = rlm("ask", QUESTION, "--max-steps", "1", stdin=TEXT, **state)
+    assert done.returncode == 3
+    (found,) = GO_ON.findall(done.stderr)
+    assert found[1] == " --max-steps N"
+    again = rlm("resume", found[0], "--max-steps", "5", **state)
+    assert (again.returncode, again.stdout) == (0, "The access code for silver-dolphin is 4821.\n")
+
+
+def test_an_error_says_how_to_go_on(tmp_path: Path) -> None:
+    with FakeServer([Answer(status=401, error="who are you?")], loop=True) as server:
+        options = ("ask", "?", "-m", "openai-compatible/m")
+        variables: dict[str, Any] = {
+            "LLM_BASE_URL": server.openai_url,
+            "RLM_STATE_DIR": str(tmp_path),
+        }
+        told = rlm(*options, **variables)
+        quiet = rlm(*options, "--quiet", **variables)
+    lines = told.stderr.splitlines()
+    assert (told.returncode, told.stdout) == (1, "")
+    assert lines[-2].startswith("Error: ")
+    assert GO_ON.fullmatch(lines[-1])
+    assert one_clear_line(quiet.stderr).startswith("Error: ")
+
+
+def test_an_interrupt_says_how_to_go_on_and_that_works(tmp_path: Path) -> None:
+    with story(tmp_path) as told:
+        process = told.ask()
+        told.wait_for_replies(4)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=SECONDS)
+        assert process.returncode == 130
+        ((run_id, more),) = GO_ON.findall(err)
+        done = told.rlm("resume", run_id)
+        assert (done.returncode, done.stdout, more) == (0, f"{ANSWER}\n", ""), done.stderr
+
+
+def test_a_full_disk_costs_the_journal_and_not_the_answer(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for it: SQLite is told that nothing more fits."""
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+    done = subprocess.run(
+        command("ask", QUESTION, "--max-steps", "1"),
+        input=TEXT.encode(),
+        capture_output=True,
+        env=environment({"RLM_STATE_DIR": str(tmp_path)}),
+        preexec_fn=limit,
+        timeout=SECONDS,
+        check=False,
+    )
+    told = done.stderr.decode()
+    assert done.returncode == 3, told
+    assert len(re.findall("can't be written to any more", told)) == 1, told
+    assert "Go on with" not in told

@@ -1,0 +1,82 @@
+"""`rlm replay` of logs: a stranger's chooses nothing, and what is missing is told in a line."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm import RLMLogger
+from tests.cli import kept
+from tests.cli.conftest import Run
+from tests.cli.running import one_clear_line
+
+
+@pytest.fixture
+def log(state: Path, tmp_path: Path) -> Path:
+    kept.offline(state, logger=RLMLogger(log_dir=tmp_path / "logs"))
+    (found,) = (tmp_path / "logs").iterdir()
+    return found
+
+
+def change(log: Path, **settings: Any) -> None:
+    """Other settings in the first event of a log."""
+    first, _, rest = log.read_text().partition("\n")
+    event = json.loads(first)
+    event["settings"] |= settings
+    log.write_text(f"{json.dumps(event)}\n{rest}")
+
+
+def test_the_same_again(log: Path, run: Run) -> None:
+    code, out, err = run("replay", str(log))
+    assert (code, err) == (0, "")
+    assert out.startswith("OK: run ")
+    report = json.loads(run("replay", str(log), "--json")[1])
+    assert (report["same"], report["differences"], report["answered"]) == (True, [], 3)
+
+
+def test_a_log_can_not_choose_what_its_code_may_do(log: Path, run: Run, tmp_path: Path) -> None:
+    evil = tmp_path / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch {tmp_path}/pwned\n")
+    evil.chmod(0o755)
+    change(log, environment_kwargs={"python": str(evil), "allow_unsafe": True})
+    code, out, err = run("replay", str(log))
+    assert (code, out) == (1, "")
+    assert "wants options of the environment (python, allow_unsafe)" in one_clear_line(err)
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_a_context_is_found_by_its_hash_or_has_to_be_given(
+    log: Path, run: Run, state: Path, tmp_path: Path
+) -> None:
+    shutil.rmtree(state / "runs")
+    assert run("replay", str(log))[0] == 0
+    shutil.rmtree(state)
+    code, out, err = run("replay", str(log))
+    assert (code, out) == (1, "")
+    assert "give it again with -f FILE" in one_clear_line(err)
+    (tmp_path / "text").write_text(kept.TEXT)
+    assert run("replay", str(log), "-f", "text")[0] == 0
+    assert run("replay", str(log), "-f", "-", stdin=kept.TEXT.encode())[0] == 0
+
+
+@pytest.mark.parametrize(
+    "settings", [{"config": 3}, {"config": {"model": "x"}}, {"infos": [1]}, {"tools": "x"}]
+)
+def test_settings_that_make_no_sense_are_one_line(
+    log: Path, run: Run, settings: dict[str, Any]
+) -> None:
+    change(log, **settings)
+    code, out, err = run("replay", str(log))
+    assert (code, out) == (1, "")
+    assert "unexpected" not in one_clear_line(err)
+
+
+def test_what_can_not_be_replayed(log: Path, run: Run, state: Path) -> None:
+    kept.offline(state, logger=RLMLogger(log_dir=log.parent))
+    code, _, err = run("replay", str(log.parent))
+    assert (code, "2 runs are in" in one_clear_line(err)) == (1, True)
+    log.write_text("nothing\n")
+    code, _, err = run("replay", str(log))
+    assert (code, "no run is in" in one_clear_line(err)) == (1, True)

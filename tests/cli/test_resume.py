@@ -1,0 +1,153 @@
+"""`rlm resume`: what it takes from the record and from the command line, and what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from rlm import RLM, Limits, ModelError, ScriptedClient
+from rlm.cli._rebuilding import keywords_of, recipe_of
+from rlm.config import RunConfig
+from rlm.journal import Archive, Places
+from tests.cli import kept
+from tests.cli.conftest import Run
+from tests.cli.running import one_clear_line
+
+
+def test_a_limit_is_raised_and_the_run_goes_on(state: Path, run: Run) -> None:
+    stopped = kept.limited(state)
+    code, out, err = run("resume", "last", "--max-tokens", "26")
+    assert (code, out) == (3, "")
+    assert f"Go on with: rlm resume {stopped.run_id} --max-tokens N\n" in err
+    code, out, err = run("resume", stopped.run_id[:15], "--max-tokens", "1000000")
+    assert (code, out) == (0, "The access code for silver-dolphin is 4821.\n")
+    assert f"run {stopped.run_id} ended: answer, 2 steps" in err
+    as_json = run("resume", "last", "--json", "--quiet")
+    assert as_json[2] == ""
+    assert json.loads(as_json[1])["answer"] == "The access code for silver-dolphin is 4821."
+
+
+def test_a_typed_answer_is_typed_again(state: Path, run: Run) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    client = ScriptedClient(["```repl\nFINAL({'n': 4})\n```"])
+    with RLM(client, journal=state) as rlm:
+        rlm.ask("How many?", response_model=schema)
+    code, out, _ = run("resume", "last")  # It has answered: no program is needed to say so.
+    assert (code, json.loads(out)) == (0, {"n": 4})
+    assert json.loads(run("resume", "last", "--json")[1])["answer"] == {"n": 4}
+
+
+def ask_and_fail(state: Path, **options: Any) -> str:
+    """A run of a program whose model fails; its id."""
+    client = ScriptedClient([ModelError("down")])
+    with RLM(client, journal=state, **options) as rlm, pytest.raises(ModelError):
+        rlm.ask("Why?", "text")
+    (found,) = Places(state).listed()
+    return found.run_id
+
+
+def test_what_only_a_program_has_is_gone_on_with_from_there(state: Path, run: Run) -> None:
+    def send(to: str) -> str:
+        """Send it."""
+        return to
+
+    run_id = ask_and_fail(state, tools={"send": send, "top": 3})
+    code, out, err = run("resume", run_id)
+    assert (code, out) == (1, "")
+    told = one_clear_line(err)
+    assert "(send, top, ScriptedClient)" in told
+    assert f'run_id="{run_id}"' in told
+    code, _, err = run("fork", run_id, "--step", "1")
+    assert (code, one_clear_line(err)) == (1, told)
+    assert len(list(Places(state).listed())) == 1
+
+
+def test_a_turn_of_a_chat_is_refused(state: Path, run: Run) -> None:
+    limits = Limits(max_tokens=25)
+    with RLM(kept.OFFLINE, journal=state, limits=limits) as rlm, rlm.chat("text") as chat:
+        chat.ask("What is it?")
+    for arguments in (["resume", "last"], ["fork", "last", "--step", "1"]):
+        code, out, err = run(*arguments)
+        assert (code, out) == (1, "")
+        assert "was a turn of a chat: the variables" in one_clear_line(err)
+
+
+def test_the_settings_of_the_record_become_those_of_an_rlm(state: Path) -> None:
+    options: dict[str, Any] = {
+        "seed": 7,
+        "prologue": "Be brief.",
+        "preview_chars": 50,
+        "orchestrator": False,
+    }
+    with RLM(kept.OFFLINE, journal=state, windows={kept.OFFLINE: 12_345}, **options) as rlm:
+        rlm.ask(kept.QUESTION, kept.TEXT)
+        config = rlm.config
+    archive = Archive(Places(state))
+    (file,) = archive.places.listed()
+    facts = archive.facts(file)
+    keywords = keywords_of(recipe_of(facts), {"max_steps": 99}, (1.0, 2.0))
+    with RLM(**keywords) as again:
+        assert again.config.limits.max_steps == 99
+        assert again.config == _with_steps(config, 99)
+        info = again._house._routes[kept.OFFLINE].info
+        assert (info.window_tokens, info.price and info.price.output_per_million) == (12_345, 2.0)
+
+
+def _with_steps(config: RunConfig, steps: int) -> RunConfig:
+    return replace(config, limits=replace(config.limits, max_steps=steps))
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, "does not say how it was run"),
+        ({"config": {"model": 3}}, "does not say how it was run"),
+        (
+            {"config": {"model": "a/b", "sub_model": "a/b", "limits": {"max_steps": -1}}},
+            "max_steps",
+        ),
+        ({"config": {"model": "a/b", "sub_model": "a/b"}}, "there is no provider 'a'"),
+        (
+            {
+                "config": {"model": "a/b", "sub_model": "a/b"},
+                "infos": {"a/b": {"price": {"input_per_million": -1, "output_per_million": 1}}},
+            },
+            "are no prices",
+        ),
+    ],
+)
+def test_a_record_that_makes_no_sense_is_one_line(
+    state: Path, run: Run, settings: object, told: str
+) -> None:
+    stopped = kept.limited(state)
+    facts = {
+        "run_id": stopped.run_id,
+        "query": "?",
+        "started": 1.0,
+        "context": {"kind": "text", "sha256": "0" * 64, "size_bytes": 1, "description": ""},
+        "settings": settings,
+    }
+    kept.rewrite(state, stopped.run_id, "run", facts)
+    code, out, err = run("resume", "last")
+    assert (code, out) == (1, "")
+    assert told in one_clear_line(err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["resume"], "Missing argument 'RUN'"),
+        (["resume", "last", "--quiet", "--verbose"], "exclude each other"),
+        (["resume", "last", "--timeout", "0"], "is not a number above 0"),
+        (["resume", "last", "-m", "x/y"], "No such option '-m'"),
+        (["fork", "last"], "Missing option '--step'"),
+        (["fork", "last", "--step", "0"], "'--step': 0"),
+        (["fork", "last", "--step", "1", "--edit", "-", "-f", "-"], "both read stdin"),
+    ],
+)
+def test_wrong_usage(run: Run, arguments: list[str], told: str) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert told in one_clear_line(err)

@@ -1,0 +1,30 @@
+"""A ReplyStore in memory, for tests."""
+
+from rlm.messages import Reply, ReplyKey, Request
+from rlm.results import Told
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore:
+    """What one run tree knows of its earlier executions, as long as the test lasts."""
+
+    def __init__(self) -> None:
+        self.replies: dict[str, Reply] = {}
+        self.told: dict[tuple[str, int, str], Told] = {}
+
+    async def get(self, key: ReplyKey, request: Request | None) -> Reply | None:
+        return self.replies.get(str(key))
+
+    async def put(self, key: ReplyKey, reply: Reply) -> None:
+        self.replies[str(key)] = reply
+
+    def commit(self) -> None:
+        """It is there already."""
+
+    async def recorded(self, path: str, step: int, what: str) -> Told | None:
+        return self.told.get((path, step, what))
+
+    async def tell(self, path: str, step: int, what: str, told: Told) -> str:
+        self.told[path, step, what] = told
+        return told.text
