@@ -129,7 +129,7 @@ def test_error_tree() -> None:
     assert f"\n\n{drawn}\n\n" in (rlm.errors.__doc__ or "")
 
 
-RECORDED = ("export", "fork", "replay", "resume", "rm", "runs", "show")
+RECORDED = ("export", "fork", "replay", "resume", "rm", "runs", "show", "view")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from rlm.cli.resume import resume
 from rlm.cli.rm import rm
 from rlm.cli.runs import runs
 from rlm.cli.show import show
+from rlm.cli.view import view
 
 __all__ = ["commands", "main"]
 
@@ -30,6 +31,7 @@ Examples:
   cat server.log | rlm ask "When did the first error happen?"
   rlm runs
   rlm resume last
+  rlm view
   rlm doctor
 
 \b
@@ -67,6 +69,7 @@ for command in (
     rm,
     runs,
     show,
+    view,
 ):
     commands.add_command(command)
 

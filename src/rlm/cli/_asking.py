@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,6 +23,7 @@ from rlm.cli._stage import Manner, Stage
 from rlm.errors import ConfigError, UnknownPriceError
 from rlm.limits import Limits
 from rlm.messages import ModelInfo, Price
+from rlm.protocols import Recorder
 from rlm.registry import PROVIDERS, split_model
 from rlm.results import RunResult
 from rlm.typed import answer_type
@@ -45,6 +47,7 @@ class Options(Struct, frozen=True, kw_only=True):
     schema: Path | None
     log_dir: Path | None
     journal: bool
+    view: bool
     quiet: bool
     verbose: bool
 
@@ -82,8 +85,24 @@ def answer(query: str, options: Options) -> int:
     if not options.quiet:
         for notice in _notices(choice, settings, problem):
             say(notice)
-    result = _run(query, options, Setting(settings, choice, infos, schema, folder), stage)
-    return stage.show(result, choice.model, typed=schema is not None)
+    made_of = Setting(settings, choice, infos, schema, folder)
+    with _page(options.view, folder) as page:
+        result = _run(query, options, made_of, stage, [] if page is None else [page])
+        code = stage.show(result, choice.model, typed=schema is not None)
+        if page is not None:
+            page.wait()
+        return code
+
+
+def _page(wanted: bool, journal: Path | None) -> AbstractContextManager[Any]:
+    """The viewer beside the run, if it is wanted."""
+    if not wanted:
+        return nullcontext()
+    if journal is None:
+        raise click.ClickException("--view shows what is journaled: leave out --no-journal")
+    from rlm.cli._view_beside import view_beside
+
+    return view_beside()
 
 
 class Setting(NamedTuple):
@@ -96,7 +115,9 @@ class Setting(NamedTuple):
     journal: Path | None
 
 
-def _run(query: str, options: Options, made_of: Setting, stage: Stage) -> RunResult:
+def _run(
+    query: str, options: Options, made_of: Setting, stage: Stage, beside: list[Recorder]
+) -> RunResult:
     """One run. Mistakes show before stdin is read."""
     choice, infos = made_of.choice, made_of.infos
     engine = RLM(
@@ -106,7 +127,7 @@ def _run(query: str, options: Options, made_of: Setting, stage: Stage) -> RunRes
         strategy=options.strategy,
         limits=options.limits(),
         prices=dict.fromkeys(choice.names, options.price) if options.price else None,
-        recorders=stage.recorders,
+        recorders=[*stage.recorders, *beside],
         journal=made_of.journal,
         variables=made_of.settings.variables,
         client_options=_client_options(infos),

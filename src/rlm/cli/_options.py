@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem
 
 __all__ = [
     "above_zero",
+    "complete_recorded",
     "complete_runs",
     "exclusive",
     "of_going_on",
@@ -84,7 +85,7 @@ def complete_runs(_: click.Context, __: click.Parameter, incomplete: str) -> lis
     return items
 
 
-def _complete_recorded(
+def complete_recorded(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Runs, and files that may be logs."""
@@ -92,7 +93,7 @@ def _complete_recorded(
 
 
 run_argument = click.argument("run", shell_complete=complete_runs)
-recorded_argument = click.argument("recorded", metavar="RUN|LOG", shell_complete=_complete_recorded)
+recorded_argument = click.argument("recorded", metavar="RUN|LOG", shell_complete=complete_recorded)
 
 
 # -- going on with one ----------------------------------------------------------------------------

@@ -88,6 +88,7 @@ def _complete_models(_: click.Context, __: click.Parameter, incomplete: str) -> 
     default=True,
     help="Keep nothing of this run on disk: then it can't be resumed. RLM_JOURNAL=0 does so too.",
 )
+@click.option("--view", is_flag=True, help="Show the run in a browser while it goes on.")
 @click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
 @click.option("--verbose", is_flag=True, help="Also the code and the output of cells, on stderr.")
 @click.pass_context

@@ -11,7 +11,7 @@ from rlm.trajectories.reference import REFERENCE_TYPES, ReferenceSource
 from rlm.trajectories.skipped import Skipped
 from rlm.trajectories.sources import JournalSource, LogSource, Source, opened
 
-__all__ = ["MOST_FILES", "Trajectory", "open_trajectory"]
+__all__ = ["MOST_FILES", "Trajectory", "open_trajectory", "source_of"]
 
 MOST_FILES = 10_000
 ENDINGS = (".jsonl", ".sqlite")
@@ -128,12 +128,12 @@ def open_trajectory(path: str | Path) -> Trajectory:
     """A log of ours or of the reference engine, a journal, or a folder with any of them."""
     path = Path(path)
     if path.is_dir():
-        return Trajectory([_source(file) for file in _files_in(path)])
+        return Trajectory([source_of(file) for file in _files_in(path)])
     if not path.exists():
         raise ConfigError(f"there is nothing at {path}: name a log, a journal, or a folder of them")
     if not path.is_file():
         raise ConfigError(f"{path} is not a file: name a log, a journal, or a folder of them")
-    return Trajectory([_source(path)])
+    return Trajectory([source_of(path)])
 
 
 def _files_in(folder: Path) -> list[Path]:
@@ -151,7 +151,7 @@ def _files_in(folder: Path) -> list[Path]:
     return files
 
 
-def _source(path: Path) -> Source:
+def source_of(path: Path) -> Source:
     """What kind of file it is, by the start of it rather than by its name."""
     with opened(path) as file:
         head = file.read(_LOOKED_AT_BYTES)

@@ -1,0 +1,63 @@
+"""`rlm view`: runs in a browser, live. Here are its options."""
+
+from typing import Any
+
+import click
+
+from rlm.cli._options import complete_recorded
+from rlm.viewer import DEFAULT_PORT
+
+__all__ = ["view"]
+
+EXAMPLES = """\b
+Examples:
+  rlm view
+  rlm view last --open
+  rlm view logs/
+  rlm view trace.jsonl --context report.txt
+
+\b
+Ctrl-C ends it. From elsewhere: ssh -L 3001:localhost:3001 HOST, then
+open http://localhost:3001 here.
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument(
+    "recorded", required=False, metavar="[LOG|DIR|RUN]", shell_complete=complete_recorded
+)
+@click.option(
+    "--port",
+    default=DEFAULT_PORT,
+    show_default=True,
+    type=click.IntRange(0, 65_535),
+    help="Where to listen; 0 takes a free port.",
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address to listen at. Others than this machine need the token that is printed.",
+)
+@click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
+@click.option(
+    "--context",
+    type=click.Path(path_type=str),
+    metavar="FILE",
+    help="The context of the runs of a log, for the coverage map; it must be the same.",
+)
+@click.option(
+    "--token",
+    "asks_for_token",
+    is_flag=True,
+    help="Ask for the token on this machine too: it has other users.",
+)
+def view(recorded: str | None, **given: Any) -> None:
+    """Show runs in a browser, live while they go on.
+
+    RUN is a run's id, a beginning or an end of it, or the word last. LOG is a file, DIR a folder of
+    files that --log-dir or RLMLogger wrote. Without any of them, all runs that are kept are shown.
+    """
+    from rlm.cli._viewing import Options, serve
+
+    serve(recorded, Options(**given))

@@ -1,0 +1,265 @@
+"""What one pass over a file leaves in memory: where each event stands, and sums of the rest.
+
+About twenty bytes an event. An event is decoded only as far as these sums need it, which is why a
+log of 200 MB opens in a second or two.
+"""
+
+from array import array
+from math import nan
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from rlm.trajectories.decoding import KNOWN_TYPES, Glance, glance_at
+from rlm.trajectories.lines import Line
+from rlm.trajectories.skipped import Skipped
+
+__all__ = ["CODES", "Notes", "RunNotes", "StepNotes", "Sum"]
+
+MOST_EVENTS = 8_000_000
+MOST_RUNS = 200_000
+MOST_STEPS = 200_000
+"""Of one file: a hostile one could otherwise fill the memory."""
+
+SHOWN_CHARS = 2_000
+TYPES = ("run_started", "run_ended", *sorted(KNOWN_TYPES - {"run_started", "run_ended"}))
+CODES = {name: code for code, name in enumerate(TYPES)}
+_SPECIAL = CODES["run_ended"]
+_REPLIED, _CALL, _DONE = CODES["model_replied"], CODES["call_started"], CODES["call_ended"]
+_CELL, _RAN, _TOOL = CODES["cell_started"], CODES["cell_ended"], CODES["tool_called"]
+_PAID = frozenset({_REPLIED, _DONE})
+
+_literal: Any = Literal
+_Type: Any = _literal[TYPES]
+Count = Annotated[int, Meta(ge=0, le=1 << 40)]
+
+
+class _Used(Struct, gc=False):
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    cost_usd: float | None = None
+    requests: Count = 0
+
+
+class _Look(Struct, gc=False):
+    """As much of an event as is noted of most of them."""
+
+    type: _Type
+    run_id: str
+    step: Count = 0
+    wall_time: float = 0.0
+    usage: _Used | None = None
+    error: str | None = None
+    error_type: str | None = None
+    stored: bool = False
+
+
+_LOOK = msgspec.json.Decoder(_Look)
+
+
+class Sum:
+    """Tokens and money; a sum with an unknown cost in it is unknown."""
+
+    __slots__ = ("cost_usd", "priced", "tokens", "unpriced")
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.cost_usd = 0.0
+        self.priced = False
+        self.unpriced = False
+
+    def add(self, tokens: int, cost_usd: float | None, requests: int) -> None:
+        self.tokens += tokens
+        if cost_usd is not None:
+            self.cost_usd += cost_usd
+            self.priced = True
+        elif requests:
+            self.unpriced = True
+
+    def include(self, other: "Sum") -> None:
+        self.tokens += other.tokens
+        self.cost_usd += other.cost_usd
+        self.priced = self.priced or other.priced
+        self.unpriced = self.unpriced or other.unpriced
+
+    @property
+    def cost(self) -> float | None:
+        known = self.priced and not self.unpriced and abs(self.cost_usd) < float("inf")
+        return round(self.cost_usd, 12) if known else None
+
+
+class StepNotes:
+    """One step of one run."""
+
+    __slots__ = (
+        *("calls", "cells", "end", "error", "events", "failed_calls"),
+        *("start", "stored", "tools", "used"),
+    )
+
+    def __init__(self, start: float) -> None:
+        self.events = array("I")
+        """The numbers of its events within the run."""
+        self.start = self.end = start
+        self.cells = self.calls = self.failed_calls = self.tools = 0
+        self.error = self.stored = False
+        self.used = Sum()
+
+
+class RunNotes:
+    """One run, from its last attempt."""
+
+    def __init__(self, opening: Glance, first: int, attempts: int) -> None:
+        self.opening = opening
+        self.ending: Glance | None = None
+        self.first = first
+        self.attempts = attempts
+        self.latest = opening.wall_time
+        self.places = array("Q")
+        self.types = bytearray()
+        self.steps: dict[int, StepNotes] = {}
+        self.paid = array("I")
+        """Which of its events say what something cost, and for each of them when, and how much."""
+        self.times = array("d")
+        self.tokens = array("Q")
+        self.costs = array("d")
+        self.used = Sum()
+
+    @property
+    def calls(self) -> int:
+        return self.types.count(_CALL)
+
+    def add(self, place: int, code: int, look: _Look, row: StepNotes) -> None:
+        row.events.append(len(self.types))
+        self.places.append(place)
+        self.types.append(code)
+        time = look.wall_time
+        if time > row.end:
+            row.end = time
+        if code == _CALL:
+            row.calls += 1
+        elif code == _CELL:
+            row.cells += 1
+        elif code == _TOOL:
+            row.tools += 1
+        elif code == _DONE and look.error is not None:
+            row.failed_calls += 1
+        elif code == _RAN and look.error_type is not None:
+            row.error = True
+        elif code == _REPLIED:
+            row.stored = row.stored or look.stored
+            row.error = row.error or look.error is not None
+        if look.usage is not None and code in _PAID:
+            self._pay(time, look.usage, row)
+
+    def _pay(self, time: float, usage: _Used, row: StepNotes) -> None:
+        tokens = usage.input_tokens + usage.output_tokens
+        row.used.add(tokens, usage.cost_usd, usage.requests)
+        self.used.add(tokens, usage.cost_usd, usage.requests)
+        self.paid.append(len(self.types) - 1)
+        self.times.append(time)
+        self.tokens.append(tokens)
+        unknown = nan if usage.requests else 0.0
+        self.costs.append(unknown if usage.cost_usd is None else usage.cost_usd)
+
+
+class Notes:
+    """Of one file; grows line by line. `end` is the place to read on from."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, RunNotes] = {}
+        self.skipped = Skipped()
+        self.end = 0
+        self.events = 0
+        self.dropped = 0
+        self._steps = 0
+
+    def take(self, place: int, end: int, text: bytes, torn: bool) -> None:
+        """Note one line. One that is torn, and no event yet, will be read again."""
+        try:
+            look = _LOOK.decode(text)
+        except (ValueError, RecursionError):
+            found = self._behind_a_torn_one(place, end, text, torn)
+            if found is None:
+                return
+            place, text, look = found
+        self.end = end
+        code = CODES[look.type]
+        run = self.runs.get(look.run_id)
+        if run is None or code <= _SPECIAL:
+            run = self._begun_or_ended(place, end, text, run)
+            if run is None:
+                return
+        row = run.steps.get(look.step)
+        if row is None or self.events >= MOST_EVENTS:
+            row = self._new_step(run, look)
+            if row is None:
+                return
+        self.events += 1
+        if look.wall_time > run.latest:
+            run.latest = look.wall_time
+        run.add(place, code, look, row)
+
+    def _behind_a_torn_one(
+        self, place: int, end: int, text: bytes, torn: bool
+    ) -> tuple[int, bytes, _Look] | None:
+        """An event behind half a line of a killed writer; what is none is counted."""
+        if text.isspace():
+            self.end = end
+            return None
+        line = Line(place, end, text, torn)
+        found = glance_at(line, Skipped() if torn else self.skipped)
+        if not torn:
+            self.end = end
+        try:
+            return None if found is None else (found[0].start, found[0].text, _look(found[0].text))
+        except (ValueError, RecursionError):
+            return None
+
+    def _begun_or_ended(
+        self, place: int, end: int, text: bytes, run: RunNotes | None
+    ) -> RunNotes | None:
+        """Look closer at the first line of a run, and at how it starts or ends."""
+        found = glance_at(Line(place, end, text), self.skipped)
+        if found is None:
+            return run
+        glance = found[1]
+        if run is not None and glance.type == "run_ended":
+            run.ending = _short(glance)
+            return run
+        if run is None and len(self.runs) >= MOST_RUNS:
+            self._drop("runs")
+            return None
+        if run is not None:  # It starts again, and what it did before does not count.
+            self.events -= len(run.types)
+            self._steps -= len(run.steps)
+        attempts = 1 if run is None else run.attempts + 1
+        run = self.runs[glance.run_id] = RunNotes(_short(glance), place, attempts)
+        if glance.type == "run_ended":
+            run.ending = run.opening
+        return run
+
+    def _new_step(self, run: RunNotes, look: _Look) -> StepNotes | None:
+        if self._steps >= MOST_STEPS or self.events >= MOST_EVENTS:
+            self._drop("steps" if self._steps >= MOST_STEPS else "events")
+            return None
+        self._steps += 1
+        row = run.steps[look.step] = StepNotes(look.wall_time)
+        return row
+
+    def _drop(self, what: str) -> None:
+        self.dropped += 1
+        self.skipped.notice(f"this file has more {what} than the viewer can show at once")
+
+
+def _look(text: bytes) -> _Look:
+    return _LOOK.decode(text)
+
+
+def _short(glance: Glance) -> Glance:
+    """Long texts are cut: notes are kept for as long as the server runs."""
+    answer = None if glance.answer is None else glance.answer[:SHOWN_CHARS]
+    error = None if glance.error is None else glance.error[:SHOWN_CHARS]
+    return msgspec.structs.replace(
+        glance, query=glance.query[:SHOWN_CHARS], answer=answer, error=error
+    )

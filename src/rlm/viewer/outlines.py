@@ -1,0 +1,142 @@
+"""Notes as outlines of runs: who started whom, how each ended, and what is below it.
+
+The rules are those of `rlm.trajectories`; a test holds the two against each other.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rlm.trajectories import RunOutline
+from rlm.viewer.notes import RunNotes, Sum
+
+__all__ = ["Forest", "Node"]
+
+MOST_IN_TREE = 5_000
+
+
+class Node(Struct, kw_only=True):
+    """A run with what is below it: all its descendants, the deepest depth, and all their calls."""
+
+    outline: RunOutline
+    root: str
+    children: list[str]
+    descendants: int = 0
+    deepest: int = 0
+    all_calls: int = 0
+
+    def plain(self, most_chars: int | None = None) -> dict[str, Any]:
+        """As the page wants it; in lists, long texts are cut."""
+        outline = self.outline
+        if most_chars is not None:
+            answer = None if outline.answer is None else outline.answer[:most_chars]
+            outline = replace(outline, query=outline.query[:most_chars], answer=answer)
+        told: dict[str, Any] = msgspec.structs.asdict(outline)
+        told["children"] = self.descendants
+        return {**told, "deepest": self.deepest, "all_calls": self.all_calls}
+
+
+class Forest:
+    """The runs of one file as trees. A parent counts only if it began before: no cycles."""
+
+    def __init__(self, runs: Mapping[str, RunNotes], *, may_run: bool) -> None:
+        self.nodes: dict[str, Node] = {}
+        totals = _totals(runs)
+        for run_id, run in runs.items():
+            parent = self.nodes.get(run.opening.parent_id or "")
+            outline = _outline(run, totals[run_id])
+            if run.ending is None and not _goes_on(run, parent, runs, may_run):
+                outline = replace(outline, status="killed")
+            root = run_id if parent is None else parent.root
+            self.nodes[run_id] = Node(
+                outline=outline,
+                root=root,
+                children=[],
+                deepest=outline.depth,
+                all_calls=outline.calls,
+            )
+            if parent is not None:
+                parent.children.append(run_id)
+        self._add_up()
+
+    def _add_up(self) -> None:
+        for node in reversed(list(self.nodes.values())):
+            for child in map(self.nodes.__getitem__, node.children):
+                node.descendants += 1 + child.descendants
+                node.deepest = max(node.deepest, child.deepest)
+                node.all_calls += child.all_calls
+
+    @property
+    def roots(self) -> list[Node]:
+        return [node for run_id, node in self.nodes.items() if node.root == run_id]
+
+    def below(self, run_id: str, most: int | None = None) -> list[str]:
+        """That run and all its descendants, parents first."""
+        found = [run_id]
+        for each in found:
+            found += self.nodes[each].children
+            if most is not None and len(found) >= most:
+                return found[:most]
+        return found
+
+
+def _goes_on(
+    run: RunNotes, parent: Node | None, runs: Mapping[str, RunNotes], may_run: bool
+) -> bool:
+    """A child ends with its parent, and does not outlive a restart of it."""
+    if parent is None:
+        return may_run
+    above = parent.outline
+    return runs[above.run_id].first <= run.first and above.status == "running"
+
+
+def _totals(runs: Mapping[str, RunNotes]) -> dict[str, Sum]:
+    """Usage with that of children: as told at the end, or added up from below."""
+    totals: dict[str, Sum] = {}
+    for run_id, run in runs.items():
+        totals[run_id] = Sum()
+        totals[run_id].include(run.used)
+    for run_id, run in reversed(list(runs.items())):
+        if run.ending is not None and run.ending.usage is not None:
+            usage, told = run.ending.usage, Sum()
+            told.add(usage.total_tokens, usage.cost_usd, usage.requests)
+            totals[run_id] = told
+        parent = run.opening.parent_id or ""
+        if parent in totals and parent != run_id:
+            totals[parent].include(totals[run_id])
+    return totals
+
+
+def _outline(run: RunNotes, used: Sum) -> RunOutline:
+    opening, ending = run.opening, run.ending
+    outline = RunOutline(
+        run_id=opening.run_id,
+        parent_id=opening.parent_id,
+        parent_call_id=opening.parent_call_id,
+        depth=opening.depth,
+        query=opening.query,
+        model=opening.model,
+        steps=max(run.steps, default=0),
+        calls=run.calls,
+        tokens=used.tokens,
+        cost_usd=used.cost,
+        seconds=max(0.0, run.latest - opening.wall_time),
+        started=opening.wall_time,
+        attempts=run.attempts,
+    )
+    if ending is None:
+        return outline
+    return replace(
+        outline,
+        status="ended",
+        stop_reason=ending.stop_reason,
+        answer_source=ending.answer_source,
+        limit=ending.limit,
+        error=ending.error,
+        answer=ending.answer,
+        steps=ending.steps,
+        seconds=ending.seconds,
+    )

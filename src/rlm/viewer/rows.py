@@ -1,0 +1,159 @@
+"""What the page draws, row by row: steps, calls, and what was used when."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from rlm.events import CallEnded, CallStarted, Event, ToolCalled
+from rlm.viewer.notes import CODES, RunNotes
+from rlm.viewer.records import RecordFile
+
+__all__ = ["call_rows", "step_rows", "usage_points"]
+
+MOST_STEP_ROWS = 50_000
+MOST_POINTS = 2_000
+SHOWN_CHARS = 200
+CALL_CODES = frozenset({CODES["call_started"], CODES["call_ended"], CODES["tool_called"]})
+BEGIN_CODES = (CODES["call_started"], CODES["tool_called"])
+
+
+def step_rows(run: RunNotes) -> list[dict[str, Any]]:
+    """The steps of one run, without those of its children."""
+    return [
+        {
+            "step": step,
+            "start": row.start,
+            "end": row.end,
+            "cells": row.cells,
+            "calls": row.calls,
+            "failed_calls": row.failed_calls,
+            "tools": row.tools,
+            "tokens": row.used.tokens,
+            "cost_usd": row.used.cost,
+            "error": row.error,
+            "stored": row.stored,
+        }
+        for step, row in sorted(run.steps.items())[:MOST_STEP_ROWS]
+    ]
+
+
+# -- calls ----------------------------------------------------------------------------------------
+
+
+class CallRow(Struct, kw_only=True):
+    """One call or use of a tool. What has not ended has no `end`."""
+
+    call_id: str
+    run_id: str
+    depth: int
+    step: int
+    kind: str
+    model: str
+    start: float
+    end: float | None = None
+    tokens: int = 0
+    cost_usd: float | None = None
+    error: str | None = None
+    stored: bool = False
+    retries: int = 0
+    child_run_id: str | None = None
+    prompt: str = ""
+    reply: str = ""
+
+
+def call_rows(file: RecordFile, run_ids: list[str], limit: int) -> tuple[list[CallRow], int]:
+    """The first calls of a tree in order of their start, and how many there are in all."""
+    total = sum(file.notes_of(run_id).types.count(c) for run_id in run_ids for c in BEGIN_CODES)
+    found = _Calls(limit)
+    for _, _, event in file.tree_events(run_ids, codes=CALL_CODES):
+        if found.is_complete(event):
+            break
+        found.take(event)
+    return sorted(found.rows, key=lambda row: row.start), total
+
+
+class _Calls:
+    """Beginnings and ends put together; ids are only told apart within a run."""
+
+    def __init__(self, limit: int) -> None:
+        self.rows: list[CallRow] = []
+        self._limit = limit
+        self._open: dict[tuple[str, str], CallRow] = {}
+
+    def is_complete(self, event: Event) -> bool:
+        """Whether no more rows fit, and all there are have ended."""
+        return len(self.rows) >= self._limit and not self._open
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, CallEnded):
+            row = self._open.pop((event.run_id, event.call_id), None)
+            if row is not None:
+                _end(row, event)
+        elif len(self.rows) >= self._limit:
+            return
+        elif isinstance(event, CallStarted):
+            row = CallRow(
+                **_about(event), kind=event.kind, model=event.model, start=event.wall_time
+            )
+            row.prompt = event.prompt[:SHOWN_CHARS]
+            self._open[event.run_id, event.call_id] = row
+            self.rows.append(row)
+        elif isinstance(event, ToolCalled):
+            self.rows.append(_tool(event))
+
+
+def _about(event: CallStarted | ToolCalled) -> dict[str, Any]:
+    names = ("call_id", "run_id", "depth", "step")
+    return {name: getattr(event, name) for name in names}
+
+
+def _end(row: CallRow, event: CallEnded) -> None:
+    usage = event.usage
+    row.end = event.wall_time
+    row.tokens = usage.total_tokens if usage else 0
+    row.cost_usd = usage.cost_usd if usage else None
+    row.error, row.stored, row.retries = event.error, event.stored, event.retries
+    row.child_run_id, row.reply = event.child_run_id, event.reply[:SHOWN_CHARS]
+    row.error = None if row.error is None else row.error[: 10 * SHOWN_CHARS]
+
+
+def _tool(event: ToolCalled) -> CallRow:
+    """A tool tells only that it was called, and how long that took."""
+    error = None if event.error is None else event.error[: 10 * SHOWN_CHARS]
+    return CallRow(
+        **_about(event),
+        kind="tool",
+        model=event.name[:SHOWN_CHARS],
+        start=event.wall_time - max(0.0, event.seconds),
+        end=event.wall_time,
+        error=error,
+        stored=event.stored,
+        prompt=str(event.arguments)[:SHOWN_CHARS],
+        reply=event.result[:SHOWN_CHARS],
+    )
+
+
+# -- usage ----------------------------------------------------------------------------------------
+
+
+def usage_points(runs: Iterable[RunNotes]) -> list[dict[str, Any]]:
+    """Tokens and cost so far by depth, at most so many points: of others, the last one counts."""
+    paid = sorted(
+        (time, run.opening.depth, tokens, cost)
+        for run in runs
+        for time, tokens, cost in zip(run.times, run.tokens, run.costs, strict=False)
+    )
+    sums: dict[int, tuple[int, float]] = {}
+    points: list[dict[str, Any]] = []
+    depths = len({depth for _, depth, _, _ in paid})
+    every = -(-len(paid) // max(1, MOST_POINTS - depths))
+    last: dict[int, dict[str, Any]] = {}
+    for number, (time, depth, tokens, cost) in enumerate(paid):
+        before = sums.get(depth, (0, 0.0))
+        sums[depth] = before[0] + tokens, before[1] + cost
+        told = {"time": time, "depth": depth, "tokens": sums[depth][0], "cost_usd": sums[depth][1]}
+        last[depth] = told
+        if number % every == 0:
+            points.append(last.pop(depth))
+    return [*points, *last.values()][:MOST_POINTS]

@@ -1,0 +1,184 @@
+/** The page: what is above every view, the view itself, and the way to open a file. */
+
+import { Component, type ComponentChildren, type JSX } from 'preact'
+import { useEffect, useRef, useState } from 'preact/hooks'
+import { ComparePage } from './pages/compare'
+import { ListPage } from './pages/list'
+import { RunFrame } from './pages/runframe'
+import { ForkDialog } from './parts/fork'
+import { Help, helping } from './parts/help'
+import { connection, opening, openFile, problem, source, sourceNumber, viewer } from './state/app'
+import { wordsOf } from './state/asked'
+import { useKeys } from './state/keys'
+import { go, route, to } from './state/route'
+import { nextTheme, theme } from './state/theme'
+import { percent } from './text/format'
+import { visible } from './text/hostile'
+
+const THEME_WORDS = { auto: 'Auto', dark: 'Dark', light: 'Light' } as const
+
+function FileButton({ children }: { children: string }): JSX.Element {
+  const field = useRef<HTMLInputElement>(null)
+  return (
+    <>
+      <button type="button" onClick={() => field.current?.click()}>
+        {children}
+      </button>
+      <input
+        ref={field}
+        type="file"
+        class="hidden"
+        tabIndex={-1}
+        accept=".jsonl,.json,.ndjson,.log"
+        aria-label="Open a log file"
+        onChange={(event) => {
+          const file = event.currentTarget.files?.[0]
+          if (file) void openFile(file)
+          event.currentTarget.value = ''
+        }}
+      />
+    </>
+  )
+}
+
+function Top(): JSX.Element {
+  return (
+    <header class="top">
+      <a class="brand" href={to.list()} aria-label="rlm: list of runs">
+        rlm
+      </a>
+      <span class="where">{visible(viewer.value?.title ?? '')}</span>
+      {route.value.page === 'list' && connection.value === 'lost' && (
+        <span class="lost" role="status">
+          connection lost, trying again…
+        </span>
+      )}
+      <span class="push" />
+      {source.value && <FileButton>Open file</FileButton>}
+      <button type="button" onClick={nextTheme} aria-label={`Theme: ${THEME_WORDS[theme.value]}; change it`}>
+        {THEME_WORDS[theme.value]}
+      </button>
+      <button type="button" onClick={() => (helping.value = true)} aria-label="Keys and help" title="Keys (?)">
+        ?
+      </button>
+    </header>
+  )
+}
+
+function Welcome(): JSX.Element {
+  return (
+    <div class="welcome">
+      <h1>Open a log</h1>
+      <p>
+        Drop a <code>.jsonl</code> log of a run anywhere on this page, or pick one. It is read in this browser alone; nothing is sent anywhere.
+      </p>
+      <p>
+        <FileButton>Pick a file</FileButton>
+      </p>
+      <p class="faint">
+        Logs of rlm and of the reference engine both open. To watch runs live, to fork them and to see what was read of the context, use <code>rlm view</code>.
+      </p>
+    </div>
+  )
+}
+
+function View(): JSX.Element {
+  const now = route.value
+  if (!source.value) return <Welcome />
+  if (now.page === 'list') return <ListPage />
+  if (now.page === 'compare') return <ComparePage one={now.one} other={now.other} />
+  return <RunFrame route={now} />
+}
+
+/** What cannot be shown must not take the rest of the page with it. */
+class Guard extends Component<{ at: string; children: ComponentChildren }, { error: string | null }> {
+  override state = { error: null as string | null }
+
+  override componentDidCatch(error: unknown): void {
+    this.setState({ error: wordsOf(error) })
+  }
+
+  override componentDidUpdate(before: { at: string }): void {
+    if (before.at !== this.props.at && this.state.error !== null) this.setState({ error: null })
+  }
+
+  render(): ComponentChildren {
+    if (this.state.error === null) return this.props.children
+    return (
+      <p class="problem page-problem" role="alert">
+        This cannot be shown: {visible(this.state.error)}
+      </p>
+    )
+  }
+}
+
+/** A file may be dropped anywhere. */
+function useDropping(): boolean {
+  const [over, setOver] = useState(false)
+  useEffect(() => {
+    const hover = (event: DragEvent): void => {
+      event.preventDefault()
+      setOver(true)
+    }
+    const leave = (event: DragEvent): void => {
+      if (event.relatedTarget === null) setOver(false)
+    }
+    const drop = (event: DragEvent): void => {
+      event.preventDefault()
+      setOver(false)
+      const file = event.dataTransfer?.files[0]
+      if (file) void openFile(file)
+    }
+    addEventListener('dragover', hover)
+    addEventListener('dragleave', leave)
+    addEventListener('drop', drop)
+    return () => {
+      removeEventListener('dragover', hover)
+      removeEventListener('dragleave', leave)
+      removeEventListener('drop', drop)
+    }
+  }, [])
+  return over
+}
+
+export function App(): JSX.Element {
+  const over = useDropping()
+  useKeys({
+    '?': () => {
+      helping.value = true
+    },
+    'g l': () => go(to.list()),
+  })
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => {
+        event.preventDefault()
+        document.querySelector<HTMLElement>('main')?.focus()
+      }}>
+        Skip to the content
+      </a>
+      <Top />
+      {problem.value && (
+        <p class="problem page-problem" role="alert">
+          {visible(problem.value)}
+          <button type="button" onClick={() => (problem.value = null)} aria-label="Close this message">
+            ✕
+          </button>
+        </p>
+      )}
+      <main id="main" tabIndex={-1}>
+        <Guard at={`${sourceNumber.value} ${JSON.stringify(route.value)}`}>
+          <View />
+        </Guard>
+      </main>
+      {opening.value && (
+        <div class="opening" role="status">
+          Reading {visible(opening.value.name)}: {percent(Math.round(opening.value.share * 100))}
+        </div>
+      )}
+      {over && <div class="dropping">Drop it to open it</div>}
+      <ForkDialog />
+      <Help />
+    </>
+  )
+}

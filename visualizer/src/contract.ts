@@ -1,0 +1,190 @@
+/** What a source tells: the answers of the server's API, and of a file that was opened without one. */
+
+import type { RunEnded, RunEvent, RunStarted } from './events'
+
+export interface ViewerFacts {
+  readonly version: string
+  readonly title: string
+  readonly can_fork: boolean
+  readonly why_not_fork: string | null
+  readonly live: boolean
+}
+
+export interface Outline {
+  readonly run_id: string
+  readonly parent_id: string | null
+  readonly parent_call_id: string | null
+  readonly depth: number
+  readonly query: string
+  readonly model: string
+  readonly status: 'running' | 'ended' | 'killed'
+  readonly stop_reason: string
+  readonly answer_source: string
+  readonly limit: string | null
+  readonly error: string | null
+  readonly answer: string | null
+  readonly steps: number
+  readonly calls: number
+  readonly tokens: number
+  readonly cost_usd: number | null
+  readonly seconds: number
+  readonly started: number
+  readonly attempts: number
+  /** All descendants, and how deep they go; calls of all of them. */
+  readonly children: number
+  readonly deepest: number
+  readonly all_calls: number
+}
+
+export interface RunList {
+  readonly runs: readonly Outline[]
+  readonly skipped: { readonly count: number; readonly reasons: readonly string[] }
+}
+
+export interface StepRow {
+  readonly step: number
+  readonly start: number
+  readonly end: number
+  readonly cells: number
+  readonly calls: number
+  readonly failed_calls: number
+  readonly tools: number
+  readonly tokens: number
+  readonly cost_usd: number | null
+  readonly error: boolean
+  readonly stored: boolean
+}
+
+export interface ContextFacts {
+  readonly kind: string
+  readonly bytes: number
+  readonly sha256: string
+  readonly description: string
+  readonly available: boolean
+}
+
+export interface RunPage {
+  readonly run: Outline
+  readonly tree: readonly Outline[]
+  readonly steps: readonly StepRow[]
+  readonly started: RunStarted | null
+  readonly ended: RunEnded | null
+  readonly context: ContextFacts
+}
+
+/** An event with its number within its run; `cut` names fields that stand shortened, and their sizes. */
+export type Numbered<E extends RunEvent = RunEvent> = E & {
+  readonly index: number
+  readonly cut?: Readonly<Record<string, number>>
+}
+
+export interface EventPage {
+  readonly events: readonly Numbered[]
+  readonly total: number
+}
+
+export interface WholeText {
+  readonly text: string
+  /** Told when even this text is cut. */
+  readonly chars?: number
+}
+
+export interface CallRow {
+  readonly call_id: string
+  readonly run_id: string
+  readonly depth: number
+  readonly step: number
+  readonly kind: 'llm' | 'rlm' | 'tool'
+  readonly model: string
+  readonly start: number
+  readonly end: number | null
+  readonly tokens: number
+  readonly cost_usd: number | null
+  readonly error: string | null
+  readonly stored: boolean
+  readonly retries: number
+  readonly child_run_id: string | null
+  readonly prompt: string
+  readonly reply: string
+}
+
+export interface CallList {
+  readonly calls: readonly CallRow[]
+  readonly total: number
+}
+
+export interface UsagePoint {
+  readonly time: number
+  readonly depth: number
+  readonly tokens: number
+  readonly cost_usd: number | null
+}
+
+export interface Reader {
+  readonly run_id: string
+  readonly step: number
+  readonly kind: 'printed' | 'call'
+  readonly call_id: string | null
+}
+
+export interface ReadSpan {
+  readonly start: number
+  readonly end: number
+  readonly readers: readonly number[]
+}
+
+export interface ContextDocument {
+  readonly name: string
+  readonly start: number
+  readonly end: number
+}
+
+export interface Coverage {
+  readonly available: boolean
+  readonly why_not: string | null
+  readonly chars: number
+  readonly documents: readonly ContextDocument[]
+  readonly spans: readonly ReadSpan[]
+  readonly readers: readonly Reader[]
+  readonly unread_percent: number
+  readonly exact: boolean
+}
+
+export interface Hit {
+  readonly run_id: string
+  readonly step: number
+  readonly index: number
+  readonly type: string
+  readonly excerpt: string
+}
+
+export interface Hits {
+  readonly hits: readonly Hit[]
+  readonly more: boolean
+}
+
+export type Connection = 'none' | 'open' | 'lost'
+
+export interface RunWatcher {
+  event(event: Numbered): void
+  ended(): void
+  connection(state: Connection): void
+}
+
+/** Where runs come from. Every page asks only this. */
+export interface Source {
+  viewer(): Promise<ViewerFacts>
+  runs(): Promise<RunList>
+  run(runId: string): Promise<RunPage>
+  step(runId: string, step: number, offset: number, limit: number): Promise<EventPage>
+  text(runId: string, index: number, field: string): Promise<WholeText>
+  calls(runId: string): Promise<CallList>
+  usage(runId: string): Promise<readonly UsagePoint[]>
+  coverage(runId: string): Promise<Coverage>
+  context(runId: string, start: number, end: number): Promise<string>
+  search(runId: string, words: string): Promise<Hits>
+  fork(runId: string, step: number, edited: string | null): Promise<string>
+  /** Both return what ends the watching. */
+  watchRuns(changed: () => void, connection: (state: Connection) => void): () => void
+  watchRun(runId: string, watcher: RunWatcher): () => void
+}

@@ -1,0 +1,453 @@
+// Made by `npm run types` from src/rlm/events.schema.json; not written by hand.
+// schema-sha256: 2a29502396d8db86283d435c363e11e5f5ce1a4ee58431fa17c637a2c58268a3
+
+export const SCHEMA_VERSION = 1
+
+/**
+ * A run begins, or goes on after it was killed: then its events come once more.
+ *
+ * `path` names the run within its tree the same way on every execution. `settings`, told by root
+ * runs only, are what it takes to run it again.
+ */
+export interface RunStarted {
+  readonly type: 'run_started'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly query: string
+  readonly model: string
+  readonly sub_model: string
+  readonly strategy: string
+  readonly environment: string
+  readonly context_kind: string
+  readonly context_bytes: number
+  readonly context_sha256: string
+  readonly context_description: string
+  readonly parent_call_id?: string | null
+  readonly path?: string
+  readonly settings?: Readonly<Record<string, unknown>>
+}
+
+/**
+ * The run is about to ask for its next reply.
+ */
+export interface StepStarted {
+  readonly type: 'step_started'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+}
+
+/**
+ * A request for a step, a final answer, a compaction or a repair; `digest` is its hash.
+ */
+export interface ModelAsked {
+  readonly type: 'model_asked'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly purpose: string
+  readonly model: string
+  readonly new_messages: readonly (Message)[]
+  readonly message_count: number
+  readonly max_output_tokens: number
+  readonly digest?: string
+}
+
+/**
+ * One turn. `opaque` holds provider parts that must travel back unchanged.
+ */
+export interface Message {
+  readonly role: 'assistant' | 'system' | 'tool' | 'user'
+  readonly content: string | readonly (Readonly<Record<string, unknown>>)[]
+  readonly tool_calls?: readonly (ToolCall)[]
+  readonly tool_call_id?: string | null
+  readonly opaque?: unknown
+}
+
+/**
+ * One native tool call in a reply.
+ */
+export interface ToolCall {
+  readonly id: string
+  readonly name: string
+  readonly arguments: Readonly<Record<string, unknown>>
+}
+
+/**
+ * What came of a request; `limit` names the limit that an error means.
+ *
+ * `stored`: it was not asked for now, but is from the journal or the cache.
+ */
+export interface ModelReplied {
+  readonly type: 'model_replied'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly purpose: string
+  readonly model: string
+  readonly text?: string
+  readonly reasoning?: string
+  readonly finish_reason?: string
+  readonly tool_calls?: readonly (ToolCall)[]
+  readonly usage?: Usage | null
+  readonly seconds?: number
+  readonly retries?: number
+  readonly stored?: boolean
+  readonly error?: string | null
+  readonly limit?: string | null
+}
+
+/**
+ * Tokens and money of one reply or of several. A cost nobody knows is None, never 0.
+ *
+ * `input_tokens` includes those read from a prompt cache (`cached_tokens`) and those written to
+ * one (`cache_write_tokens`); `output_tokens` includes `reasoning_tokens`.
+ */
+export interface Usage {
+  readonly input_tokens?: number
+  readonly output_tokens?: number
+  readonly cached_tokens?: number
+  readonly reasoning_tokens?: number
+  readonly cost_usd?: number | null
+  readonly requests?: number
+  readonly cache_write_tokens?: number
+}
+
+/**
+ * A cell is about to run; cells count within their step.
+ */
+export interface CellStarted {
+  readonly type: 'cell_started'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly cell: number
+  readonly code: string
+}
+
+/**
+ * What a cell wrote, up to the kept size; `written_chars` counts all of it.
+ */
+export interface CellOutput {
+  readonly type: 'cell_output'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly cell: number
+  readonly stream: 'stderr' | 'stdout'
+  readonly text: string
+  readonly written_chars: number
+}
+
+/**
+ * A cell is through, with the variables it made or changed and what they are.
+ */
+export interface CellEnded {
+  readonly type: 'cell_ended'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly cell: number
+  readonly seconds: number
+  readonly calls: number
+  readonly error_type?: string | null
+  readonly error_message?: string | null
+  readonly traceback?: string | null
+  readonly interrupted?: boolean
+  readonly new_variables?: Readonly<Record<string, string>>
+  readonly changed_variables?: Readonly<Record<string, string>>
+  readonly submitted?: boolean
+}
+
+/**
+ * A call made from inside a cell, or by map/reduce.
+ *
+ * `call_id` is made of the run's id, the hash of what is asked, and its number among equals.
+ */
+export interface CallStarted {
+  readonly type: 'call_started'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly call_id: string
+  readonly kind: 'llm' | 'rlm'
+  readonly model: string
+  readonly prompt: string
+}
+
+/**
+ * What came of a call. `limit` names the limit that an error means.
+ */
+export interface CallEnded {
+  readonly type: 'call_ended'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly call_id: string
+  readonly kind: 'llm' | 'rlm'
+  readonly model: string
+  readonly reply?: string
+  readonly usage?: Usage | null
+  readonly seconds?: number
+  readonly retries?: number
+  readonly stored?: boolean
+  readonly child_run_id?: string | null
+  readonly error?: string | null
+  readonly limit?: string | null
+}
+
+/**
+ * A try failed, and the same request is sent again after a pause.
+ *
+ * `attempt` counts the failed tries. `call_id` is None for the run's own requests.
+ */
+export interface CallRetried {
+  readonly type: 'call_retried'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly model: string
+  readonly attempt: number
+  readonly wait_seconds: number
+  readonly error: string
+  readonly call_id?: string | null
+}
+
+/**
+ * A cell called a tool; `result` is JSON.
+ */
+export interface ToolCalled {
+  readonly type: 'tool_called'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly call_id: string
+  readonly name: string
+  readonly arguments: Readonly<Record<string, unknown>>
+  readonly result?: string
+  readonly seconds?: number
+  readonly stored?: boolean
+  readonly error?: string | null
+}
+
+/**
+ * A REPL is ready. `layers` are what stands between its code and the machine, in words.
+ */
+export interface SessionOpened {
+  readonly type: 'session_opened'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly environment: string
+  readonly layers: readonly (string)[]
+  readonly seconds: number
+}
+
+/**
+ * The worker died; a fresh session took over, or with `restored` its last checkpoint did.
+ */
+export interface SessionLost {
+  readonly type: 'session_lost'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly reason: string
+  readonly lost_variables?: readonly (string)[]
+  readonly restored?: boolean
+}
+
+/**
+ * The history came near the window, and the model's own notes took the place of most of it.
+ */
+export interface Compacted {
+  readonly type: 'compacted'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly messages_before: number
+  readonly messages_after: number
+  readonly chars_before: number
+  readonly chars_after: number
+}
+
+/**
+ * Cells that ran again on resuming printed something else; the model is told what it was told.
+ *
+ * Both texts are observations of that step, cut to a few thousand characters.
+ */
+export interface Diverged {
+  readonly type: 'diverged'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly recorded: string
+  readonly now: string
+}
+
+/**
+ * What the whole tree has used so far; told after every step that goes on.
+ */
+export interface BudgetChanged {
+  readonly type: 'budget_changed'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly calls: number
+  readonly tokens: number
+  readonly cost_usd: number | null
+  readonly overshoot_tokens?: number
+}
+
+/**
+ * A run is over; `usage` includes its children's. `error` is there if it was raised, too.
+ */
+export interface RunEnded {
+  readonly type: 'run_ended'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly stop_reason: string
+  readonly answer_source: string
+  readonly answer: string | null
+  readonly steps: number
+  readonly usage: Usage
+  readonly seconds: number
+  readonly limit?: string | null
+  readonly error?: string | null
+  readonly detail?: string
+  readonly answer_json?: string | null
+}
+
+/**
+ * One line of a log: something that happened in a run. Readers pass over fields and types they do not know; x-schema-version grows when a field changes its meaning.
+ */
+export type RunEvent =
+  | RunStarted
+  | StepStarted
+  | ModelAsked
+  | ModelReplied
+  | CellStarted
+  | CellOutput
+  | CellEnded
+  | CallStarted
+  | CallEnded
+  | CallRetried
+  | ToolCalled
+  | SessionOpened
+  | SessionLost
+  | Compacted
+  | Diverged
+  | BudgetChanged
+  | RunEnded
+
+export type EventType = RunEvent['type']
+
+export const EVENT_TYPES: readonly EventType[] = [
+  'run_started',
+  'step_started',
+  'model_asked',
+  'model_replied',
+  'cell_started',
+  'cell_output',
+  'cell_ended',
+  'call_started',
+  'call_ended',
+  'call_retried',
+  'tool_called',
+  'session_opened',
+  'session_lost',
+  'compacted',
+  'diverged',
+  'budget_changed',
+  'run_ended',
+]
+
+/** Which kinds of values a field may have: string, number, boolean, object, array, 0 for null; ! is required. */
+export const SHAPES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  run_started: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', query: '!s', model: '!s', sub_model: '!s', strategy: '!s', environment: '!s', context_kind: '!s', context_bytes: '!n', context_sha256: '!s', context_description: '!s', parent_call_id: 's0', path: 's', settings: 'o' },
+  step_started: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n' },
+  model_asked: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', purpose: '!s', model: '!s', new_messages: '!a', message_count: '!n', max_output_tokens: '!n', digest: 's' },
+  model_replied: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', purpose: '!s', model: '!s', text: 's', reasoning: 's', finish_reason: 's', tool_calls: 'a', usage: 'o0', seconds: 'n', retries: 'n', stored: 'b', error: 's0', limit: 's0' },
+  cell_started: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', cell: '!n', code: '!s' },
+  cell_output: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', cell: '!n', stream: '!s', text: '!s', written_chars: '!n' },
+  cell_ended: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', cell: '!n', seconds: '!n', calls: '!n', error_type: 's0', error_message: 's0', traceback: 's0', interrupted: 'b', new_variables: 'o', changed_variables: 'o', submitted: 'b' },
+  call_started: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', call_id: '!s', kind: '!s', model: '!s', prompt: '!s' },
+  call_ended: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', call_id: '!s', kind: '!s', model: '!s', reply: 's', usage: 'o0', seconds: 'n', retries: 'n', stored: 'b', child_run_id: 's0', error: 's0', limit: 's0' },
+  call_retried: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', model: '!s', attempt: '!n', wait_seconds: '!n', error: '!s', call_id: 's0' },
+  tool_called: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', call_id: '!s', name: '!s', arguments: '!o', result: 's', seconds: 'n', stored: 'b', error: 's0' },
+  session_opened: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', environment: '!s', layers: '!a', seconds: '!n' },
+  session_lost: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', reason: '!s', lost_variables: 'a', restored: 'b' },
+  compacted: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', messages_before: '!n', messages_after: '!n', chars_before: '!n', chars_after: '!n' },
+  diverged: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', recorded: '!s', now: '!s' },
+  budget_changed: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', calls: '!n', tokens: '!n', cost_usd: '!n0', overshoot_tokens: 'n' },
+  run_ended: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', stop_reason: '!s', answer_source: '!s', answer: '!s0', steps: '!n', usage: '!o', seconds: '!n', limit: 's0', error: 's0', detail: 's', answer_json: 's0' },
+}

@@ -1,0 +1,76 @@
+/** Where in a tree of runs some words stand. */
+
+import type { JSX } from 'preact'
+import { Waiting } from '../parts/small'
+import { Windowed } from '../parts/windowed'
+import { theSource } from '../state/app'
+import { useAsked } from '../state/asked'
+import { to } from '../state/route'
+import { count } from '../text/format'
+import { oneLine } from '../text/hostile'
+import type { Hit } from '../contract'
+
+const ROW_HEIGHT = 44
+const KINDS: Readonly<Record<string, string>> = {
+  run_started: 'query',
+  model_asked: 'told',
+  model_replied: 'reply',
+  cell_started: 'code',
+  cell_output: 'output',
+  cell_ended: 'cell',
+  call_started: 'prompt',
+  call_ended: 'reply to a call',
+  tool_called: 'tool',
+  run_ended: 'answer',
+}
+
+/** The step it stands in; a call is opened there, by the number of its event. */
+function addressOf(hit: Hit): string {
+  if (hit.type === 'run_started' || hit.type === 'run_ended') return to.run(hit.run_id)
+  return to.step(hit.run_id, hit.step, /^(?:call_|tool_)/.test(hit.type) ? `#${hit.index}` : null)
+}
+
+function Excerpt({ text, words }: { text: string; words: string }): JSX.Element {
+  const line = oneLine(text, 260)
+  const at = line.toLowerCase().indexOf(words.toLowerCase())
+  if (at < 0) return <bdi class="line" dir="auto">{line}</bdi>
+  return (
+    <bdi class="line" dir="auto">
+      {line.slice(0, at)}
+      <mark>{line.slice(at, at + words.length)}</mark>
+      {line.slice(at + words.length)}
+    </bdi>
+  )
+}
+
+export function SearchBody({ runId, words }: { runId: string; words: string }): JSX.Element {
+  const { value, error } = useAsked(() => theSource().search(runId, words), `search ${runId} ${words}`)
+  if (!value) return <Waiting error={error} what="Searching" />
+  const { hits, more } = value
+  if (!hits.length) return <p class="empty">Nothing says “{oneLine(words, 80)}”.</p>
+  return (
+    <div class="search-page">
+      <p class="faint">
+        {more ? `The first ${count(hits.length)} places` : `${count(hits.length)} ${hits.length === 1 ? 'place' : 'places'}`}
+      </p>
+      <Windowed
+        class="hits"
+        label="Places found"
+        count={hits.length}
+        rowHeight={ROW_HEIGHT}
+        row={(at) => {
+          const hit = hits[at]!
+          return (
+            <a class="hit" href={addressOf(hit)}>
+              <span class="faint">
+                {hit.run_id === runId ? '' : `child run ${oneLine(hit.run_id.slice(-10))}, `}
+                {hit.step === 0 ? 'start' : `step ${hit.step}`}, {KINDS[hit.type] ?? oneLine(hit.type.replace(/_/g, ' '), 40)}
+              </span>
+              <Excerpt text={hit.excerpt} words={words} />
+            </a>
+          )
+        }}
+      />
+    </div>
+  )
+}

@@ -1,0 +1,67 @@
+/** Small things that many pages show. */
+
+import type { ComponentChildren, JSX } from 'preact'
+import type { Outline } from '../contract'
+import { visible } from '../text/hostile'
+
+export const SIGNS: Readonly<Record<string, string>> = {
+  running: '●',
+  answered: '✓',
+  killed: '✕',
+  failed: '✕',
+  cancelled: '–',
+  limit: '!',
+}
+
+/** One word for how a run stands. */
+export function standing(run: Pick<Outline, 'status' | 'stop_reason' | 'error'>): string {
+  if (run.status !== 'ended') return run.status
+  if (run.stop_reason === 'steps' || run.stop_reason === 'limit') return 'limit'
+  if (run.stop_reason === 'cancelled') return 'cancelled'
+  return run.error || run.stop_reason === 'error' ? 'failed' : 'answered'
+}
+
+export function Status({ run }: { run: Outline }): JSX.Element {
+  const word = standing(run)
+  const why = [run.stop_reason && `stopped by ${run.stop_reason}`, run.limit && `limit: ${run.limit}`, run.error]
+  return (
+    <span class={`status status-${word}`} title={visible(why.filter(Boolean).join('; ')) || word}>
+      <span aria-hidden="true">{SIGNS[word] ?? '·'}</span> {word}
+    </span>
+  )
+}
+
+export function Badge({ kind, title, children }: { kind: string; title?: string; children: ComponentChildren }): JSX.Element {
+  return (
+    <span class={`badge badge-${kind}`} title={title}>
+      {children}
+    </span>
+  )
+}
+
+export function Facts({ facts }: { facts: readonly (readonly [string, ComponentChildren])[] }): JSX.Element {
+  return (
+    <dl class="facts">
+      {facts.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  )
+}
+
+export function Waiting({ error, what }: { error: string | null; what: string }): JSX.Element {
+  return error ? (
+    <p class="problem" role="alert">
+      {visible(error)}
+    </p>
+  ) : (
+    <p class="faint waiting" aria-busy="true">
+      {what}…
+    </p>
+  )
+}
+
+export const KIND_WORDS = { llm: 'model', rlm: 'child run', tool: 'tool' } as const

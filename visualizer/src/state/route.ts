@@ -1,0 +1,65 @@
+/** Where the reader is: the part of the address behind the #, so that no server needs to know. */
+
+import { signal } from '@preact/signals'
+
+export type Route =
+  | { readonly page: 'list' }
+  | { readonly page: 'run'; readonly runId: string; readonly step: number | null; readonly call: string | null }
+  | { readonly page: 'calls' | 'usage' | 'coverage'; readonly runId: string }
+  | { readonly page: 'search'; readonly runId: string; readonly words: string }
+  | { readonly page: 'compare'; readonly one: string; readonly other: string }
+
+function decoded(part: string | undefined): string {
+  try {
+    return decodeURIComponent(part ?? '')
+  } catch {
+    return part ?? ''
+  }
+}
+
+export function parse(hash: string): Route {
+  const [path = '', query = ''] = hash.replace(/^#\/?/, '').split('?', 2)
+  const [head, ...rest] = path.split('/')
+  const [first, second, third] = rest.map(decoded)
+  const options = new URLSearchParams(query)
+  if (head === 'compare' && first && second) return { page: 'compare', one: first, other: second }
+  if (head !== 'run' || !first) return { page: 'list' }
+  if (second === 'calls' || second === 'usage' || second === 'coverage') return { page: second, runId: first }
+  if (second === 'search') return { page: 'search', runId: first, words: options.get('q') ?? '' }
+  const step = second === 'step' && /^\d{1,9}$/.test(third ?? '') ? Number(third) : null
+  return { page: 'run', runId: first, step, call: options.get('call') }
+}
+
+export const route = signal<Route>(parse(typeof location === 'undefined' ? '' : location.hash))
+
+const encode = encodeURIComponent
+
+export const to = {
+  list: (): string => '#/',
+  run: (runId: string): string => `#/run/${encode(runId)}`,
+  step: (runId: string, step: number, call?: string | null): string =>
+    `#/run/${encode(runId)}/step/${step}${call ? `?call=${encode(call)}` : ''}`,
+  calls: (runId: string): string => `#/run/${encode(runId)}/calls`,
+  usage: (runId: string): string => `#/run/${encode(runId)}/usage`,
+  coverage: (runId: string): string => `#/run/${encode(runId)}/coverage`,
+  search: (runId: string, words: string): string => `#/run/${encode(runId)}/search?q=${encode(words)}`,
+  compare: (one: string, other: string): string => `#/compare/${encode(one)}/${encode(other)}`,
+}
+
+/** Goes there; `replacing` leaves no trace in the history, as for what happens by itself. */
+export function go(address: string, replacing = false): void {
+  if (location.hash === address) return
+  if (replacing) history.replaceState(null, '', address)
+  else location.hash = address
+  // At once, not when the browser tells: the next key may come before.
+  arrive()
+}
+
+function arrive(): void {
+  const next = parse(location.hash)
+  if (JSON.stringify(next) !== JSON.stringify(route.value)) route.value = next
+}
+
+export function listenToAddress(): void {
+  addEventListener('hashchange', arrive)
+}

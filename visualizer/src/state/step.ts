@@ -1,0 +1,217 @@
+/**
+ * One step as it is shown, gathered from its events in any number of pages. Of calls only the
+ * beginnings of texts are kept: a step may have tens of thousands.
+ */
+
+import type { Numbered } from '../contract'
+import type {
+  CallEnded,
+  CallStarted,
+  CellEnded,
+  CellOutput,
+  CellStarted,
+  Compacted,
+  Diverged,
+  ModelAsked,
+  ModelReplied,
+  RunEnded,
+  RunStarted,
+  SessionLost,
+  SessionOpened,
+  ToolCalled,
+} from '../events'
+import { costOf, tokensOf } from '../source/values'
+import { cut } from '../text/hostile'
+
+const KEPT_CHARS = 200
+const ARGUMENT_CHARS = 4_000
+
+export interface StepCall {
+  readonly id: string
+  readonly kind: 'llm' | 'rlm' | 'tool'
+  readonly cell: number | null
+  model: string
+  prompt: string
+  reply: string
+  promptIndex: number
+  replyIndex: number
+  start: number
+  seconds: number | null
+  tokens: number
+  cost: number | null
+  retries: number
+  waits: { attempt: number; seconds: number; error: string }[]
+  stored: boolean
+  error: string | null
+  childRunId: string | null
+}
+
+export interface StepCell {
+  readonly number: number
+  started: Numbered<CellStarted> | null
+  readonly outputs: Numbered<CellOutput>[]
+  ended: Numbered<CellEnded> | null
+  readonly calls: StepCall[]
+}
+
+export interface Exchange {
+  asked: Numbered<ModelAsked> | null
+  replied: Numbered<ModelReplied> | null
+}
+
+export type Notice = Numbered<SessionLost> | Numbered<SessionOpened> | Numbered<Compacted> | Numbered<Diverged>
+
+export class StepModel {
+  readonly exchanges: Exchange[] = []
+  readonly cells = new Map<number, StepCell>()
+  /** Calls that no cell of this step made: of map/reduce. */
+  readonly loose: StepCall[] = []
+  readonly notices: Notice[] = []
+  readonly retries: { attempt: number; seconds: number; error: string }[] = []
+  started: Numbered<RunStarted> | null = null
+  ended: Numbered<RunEnded> | null = null
+  /** The largest number of an event that was taken, so that none is taken twice. */
+  last = -1
+  calls = 0
+  private readonly byId = new Map<string, StepCall>()
+  private current: number | null = null
+
+  /** True if it was new. Events come in order; one that was seen changes nothing. */
+  add(event: Numbered): boolean {
+    if (event.index <= this.last) return false
+    this.last = event.index
+    switch (event.type) {
+      case 'run_started':
+        this.started = event
+        break
+      case 'run_ended':
+        this.ended = event
+        break
+      case 'model_asked':
+        this.exchanges.push({ asked: event, replied: null })
+        break
+      case 'model_replied':
+        this.reply(event)
+        break
+      case 'cell_started':
+        this.current = event.cell
+        this.cell(event.cell).started = event
+        break
+      case 'cell_output':
+        this.cell(event.cell).outputs.push(event)
+        break
+      case 'cell_ended':
+        this.cell(event.cell).ended = event
+        this.current = null
+        break
+      case 'call_started':
+        this.callStarted(event)
+        break
+      case 'call_ended':
+        this.callEnded(event)
+        break
+      case 'call_retried':
+        this.retried(event.call_id ?? null, event.attempt, event.wait_seconds, event.error)
+        break
+      case 'tool_called':
+        this.tool(event)
+        break
+      case 'session_lost':
+      case 'session_opened':
+      case 'compacted':
+      case 'diverged':
+        this.notices.push(event)
+        break
+    }
+    return true
+  }
+
+  callWith(id: string): StepCall | undefined {
+    return this.byId.get(id)
+  }
+
+  /** The reply that the step's cells stand in. */
+  get mainReply(): Numbered<ModelReplied> | null {
+    const replies = this.exchanges.map((each) => each.replied).filter((each) => each !== null)
+    return replies.find((each) => each.purpose === 'step') ?? replies[0] ?? null
+  }
+
+  private reply(event: Numbered<ModelReplied>): void {
+    const open = this.exchanges.findLast((each) => each.replied === null && each.asked?.purpose === event.purpose)
+    if (open) open.replied = event
+    else this.exchanges.push({ asked: null, replied: event })
+  }
+
+  private cell(number: number): StepCell {
+    let cell = this.cells.get(number)
+    if (!cell) {
+      cell = { number, started: null, outputs: [], ended: null, calls: [] }
+      this.cells.set(number, cell)
+    }
+    return cell
+  }
+
+  private newCall(id: string, kind: StepCall['kind'], model: string, index: number, start: number): StepCall {
+    const call: StepCall = {
+      id,
+      kind,
+      cell: this.current,
+      model,
+      prompt: '',
+      reply: '',
+      promptIndex: index,
+      replyIndex: -1,
+      start,
+      seconds: null,
+      tokens: 0,
+      cost: null,
+      retries: 0,
+      waits: [],
+      stored: false,
+      error: null,
+      childRunId: null,
+    }
+    this.byId.set(id, call)
+    this.calls += 1
+    if (this.current === null) this.loose.push(call)
+    else this.cell(this.current).calls.push(call)
+    return call
+  }
+
+  private callStarted(event: Numbered<CallStarted>): void {
+    const call = this.newCall(event.call_id, event.kind, event.model, event.index, event.wall_time ?? 0)
+    call.prompt = cut(event.prompt, KEPT_CHARS)
+  }
+
+  private callEnded(event: Numbered<CallEnded>): void {
+    const call =
+      this.byId.get(event.call_id) ??
+      this.newCall(event.call_id, event.kind, event.model, -1, (event.wall_time ?? 0) - (event.seconds ?? 0))
+    call.replyIndex = event.index
+    call.model = event.model || call.model
+    call.reply = cut(event.reply ?? '', KEPT_CHARS)
+    call.seconds = event.seconds ?? 0
+    call.tokens = tokensOf(event.usage)
+    call.cost = costOf(event.usage)
+    call.retries = event.retries ?? 0
+    call.stored = event.stored ?? false
+    call.error = event.error ?? null
+    call.childRunId = event.child_run_id ?? null
+  }
+
+  private retried(id: string | null, attempt: number, seconds: number, error: string): void {
+    const waits = id === null ? this.retries : this.byId.get(id)?.waits
+    waits?.push({ attempt, seconds, error })
+  }
+
+  private tool(event: Numbered<ToolCalled>): void {
+    const start = (event.wall_time ?? 0) - (event.seconds ?? 0)
+    const call = this.newCall(event.call_id, 'tool', event.name, event.index, start)
+    call.prompt = cut(JSON.stringify(event.arguments, null, 2), ARGUMENT_CHARS)
+    call.reply = cut(event.result ?? '', KEPT_CHARS)
+    call.replyIndex = event.index
+    call.seconds = event.seconds ?? 0
+    call.stored = event.stored ?? false
+    call.error = event.error ?? null
+  }
+}
