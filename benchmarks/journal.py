@@ -147,7 +147,7 @@ async def _content(folder: Path, calls: int) -> dict[str, float]:
     path = Places(folder).journal_of(RUN_ID)
     size = path.stat().st_size
     with database.reading(path) as connection:
-        (of_replies,) = connection.execute("select sum(length(reply)) from replies").fetchone()
+        (of_replies,) = connection.execute("select sum(length(records)) from replies").fetchone()
         (of_events,) = connection.execute("select sum(length(lines)) from events").fetchone()
     started = time.perf_counter()
     lines = sum(1 for _ in events_of(path))

@@ -19,9 +19,6 @@ class MemoryStore:
     async def put(self, key: ReplyKey, reply: Reply) -> None:
         self.replies[str(key)] = reply
 
-    def commit(self) -> None:
-        """It is there already."""
-
     async def recorded(self, path: str, step: int, what: str) -> Told | None:
         return self.told.get((path, step, what))
 

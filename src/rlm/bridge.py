@@ -85,12 +85,6 @@ class Bridge:
 
     async def answer(self, kind: str, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
         """The Host protocol: one question in, meta and text parts out."""
-        try:
-            return await self._answer(kind, arguments, parts)
-        finally:
-            self.scope.commit()
-
-    async def _answer(self, kind: str, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
         if kind == "llm":
             return await self._llm(arguments, parts)
         if kind == "rlm":

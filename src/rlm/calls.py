@@ -145,7 +145,6 @@ class Calls:
             digest=wanted.key.digest,
         )
         outcome = await self._settled(wanted, held)
-        scope.commit()
         reply = outcome.reply or Reply(text="")
         scope.emit(
             ModelReplied,

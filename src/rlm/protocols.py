@@ -110,9 +110,6 @@ class ReplyStore(Protocol):
 
     async def put(self, key: ReplyKey, reply: Reply) -> None: ...
 
-    def commit(self) -> None:
-        """Have on disk what was put; called before any of it leaves the host."""
-
     async def recorded(self, path: str, step: int, what: str) -> Told | None: ...
 
     async def tell(self, path: str, step: int, what: str, told: Told) -> str:

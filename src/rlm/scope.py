@@ -111,11 +111,6 @@ class Scope:
         if self.tree.store is not None:
             await self.tree.store.put(key, reply)
 
-    def commit(self) -> None:
-        """Nothing leaves the host before it is on disk."""
-        if self.tree.store is not None:
-            self.tree.store.commit()
-
     async def recorded(self, what: str) -> Told | None:
         """What the model was told of this step the first time."""
         store = self.tree.store

@@ -21,7 +21,6 @@ import pytest
 
 from rlm.errors import ConfigError
 from rlm.journal import Archive, Places, database, events_of
-from rlm.journal.journal import unpacked
 from tests.journal.counting_model import BATCH, CountingModel, Request
 from tests.journal.crashing import PLACES, Death, Plan
 
@@ -95,12 +94,12 @@ class Victim:
             return
         try:
             with database.reading(self.path) as connection:
-                rows = connection.execute("select kind, key, reply from replies").fetchall()
+                found = list(database.replies_in(connection))
         except ConfigError:
             if self.model.labels():
                 raise
             return
-        yield from ((kind, unpacked(name, reply)) for kind, name, reply in rows)
+        yield from ((key.kind, reply) for *_, key, reply in found)
 
     def tool_calls(self) -> Counter[str]:
         return Counter(self.tool_log.read_text().split() if self.tool_log.exists() else ())

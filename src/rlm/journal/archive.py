@@ -16,7 +16,7 @@ from rlm.errors import ConfigError
 from rlm.journal import database
 from rlm.journal.contexts import ContextFolder
 from rlm.journal.facts import ContextFacts, RunFacts, RunStatus
-from rlm.journal.journal import Journal, unpacked
+from rlm.journal.journal import Journal
 from rlm.journal.places import Places, RunFile
 from rlm.messages import Usage
 from rlm.results import StopReason
@@ -27,6 +27,7 @@ SMALL_CONTEXT_BYTES = 1 << 20
 """Larger ones are written in a thread, beside the run's first steps."""
 
 PRUNE_SECONDS = 3_600
+ROOT = "root"
 T = TypeVar("T")
 _log = logging.getLogger("rlm")
 
@@ -137,7 +138,7 @@ class Archive:
         about = self._about(run.path)
         facts = converted(about.get("run"), RunFacts)
         end = None if about.get("end") is None else converted(about["end"], _End)
-        usage = _usage_so_far(run.path) if end is None else end.usage
+        steps, usage = _so_far(run.path) if end is None else (end.steps, end.usage)
         is_running = database.Lock(run.path.with_suffix(".lock")).is_taken()
         so_far: RunStatus = "running" if is_running else "interrupted"
         config = facts.settings.get("config")
@@ -148,7 +149,7 @@ class Archive:
             model=str(config.get("model", "")) if isinstance(config, dict) else "",
             started=facts.started,
             seconds=None if end is None else end.seconds,
-            steps=_steps_so_far(run.path) if end is None else end.steps,
+            steps=steps,
             requests=usage.requests,
             tokens=usage.total_tokens,
             cost_usd=usage.cost_usd,
@@ -240,22 +241,13 @@ def converted(value: Any, kind: type[T]) -> T:
         raise ConfigError(f"the journal does not say what was run: {error}") from error
 
 
-def _steps_so_far(path: Path) -> int:
+def _so_far(path: Path) -> tuple[int, Usage]:
+    """Steps that were answered, and what was paid for before the process was killed."""
+    steps, total = 0, Usage()
     with database.reading(path) as connection:
-        (last,) = connection.execute(
-            "select max(step) from replies where path = 'root' and kind = 'step'"
-        ).fetchone()
-        return last or 0
-
-
-def _usage_so_far(path: Path) -> Usage:
-    """What was paid for before the process was killed: replies say what they cost."""
-    total = Usage()
-    with database.reading(path) as connection:
-        try:
-            replies = "select key, reply from replies where kind != 'child'"
-            for name, reply in connection.execute(replies):
-                total += unpacked(name, reply).usage or Usage()
-        except ValueError as error:
-            raise database.damaged(path, error) from error
-    return total
+        for *_, key, reply in database.replies_in(connection):
+            if key.kind != "child":  # What it cost stands with its own replies.
+                total += reply.usage or Usage()
+            if key.kind == "step" and key.path == ROOT:
+                steps = max(steps, key.step)
+    return steps, total

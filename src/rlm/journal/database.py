@@ -5,15 +5,17 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlm.errors import ConfigError
 from rlm.journal.private import private
+from rlm.journal.records import places_in, unpacked
 from rlm.journal.sealing import unsealed
-from rlm.journal.tail import Row, Tail, tail_of
+from rlm.journal.tail import Tail, tail_of
+from rlm.messages import Reply, ReplyKey
 
 __all__ = [
     "FAILURES",
@@ -26,6 +28,7 @@ __all__ = [
     "open_for_reading",
     "put",
     "reading",
+    "replies_in",
 ]
 
 SCHEMA = 1
@@ -38,10 +41,7 @@ _OURS = 0x524C4D21
 _PAUSES = (0.0, 0.001, 0.01)
 _TABLES = """
 create table about (name text primary key, value blob not null) without rowid;
-create table replies (
-    key text primary key, path text not null, kind text not null, step integer not null,
-    reply blob not null
-) without rowid;
+create table replies (number integer primary key, records blob not null);
 create table told (
     path text, step integer, what text, text blob not null, outputs text not null,
     primary key (path, step, what)
@@ -158,9 +158,18 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def put(connection: sqlite3.Connection, rows: list[Row]) -> None:
-    """Replies into their table; within a transaction of the caller's."""
-    connection.executemany("insert or replace into replies values (?, ?, ?, ?, ?)", rows)
+def put(connection: sqlite3.Connection, records: bytes) -> None:
+    """Records of replies into their table; within a transaction of the caller's."""
+    if records:
+        connection.execute("insert into replies (records) values (?)", (records,))
+
+
+def replies_in(connection: sqlite3.Connection) -> Iterator[tuple[int, int, int, ReplyKey, Reply]]:
+    """Every reply there is, with the place of its record; of equal keys the last counts."""
+    for number, records in connection.execute("select number, records from replies"):
+        for start, end in places_in(records):
+            with suppress(ValueError):
+                yield number, start, end, *unpacked(records[start:end])
 
 
 def _settle(path: Path) -> None:
@@ -177,7 +186,7 @@ def _settle(path: Path) -> None:
         tail = Tail(path)
         stack.callback(tail.close)
         connection.execute("begin")
-        put(connection, tail.rows())
+        put(connection, tail.records())
         connection.execute("commit")
         tail.clear()
 
@@ -185,7 +194,7 @@ def _settle(path: Path) -> None:
 @contextmanager
 def reading(path: Path) -> Generator[sqlite3.Connection, None, None]:
     """A journal to look into; what SQLite can't read is a ConfigError."""
-    with suppress(OSError, ConfigError):  # It may be running, or not ours to write to.
+    with suppress(*FAILURES, ConfigError):  # It may be running, or not ours to write to.
         _settle(path)
     connection = open_for_reading(path)
     try:

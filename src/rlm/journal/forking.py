@@ -9,7 +9,7 @@ from rlm.errors import ConfigError
 from rlm.journal import database
 from rlm.journal.archive import Archive
 from rlm.journal.facts import Origin
-from rlm.journal.journal import Journal, text_in, unpacked
+from rlm.journal.journal import Journal, text_in
 from rlm.journal.places import RunFile
 from rlm.messages import Reply, ReplyKey
 from rlm.results import Told
@@ -64,17 +64,16 @@ class _Steps:
     def __init__(self, run: RunFile) -> None:
         self._run = run
         with database.reading(run.path) as connection:
-            replies = connection.execute(
-                "select key, kind, step, reply from replies where path = ? or kind = 'child'",
-                (ROOT,),
-            ).fetchall()
+            replies = {
+                str(key): (key, reply)
+                for *_, key, reply in database.replies_in(connection)
+                if key.path == ROOT or key.kind == "child"
+            }
             told = connection.execute(
                 "select step, what, text, outputs from told where path = ?", (ROOT,)
             ).fetchall()
         try:
-            self._replies = [
-                (_key(name, kind, at), unpacked(name, packed)) for name, kind, at, packed in replies
-            ]
+            self._replies = list(replies.values())
             self._told = [
                 (at, what, Told(text_in(ROOT, at, what, text), given))
                 for at, what, text, given in told
@@ -118,8 +117,3 @@ class _Steps:
                 "without an edit, or go on with it"
             )
         return min(found, key=lambda each: each[0])[1]
-
-
-def _key(name: str, kind: str, step: int) -> ReplyKey:
-    path, digest, number = name.rsplit("/", 2)
-    return ReplyKey(path, digest, int(number), kind, step)

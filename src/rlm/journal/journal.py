@@ -17,13 +17,14 @@ import msgspec
 from rlm.errors import ConfigError
 from rlm.events import Event, RunEnded
 from rlm.journal import database
+from rlm.journal.records import packed, unpacked
 from rlm.journal.sealing import sealed, unsealed
-from rlm.journal.tail import Row, Tail
+from rlm.journal.tail import Tail
 from rlm.logger import encoded
 from rlm.messages import Reply, ReplyKey, Request
 from rlm.results import Told
 
-__all__ = ["Journal", "events_of", "text_in", "unpacked"]
+__all__ = ["Journal", "events_of", "text_in"]
 
 MOST_WAITING = 256
 MOST_WAITING_SECONDS = 0.1
@@ -31,9 +32,8 @@ MOST_WAITING_SECONDS = 0.1
 
 ROW_BYTES = 1 << 16
 EVENTS_AT_ONCE = 16
+CHUNKS_AT_HAND = 16
 _JSON = msgspec.json.Encoder()
-_PACK = msgspec.msgpack.Encoder().encode
-_READ = msgspec.msgpack.Decoder(Reply)
 _log = logging.getLogger("rlm")
 
 
@@ -56,9 +56,8 @@ class Journal:
             stack.callback(self._database.close)
             self._tail = Tail(path)
             stack.callback(self._tail.close)
-            self._rows: list[Row] = self._tail.rows()
+            self._records = [self._tail.records()]
             self._events: list[Event] = []
-            self._unsaved: list[Row] = []
             self._attempt = 0
             self._timer: asyncio.TimerHandle | None = None
             self.flush()
@@ -88,61 +87,49 @@ class Journal:
 
     async def get(self, key: ReplyKey, request: Request | None) -> Reply | None:
         """The reply that was paid for already, if there is one."""
-        name = str(key)
-        if name not in self._known:
+        place = self._known.get(str(key))
+        if place is None:
             self._check_step(key)
             return None
-        reply = self._reply(key, name)
-        if reply is None or (reply.finish_reason == "failed" and not self._is_over(key)):
+        reply = self._reply(*place)
+        if reply.finish_reason == "failed" and not self._is_over(key):
             return None
         self._steps_to_match.discard((key.path, key.step))
         self.replayed += 1
         return reply
 
-    def copy(self, key: ReplyKey, reply: Reply) -> None:
-        """Write a reply of another run."""
-        self._put(_row(key, reply))
-
     async def put(self, key: ReplyKey, reply: Reply) -> None:
-        """Take a reply; those of one turn of the event loop are committed together."""
-        if self.problem is not None:
-            return
-        if not self._unsaved:
-            asyncio.get_running_loop().call_soon(self.commit)
-        self._unsaved.append(_row(key, reply))
+        """Commit a reply; it may be used when this returns."""
+        self.copy(key, reply)
 
-    def commit(self) -> None:
-        """Have on disk what was put: called before anything of it is used."""
-        if self._unsaved:
-            self._save()
+    def copy(self, key: ReplyKey, reply: Reply) -> None:
+        """Write a reply, of this run or of another one."""
+        if self.problem is None:
+            self._save(packed(key, reply))
 
-    def _put(self, row: Row) -> None:
-        self._unsaved.append(row)
-        self._save()
-
-    def _save(self) -> None:
-        """Commit what came in one turn of the event loop."""
-        rows, self._unsaved = self._unsaved, []
-        if not rows or self.problem is not None:
-            return
+    def _save(self, record: bytes) -> None:
         try:
-            self._tail.add(rows)
+            self._tail.add(record)
         except OSError as error:
             self._give_up(error)
-        self._rows += rows
-        if len(self._rows) >= MOST_WAITING:
+            return
+        self._records.append(record)
+        if len(self._records) >= MOST_WAITING or len(record) > ROW_BYTES:
             self.flush()
 
-    def _reply(self, key: ReplyKey, name: str) -> Reply | None:
-        """A reply that is there; one that can't be read is asked for again, if that helps."""
+    def _reply(self, number: int, start: int, end: int) -> Reply:
+        """A reply that is there. Those asked for one after the other stand beside each other."""
+        chunk = self._chunks.get(number)
         try:
-            found = self._database.execute("select reply from replies where key = ?", (name,))
-            return unpacked(name, *(found.fetchone() or (None,)))
-        except (sqlite3.Error, ValueError) as error:
-            if key.kind == "step" and self._is_over(key):  # Another reply would be another run.
-                raise database.damaged(self.path, error) from error
-            _log.warning("%s", database.damaged(self.path, error))
-            return None
+            if chunk is None:
+                found = "select records from replies where number = ?"
+                (chunk,) = self._database.execute(found, (number,)).fetchone()
+                while len(self._chunks) >= CHUNKS_AT_HAND:
+                    self._chunks.pop(next(iter(self._chunks)))
+                self._chunks[number] = chunk
+            return unpacked(chunk[start:end])[1]
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            raise database.damaged(self.path, error) from error
 
     def _is_over(self, key: ReplyKey) -> bool:
         """Whether the step was over that this belongs to: then its failures are facts.
@@ -154,11 +141,15 @@ class Journal:
 
     def _check_step(self, key: ReplyKey) -> None:
         """A step that was asked for differently is not the same run."""
-        if key.kind == "step" and (key.path, key.step) in self._steps_to_match:
+        if key.kind != "step":
+            return
+        if (key.path, key.step) in self._steps_to_match:
             raise ConfigError(
                 f"this run can't go on: step {key.step} was asked for with other settings (model, "
                 "sampling, tools or output limit); use those it was started with, or start anew"
             )
+        if self._is_over(key):
+            raise database.damaged(self.path, f"the reply of step {key.step} can't be read")
 
     # -- what the model was told -------------------------------------------------------------
 
@@ -209,13 +200,13 @@ class Journal:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        rows, self._rows = self._rows, []
+        records, self._records = b"".join(self._records), []
         events, self._events = self._events, []
-        if self.problem is not None or not (rows or events):
+        if self.problem is not None or not (records or events):
             return
         try:
             with self._transaction():
-                database.put(self._database, rows)
+                database.put(self._database, records)
                 self._database.executemany(
                     "insert into events (attempt, lines) values (?, ?)",
                     ((self._attempt, lines) for lines in _lines(events)),
@@ -232,16 +223,16 @@ class Journal:
     # -- the end -----------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """Wait for what goes on beside the run, then close."""
+        """Wait for what goes on beside the run; then close, in a thread, since disks take time."""
         try:
             if self.beside is not None:
                 await asyncio.shield(self.beside)
         finally:
-            self.close()
+            self.flush()
+            await asyncio.shield(asyncio.to_thread(self.close))
 
     def close(self) -> None:
         """Write what is left, and let go; may be called twice."""
-        self._save()
         self.flush()
         try:
             self._database.close()
@@ -262,13 +253,17 @@ class Journal:
 
     def _look(self) -> None:
         """What earlier executions left."""
-        steps = "select path, step from replies where kind = 'step'"
+        self._known: dict[str, tuple[int, int, int]] = {}
+        self._steps_to_match: set[tuple[str, int]] = set()
+        self._chunks: dict[int, bytes] = {}
         last = "select path, max(step) from told where what = 'observation' group by path"
         attempt = "select max(attempt) from events"
         execute = self._database.execute
         try:
-            self._known = {key for (key,) in execute("select key from replies")}
-            self._steps_to_match = set(execute(steps))
+            for number, start, end, key, _ in database.replies_in(self._database):
+                self._known[str(key)] = number, start, end
+                if key.kind == "step":
+                    self._steps_to_match.add((key.path, key.step))
             self._last_told = {path: int(step) for path, step in execute(last)}
             self._attempt = int(execute(attempt).fetchone()[0] or 0) + 1
         except (sqlite3.Error, ValueError, TypeError) as error:
@@ -316,15 +311,6 @@ def _lines(events: list[Event]) -> Iterator[bytes]:
         yield waiting
 
 
-def _row(key: ReplyKey, reply: Reply) -> Row:
-    name = str(key)
-    try:
-        packed = _PACK(reply)
-    except UnicodeEncodeError:  # lone surrogates: JSON can escape them, MessagePack can't
-        packed = json.dumps(msgspec.to_builtins(reply)).encode("ascii")
-    return (name, key.path, key.kind, key.step, sealed(name, packed))
-
-
 def _json(value: object) -> bytes:
     try:
         return msgspec.json.encode(value, enc_hook=repr)
@@ -339,11 +325,3 @@ def _name(path: object, step: object, what: object) -> str:
 def text_in(path: object, step: object, what: object, found: object) -> str:
     """A text that a model was told; ValueError if it can't be read."""
     return unsealed(_name(path, step, what), found).decode("utf-8", "surrogatepass")
-
-
-def unpacked(name: object, found: object) -> Reply:
-    """The reply that was written under this key; ValueError if it can't be read."""
-    data = unsealed(name, found)
-    if data[:1] == b"{":  # In MessagePack this would be a number.
-        return msgspec.convert(json.loads(data), Reply)
-    return _READ.decode(data)

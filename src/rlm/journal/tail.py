@@ -7,18 +7,9 @@ import errno
 import os
 from pathlib import Path
 
-import msgspec
-
 from rlm.journal.private import private
 
-__all__ = ["Row", "Tail", "tail_of"]
-
-Row = tuple[str, str, str, int, bytes]
-"""Key, path, kind, step and sealed reply, as the table of replies has them."""
-
-_SIZE_BYTES = 4
-_PACK = msgspec.msgpack.Encoder()
-_UNPACK = msgspec.msgpack.Decoder(list[Row])
+__all__ = ["Tail", "tail_of"]
 
 
 def tail_of(path: Path) -> Path:
@@ -26,29 +17,20 @@ def tail_of(path: Path) -> Path:
 
 
 class Tail:
-    """Rows on their way into a journal. Whoever has the lock of the journal has this too."""
+    """Records on their way into a journal. Whoever has the lock of the journal has this too."""
 
     def __init__(self, path: Path) -> None:
         self._path = tail_of(path)
         self._fd = private(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
 
-    def add(self, rows: list[Row]) -> None:
-        """Commit rows; OSError if there is no room."""
-        data = _PACK.encode(rows)
-        record = len(data).to_bytes(_SIZE_BYTES, "big") + data
+    def add(self, record: bytes) -> None:
+        """Commit a record; OSError if there is no room."""
         if os.write(self._fd, record) != len(record):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def rows(self) -> list[Row]:
-        """All that is whole; a writer without room may have left half of its last at the end."""
-        data, at, found = self._path.read_bytes(), 0, list[Row]()
-        while at < len(data):
-            first, at = at + _SIZE_BYTES, at + _SIZE_BYTES + _size(data[at : at + _SIZE_BYTES])
-            try:
-                found += _UNPACK.decode(data[first:at])
-            except ValueError:
-                break
-        return found
+    def records(self) -> bytes:
+        """All that is there; a writer without room may have left half a record at the end."""
+        return self._path.read_bytes()
 
     def clear(self) -> None:
         os.ftruncate(self._fd, 0)
@@ -60,7 +42,3 @@ class Tail:
                 self._path.unlink(missing_ok=True)
             os.close(self._fd)
             self._fd = -1
-
-
-def _size(head: bytes) -> int:
-    return int.from_bytes(head, "big")

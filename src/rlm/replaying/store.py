@@ -47,9 +47,6 @@ class ReplayStore:
     async def put(self, key: ReplyKey, reply: Reply) -> None:
         """Nothing new is learned from a recording."""
 
-    def commit(self) -> None:
-        """Nothing is written, either."""
-
     async def recorded(self, path: str, step: int, what: str) -> Told | None:
         """Nothing: prompts are rendered and decisions made anew, and then compared."""
         return None
