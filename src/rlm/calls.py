@@ -237,9 +237,10 @@ class Calls:
             total = bills[0][0]
             for usage, _ in bills[1:]:
                 total += usage
-            # With what it cost, so that a later execution counts what was really paid.
-            reply = msgspec.structs.replace(landed[0][1], usage=total)
-            await scope.remember(wanted.key, reply)
+            if scope.tree.store is not None:
+                # With what it cost, so that a later execution counts what was really paid.
+                reply = msgspec.structs.replace(landed[0][1], usage=total)
+                await scope.remember(wanted.key, reply)
         except BaseException as error:
             for each in this.reservations:
                 give_back(each, error)

@@ -87,7 +87,7 @@ class Journal:
 
     async def get(self, key: ReplyKey, request: Request | None) -> Reply | None:
         """The reply that was paid for already, if there is one."""
-        place = self._known.get(str(key))
+        place = self._known.get(str(key)) if self._known else None
         if place is None:
             self._check_step(key)
             return None
@@ -100,7 +100,8 @@ class Journal:
 
     async def put(self, key: ReplyKey, reply: Reply) -> None:
         """Commit a reply; it may be used when this returns."""
-        self.copy(key, reply)
+        if self.problem is None:
+            self._save(packed(key, reply))
 
     def copy(self, key: ReplyKey, reply: Reply) -> None:
         """Write a reply, of this run or of another one."""
