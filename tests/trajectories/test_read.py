@@ -80,7 +80,7 @@ def test_the_last_attempt_counts_and_finished_children_stay(tmp_path: Path) -> N
 def test_garbage_is_passed_over_and_counted(tmp_path: Path) -> None:
     run = one_run("a")
     unknown = json.dumps({"type": "sun_rose", "run_id": "a", "where": "east"}).encode() + b"\n"
-    deep = b'{"type":"step_started","run_id":"a","x":' + b"[" * 9_000 + b"]" * 9_000 + b"}\n"
+    deep = b'{"type":"step_started","run_id":"a","x":' + b"[" * 200_000 + b"]" * 200_000 + b"}\n"
     rubbish = [b"\n", b"rubbish\n", b"\xff\xfe\n", b"[1]\n", b'{"type":3,"run_id":"a"}\n', deep]
     wrong = [b'{"type":"step_started","run_id":"a","step":-1}\n', b'{"type":"step_started"}\n']
     path = written(tmp_path / "a.jsonl", [run[0], *rubbish, unknown, *wrong, *run[1:]])
