@@ -75,7 +75,7 @@ docs: $(ready) ## write the pages that are made from the code
 
 # -- the heavier parts; each also runs alone ------------------------------------------------------
 
-heavy_parts := test-heavy test-documents test-sdks test-adapters test-pythons test-fuzz test-clone test-sandbox-docker
+heavy_parts := test-heavy test-documents test-sdks test-adapters test-browser test-pythons test-fuzz test-clone test-sandbox-docker
 
 .PHONY: test-all
 test-all: $(ready) ## run test and every heavier part, then a summary with every skip
@@ -95,10 +95,11 @@ test-documents: ## PDF, Office and EPUB files through the real converter, in its
 
 adapters := build/venv-litellm build/venv-local-model build/venv-otel
 sdks := build/venv-sdks
+browser := build/venv-browser
 local_model := build/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 
-.PHONY: test-local-model $(adapters) $(sdks)
-$(adapters) $(sdks): build/venv-%:
+.PHONY: test-local-model $(adapters) $(sdks) $(browser)
+$(adapters) $(sdks) $(browser): build/venv-%:
 	@sh .ci/venv $(PYTHON) $@
 	@$@/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/$*.txt
 	@$@/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
@@ -110,6 +111,12 @@ test-adapters: $(adapters) ## the real litellm, llm, xllamacpp and OpenTelemetry
 
 test-sdks: $(sdks) ## the providers' own SDKs against the fake server, in their own environment
 	@$(sdks)/bin/python -m pytest -m heavy tests/fake_server/test_real_sdks.py $(ARGS)
+
+test-browser: $(browser) ## the viewer in a real Chromium, its page built anew; needs Node, installs Debian's chromium
+	@sh .ci/browser-tools
+	@cd visualizer && npm ci && npm test && npm run build
+	@test -z "$$(git status --porcelain -- src/rlm/viewer/static)" || { echo "test-browser: src/rlm/viewer/static is not what visualizer/ builds: commit what was just built"; exit 1; }
+	@$(browser)/bin/python -m pytest tests/browser $(ARGS)
 
 test-local-model: build/venv-local-model ## a small real model, fetched (0.5 GB) and run here: minutes
 	@build/venv-local-model/bin/python tools/local_model.py $(local_model)

@@ -24,6 +24,7 @@ LOCKS: dict[str, list[str]] = {
     "otel.txt": [
         *("--group", "otel", "--extra", "otel", "--constraints", "requirements/dev.txt"),
     ],
+    "browser.txt": ["--group", "browser", "--constraints", "requirements/dev.txt"],
     "sdks.txt": ["--group", "sdks", "--constraints", "requirements/dev.txt"],
     "litellm.txt": ["--group", "adapters", "--extra", "litellm"],
     "local-model.txt": [

@@ -140,11 +140,12 @@ class Library:
 
     def state(self) -> Mapping[Path, tuple[Stamp, bool]]:
         """What changes when a run is added, removed, goes on, or is killed."""
-        with self._lock:
-            known = self._files
+        files = self._scan()
+        for file in files:
+            if self._is_read.is_set() and not file.is_read:
+                file.refresh()
         return {
-            path: (stamp_of(path), path in known and known[path].may_grow() and known[path].is_read)
-            for path in self.shelf.paths()[:MOST_FILES]
+            file.path: (stamp_of(file.path), file.is_read and file.may_grow()) for file in files
         }
 
     # -- looking -----------------------------------------------------------------------------

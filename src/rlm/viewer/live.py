@@ -118,6 +118,7 @@ class Live:
 
     async def _list_changes(self) -> AsyncGenerator[bytes, None]:
         known = await self._work.run(self._library.state)
+        yield b"event: runs\ndata: {}\n\n"  # what changed while nobody listened
         beat = time.monotonic()
         while True:
             await asyncio.sleep(LIST_SECONDS)

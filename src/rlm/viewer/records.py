@@ -74,7 +74,8 @@ class RecordFile:
             return True
 
     def _read_on(self, stamp: Stamp) -> None:
-        if self._pages is None or _was_replaced(self._stamp, stamp):
+        # What kind of file it is may not be seen before its first event: journals begin empty.
+        if self._pages is None or not self._notes.events or _was_replaced(self._stamp, stamp):
             pages = pages_of(self.path)
             with self._noting:
                 self._pages, self._notes = pages, Notes()

@@ -162,7 +162,7 @@ function Inspect({ runId, coverage, part }: { runId: string; coverage: Coverage;
   const name = coverage.documents.length > 1 ? documentAt(coverage.documents, part.start)?.name : undefined
   return (
     <section class="inspect" aria-live="polite">
-      <h3>
+      <h2>
         Characters {count(part.start)} to {count(part.end)}
         {name !== undefined && (
           <>
@@ -170,7 +170,7 @@ function Inspect({ runId, coverage, part }: { runId: string; coverage: Coverage;
             of <Line text={name} most={120} />
           </>
         )}
-      </h3>
+      </h2>
       <p>
         {readers.length ? `${percent(100 * readShare(coverage.spans, part.start, part.end))} of it was read, by ${plural(readers.length, 'reader')}:` : 'Nobody looked at this part.'}
       </p>
@@ -211,7 +211,7 @@ function Documents({ coverage, choose }: { coverage: Coverage; choose: (part: Pa
   if (coverage.documents.length < 2) return null
   return (
     <section>
-      <h3>{plural(coverage.documents.length, 'document')}</h3>
+      <h2>{plural(coverage.documents.length, 'document')}</h2>
       <Windowed
         class="documents"
         label="Documents and how much of each was read"
@@ -240,7 +240,7 @@ function Gaps({ coverage, choose }: { coverage: Coverage; choose: (part: Part) =
   if (!longest.length) return null
   return (
     <section>
-      <h3>The longest parts nobody looked at</h3>
+      <h2>The longest parts nobody looked at</h2>
       <ul class="gaps">
         {longest.map((gap) => (
           <li key={gap.start}>

@@ -23,7 +23,7 @@ function Picked({ run, picked, toggle }: { run: Outline; picked: boolean; toggle
       type="checkbox"
       checked={picked}
       onChange={toggle}
-      aria-label={`Choose for comparison: ${oneLine(run.query, 60) || run.run_id}`}
+      aria-label={`Choose for comparison: ${oneLine(run.query, 60) || oneLine(run.run_id, 60)}`}
     />
   )
 }

@@ -61,14 +61,14 @@ function Chart({ title, unit, stack, format }: ChartProps): JSX.Element {
   const total = tops.at(-1)?.[at] ?? 0
   return (
     <section class="usage-chart">
-      <h3>
+      <h2>
         {title}
         <span class="total">
           {format(total)}
           {stack.isComplete ? '' : ' or more'}
         </span>
         <span class="faint">{times.length ? ` after ${seconds((times[at] ?? start) - start)}` : ''}</span>
-      </h3>
+      </h2>
       <div
         ref={box}
         class="plot"

@@ -33,7 +33,9 @@ export function Line({ text, most = 240, empty = '' }: { text: string; most?: nu
       {line}
     </bdi>
   ) : (
-    <span class="line faint">{empty}</span>
+    <bdi class="line faint" dir="auto">
+      {oneLine(empty, most)}
+    </bdi>
   )
 }
 

@@ -42,9 +42,9 @@ export async function openFile(file: File): Promise<void> {
     const opened = await FileSource.open(file, (share) => {
       opening.value = { name: file.name, share }
     })
+    const { runs, skipped } = await opened.runs()
     await use(opened)
     connection.value = 'none'
-    const { runs, skipped } = await opened.runs()
     if (!runs.length) problem.value = `${file.name} holds no run: ${skipped.reasons.join('; ') || 'it is empty'}.`
     go(runs.length === 1 ? to.run(runs[0]!.run_id) : to.list())
   } catch (error) {
