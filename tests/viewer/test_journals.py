@@ -12,6 +12,7 @@ from rlm.context import store_context
 from rlm.journal import Archive, Journal, Places, RunFacts, fork
 from rlm.results import RunResult
 from rlm.viewer.contexts import text_of
+from rlm.viewer.records import RecordFile
 from tests.cli.kept import offline
 from tests.trajectories.samples import one_run, started, written
 from tests.viewer.serving import Client, LocalEngines, journal_shelf, log_shelf, serving
@@ -45,6 +46,21 @@ def spans(coverage: dict[str, Any], kind: str | None = None) -> list[tuple[int, 
         for span in coverage["spans"]
         if kind is None or any(readers[reader]["kind"] == kind for reader in span["readers"])
     ]
+
+
+async def test_a_journal_that_was_first_seen_empty_is_read_later(tmp_path: Path) -> None:
+    """SQLite makes a file before there is anything in it."""
+    path = tmp_path / "runs" / "20261115-1.sqlite"
+    path.parent.mkdir()
+    path.touch()
+    file = RecordFile(path)
+    file.refresh()
+    assert list(file.forest().roots) == []
+    path.unlink()
+    made = await asked(tmp_path / "made", ["FINAL('done')"], TEXT)
+    path.write_bytes(archive(tmp_path / "made").places.journal_of(made.run_id).read_bytes())
+    file.refresh()
+    assert [node.outline.run_id for node in file.forest().roots] == [made.run_id]
 
 
 # -- coverage -------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rlm.api import RLM
 from rlm.cli import dotenv
@@ -17,10 +18,8 @@ from rlm.cli._records import facts_of
 from rlm.cli._stage import Manner, Stage
 from rlm.context import StoredContext, store_context
 from rlm.errors import ConfigError, UnknownPriceError
-from rlm.events import RunEnded
 from rlm.journal import Archive, RunFacts, RunFile
-from rlm.results import RunResult, UsageSummary
-from rlm.trajectories import open_trajectory
+from rlm.results import RunResult
 
 __all__ = ["GoOn", "context_for", "go_on"]
 
@@ -61,12 +60,13 @@ def go_on(kept: Archive, run: RunFile, options: GoOn) -> int:
     """Answer, show it, and return the exit code."""
     facts = facts_of(kept, run)
     recipe = recipe_of(facts)
-    ended = _end_of(run)
     stage = Stage(options.manner, journaled=True)
-    if ended is not None and ended.stop_reason == "answer":
+    result = kept.answered(run)  # From the record alone: no key and no context is needed.
+    if result is not None:
         if not options.quiet:
             say(f"Run {facts.run_id} has answered before; this is its answer.")
-        result = _answered(ended, recipe)
+        if recipe.answer_schema is not None and result.answer_json is not None:
+            result = replace(result, answer=_value(result.answer_json))
     else:
         recipe.check(facts)
         result = _run(kept, facts, recipe, options, stage)
@@ -111,41 +111,6 @@ def context_for(kept: Archive, facts: RunFacts, files: tuple[str, ...]) -> Store
     # The model was told of it in these words, whatever the files are called now.
     found.description, found.documents = wanted.description, wanted.documents
     return found
-
-
-# -- runs that have answered ----------------------------------------------------------------------
-
-
-def _end_of(run: RunFile) -> RunEnded | None:
-    """How the last attempt of the root run ended, if it did."""
-    trajectory = open_trajectory(run.path)
-    if all(outline.run_id != run.run_id for outline in trajectory.runs()):
-        return None  # It was killed before it had told anything, or is a fork.
-    ended: RunEnded | None = None
-    for event in trajectory.run_events(run.run_id):
-        if isinstance(event, RunEnded):
-            ended = event
-    return ended
-
-
-def _answered(ended: RunEnded, recipe: Recipe) -> RunResult:
-    """The result of a run that has its answer, from its record alone: no key, no context needed."""
-    answer: Any = ended.answer
-    if recipe.answer_schema is not None and ended.answer_json is not None:
-        answer = _value(ended.answer_json)
-    source: Any = ended.answer_source
-    return RunResult(
-        answer=answer,
-        stop_reason="answer",
-        answer_source=source,
-        run_id=ended.run_id,
-        steps=ended.steps,
-        usage=UsageSummary(total=ended.usage),
-        cost_usd=ended.usage.cost_usd,
-        seconds=ended.seconds,
-        limit=ended.limit,
-        detail=ended.detail,
-    )
 
 
 def _value(text: str) -> Any:

@@ -6,7 +6,7 @@ process that is killed can go on where it was: the same requests find their repl
 
 from rlm.journal.archive import Archive, Retention, RunSummary, facts_of
 from rlm.journal.contexts import ContextFolder
-from rlm.journal.facts import Origin, RunFacts, result_facts, result_from
+from rlm.journal.facts import Origin, RunFacts
 from rlm.journal.forking import fork
 from rlm.journal.journal import Journal, events_of
 from rlm.journal.keeping import Record, kept
@@ -27,6 +27,4 @@ __all__ = [
     "facts_of",
     "fork",
     "kept",
-    "result_facts",
-    "result_from",
 ]

@@ -15,11 +15,11 @@ from rlm.context import StoredContext
 from rlm.errors import ConfigError
 from rlm.journal import database
 from rlm.journal.contexts import ContextFolder
-from rlm.journal.facts import ContextFacts, RunFacts, RunStatus
+from rlm.journal.facts import ContextFacts, RunFacts, RunStatus, answered_in
 from rlm.journal.journal import Journal
 from rlm.journal.places import Places, RunFile
 from rlm.messages import Usage
-from rlm.results import StopReason
+from rlm.results import RunResult, StopReason
 
 __all__ = ["Archive", "Retention", "RunSummary", "converted", "facts_of"]
 
@@ -125,6 +125,10 @@ class Archive:
     def facts(self, run: RunFile) -> RunFacts:
         """What was asked; ConfigError if the journal does not say."""
         return converted(self._about(run.path).get("run"), RunFacts)
+
+    def answered(self, run: RunFile) -> RunResult | None:
+        """The result of a run that has answered, without its events."""
+        return answered_in(self._about(run.path))
 
     def summaries(self) -> Iterator[RunSummary | ConfigError]:
         """Every run, the newest first; for one that can't be read, the reason."""

@@ -8,7 +8,15 @@ from msgspec import Struct, field
 from rlm.errors import ConfigError
 from rlm.results import RunResult, UsageSummary
 
-__all__ = ["ContextFacts", "Origin", "RunFacts", "RunStatus", "result_facts", "result_from"]
+__all__ = [
+    "ContextFacts",
+    "Origin",
+    "RunFacts",
+    "RunStatus",
+    "answered_in",
+    "result_facts",
+    "result_from",
+]
 
 RunStatus = Literal["running", "interrupted", "answer", "steps", "limit", "cancelled", "error"]
 """How a run stands: `interrupted` is what a killed process leaves; the rest are its own words."""
@@ -62,6 +70,13 @@ def result_facts(result: RunResult) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(result, events=()))
     plain["usage"]["by_depth"] = {str(k): v for k, v in plain["usage"]["by_depth"].items()}
     return plain
+
+
+def answered_in(about: dict[str, Any]) -> RunResult | None:
+    """The result of a run that has answered; every other ending may be gone on from."""
+    plain = about.get("result")
+    result = None if plain is None else result_from(plain)
+    return result if result is not None and result.stop_reason == "answer" else None
 
 
 def result_from(plain: Any) -> RunResult:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rlm.errors import ConfigError
 from rlm.events import Event
 from rlm.journal.archive import Archive, facts_of
-from rlm.journal.facts import RunFacts, result_facts, result_from
+from rlm.journal.facts import RunFacts, answered_in, result_facts
 from rlm.journal.journal import Journal, events_of
 from rlm.protocols import Recorder
 from rlm.results import RunResult
@@ -69,14 +69,8 @@ async def kept(
 
 
 def _answered(journal: Journal) -> RunResult | None:
-    """The result of a run that has answered; every other ending may be gone on from."""
-    plain = journal.facts().get("result")
-    if plain is None:
-        return None
-    result = result_from(plain)
-    if result.stop_reason != "answer":
-        return None
-    return replace(result, events=tuple(_events(journal.path)))
+    result = answered_in(journal.facts())
+    return None if result is None else replace(result, events=tuple(_events(journal.path)))
 
 
 def _events(path: Path) -> Iterator[Event]:
