@@ -7,7 +7,7 @@ import time
 from benchmarks.contenders import Contender, Opened
 from benchmarks.measures import Bench
 from benchmarks.processes import descendants, until_quiet
-from rlm.environments.local.session import LocalSession
+from rlm.environments._forked import ForkedSession
 from rlm.errors import SessionDied, SessionRestored
 
 __all__ = ["checkpoints", "interrupts"]
@@ -100,7 +100,7 @@ async def checkpoints(bench: Bench) -> None:
 async def _taken(bench: Bench, contender: Contender, opened: Opened, heap: str) -> None:
     """The session's own timer must not take one of its own in between."""
     session = opened.session
-    assert isinstance(session, LocalSession)
+    assert isinstance(session, ForkedSession)
     for _ in range(bench.count(20)):
         session._stay()
         await until_quiet()

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from rlm import registry
 from rlm.environments import _clock
-from rlm.environments.local import LocalEnvironment, exports
-from rlm.environments.local import session as local_session
+from rlm.environments import _exports as exports
+from rlm.environments.local import LocalEnvironment
+from rlm.environments import _forked
 from rlm.errors import ConfigError, SessionDied, SessionRestored
 from tests.environments.conftest import FakeHost, Repl, StoredContext
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="its layers are 
 @pytest.fixture
 async def opened(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
     """Opens REPLs with options of the environment; they are closed after the test."""
-    monkeypatch.setattr(local_session, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(_forked, "IDLE_SECONDS", 0.0)
     monkeypatch.setattr(_clock, "_GRACE_SECONDS", 0.1)
     environments: list[LocalEnvironment] = []
 
@@ -82,7 +83,7 @@ async def test_what_came_after_the_checkpoint_is_named(
     repl = await opened()
     await repl.run("old = 1")
     await checkpointed(repl)
-    monkeypatch.setattr(local_session, "IDLE_SECONDS", 1000.0)
+    monkeypatch.setattr(_forked, "IDLE_SECONDS", 1000.0)
     await repl.run("new = 2\nold = 3")
     with pytest.raises(SessionRestored) as loss:
         await repl.run("import os; os._exit(1)")

@@ -44,6 +44,7 @@ _WORKER_DEFAULTS: dict[str, Any] = {
     "max_submission_chars": 10_000_000,
     "cell_memory_bytes": None,
     "preload": [],
+    "shell": "python",
 }
 
 
@@ -78,7 +79,15 @@ class WorkerProcess(Protocol):
 class StreamSession:
     """A live interpreter at the end of a socket; implements `rlm.protocols.Session`."""
 
-    def __init__(self, connection: socket.socket, host: Host, process: WorkerProcess) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        host: Host,
+        process: WorkerProcess,
+        *,
+        sends_fds: bool = True,
+    ) -> None:
+        self._sends_fds = sends_fds
         self._stream = Stream(connection, self._on_data, process.stream_ended)
         self._host = host
         self._process = process
@@ -104,12 +113,15 @@ class StreamSession:
         host: Host,
         process: WorkerProcess,
         greeting: bytes | None,
+        *,
+        sends_fds: bool = True,
     ) -> "StreamSession":
         """Shake hands with a new worker; it is killed if that fails.
 
         `greeting` is that of `greeting_of`, or None if the worker has been sent it already.
+        `sends_fds` is False if the socket leads to one that can't carry descriptors.
         """
-        session = cls(connection, host, process)
+        session = cls(connection, host, process, sends_fds=sends_fds)
         too_late = SessionDied(f"the worker did not start within {_START_SECONDS:g} s")
         timer = session._loop.call_later(_START_SECONDS, session._end, too_late)
         try:
@@ -149,7 +161,7 @@ class StreamSession:
 
     async def load(self, name: str, context: ContextSource) -> None:
         """Bind a stored context to a name in the REPL."""
-        if self._stream.can_send_fds and worth_sharing(context):
+        if self._sends_fds and self._stream.can_send_fds and worth_sharing(context):
             frame = await self._load_shared(name, context)
         else:
             frame = await self._load_bytes(name, context)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from rlm.errors import CallRefused, RLMError, SessionError
@@ -191,7 +191,15 @@ class Bench:
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
+        self._lacks: Mapping[str, str] = getattr(environment, "lacks", {})
         self._shared: Repl | None = None
+
+    def excuse_for(self, row: str) -> str | None:
+        """Why the environment can't keep a promise, if it says so beforehand.
+
+        Its `lacks`, if it has any, maps a part of `group: name` to the reason.
+        """
+        return next((why for part, why in self._lacks.items() if part in row), None)
 
     @contextlib.asynccontextmanager
     async def opened(self, **options: Any) -> AsyncGenerator[Repl, None]:

@@ -23,6 +23,24 @@ _ECHOES = {
     'x = """a"""\nx': "'a'",
 }
 
+_ENDINGS = {
+    'x = "a"': "'a'",
+    "x = 'a'": "'a'",
+    "x = '''a'''": "'a'",
+    'x = """a"\n"""': "'a\"\\n'",
+    'x = "\\""': "'\"'",
+    "x = r'\\'": None,
+    "x = 'a\\\\'": "'a\\\\'",
+    "x = f'{1}\"'": "'1\"'",
+    "x = 'a' \\": "'a'",
+    "x = 'a'  # it's": "'a'",
+    'x = \'a\'  # """': "'a'",
+    "x = 'a'  # \\": "'a'",
+    "x = {'a': \"b\"}": "{'a': 'b'}",
+}
+"""Ends of cells that meet quotes put around them; the value of `x` afterwards, None if it is no
+Python."""
+
 _ERRORS = {
     "x = (": "SyntaxError",
     "a\x00b": "SyntaxError",
@@ -49,6 +67,16 @@ async def state(repl: Repl) -> None:
 async def echo(repl: Repl) -> None:
     for code, shown in _ECHOES.items():
         await repl.shows(code, shown)
+
+
+@checks("a cell may end in a quote, a backslash, a bracket or a comment")
+async def endings(repl: Repl) -> None:
+    for code, value in _ENDINGS.items():
+        if value is None:
+            await repl.fails(code, "SyntaxError")
+        else:
+            await repl.shows(code, "")
+            await repl.shows("x", value)
 
 
 @checks("a long echo is cut")

@@ -33,7 +33,8 @@ class Check(Struct, frozen=True):
             except NotOffered as error:
                 return "not offered", str(error)
 
-        return Task(self.name, self.group, find, together=self.together)
+        excuse = bench.excuse_for(f"{self.group}: {self.name}")
+        return Task(self.name, self.group, find, together=self.together, excuse=excuse)
 
     async def _run(self, bench: Bench) -> str | None:
         if self.options is not None:

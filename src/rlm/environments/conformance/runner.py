@@ -17,13 +17,18 @@ _AT_ONCE = 8
 
 
 class Task(Struct, frozen=True):
-    """One row to be. Neighbours that are marked `together` run side by side."""
+    """One row to be. Neighbours that are marked `together` run side by side.
+
+    `excuse`: why it can't be kept here, as the environment itself says; then it is not offered
+    where it is not kept.
+    """
 
     name: str
     group: str
     find: Callable[[], Awaitable[Finding]]
     together: bool = False
     most_seconds: float = 60.0
+    excuse: str | None = None
 
 
 def chosen(tasks: Iterable[Task], only: str | None) -> list[Task]:
@@ -66,4 +71,6 @@ async def _row(task: Task) -> Row:
             if late
             else f"{type(error).__name__}: {error}"
         )
+    if verdict == "failed" and task.excuse is not None:
+        verdict, detail = "not offered", task.excuse
     return Row(task.name, task.group, verdict, detail, time.monotonic() - started)

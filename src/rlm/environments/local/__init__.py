@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rlm.environments._forked import ForkedSession
+from rlm.environments._forkserver import Pair, is_greeted
 from rlm.environments._session import greeting_of
 from rlm.environments.local import packages as allowed_packages
-from rlm.environments.local.session import LocalSession
-from rlm.environments.local.zygotes import Pair, Zygote, is_greeted, zygote_for
+from rlm.environments.local.zygotes import Zygote, zygote_for
 from rlm.errors import ConfigError, SessionDied
 from rlm.protocols import Host
 
@@ -81,9 +82,9 @@ class LocalEnvironment:
         self._settings_json = json.dumps(self._settings, sort_keys=True)
         self._export_to = None if export_to is None else Path(export_to)
         self._warm_sessions = warm_sessions
-        self._sessions: set[LocalSession] = set()
+        self._sessions: set[ForkedSession] = set()
 
-    async def open(self, host: Host, options: dict[str, Any]) -> LocalSession:
+    async def open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
         """Take or fork a session and wait until it is ready.
 
         `options`: seed, tools ([{"name", "description"}]), kept_output_chars, cell_memory_bytes.
@@ -121,11 +122,11 @@ class LocalEnvironment:
 
     async def _open(
         self, ends: Pair, zygote: Zygote, host: Host, options: dict[str, Any], greeting: bytes
-    ) -> LocalSession:
+    ) -> ForkedSession:
         report = zygote.report
         if not (report["seccomp"] and report["file_system"]):  # Only with allow_unsafe.
             _log.warning("cells are not isolated here: %s", "; ".join(report["missing"]))
-        return await LocalSession.open(
+        return await ForkedSession.open(
             ends,
             host,
             options,

@@ -5,15 +5,12 @@ it cost a few, and those it keeps ready in advance next to nothing. Everything h
 from any thread and any event loop.
 """
 
-import array
 import asyncio
 import atexit
 import contextlib
-import errno
 import json
 import os
 import socket
-import struct
 import subprocess
 import threading
 from collections import deque
@@ -23,20 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from rlm import worker
+from rlm.environments._forkserver import Pair, handshake, request
 from rlm.errors import ConfigError, SessionDied
 from rlm.worker.sandbox import orders
 from rlm.worker.sandbox.preload import SINGLE_THREADED
 
-__all__ = ["Pair", "Zygote", "close_all", "is_greeted", "zygote_for"]
+__all__ = ["Zygote", "close_all", "zygote_for"]
 
 _WORKER_FOLDER = str(Path(worker.__file__).parent)
 _START_SECONDS = 30.0
 _FAREWELL_SECONDS = 2.0
-_LENGTH = struct.Struct("<I")
-_FULL = {errno.EAGAIN, errno.ETOOMANYREFS}
-_MOST_GREETING_BYTES = 1 << 16
-"""So much goes into a new socket at once."""
-
 _MOST_KINDS = 4
 """For so many different greetings sessions are kept ready."""
 
@@ -56,14 +49,6 @@ main(int(sys.argv[2]), int(sys.argv[3]))
 
 # Nothing of the host's environment. Arenas are kept few because each costs every session memory.
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2"}
-
-Pair = tuple[socket.socket, socket.socket]
-"""The host's ends of one session: its stream and its lifeline."""
-
-
-def is_greeted(greeting: bytes) -> bool:
-    """Whether new sessions are given their greeting at once; who opens one need not send it."""
-    return len(greeting) <= _MOST_GREETING_BYTES
 
 
 class Zygote:
@@ -98,7 +83,7 @@ class Zygote:
         """A new session, as soon as possible."""
         while True:
             try:
-                return self._request(orders.NOW, greeting)
+                return request(self._control, orders.NOW, greeting)
             except BlockingIOError:
                 await asyncio.sleep(0.005)  # Hundreds are being made at this moment.
 
@@ -113,7 +98,7 @@ class Zygote:
         _close(pair for pairs in forgotten for pair in pairs)
         with contextlib.suppress(BlockingIOError, SessionDied):
             for _ in range(count - len(ready)):
-                pair = self._request(orders.WARM, greeting)
+                pair = request(self._control, orders.WARM, greeting)
                 with self._lock:
                     ready.append(pair)
 
@@ -128,39 +113,19 @@ class Zygote:
             self._process.kill()
             self._process.wait()
 
-    def _request(self, kind: bytes, greeting: bytes) -> Pair:
-        stream, workers_end = socket.socketpair()
-        lifeline, zygotes_end = socket.socketpair()
-        with workers_end, zygotes_end:
-            fds = array.array("i", [workers_end.fileno(), zygotes_end.fileno()])
-            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)
-            try:
-                self._control.sendmsg([kind], [rights], socket.MSG_DONTWAIT)
-            except OSError as error:
-                stream.close()
-                lifeline.close()
-                if error.errno in _FULL:
-                    raise BlockingIOError(*error.args) from None
-                raise SessionDied("the sandbox's fork server is gone") from error
-            if is_greeted(greeting):
-                stream.send(greeting)
-        return stream, lifeline
-
     def _handshake(self, settings: str) -> dict[str, Any]:
-        data = settings.encode()
         self._control.settimeout(_START_SECONDS)
         try:
-            self._control.sendall(_LENGTH.pack(len(data)) + data)
-            report: dict[str, Any] = json.loads(self._receive(*_LENGTH.unpack(self._receive(4))))
-        except (OSError, ValueError) as error:
+            report = handshake(self._control, settings)
+        except OSError as error:
             raise SessionDied(self._last_words()) from error
+        except ConfigError:
+            self._process.wait()
+            raise
         finally:
             assert self._process.stderr is not None
             self._process.stderr.close()  # It writes nothing there once it has reported.
         self._control.settimeout(None)
-        if "error" in report:
-            self._process.wait()
-            raise ConfigError(report["error"])
         return report
 
     def _last_words(self) -> str:
@@ -171,15 +136,6 @@ class Zygote:
         words = self._process.stderr.read().decode("utf-8", "replace").strip()
         how = f"exited with status {self._process.wait()} before it was ready"
         return f"the sandbox's fork server {how}: {words.splitlines()[-1] if words else 'silently'}"
-
-    def _receive(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            piece = self._control.recv(size - len(data))
-            if not piece:
-                raise ConnectionError("it closed the connection")
-            data += piece
-        return data
 
 
 def _close(pairs: Iterable[Pair]) -> None:

@@ -51,7 +51,8 @@ class Settings:
 
     `readable`: what sessions may read besides the interpreter. `listable`: folders whose names they
     may list. `max_processes` counts threads too. `forbid`: layers not even to be tried.
-    None leaves a limit as it is.
+    None leaves a limit as it is. `scratch`: a folder that sessions may write to where they have no
+    namespace with one of their own; the machine is theirs then.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Settings:
         *,
         readable: Iterable[str] = (),
         listable: Iterable[str] = (),
+        scratch: str = "",
         scratch_bytes: int = 64 << 20,
         max_processes: int = 128,
         max_file_bytes: int | None = None,
@@ -70,6 +72,7 @@ class Settings:
     ) -> None:
         self.readable = [os.path.abspath(path) for path in readable]
         self.listable = [os.path.abspath(path) for path in listable]
+        self.scratch = scratch
         self.scratch_bytes = scratch_bytes
         self.max_processes = max_processes
         self.max_file_bytes = max_file_bytes
@@ -126,10 +129,17 @@ class Layers:
             "seccomp": self.seccomp,
             "own_uid": self.first_uid is not None and self.number_of_uids > 1,
             "sealed": self.sealed,
-            "scratch": namespaces.SCRATCH if self.namespaces else "",
+            "scratch": self.scratch,
             "forks": self.forks,
             "missing": list(self.missing),
         }
+
+    @property
+    def scratch(self) -> str:
+        """The folder that sessions may write to; "" if there is none."""
+        if self.namespaces:
+            return namespaces.SCRATCH
+        return "" if self.sealed else self.settings.scratch
 
     def uid_of(self, slot: int) -> int | None:
         """The uid that the session in this slot runs as; None if it keeps the zygote's."""
@@ -174,7 +184,7 @@ def prepare(settings: Settings) -> Layers:
             kernel.MACHINE,
             forks=layers.forks,
             sealed=layers.sealed,
-            scratch=bool(kind),
+            scratch=bool(layers.scratch),
         )
     privileges.drop_bounding_set()  # Once here instead of forty calls in every session.
     return layers
@@ -270,11 +280,14 @@ def _open_process_folder() -> int | None:
 def _ruleset_without_namespaces(settings: Settings, readable: list[str], hidden: list[str]) -> int:
     """Made once: it has hundreds of rules, because Landlock knows no exceptions to a folder."""
     kept, listed = interpreter.without([*readable, *namespaces.DEVICES], hidden)
-    return landlock.ruleset(kept, ["/dev/null"], [*listed, *settings.listable])
+    writable = ["/dev/null", *([settings.scratch] if settings.scratch else [])]
+    return landlock.ruleset(kept, writable, [*listed, *settings.listable])
 
 
 def _decide_identity(layers: Layers, readable: list[str]) -> None:
-    if layers.namespaces == namespaces.USER:
+    if _forbidden(layers, "uid"):
+        layers.missing.append(f"own uid: {_forbidden(layers, 'uid')}")
+    elif layers.namespaces == namespaces.USER:
         _decide_user_namespace(layers, readable)
     elif os.geteuid() == 0:
         _decide_uid(layers, readable)
@@ -346,7 +359,7 @@ def enter_session(layers: Layers, slot: int) -> None:
         folder = layers.process_folder if layers.own_user_namespace else None
         namespaces.enter_session(layers.settings.scratch_bytes, uid, folder)
     else:
-        os.chdir("/")
+        os.chdir(layers.scratch or "/")
     if uid is not None:
         privileges.become(uid, uid)
     privileges.die_with_parent(layers.zygote_lives)

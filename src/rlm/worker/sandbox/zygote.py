@@ -42,6 +42,10 @@ def main(fd: int, host_pid: int) -> None:
     control = socket.socket(fileno=fd)
     settings = _receive_settings(control)
     sys.path += settings["search_path"]
+    if settings.get("installed"):
+        settings["layers"]["readable"] = _add_installed_packages()
+    if settings["layers"].get("scratch"):
+        settings["layers"]["scratch"] = _own_folder(settings["layers"]["scratch"])
     sys.argv = [""]
     loading = preload.Preloading(settings["packages"])
     zero_copy = shared.is_supported()  # Loads what it needs, while our own files can be read.
@@ -66,6 +70,24 @@ def main(fd: int, host_pid: int) -> None:
     os.dup2(0, 2)  # From here on nobody reads what might be written there.
     _send(control, report)
     _Zygote(control, host_pid, found, loading).serve()
+
+
+def _add_installed_packages() -> list[str]:
+    """Have what is installed for this Python, which was started without; where all that is."""
+    import site
+
+    before = set(sys.path)
+    site.main()
+    return [path for path in sys.path if path not in before and os.path.exists(path)]
+
+
+def _own_folder(place: str) -> str:
+    """A new folder for the session of this sandbox, which may have another uid."""
+    import tempfile
+
+    folder = tempfile.mkdtemp(prefix="session-", dir=place)
+    os.chmod(folder, 0o777)  # noqa: S103 - nobody else is in here
+    return folder
 
 
 def _move_into_pid_namespace(host_pid: int) -> None:

@@ -1,4 +1,4 @@
-"""A session of the local sandbox: a stream to its worker, its lifeline, and a checkpoint.
+"""A session whose worker a zygote forked: a stream to its worker, its lifeline, and a checkpoint.
 
 A checkpoint is a copy of the worker that waits at a stream of its own (`rlm.worker.checkpoints`).
 It is taken when the session has been idle for a moment, so that no cell waits for it; when the
@@ -8,24 +8,25 @@ worker is lost, the copy takes its place.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rlm.environments._exports import export_files
+from rlm.environments._lifelines import Incarnation, Lifeline
 from rlm.environments._session import StreamSession
-from rlm.environments.local.exports import export_files
-from rlm.environments.local.lifelines import Incarnation, Lifeline
 from rlm.errors import SessionDied, SessionError, SessionRestored
 from rlm.protocols import ContextSource, Host
 from rlm.results import CellResult
 
-__all__ = ["LocalSession", "in_words"]
+__all__ = ["ForkedSession", "in_words"]
 
 IDLE_SECONDS = 0.02
 """How long nobody must have wanted anything before a checkpoint is taken."""
 
 _RESTORE_SECONDS = 5.0
 _EXPORT_SECONDS = 30.0
+_FAREWELL_SECONDS = 1.0
 _MOST_EXPORTED_BYTES = 1 << 30
 
 _log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class _Checkpoint(NamedTuple):
     variables: tuple[str, ...]
 
 
-class LocalSession:
+class ForkedSession:
     """Implements `rlm.protocols.Session`."""
 
     def __init__(
@@ -48,11 +49,13 @@ class LocalSession:
         report: Mapping[str, Any],
         label: str = "session",
         export_to: Path | None = None,
+        afterwards: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.layers = in_words(report)
         self._scratch: str = report["scratch"]
         self._label = label
         self._export_to = export_to
+        self._afterwards = afterwards
         self._stream = stream
         self._host = host
         self._lifeline = lifeline
@@ -64,7 +67,7 @@ class LocalSession:
         self._timer: asyncio.TimerHandle | None = None
         self._taking: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._tell_closed: Callable[[LocalSession], None] = lambda _: None
+        self._tell_closed: Callable[[ForkedSession], None] = lambda _: None
 
     @classmethod
     async def open(
@@ -75,14 +78,30 @@ class LocalSession:
         greeting: bytes | None,
         *,
         report: Mapping[str, Any],
-        export_to: Path | None,
-    ) -> "LocalSession":
-        """Shake hands with the worker at the other end of a session; None if it was greeted."""
+        export_to: Path | None = None,
+        sends_fds: bool = True,
+        afterwards: Callable[[], Awaitable[None]] | None = None,
+    ) -> "ForkedSession":
+        """Shake hands with the worker at the other end of a session.
+
+        `greeting` is None if it has been greeted. `sends_fds`: descriptors can be sent to where it
+        is. `afterwards` ends the sandbox around it, if it has one of its own.
+        """
         connection, other = ends
         lifeline = Lifeline(other)
-        stream = await StreamSession.connect(connection, host, Incarnation(lifeline), greeting)
+        stream = await StreamSession.connect(
+            connection, host, Incarnation(lifeline), greeting, sends_fds=sends_fds
+        )
         label = str(options.get("label", "session"))
-        return cls(stream, host, lifeline, report=report, label=label, export_to=export_to)
+        return cls(
+            stream,
+            host,
+            lifeline,
+            report=report,
+            label=label,
+            export_to=export_to,
+            afterwards=afterwards,
+        )
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -121,7 +140,7 @@ class LocalSession:
         """Stop the running cell; its variables stay."""
         await self._stream.interrupt()
 
-    def when_closed(self, tell: Callable[["LocalSession"], None]) -> None:
+    def when_closed(self, tell: Callable[["ForkedSession"], None]) -> None:
         """Have somebody told."""
         self._tell_closed = tell
 
@@ -163,7 +182,11 @@ class LocalSession:
         self._drop_checkpoint()
         self._takes_checkpoints = False
         self._lifeline.end()
-        await self._stream.close()
+        closing = self._loop.create_task(self._stream.close())
+        if self._afterwards is not None:  # Who does not go now goes with what is around it.
+            await asyncio.wait([closing], timeout=_FAREWELL_SECONDS)
+            await self._afterwards()
+        await closing
         if self._taking is not None:
             await asyncio.wait([self._taking])
         await self._lifeline.until_over()

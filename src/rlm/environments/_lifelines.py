@@ -107,7 +107,7 @@ class Lifeline:
         self.deaths += 1
         if not self._failed:  # Else the reason is known, and better than a status.
             self.how = _described(fact)
-            self._failed = "error" in fact
+            self._failed = "error" in fact or "lost" in fact
 
     def _tell(self) -> None:
         news, self._news = self._news, asyncio.Event()
@@ -166,6 +166,8 @@ class Incarnation:
 def _described(fact: dict[str, Any]) -> str:
     if "error" in fact:
         return f"could not be started: {fact['error']}"
+    if "lost" in fact:
+        return str(fact["lost"])
     status = int(fact["status"])
     if status >= 0:
         return f"exited with status {status}"

@@ -1,0 +1,92 @@
+"""What the host says to a zygote over its control socket, wherever the zygote runs."""
+
+import array
+import errno
+import json
+import socket
+import struct
+from typing import Any
+
+from rlm.errors import ConfigError, ProtocolViolation, SessionDied
+
+__all__ = [
+    "MOST_REPORT_BYTES",
+    "Pair",
+    "handshake",
+    "is_greeted",
+    "report_in",
+    "request",
+    "settings_frame",
+]
+
+MOST_REPORT_BYTES = 1 << 20
+_LENGTH = struct.Struct("<I")
+_FULL = {errno.EAGAIN, errno.ETOOMANYREFS}
+_MOST_GREETING_BYTES = 1 << 16
+"""So much goes into a new socket at once."""
+
+Pair = tuple[socket.socket, socket.socket]
+"""The host's ends of one session: its stream and its lifeline."""
+
+
+def is_greeted(greeting: bytes) -> bool:
+    """Whether new sessions are given their greeting at once; who opens one need not send it."""
+    return len(greeting) <= _MOST_GREETING_BYTES
+
+
+def settings_frame(settings: str) -> bytes:
+    """The first thing a zygote reads; `settings` is JSON."""
+    data = settings.encode()
+    return _LENGTH.pack(len(data)) + data
+
+
+def report_in(data: bytes) -> dict[str, Any] | None:
+    """The zygote's answer once it is whole; ConfigError if it can't serve, in its own words."""
+    if len(data) < _LENGTH.size:
+        return None
+    (size,) = _LENGTH.unpack_from(data)
+    if size > MOST_REPORT_BYTES:
+        raise ProtocolViolation(f"the sandbox announced a report of {size:,} bytes")
+    if len(data) < _LENGTH.size + size:
+        return None
+    try:
+        report = json.loads(data[_LENGTH.size : _LENGTH.size + size])
+    except (ValueError, RecursionError) as error:
+        raise ProtocolViolation(f"the sandbox sent a malformed report: {error}") from None
+    if not isinstance(report, dict):
+        raise ProtocolViolation("the sandbox sent a malformed report")
+    if "error" in report:
+        raise ConfigError(str(report["error"]))
+    return report
+
+
+def handshake(control: socket.socket, settings: str) -> dict[str, Any]:
+    """Send the settings and wait for the report; the socket's own time limit holds."""
+    control.sendall(settings_frame(settings))
+    data = b""
+    while (report := report_in(data)) is None:
+        piece = control.recv(1 << 16)
+        if not piece:
+            raise ConnectionError("it closed the connection")
+        data += piece
+    return report
+
+
+def request(control: socket.socket, order: bytes, greeting: bytes) -> Pair:
+    """Have a session made; BlockingIOError if hundreds are being made at this moment."""
+    stream, workers_end = socket.socketpair()
+    lifeline, zygotes_end = socket.socketpair()
+    with workers_end, zygotes_end:
+        fds = array.array("i", [workers_end.fileno(), zygotes_end.fileno()])
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)
+        try:
+            control.sendmsg([order], [rights], socket.MSG_DONTWAIT)
+        except OSError as error:
+            stream.close()
+            lifeline.close()
+            if error.errno in _FULL:
+                raise BlockingIOError(*error.args) from None
+            raise SessionDied("the sandbox's fork server is gone") from error
+        if is_greeted(greeting):
+            stream.send(greeting)
+    return stream, lifeline

@@ -1,0 +1,167 @@
+"""Ways to a program in a sandbox elsewhere, from best to worst: bytes, lines of text, commands.
+
+A provider makes a sandbox, starts a command in it, and returns a pipe; `_relay` does the rest.
+"""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Protocol
+
+from rlm.errors import ProtocolViolation, SessionDied, SessionError
+from rlm.worker import mailbox, mux, porter
+
+__all__ = ["LinesPipe", "Pipe", "PolledPipe"]
+
+_MOST_TEXT_CHARS = 64 << 20
+_WAIT_SECONDS = 10.0
+"""How long a command waits in the sandbox for something to fetch."""
+
+_TRIES = 4
+_PAUSE_SECONDS = 0.2
+
+
+class Pipe(Protocol):
+    """A program in a sandbox: bytes to it, bytes from it."""
+
+    async def send(self, data: bytes) -> None:
+        """Send all of it; SessionError if the program is gone."""
+
+    async def receive(self) -> bytes:
+        """What came, at least a byte; none when the program has ended."""
+
+    async def close(self) -> None:
+        """End the program and its sandbox; may be called twice."""
+
+    async def ending(self) -> str:
+        """How it ended, in words that follow `the sandbox`."""
+
+
+class LinesPipe:
+    """For programs whose input and output are text: every piece is a line of base64."""
+
+    def __init__(
+        self,
+        write: Callable[[str], Awaitable[None]],
+        texts: AsyncIterator[str],
+        end: Callable[[], Awaitable[None]],
+        how: Callable[[], Awaitable[str]],
+    ) -> None:
+        self._write = write
+        self._texts = texts
+        self._end = end
+        self._how = how
+        self._lines = mux.LineReader(porter.TO_HOST)
+
+    async def send(self, data: bytes) -> None:
+        """Send it as one line."""
+        await self._write(mux.to_line(data, porter.FROM_HOST))
+
+    async def receive(self) -> bytes:
+        """The bytes of the lines that came; lines of others are passed over."""
+        async for text in self._texts:
+            try:
+                data = self._lines.feed(text.encode("utf-8", "replace"))
+            except mux.MuxError as error:
+                raise ProtocolViolation(f"the sandbox broke the protocol: {error}") from None
+            if data:
+                return data
+        return b""
+
+    async def close(self) -> None:
+        """End the program and its sandbox."""
+        await self._end()
+
+    async def ending(self) -> str:
+        """How it ended."""
+        return await self._how()
+
+
+class PolledPipe:
+    """For sandboxes that can only run commands: one fetches while others bring.
+
+    `run` gives back what a command printed and raises SessionError if it could not be run. Every
+    command may be repeated (`rlm.worker.mailbox`), so a failure now and then does no harm.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Sequence[str]], Awaitable[str]],
+        end: Callable[[], Awaitable[None]],
+        how: Callable[[], Awaitable[str]],
+        command: Sequence[str],
+    ) -> None:
+        """`command` is what was started there: it tells which Python, and where it waits."""
+        self._run = run
+        self._end = end
+        self._how = how
+        python, place = command[0], command[-1]
+        self._command = [python, "-S", "-s", "-c", mailbox.COMMAND, f"{place}/socket"]
+        self._sent = 0
+        self._received = 0
+        self._sending = asyncio.Lock()
+        self._closed = False
+
+    async def send(self, data: bytes) -> None:
+        """Bring it, in as many commands as it takes."""
+        async with self._sending:
+            for at in range(0, len(data), mailbox.MAX_PUT_BYTES):
+                piece = data[at : at + mailbox.MAX_PUT_BYTES]
+                text = base64.b64encode(piece).decode("ascii")
+                told = await self._repeated(["put", str(self._sent), text])
+                self._sent += len(piece)
+                if told != b"%d" % self._sent:
+                    raise SessionDied("the sandbox lost a part of what it was sent")
+
+    async def receive(self) -> bytes:
+        """Fetch, waiting there until something is to be had."""
+        while not self._closed:
+            words = ["get", str(self._received), str(int(1000 * _WAIT_SECONDS))]
+            try:
+                data = await self._repeated(words)
+            except SessionError:
+                if self._closed:
+                    break
+                raise
+            if len(data) > mailbox.MAX_GET_BYTES:
+                raise ProtocolViolation(f"the sandbox sent {len(data):,} bytes at once")
+            self._received += len(data)
+            if data:
+                return data
+        return b""
+
+    async def close(self) -> None:
+        """End the program and its sandbox."""
+        self._closed = True
+        await self._end()
+
+    async def ending(self) -> str:
+        """How it ended."""
+        return await self._how()
+
+    async def _repeated(self, words: list[str]) -> bytes:
+        """What a command fetched; tried again if it could not be run or printed nonsense."""
+        for left in reversed(range(_TRIES)):
+            try:
+                return _fetched(await self._run([*self._command, *words]))
+            except SessionError:
+                if not left or self._closed:
+                    raise
+            await asyncio.sleep(_PAUSE_SECONDS)
+        raise AssertionError("the last try returns or raises")
+
+
+def _fetched(printed: str) -> bytes:
+    """The bytes in the last line of ours that a command printed."""
+    if len(printed) > _MOST_TEXT_CHARS:
+        raise ProtocolViolation("a command printed far too much")
+    marked = [line for line in printed.splitlines() if line.startswith(porter.TO_HOST)]
+    if not marked:
+        raise SessionDied(
+            f"a command in the sandbox failed: {printed.strip()[-300:] or 'silently'}"
+        )
+    try:
+        return base64.b64decode(marked[-1][len(porter.TO_HOST) :], validate=True)
+    except (binascii.Error, ValueError):
+        raise SessionDied("a command in the sandbox printed what can't be read") from None

@@ -1,0 +1,164 @@
+"""Makes a pipe to a sandbox look like the two sockets that a session on this machine has.
+
+What comes through the pipe is not to be trusted: sizes are limited (`rlm.worker.mux`), and what it
+carries is checked by those who read the two sockets, as it is for sessions here.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+from typing import Any
+
+from rlm.environments._forkserver import MOST_REPORT_BYTES, Pair, report_in, settings_frame
+from rlm.environments._pipes import Pipe
+from rlm.errors import ProtocolViolation, RLMError, SessionDied
+from rlm.worker import mux
+from rlm.worker.sandbox import orders
+
+__all__ = ["Relay"]
+
+_MOST_WORDS_CHARS = 500
+
+
+class _Channel:
+    """The far end of one of the session's sockets, and what is to be written to it."""
+
+    def __init__(self, far_end: socket.socket) -> None:
+        far_end.setblocking(False)
+        self.socket = far_end
+        self.incoming: asyncio.Queue[bytes] = asyncio.Queue()
+        self.has_room = asyncio.Event()
+
+
+class Relay:
+    """One session's pipe. `set_up` first, then `open`, and `close` in the end."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self._mux = mux.Mux()
+        self._loop = asyncio.get_running_loop()
+        self._sending = asyncio.Lock()
+        self._channels: dict[int, _Channel] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._control: asyncio.Queue[bytes] = asyncio.Queue()
+        self._reading = self._loop.create_task(self._read())
+        self._ended: str | None = None
+
+    async def set_up(self, archive: bytes, settings: str) -> dict[str, Any]:
+        """Send the worker and its settings; the report of what protects the machine it is on."""
+        await self._pipe.send(archive)
+        await self._hear()  # It is there, and wants nothing but pieces from now on.
+        await self._send(mux.CONTROL, settings_frame(settings))
+        heard = b""
+        while (report := report_in(heard)) is None:
+            heard += await self._hear()
+            if len(heard) > MOST_REPORT_BYTES:
+                raise ProtocolViolation("the sandbox does not end its report")
+        return report
+
+    async def open(self) -> Pair:
+        """Have the session made; the host's ends of its stream and its lifeline."""
+        await self._send(mux.OPEN, orders.NOW)
+        ends = []
+        for number in (mux.STREAM, mux.LIFELINE):
+            ours, far_end = socket.socketpair()
+            self._channels[number] = channel = _Channel(far_end)
+            self._tasks += [
+                self._loop.create_task(self._carry_in(number, channel)),
+                self._loop.create_task(self._carry_out(number, channel)),
+            ]
+            ends.append(ours)
+        if self._ended is not None:  # It ended before anybody could have been told.
+            self._tell_ending(self._ended)
+        return ends[0], ends[1]
+
+    async def close(self) -> None:
+        """End the sandbox and whatever waits for it."""
+        try:
+            await self._pipe.close()
+        finally:
+            tasks = [self._reading, *self._tasks]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for channel in self._channels.values():
+                channel.socket.close()
+
+    # From the sandbox.
+
+    async def _read(self) -> None:
+        try:
+            while data := await self._pipe.receive():
+                for number, piece in self._mux.feed(data):
+                    self._take(number, piece)
+                for number, channel in self._channels.items():
+                    if self._mux.room(number):
+                        channel.has_room.set()
+            ending = await self._pipe.ending()
+        except mux.MuxError as error:
+            ending = f"broke the protocol: {error}"
+        except (RLMError, OSError) as error:
+            ending = f"is out of reach: {error}"
+        self._ended = ending[:_MOST_WORDS_CHARS]
+        self._control.put_nowait(b"")
+        self._tell_ending(self._ended)
+
+    def _take(self, number: int, piece: bytes) -> None:
+        if number == mux.CONTROL:
+            if self._control.qsize() > MOST_REPORT_BYTES // mux.MAX_PIECE_BYTES:
+                raise mux.MuxError("it does not end its report")
+            self._control.put_nowait(piece)
+        elif number in self._channels:
+            self._channels[number].incoming.put_nowait(piece)
+        else:
+            raise mux.MuxError(f"a piece came on channel {number} before there was a session")
+
+    def _tell_ending(self, how: str) -> None:
+        """As the last report of the lifeline, and then both channels end."""
+        for number, channel in self._channels.items():
+            if number == mux.LIFELINE:
+                fact = {"lost": f"is lost: the sandbox {how}"}
+                channel.incoming.put_nowait(b"\n" + json.dumps(fact).encode("ascii") + b"\n")
+            channel.incoming.put_nowait(b"")
+
+    async def _hear(self) -> bytes:
+        """What the zygote says, or the porter before it: it has no bytes to greet with."""
+        piece = await self._control.get()
+        if self._ended is not None:
+            raise SessionDied(f"the sandbox {self._ended}")
+        return piece
+
+    async def _carry_in(self, number: int, channel: _Channel) -> None:
+        """Write what came; its end ends the session's socket."""
+        with contextlib.suppress(OSError):  # The session has closed its end.
+            while piece := await channel.incoming.get():
+                await self._loop.sock_sendall(channel.socket, piece)
+                if told := self._mux.took(number, len(piece)):
+                    await self._send_raw(told)
+            channel.socket.shutdown(socket.SHUT_WR)
+
+    # To the sandbox.
+
+    async def _carry_out(self, number: int, channel: _Channel) -> None:
+        """Send what the session wrote, as there is room for it; its end too."""
+        while True:
+            while not (room := self._mux.room(number)):
+                channel.has_room.clear()
+                await channel.has_room.wait()
+            try:
+                data = await self._loop.sock_recv(channel.socket, room)
+            except OSError:
+                data = b""
+            await self._send(number, data)
+            if not data:
+                return
+
+    async def _send(self, number: int, data: bytes) -> None:
+        await self._send_raw(self._mux.packed(number, data))
+
+    async def _send_raw(self, data: bytes) -> None:
+        """One at a time; what can't be sent any more is told where it ended."""
+        async with self._sending:
+            with contextlib.suppress(RLMError, OSError):
+                await self._pipe.send(data)

@@ -1,0 +1,130 @@
+"""What all environments have in common whose sandboxes are elsewhere: everything but the sandbox.
+
+A provider says how to start a command there and what kind of pipe leads to it. The worker is sent
+through that pipe; so nothing is installed or uploaded, and any image with Python 3.9 will do.
+"""
+
+import asyncio
+import json
+import secrets
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from rlm.environments._forked import ForkedSession
+from rlm.environments._pipes import Pipe
+from rlm.environments._relay import Relay
+from rlm.environments._session import greeting_of
+from rlm.environments._shipping import archive, arrival_command
+from rlm.errors import ConfigError, SessionDied
+from rlm.protocols import Host
+
+__all__ = ["RemoteEnvironment", "sandbox_settings"]
+
+_START_SECONDS = 180.0
+"""From the wish for a sandbox to a session; images may have to be fetched first."""
+
+
+def sandbox_settings(
+    *, hardened: bool, scratch: str, scratch_bytes: int = 64 << 20, max_threads: int = 128
+) -> str:
+    """What a zygote in a sandbox of its own is told, as JSON.
+
+    `hardened`: it adds layers of its own, or refuses. Without, the sandbox around it is what holds.
+    """
+    layers: dict[str, Any] = {
+        "scratch": scratch,
+        "scratch_bytes": scratch_bytes,
+        "max_processes": max_threads,
+    }
+    if not hardened:
+        layers.update(
+            allow_unsafe=True, forbid=["namespaces", "landlock", "sealed", "seccomp", "uid"]
+        )
+    return json.dumps(
+        {"packages": [], "search_path": [], "roots": [], "installed": True, "layers": layers}
+    )
+
+
+class RemoteEnvironment(ABC):
+    """Opens each session in a sandbox of its own; subclasses say where."""
+
+    name: str
+    is_paid = True
+    carries: ClassVar[Literal["bytes", "lines", "commands"]]
+    """What kind of pipe `start` returns; "bytes" and "lines" are a program's input and output."""
+
+    def __init__(
+        self,
+        *,
+        python: str = "python3",
+        hardened: bool = False,
+        scratch: str = "/tmp",  # noqa: S108
+    ) -> None:
+        self._python = python
+        self._settings = sandbox_settings(hardened=hardened, scratch=scratch)
+        self._sessions: set[ForkedSession] = set()
+        self._report: dict[str, Any] = {}
+
+    @classmethod
+    def problem(cls) -> str | None:
+        """Why it can't be used here, in a line that says what to do; None if nothing is known."""
+        return None
+
+    @abstractmethod
+    async def start(self, command: Sequence[str]) -> Pipe:
+        """Make a sandbox and run the command in it, which is given as words.
+
+        For "commands": in the background, so that further commands can follow.
+        """
+
+    async def open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
+        """Make a sandbox and wait until its worker is ready."""
+        if (problem := self.problem()) is not None:
+            raise ConfigError(problem)
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                return await self._open(host, options)
+        except TimeoutError:
+            raise SessionDied(
+                f"no sandbox of {self.name} was ready within {_START_SECONDS:g} s; "
+                "look at the provider's own page of sandboxes"
+            ) from None
+
+    async def describe(self) -> dict[str, Any]:
+        """What the sandbox of the last session reported about its inside, as plain facts."""
+        return {"isolation": f"a sandbox of {self.name}", **self._report}
+
+    async def close(self) -> None:
+        """Close every session that is still open, and its sandbox."""
+        await asyncio.gather(*(session.close() for session in list(self._sessions)))
+
+    async def _open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
+        relay = Relay(await self.start(self._command()))
+        try:
+            self._report = await relay.set_up(self._archive(), self._settings)
+            session = await ForkedSession.open(
+                await relay.open(),
+                host,
+                options,
+                greeting_of(options),
+                report={**self._report, "forks": False},  # Checkpoints need a way for descriptors.
+                sends_fds=False,
+                afterwards=relay.close,
+            )
+        except BaseException:
+            await asyncio.shield(relay.close())
+            raise
+        self._sessions.add(session)
+        session.when_closed(self._sessions.discard)
+        return session
+
+    def _command(self) -> list[str]:
+        place = f"/tmp/.rlm-{secrets.token_hex(6)}" if self.carries == "commands" else ""  # noqa: S108
+        return arrival_command(self._python, self.carries, place)
+
+    def _archive(self) -> bytes:
+        """The worker, in the form in which `rlm.worker.arrival` takes it."""
+        data = archive()
+        return data if self.carries == "lines" else struct.pack("<I", len(data)) + data

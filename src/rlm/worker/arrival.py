@@ -1,0 +1,198 @@
+"""How the worker gets into a sandbox that has none of our files: by way of a command line.
+
+The text of this file is the program: `python3 -S -s -c TEXT MODE [PLACE]`. It takes the worker's
+modules from the host, imports them from memory, and goes on as zygote or porter. So it stands
+alone, and nothing has to be installed, uploaded or mounted.
+
+MODE says where the host is: `socket` (at a unix socket, PLACE), `bytes` or `lines` (at this
+program's input and output), `commands` (it runs commands, which come to a socket in PLACE).
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import importlib.util
+import json
+import marshal
+import os
+import socket
+import struct
+import sys
+import zlib
+
+__all__ = ["COMPILED", "PACKAGE", "SOURCES", "called"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+PACKAGE = "rlm_worker"
+COMPILED, SOURCES = b"C", b"S"
+_KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
+_HASH_SEED = {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2"}
+_READ_BYTES = 1 << 16
+
+
+def called(name: str, is_package: bool) -> str:
+    """What the file of a module is called in tracebacks; there is none."""
+    return f"/{name.replace('.', '/')}{'/__init__' if is_package else ''}.py"
+
+
+class Modules:
+    """Finds and loads the worker's modules, which are texts or code."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self._given = given
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """How to import a module of the worker."""
+        if name not in self._given:
+            return None
+        is_package = self._given[name][0]
+        origin = called(name, is_package)
+        loader: Any = self
+        spec = importlib.util.spec_from_loader(name, loader, origin=origin, is_package=is_package)
+        if spec is not None:
+            spec.has_location = True
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """An ordinary one."""
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run it."""
+        is_package, code = self._given[module.__name__]
+        if isinstance(code, str):
+            code = compile(code, called(module.__name__, is_package), "exec", dont_inherit=True)
+        exec(code, module.__dict__)
+
+
+def start_clean() -> None:
+    """Begin again with an environment that holds nothing of others, and with a fixed hash seed."""
+    if os.environ.get("PYTHONHASHSEED") == "0":
+        return
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    with open("/proc/self/cmdline", "rb") as file:
+        words = file.read().split(b"\0")[:-1]
+    program = sys.executable or "/proc/self/exe"
+    os.execve(program, words, {**kept, **_HASH_SEED})  # noqa: S606 - itself
+
+
+def take_modules(archive: bytes) -> None:
+    """Make the modules in an archive of the host's `environments/_shipping.py` importable."""
+    kind, data = archive[:1], archive[1:]
+    read = marshal.loads if kind == COMPILED else lambda data: json.loads(zlib.decompress(data))
+    sys.path[:] = [entry for entry in sys.path if entry]
+    sys.meta_path.insert(0, Modules(read(data)))
+
+
+def imported(name: str) -> Any:
+    """A module of the worker, once it has arrived."""
+    return importlib.import_module(f"{PACKAGE}.{name}")
+
+
+def read_archive(read: Callable[[int], bytes]) -> bytes:
+    """The length, then so many bytes."""
+    (size,) = struct.unpack("<I", read_exactly(read, 4))
+    return read_exactly(read, size)
+
+
+def read_exactly(read: Callable[[int], bytes], size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        data += read(size - len(data)) or leave()
+    return data
+
+
+def leave() -> bytes:
+    """The host is gone."""
+    os._exit(0)
+
+
+def read_archive_line(read: Callable[[int], bytes]) -> bytes:
+    """A mark, then base64; the host sends nothing more until it is answered."""
+    line = b""
+    while not line.endswith(b"\n"):
+        line += read(_READ_BYTES) or leave()
+    return base64.b64decode(line.strip()[1:])
+
+
+def read_archive_put(listener: socket.socket) -> bytes:
+    """What commands bring, as `mailbox` will take it, until the archive is whole."""
+    data = b""
+    while len(data) < 4 or len(data) < 4 + struct.unpack_from("<I", data)[0]:
+        connection, _ = listener.accept()
+        with connection:
+            said = b""
+            while piece := connection.recv(_READ_BYTES):
+                said += piece
+            line, _, brought = said.partition(b"\n")
+            if line.startswith(b"put "):
+                data += brought[max(0, len(data) - int(line[4:])) :]
+                connection.sendall(b"%d" % len(data))
+    return data[4:]
+
+
+def leave_standard_streams() -> tuple[int, int]:
+    """Move the ways to the host away from 0 and 1, where cells would find them."""
+    moved = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for place in (0, 1, 2):
+        os.dup2(nothing, place)
+    os.close(nothing)
+    return moved
+
+
+def serve_socket(place: str) -> None:
+    """Be the zygote at the other end of the host's socket."""
+    host = socket.socket(socket.AF_UNIX)
+    host.connect(place)
+    host.sendall(importlib.util.MAGIC_NUMBER)
+    take_modules(read_archive(host.recv))
+    imported("sandbox.zygote").main(host.fileno(), os.getppid())
+
+
+def serve_pipe(mode: str, place: str) -> None:
+    """Be the porter, and have a zygote."""
+    pipe = mailbox_pipe(place) if mode == "commands" else standard_pipe(mode)
+    ours, theirs = socket.socketpair()
+    parent = os.getpid()
+    if os.fork() == 0:
+        ours.close()
+        imported("sandbox.zygote").main(theirs.fileno(), parent)
+        os._exit(0)
+    theirs.close()
+    imported("porter").carry(pipe, ours)
+
+
+def standard_pipe(mode: str) -> Any:
+    reader, writer = leave_standard_streams()
+    if mode == "bytes":
+        take_modules(read_archive(lambda size: os.read(reader, size)))
+        return imported("porter").FilePipe(reader, writer)
+    take_modules(read_archive_line(lambda size: os.read(reader, size)))
+    return imported("porter").LinePipe(reader, writer)
+
+
+def mailbox_pipe(place: str) -> Any:
+    os.makedirs(place, 0o700, exist_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"{place}/socket")
+    listener.listen(8)
+    leave_standard_streams()
+    archive = read_archive_put(listener)
+    take_modules(archive)
+    return imported("mailbox").MailboxPipe(listener, 4 + len(archive))
+
+
+if __name__ == "__main__":
+    start_clean()
+    if sys.argv[1] == "socket":
+        serve_socket(sys.argv[2])
+    else:
+        serve_pipe(sys.argv[1], sys.argv[-1])

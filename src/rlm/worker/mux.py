@@ -1,0 +1,141 @@
+"""One byte pipe that carries a session's stream and its lifeline at once; both sides use this file.
+
+    u8 channel | u32 length | bytes
+
+A piece without bytes ends its channel. Neither channel may hold up the other: what was sent and not
+yet taken by its receiver is limited, and ROOM tells how much was taken since.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+
+__all__ = [
+    "CONTROL",
+    "LIFELINE",
+    "MAX_PIECE_BYTES",
+    "OPEN",
+    "ROOM",
+    "STREAM",
+    "WINDOW_BYTES",
+    "LineReader",
+    "Mux",
+    "MuxError",
+    "to_line",
+]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
+
+CONTROL: Final = 0  # To and from the zygote: its settings, its report.
+STREAM: Final = 1
+LIFELINE: Final = 2
+OPEN: Final = 3  # To the sandbox: a session is wanted; the byte is the order for the zygote.
+ROOM: Final = 4  # The other side has taken so many bytes of a channel.
+
+MAX_PIECE_BYTES = 1 << 16
+WINDOW_BYTES = 1 << 20
+_MOST_LINE_BYTES = 2 * MAX_PIECE_BYTES
+_HEAD = struct.Struct("<BI")
+_ROOM = struct.Struct("<BI")
+_CHANNELS = (CONTROL, STREAM, LIFELINE, OPEN, ROOM)
+_LIMITED = (STREAM, LIFELINE)
+
+
+class MuxError(ValueError):
+    """The bytes are not what the other side of a pipe sends."""
+
+
+class Mux:
+    """What one side of a pipe knows; reading and writing is left to its owner."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._room = dict.fromkeys(_LIMITED, WINDOW_BYTES)
+        self._given = dict.fromkeys(_LIMITED, 0)  # Received, and not yet told as taken.
+        self._taken = dict.fromkeys(_LIMITED, 0)
+
+    def room(self, channel: int) -> int:
+        """How many bytes may be sent on a channel now, in one piece."""
+        return min(self._room[channel], MAX_PIECE_BYTES)
+
+    def packed(self, channel: int, data: bytes) -> bytes:
+        """A piece to send; it must fit into `room`."""
+        if channel in _LIMITED:
+            self._room[channel] -= len(data)
+        return _HEAD.pack(channel, len(data)) + data
+
+    def took(self, channel: int, size: int) -> bytes:
+        """Note that bytes of a channel have gone on; what to send about it, if anything."""
+        self._taken[channel] += size
+        if self._taken[channel] < WINDOW_BYTES // 2:
+            return b""
+        taken, self._taken[channel] = self._taken[channel], 0
+        self._given[channel] -= taken
+        return _HEAD.pack(ROOM, _ROOM.size) + _ROOM.pack(channel, taken)
+
+    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
+        """The whole pieces that are there now, by channel; MuxError if they can't be right."""
+        self._held += data
+        pieces = []
+        while len(self._held) >= _HEAD.size:
+            channel, size = _HEAD.unpack_from(self._held)
+            if channel not in _CHANNELS or size > MAX_PIECE_BYTES:
+                raise MuxError(f"a piece of {size:,} bytes came on channel {channel}")
+            end = _HEAD.size + size
+            if len(self._held) < end:
+                break
+            piece = bytes(self._held[_HEAD.size : end])
+            del self._held[:end]
+            if channel == ROOM:
+                self._note_room(piece)
+            else:
+                self._note_given(channel, size)
+                pieces.append((channel, piece))
+        return pieces
+
+    def _note_room(self, piece: bytes) -> None:
+        if len(piece) != _ROOM.size:
+            raise MuxError("room was given in a piece of the wrong size")
+        channel, size = _ROOM.unpack(piece)
+        if channel not in _LIMITED or self._room[channel] + size > WINDOW_BYTES:
+            raise MuxError("more room was given than there can be")
+        self._room[channel] += size
+
+    def _note_given(self, channel: int, size: int) -> None:
+        if channel in _LIMITED:
+            self._given[channel] += size
+            if self._given[channel] > WINDOW_BYTES:
+                raise MuxError("more was sent than there was room for")
+
+
+def to_line(data: bytes, mark: str) -> str:
+    """Bytes as a line of text that begins with a mark, for pipes that carry text only."""
+    return f"{mark}{base64.b64encode(data).decode('ascii')}\n"
+
+
+class LineReader:
+    """Turns such lines back into bytes, however they were cut; lines without the mark are not ours.
+
+    A terminal shows what it is given: the two directions have marks of their own.
+    """
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark.encode("ascii")
+        self._held = b""
+
+    def feed(self, text: bytes) -> bytes:
+        """The bytes of every line that is whole now; MuxError if one of ours can't be read."""
+        *lines, self._held = (self._held + text).replace(b"\r", b"\n").split(b"\n")
+        if len(self._held) > _MOST_LINE_BYTES:
+            if self._held.startswith(self._mark):
+                raise MuxError("a line is too long")
+            self._held = self._held[:1]  # Enough to know, at its end, that it is not ours.
+        ours = [line[len(self._mark) :] for line in lines if line.startswith(self._mark)]
+        try:
+            return b"".join(base64.b64decode(line, validate=True) for line in ours)
+        except binascii.Error as error:
+            raise MuxError(f"a line can't be read: {error}") from None

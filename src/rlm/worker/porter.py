@@ -1,0 +1,271 @@
+"""The porter: carries a session's stream and lifeline through the one pipe that leads to the host.
+
+It runs in sandboxes that offer nothing better than a program's input and output. The zygote is its
+child, and both end with the pipe.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+
+from . import mux
+
+__all__ = ["FROM_HOST", "TO_HOST", "FilePipe", "LinePipe", "carry"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn, Protocol
+
+    class Pipe(Protocol):
+        """The way to the host. `watched`: descriptors to poll, and for what."""
+
+        def watched(self) -> list[tuple[int, int]]: ...
+
+        def received(self, fd: int, events: int) -> bytes | None:
+            """What came in by a descriptor that is ready; None if the host is gone."""
+
+        def send(self, data: bytes) -> None: ...
+
+        @property
+        def is_full(self) -> bool: ...
+
+        @property
+        def milliseconds_left(self) -> int | None:
+            """When `tick` is due; None for never."""
+
+        def tick(self) -> bool:
+            """See to what is due; False if the host must be gone."""
+
+
+FROM_HOST, TO_HOST = "<", ">"
+"""The marks of lines, one for each direction."""
+
+_READ_BYTES = mux.MAX_PIECE_BYTES
+_MOST_WAITING_BYTES = 1 << 20
+_OVER = select.POLLHUP | select.POLLERR | select.POLLNVAL
+
+
+class FilePipe:
+    """The program's own input and output."""
+
+    def __init__(self, reader: int, writer: int) -> None:
+        for fd in (reader, writer):
+            os.set_blocking(fd, False)
+        self._reader = reader
+        self._writer = writer
+        self._waiting = bytearray()
+
+    def watched(self) -> list[tuple[int, int]]:
+        """Input always; output while something waits."""
+        events = select.POLLOUT if self._waiting else 0
+        return [(self._reader, select.POLLIN), (self._writer, events)]
+
+    def received(self, fd: int, events: int) -> bytes | None:
+        """Input, or nothing if it was output's turn."""
+        if fd == self._writer:
+            if events & _OVER:
+                return None
+            self._write()
+            return b""
+        try:
+            data = os.read(self._reader, _READ_BYTES)
+        except BlockingIOError:
+            return b""
+        return self._decoded(data) if data else None
+
+    def send(self, data: bytes) -> None:
+        """Send as soon as it can be."""
+        self._waiting += self._encoded(data)
+        self._write()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits that nothing should be added."""
+        return len(self._waiting) > _MOST_WAITING_BYTES
+
+    @property
+    def milliseconds_left(self) -> int | None:
+        """Nothing is ever due: the end of a file tells that the host is gone."""
+        return None
+
+    def tick(self) -> bool:
+        """Nothing to see to."""
+        return True
+
+    def _write(self) -> None:
+        try:
+            while self._waiting:
+                del self._waiting[: os.write(self._writer, self._waiting[:_READ_BYTES])]
+        except BlockingIOError:
+            return
+
+    def _encoded(self, data: bytes) -> bytes:
+        return data
+
+    def _decoded(self, data: bytes) -> bytes:
+        return data
+
+
+class LinePipe(FilePipe):
+    """The same where only text gets through."""
+
+    def __init__(self, reader: int, writer: int) -> None:
+        super().__init__(reader, writer)
+        self._lines = mux.LineReader(FROM_HOST)
+
+    def _encoded(self, data: bytes) -> bytes:
+        pieces = range(0, len(data), _READ_BYTES)
+        return b"".join(
+            mux.to_line(data[at : at + _READ_BYTES], TO_HOST).encode("ascii") for at in pieces
+        )
+
+    def _decoded(self, data: bytes) -> bytes:
+        return self._lines.feed(data)
+
+
+class _Channel:
+    """One end of a socketpair inside the sandbox, and what could not be written to it yet."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self.waiting = bytearray()
+        self.ends_soon = False
+        self.is_readable = True
+
+    def events(self, may_read: bool) -> int:
+        reads = select.POLLIN if may_read and self.is_readable else 0
+        return reads | (select.POLLOUT if self.waiting else 0)
+
+    def write(self) -> int:
+        """Write what goes at once; how much that was."""
+        written = 0
+        try:
+            while self.waiting:
+                size = self.connection.send(self.waiting[:_READ_BYTES])
+                del self.waiting[:size]
+                written += size
+        except BlockingIOError:
+            return written
+        except OSError:
+            written += len(self.waiting)  # Nobody is there to read it.
+            self.waiting.clear()
+        if self.ends_soon and not self.waiting:
+            self.ends_soon = False
+            try:
+                self.connection.shutdown(socket.SHUT_WR)
+            except OSError:
+                return written  # It has ended by itself.
+        return written
+
+
+def carry(pipe: Pipe, control: socket.socket) -> NoReturn:
+    """Serve the host at the other end of the pipe, and the zygote at that of `control`."""
+    try:
+        _Porter(pipe, control).serve()
+    except mux.MuxError:
+        os._exit(70)
+    finally:
+        os._exit(0)
+
+
+class _Porter:
+    def __init__(self, pipe: Pipe, control: socket.socket) -> None:
+        self._pipe = pipe
+        self._control = control
+        self._mux = mux.Mux()
+        self._channels = {mux.CONTROL: _Channel(control)}
+
+    def serve(self) -> None:
+        """Carry, until the host or the zygote is gone."""
+        self._pipe.send(self._mux.packed(mux.CONTROL, b""))  # Here we are.
+        go_on = True
+        while go_on:
+            poll = select.poll()
+            for fd, events in self._pipe.watched():
+                poll.register(fd, events)
+            numbers = self._watch_channels(poll)
+            for fd, events in poll.poll(self._pipe.milliseconds_left):
+                number = numbers.get(fd)
+                if number is None:
+                    go_on &= self._serve_pipe(fd, events)
+                else:
+                    go_on &= self._serve_channel(number, events)
+            go_on &= self._pipe.tick()
+
+    def _watch_channels(self, poll: select.poll) -> dict[int, int]:
+        """Have the poll look at the channels; their numbers by descriptor."""
+        numbers = {}
+        for number, channel in self._channels.items():
+            events = channel.events(not self._pipe.is_full and self._room(number) > 0)
+            if events:
+                numbers[channel.connection.fileno()] = number
+                poll.register(channel.connection.fileno(), events)
+        return numbers
+
+    def _serve_pipe(self, fd: int, events: int) -> bool:
+        """Take what the host sent; False if it is gone."""
+        data = self._pipe.received(fd, events)
+        for piece in self._mux.feed(data or b""):
+            self._take(*piece)
+        return data is not None
+
+    def _room(self, number: int) -> int:
+        return _READ_BYTES if number == mux.CONTROL else self._mux.room(number)
+
+    def _take(self, number: int, piece: bytes) -> None:
+        """Something came from the host."""
+        if number == mux.OPEN:
+            self._open(piece)
+            return
+        channel = self._channels.get(number)
+        if channel is None:
+            raise mux.MuxError(f"there is no channel {number} yet")
+        if piece:
+            channel.waiting += piece
+        else:
+            channel.ends_soon = True
+        self._write(number, channel)
+
+    def _write(self, number: int, channel: _Channel) -> None:
+        written = channel.write()
+        if written and number != mux.CONTROL:
+            told = self._mux.took(number, written)
+            if told:
+                self._pipe.send(told)
+
+    def _serve_channel(self, number: int, events: int) -> bool:
+        """Carry what a channel has to say; False if it was the zygote's and has ended."""
+        channel = self._channels[number]
+        if events & select.POLLOUT:
+            self._write(number, channel)
+        room = self._room(number)
+        if not events & (select.POLLIN | _OVER) or not channel.is_readable or not room:
+            return True
+        try:
+            data = channel.connection.recv(room)
+        except BlockingIOError:
+            return True
+        except OSError:
+            data = b""
+        if not data:
+            if number == mux.CONTROL:
+                return False
+            channel.is_readable = False
+        self._pipe.send(self._mux.packed(number, data))
+        return True
+
+    def _open(self, order: bytes) -> None:
+        """Have the zygote make a session at the other ends of two new channels."""
+        if len(self._channels) > 1 or len(order) != 1:
+            raise mux.MuxError("there is one session for each porter")
+        theirs = []
+        for number in (mux.STREAM, mux.LIFELINE):
+            ours, other = socket.socketpair()
+            self._channels[number] = _Channel(ours)
+            theirs.append(other)
+        socket.send_fds(self._control, [order], [each.fileno() for each in theirs])
+        for other in theirs:
+            other.close()

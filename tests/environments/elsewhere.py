@@ -1,0 +1,124 @@
+"""Sandboxes that are elsewhere, as it were: the arriving worker as a process of this machine.
+
+Three of them, one for each kind of pipe that providers offer.
+"""
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, ClassVar, Literal
+
+from rlm.environments._pipes import LinesPipe, Pipe, PolledPipe
+from rlm.environments._remote import RemoteEnvironment
+from rlm.errors import SessionDied
+
+__all__ = ["BytesElsewhere", "CommandsElsewhere", "LinesElsewhere", "Program"]
+
+_READ_BYTES = 1 << 16
+
+
+class Program:
+    """A process with pipes for its input and output; implements `Pipe`."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    @classmethod
+    async def started(cls, command: Sequence[str], folder: str) -> "Program":
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            cwd=folder,
+            env={**os.environ, "SECRET_OF_THE_PROVIDER": "rlm-elsewhere"},
+        )
+        return cls(process)
+
+    async def send(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(data)
+            await self.process.stdin.drain()
+        except ConnectionError as error:
+            raise SessionDied(f"it does not read: {error}") from error
+
+    async def receive(self) -> bytes:
+        assert self.process.stdout is not None
+        return await self.process.stdout.read(_READ_BYTES)
+
+    async def close(self) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    async def ending(self) -> str:
+        return f"ended with status {await self.process.wait()}"
+
+
+class _Elsewhere(RemoteEnvironment):
+    name = "elsewhere"
+    is_paid = False
+
+    def __init__(self, *, python: str = sys.executable, **options: Any) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="rlm-elsewhere-")
+        super().__init__(python=python, scratch=self.folder.name, **options)
+        self.programs: list[Program] = []
+
+    async def _program(self, command: Sequence[str]) -> Program:
+        program = await Program.started(command, self.folder.name)
+        self.programs.append(program)
+        return program
+
+
+class BytesElsewhere(_Elsewhere):
+    carries: ClassVar[Literal["bytes", "lines", "commands"]] = "bytes"
+
+    async def start(self, command: Sequence[str]) -> Pipe:
+        return await self._program(command)
+
+
+class LinesElsewhere(_Elsewhere):
+    carries: ClassVar[Literal["bytes", "lines", "commands"]] = "lines"
+
+    async def start(self, command: Sequence[str]) -> Pipe:
+        program = await self._program(command)
+
+        async def texts() -> AsyncIterator[str]:
+            yield "a banner that the provider prints\n"
+            while data := await program.receive():
+                yield data.decode("ascii")
+
+        async def write(text: str) -> None:
+            await program.send(text.encode("ascii"))
+
+        return LinesPipe(write, texts(), program.close, program.ending)
+
+
+class CommandsElsewhere(_Elsewhere):
+    carries: ClassVar[Literal["bytes", "lines", "commands"]] = "commands"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = 0
+        self.lose_every = 0
+        """Every so many commands one is run, but its output is lost."""
+
+    async def start(self, command: Sequence[str]) -> Pipe:
+        program = await self._program(command)
+        return PolledPipe(self._run, program.close, program.ending, command)
+
+    async def _run(self, words: Sequence[str]) -> str:
+        self.commands += 1
+        is_lost = self.lose_every and self.commands % self.lose_every == 0
+        one = await asyncio.create_subprocess_exec(
+            *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        printed, _ = await one.communicate()
+        if is_lost:
+            raise SessionDied("the command's output was lost")
+        return printed.decode()
