@@ -80,15 +80,17 @@ class ForkedSession:
         report: Mapping[str, Any],
         export_to: Path | None = None,
         sends_fds: bool = True,
+        explain: Callable[[], Awaitable[str]] | None = None,
         afterwards: Callable[[], Awaitable[None]] | None = None,
     ) -> "ForkedSession":
         """Shake hands with the worker at the other end of a session.
 
         `greeting` is None if it has been greeted. `sends_fds`: descriptors can be sent to where it
-        is. `afterwards` ends the sandbox around it, if it has one of its own.
+        is. Of the sandbox around it, if it has one of its own: `explain` tells how that ended,
+        `afterwards` ends it.
         """
         connection, other = ends
-        lifeline = Lifeline(other)
+        lifeline = Lifeline(other, explain)
         stream = await StreamSession.connect(
             connection, host, Incarnation(lifeline), greeting, sends_fds=sends_fds
         )

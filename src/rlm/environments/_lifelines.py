@@ -8,6 +8,7 @@ import contextlib
 import json
 import signal
 import socket
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rlm.worker.checkpoints import DISMISSED
@@ -18,12 +19,16 @@ __all__ = ["Incarnation", "Lifeline"]
 _MOST_REPORT_BYTES = 1 << 16
 _REPORT_SECONDS = 0.3
 _TERMINATION_SECONDS = 1.0
+_EXPLANATION_SECONDS = 2.0
 
 
 class Lifeline:
     """What a session hangs on. It lasts until nobody of the session is left."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(
+        self, connection: socket.socket, explain: Callable[[], Awaitable[str]] | None = None
+    ) -> None:
+        """`explain` tells how the container around it ended, if that is what ended it."""
         connection.setblocking(False)
         self._connection = connection
         self._loop = asyncio.get_running_loop()
@@ -34,6 +39,8 @@ class Lifeline:
         self._failed = False
         self.how = "was killed by SIGKILL"
         self.is_over = False
+        self._explain = explain
+        self._let_go = False
         self._unconfirmed = 0
         self._news = asyncio.Event()
         self._listening = self._loop.create_task(self._listen())
@@ -59,6 +66,7 @@ class Lifeline:
 
     def end(self) -> None:
         """End the worker and everything else of the session."""
+        self._let_go = True
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
 
@@ -84,6 +92,7 @@ class Lifeline:
         except (OSError, ValueError):
             pass  # The zygote is gone, or no longer itself.
         finally:
+            await self._note_ending()
             self.end()
             self._connection.close()
             self.is_over = True
@@ -96,6 +105,14 @@ class Lifeline:
             for line in lines:
                 self._note(json.loads(line))
             self._tell()
+
+    async def _note_ending(self) -> None:
+        """The lifeline has ended; whoever ended nobody himself did not end by himself."""
+        if self._explain is None or self._let_go or self.deaths:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_EXPLANATION_SECONDS):
+                self.how = f"is lost: the container {await self._explain()}"
 
     def _note(self, fact: dict[str, Any]) -> None:
         if "signalled" in fact:

@@ -1,0 +1,171 @@
+"""`environment="docker"`: each session in a container of its own, with the local sandbox inside it.
+
+No port is opened, there is no network, and nothing is installed in the image: the worker comes by
+the same way as everything else. `sessions.py` says which ways there are.
+"""
+
+import asyncio
+import importlib.util
+import logging
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from rlm.environments._forked import ForkedSession
+from rlm.environments._remote import sandbox_settings
+from rlm.environments.docker import sessions
+from rlm.environments.docker.api import ApiEngine
+from rlm.environments.docker.cli import CommandEngine, found_command
+from rlm.environments.docker.containers import Container, Engine, new_name
+from rlm.environments.docker.reaper import LABEL, owner, reap
+from rlm.errors import ConfigError, SessionDied
+from rlm.protocols import Host
+
+__all__ = ["DockerEnvironment"]
+
+_ENVIRONMENT = {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2", "HOME": "/tmp"}  # noqa: S108
+_BESIDE_CELLS_BYTES = 512 << 20
+_WITHOUT_A_LIMIT_BYTES = 4 << 30
+_OUR_OWN_PROCESSES = 8
+_START_SECONDS = 600.0
+"""An image may have to be fetched."""
+
+_log = logging.getLogger(__name__)
+
+
+class DockerEnvironment:
+    """Opens sessions in containers of Docker or Podman.
+
+    `image`: any with Python 3.9 or newer, which is `python`; cells may import what is installed
+    there. `engine`: "api" (the package `docker`), "cli" (the command `docker` or `podman`) or
+    whichever there is. `stream`: "socket" if the engine is on this machine, "stdio" anywhere.
+    `hardened`: the layers of `local` inside the container too; without, cells may start programs.
+    `memory_bytes`: of the container, by default what a cell may use twice over, and some.
+    `network`: a network of the engine for cells to use. `runtime`: e.g. "runsc", for gVisor.
+    """
+
+    name = "docker"
+    is_paid = False
+
+    def __init__(
+        self,
+        *,
+        image: str = "python:3.13-slim",
+        python: str = "python3",
+        engine: Literal["auto", "api", "cli"] = "auto",
+        stream: Literal["auto", "socket", "stdio"] = "auto",
+        hardened: bool = True,
+        memory_bytes: int | None = None,
+        cpus: float = 1.0,
+        max_threads: int = 128,
+        scratch_bytes: int = 64 << 20,
+        user: str = "65534:65534",
+        network: str = "none",
+        runtime: str | None = None,
+    ) -> None:
+        self._settings = sandbox_settings(
+            hardened=hardened,
+            scratch="/tmp",  # noqa: S108 - inside
+            scratch_bytes=scratch_bytes,
+            max_threads=max_threads,
+        )
+        self._python = python
+        self._engine_kind = engine
+        self._stream = stream
+        self._memory_bytes = memory_bytes
+        self._container = Container(
+            name="",
+            image=image,
+            command=(),
+            labels={},
+            environment=_ENVIRONMENT,
+            user=user,
+            memory_bytes=0,
+            cpus=cpus,
+            max_processes=max_threads + _OUR_OWN_PROCESSES,
+            scratch_bytes=scratch_bytes,
+            network=network,
+            runtime=runtime,
+        )
+        self._engine: Engine | None = None
+        self._starting = asyncio.Lock()
+        self._sessions: set[ForkedSession] = set()
+        self._report: dict[str, Any] = {}
+
+    @classmethod
+    def problem(cls) -> str | None:
+        """Why it can't be used here, as far as that can be said without asking an engine."""
+        if importlib.util.find_spec("docker") is None and found_command() is None:
+            return (
+                "there is no docker or podman command; install Docker or Podman, or for an engine "
+                "that is reached by its API: pip install 'rlm-engine[docker]'"
+            )
+        return None
+
+    async def open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
+        """Start a container and wait until its worker is ready."""
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                engine = await self._reached()
+                session, self._report = await self._open(engine, host, options)
+        except TimeoutError:
+            raise SessionDied(f"no container was ready within {_START_SECONDS:g} s") from None
+        self._sessions.add(session)
+        session.when_closed(self._sessions.discard)
+        return session
+
+    async def describe(self) -> dict[str, Any]:
+        """What protects this machine from the code, as plain facts."""
+        return {"isolation": f"a container of {self._container.image}", **self._report}
+
+    async def close(self) -> None:
+        """Close every session that is still open, and its container."""
+        await asyncio.gather(*(session.close() for session in list(self._sessions)))
+
+    async def _reached(self) -> Engine:
+        """The engine; what processes that are gone have left there is removed first."""
+        async with self._starting:
+            if self._engine is None:
+                engine = await asyncio.to_thread(_engine_of, self._engine_kind)
+                await reap(engine)
+                self._engine = engine
+        return self._engine
+
+    async def _open(
+        self, engine: Engine, host: Host, options: dict[str, Any]
+    ) -> tuple[ForkedSession, dict[str, Any]]:
+        wish = sessions.Wish(
+            engine=engine,
+            container=self._limited(options),
+            python=self._python,
+            settings=self._settings,
+            host=host,
+            options=options,
+        )
+        if self._stream == "stdio" or (self._stream == "auto" and not engine.is_local):
+            return await sessions.open_by_stdio(wish)
+        try:
+            return await sessions.open_by_socket(wish)
+        except sessions.NotReached as error:
+            if self._stream == "socket":
+                raise SessionDied(f"the container could not reach this process: {error}") from None
+            _log.info("the container can't reach a socket of this process (%s): stdio", error)
+            self._stream = "stdio"
+        return await sessions.open_by_stdio(wish)
+
+    def _limited(self, options: dict[str, Any]) -> Container:
+        """The container of one session."""
+        for_cells = options.get("cell_memory_bytes") or _WITHOUT_A_LIMIT_BYTES // 2
+        memory_bytes = self._memory_bytes or 2 * for_cells + _BESIDE_CELLS_BYTES
+        labels = {LABEL: owner()}
+        return replace(self._container, name=new_name(), labels=labels, memory_bytes=memory_bytes)
+
+
+def _engine_of(kind: str) -> Engine:
+    """The engine of that kind; the API first, because it starts a container a little sooner."""
+    if kind == "api" or (kind == "auto" and importlib.util.find_spec("docker") is not None):
+        return ApiEngine()
+    command = found_command()
+    if command is None:
+        raise ConfigError(DockerEnvironment.problem() or "there is no docker or podman command")
+    return CommandEngine(command)
