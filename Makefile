@@ -75,7 +75,8 @@ docs: $(ready) ## write the pages that are made from the code
 
 # -- the heavier parts; each also runs alone ------------------------------------------------------
 
-heavy_parts := test-heavy test-documents test-sdks test-adapters test-browser test-pythons test-fuzz test-clone test-sandbox-docker
+heavy_parts := test-heavy test-documents test-sdks test-adapters test-environments test-clouds test-docker test-browser \
+	test-pythons test-fuzz test-clone test-sandbox-docker
 
 .PHONY: test-all
 test-all: $(ready) ## run test and every heavier part, then a summary with every skip
@@ -98,8 +99,14 @@ sdks := build/venv-sdks
 browser := build/venv-browser
 local_model := build/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 
-.PHONY: test-local-model $(adapters) $(sdks) $(browser)
-$(adapters) $(sdks) $(browser): build/venv-%:
+# WebAssembly needs a newer Python than the rest.
+environments := build/venv-environments
+environments_python := $(shell sh .ci/find-python python3.13 python3.12 $(PYTHON))
+clouds := build/venv-daytona build/venv-e2b build/venv-modal build/venv-prime
+$(environments): PYTHON := $(environments_python)
+
+.PHONY: test-local-model $(adapters) $(sdks) $(browser) $(environments) $(clouds)
+$(adapters) $(sdks) $(browser) $(environments) $(clouds): build/venv-%:
 	@sh .ci/venv $(PYTHON) $@
 	@$@/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/$*.txt
 	@$@/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
@@ -108,6 +115,34 @@ test-adapters: $(adapters) ## the real litellm, llm, xllamacpp and OpenTelemetry
 	@build/venv-litellm/bin/python -m pytest tests/clients/test_litellm.py $(ARGS)
 	@build/venv-local-model/bin/python -m pytest tests/clients/test_llm.py tests/clients/test_gguf.py $(ARGS)
 	@build/venv-otel/bin/python -m pytest tests/recorders/test_telemetry.py tests/recorders/test_telemetry_runs.py tests/recorders/test_genai.py $(ARGS)
+
+in_environments := tests/environments/test_wasm.py tests/environments/test_monty*.py tests/environments/test_ipython.py \
+	tests/environments/test_inprocess.py tests/worker/test_ipython_shell.py
+
+test-environments: $(environments) ## the real pyeryx, pydantic-monty and IPython: both suites in each
+	@$(environments)/bin/python -m pytest -n auto $(in_environments) $(ARGS)
+
+of_sdks := tests/environments/clouds/test_signatures.py tests/environments/clouds/test_real_sdks.py
+
+test-clouds: $(clouds) ## modal, prime, e2b and daytona: what we ask of them, with their real SDKs
+	@for each in $(clouds); do $$each/bin/python -m pytest $(of_sdks) $(ARGS) || exit 1; done
+
+test-docker: $(environments) ## the docker environment with a real engine; root starts one of its own if none answers
+	@sh .ci/with-docker $(environments)/bin/python $(environments)/bin/python -m pytest tests/docker $(ARGS)
+
+.PHONY: test-live check-environments bench-environments
+test-live: build/venv-$(ENV) ## a paid test of ENV=modal|prime|e2b|daytona, for whoever has an account
+	@RLM_LIVE_ENV=$(ENV) build/venv-$(ENV)/bin/python -m pytest -s -W default --confcutdir=tests/live tests/live/live_environments.py $(ARGS)
+
+local_environments := local docker wasm monty ipython agent inprocess
+
+check-environments: $(environments) ## one table: every environment that can be had here, every check, every attack
+	@sh .ci/with-docker $(environments)/bin/python sh -c '$(environments)/bin/rlm env check $(local_environments) --attacks \
+		--option docker.image=$$TEST_DOCKER_IMAGE --option docker.python=$$TEST_DOCKER_PYTHON $(ARGS)'
+
+bench-environments: $(environments) ## what each environment costs, beside the others, in one run
+	@sh .ci/with-docker $(environments)/bin/python sh -c '$(environments)/bin/python benchmarks/environments.py $(local_environments) \
+		--option docker.image=$$TEST_DOCKER_IMAGE --option docker.python=$$TEST_DOCKER_PYTHON $(ARGS)'
 
 test-sdks: $(sdks) ## the providers' own SDKs against the fake server, in their own environment
 	@$(sdks)/bin/python -m pytest -m heavy tests/fake_server/test_real_sdks.py $(ARGS)
@@ -132,7 +167,7 @@ test-clone: ## make demo and make test in a fresh clone with an empty home and e
 	@sh .ci/test-clone $(PYTHON)
 
 test-sandbox-docker: $(ready) ## the sandbox in a container with Docker's default profile
-	@sh .ci/test-sandbox-docker $(bin)/python
+	@sh .ci/with-docker $(bin)/python sh .ci/test-sandbox-docker $(bin)/python
 
 .PHONY: clean
 clean: ## remove everything that was made here, .venv included

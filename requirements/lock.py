@@ -26,6 +26,14 @@ LOCKS: dict[str, list[str]] = {
     ],
     "browser.txt": ["--group", "browser", "--constraints", "requirements/dev.txt"],
     "sdks.txt": ["--group", "sdks", "--constraints", "requirements/dev.txt"],
+    "environments.txt": [
+        *("--group", "adapters", "--group", "parallel", "--constraints", "requirements/dev.txt"),
+        *("--extra", "docker", "--extra", "ipython", "--extra", "monty", "--extra", "wasm"),
+    ],
+    **{
+        f"{name}.txt": ["--group", "adapters", "--extra", name]
+        for name in ("daytona", "e2b", "modal", "prime")
+    },
     "litellm.txt": ["--group", "adapters", "--extra", "litellm"],
     "local-model.txt": [
         *("--group", "adapters", "--extra", "gguf", "--extra", "llm"),
@@ -34,7 +42,7 @@ LOCKS: dict[str, list[str]] = {
 }
 """In this order: the others take the versions that the development lock settled on.
 
-Not litellm's, which wants older ones of its own.
+Not litellm's and the clouds', which want older ones of their own.
 """
 
 MARK = "# made from pyproject.toml, fingerprint "

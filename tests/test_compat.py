@@ -89,9 +89,8 @@ def test_the_references_backend_azure_openai(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("name", ["docker", "modal", "prime", "daytona", "e2b", "ipython", "agent"])
-def test_environments_of_a_later_version_say_so(name: str) -> None:
-    with pytest.raises(ConfigError, match="not in this version yet; use 'local'"):
-        made(environment=name)
+def test_all_environments_of_the_reference_engine_are_there(name: str) -> None:
+    assert made(environment=name)._house._environment.name == name
 
 
 def test_environment_kwargs_are_not_ignored() -> None:

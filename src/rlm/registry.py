@@ -142,8 +142,22 @@ RESPONSES_ONLY = re.compile(
 )
 """Models of OpenAI that answer at /v1/responses alone."""
 
-ENVIRONMENTS = ("local",)
-ENVIRONMENTS_NOT_YET = ("agent", "daytona", "docker", "e2b", "ipython", "modal", "prime", "ray")
+ENVIRONMENTS: dict[str, tuple[str, str]] = {
+    "local": ("rlm.environments.local", "LocalEnvironment"),
+    "docker": ("rlm.environments.docker", "DockerEnvironment"),
+    "wasm": ("rlm.environments.wasm", "WasmEnvironment"),
+    "monty": ("rlm.environments.monty", "MontyEnvironment"),
+    "ipython": ("rlm.environments.ipython", "IPythonEnvironment"),
+    "agent": ("rlm.environments.agent", "AgentEnvironment"),
+    "modal": ("rlm.environments.modal", "ModalEnvironment"),
+    "prime": ("rlm.environments.prime", "PrimeEnvironment"),
+    "e2b": ("rlm.environments.e2b", "E2BEnvironment"),
+    "daytona": ("rlm.environments.daytona", "DaytonaEnvironment"),
+    "inprocess": ("rlm.environments.inprocess", "InProcessEnvironment"),
+}
+"""Where code can run, in the order in which `rlm env list` shows them."""
+
+ENVIRONMENTS_NOT_YET = ("ray",)
 
 BARE_NAMES = (
     *(("claude-", "anthropic"), ("gemini-", "gemini")),
@@ -232,19 +246,20 @@ def _known(model: str, maker: Callable[..., Any], options: Mapping[str, Any]) ->
 
 def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Environment:
     """The environment of that name."""
-    if name == "local":
-        from rlm.environments.local import LocalEnvironment
-
-        known = inspect.signature(LocalEnvironment).parameters
-        if unknown := sorted((options or {}).keys() - known.keys()):
-            raise ConfigError(
-                f"the environment 'local' knows no option {unknown[0]!r}; "
-                f"options: {', '.join(known)}"
-            )
-        return LocalEnvironment(**(options or {}))
     if name in ENVIRONMENTS_NOT_YET:
         raise ConfigError(f"the environment {name!r} is not in this version yet; use 'local'")
-    raise ConfigError(f"there is no environment {name!r}; environments: {', '.join(ENVIRONMENTS)}")
+    home = ENVIRONMENTS.get(name)
+    if home is None:
+        listed = ", ".join(ENVIRONMENTS)
+        raise ConfigError(f"there is no environment {name!r}; environments: {listed}")
+    maker = _imported(home)
+    known = inspect.signature(maker).parameters
+    if unknown := sorted((options or {}).keys() - known.keys()):
+        raise ConfigError(
+            f"the environment {name!r} knows no option {unknown[0]!r}; options: {', '.join(known)}"
+        )
+    environment: Environment = maker(**(options or {}))
+    return environment
 
 
 def _first(variables: Mapping[str, str], names: tuple[str, ...]) -> str | None:

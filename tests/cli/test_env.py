@@ -135,3 +135,42 @@ def test_a_failed_check_is_a_failed_command(monkeypatch: pytest.MonkeyPatch) -> 
     done = checked(monkeypatch, Closed(), "--only", "a long echo is cut")
     assert done.exit_code == 1
     assert "failed cells: a long echo is cut (RuntimeError: nobody is here)" in done.stdout
+
+
+# -- several at once ------------------------------------------------------------------------------
+
+
+def test_several_environments_are_one_table() -> None:
+    done = rlm("env", "check", "local", "agent", "--only", "a long echo is cut")
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [
+        "| conformance | local | agent |",
+        "|---|---|---|",
+        "| cells: a long echo is cut | ✓ | ✓ |",
+        "| **sum** | 1 passed | 1 passed |",
+    ]
+    assert done.stderr.splitlines()[1] == "local: 1 rows"
+
+
+def test_several_environments_are_one_object() -> None:
+    done = rlm("env", "check", "local", "agent", "--only", STAT, "--attacks", "--json")
+    found = json.loads(done.stdout)["environments"]
+    assert list(found) == ["local", "agent"]
+    assert found["agent"]["attacks"][0]["name"].startswith(STAT)
+
+
+def test_an_option_may_be_for_one_of_them() -> None:
+    from rlm.cli._matrix import options_of
+
+    given = (("docker.image", "x"), ("cpus", 2), ("wasm.warm_sessions", 0))
+    assert options_of("docker", given) == {"image": "x", "cpus": 2}
+    assert options_of("wasm", given) == {"cpus": 2, "warm_sessions": 0}
+
+
+def test_a_table_with_something_bad_in_it_ends_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlm.cli._matrix.make_environment", lambda name, options: Described())
+    command = ["env", "check", "one", "two", "--attacks", "--only", "read /etc/passwd"]
+    done = CliRunner().invoke(commands, command)
+    assert done.exit_code == 1
+    assert "| files: read /etc/passwd | SUCCEEDED | SUCCEEDED |" in done.stdout
+    assert "one: SUCCEEDED files: read /etc/passwd" in done.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm.context import StoredContext
-from rlm.worker.main import _value_of
+from rlm.worker.repl import value_of
 
 
 def make_tree(folder: Path, files: Mapping[str, str | bytes]) -> Path:
@@ -24,4 +24,4 @@ def seen_by_worker(stored: StoredContext, chunk_bytes: int = 1 << 20) -> Any:
     assert all(len(chunk) == chunk_bytes for chunk in chunks[:-1])
     assert len(data) == stored.size_bytes
     assert hashlib.sha256(data).hexdigest() == stored.sha256
-    return _value_of(stored.kind, bytearray(data))
+    return value_of(stored.kind, bytearray(data))

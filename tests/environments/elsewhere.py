@@ -33,7 +33,7 @@ class Program:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
             cwd=folder,
-            env={**os.environ, "SECRET_OF_THE_PROVIDER": "rlm-elsewhere"},
+            env={**os.environ, "PROVIDERS_KEY": "a-key-of-the-provider"},
         )
         return cls(process)
 
@@ -53,8 +53,10 @@ class Program:
         if self.process.returncode is None:
             self.process.kill()
         await self.process.wait()
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        while await self.receive():
+            pass
 
     async def ending(self) -> str:
         return f"ended with status {await self.process.wait()}"
@@ -68,6 +70,10 @@ class _Elsewhere(RemoteEnvironment):
         self.folder = tempfile.TemporaryDirectory(prefix="rlm-elsewhere-")
         super().__init__(python=python, scratch=self.folder.name, **options)
         self.programs: list[Program] = []
+
+    async def close(self) -> None:
+        await super().close()
+        self.folder.cleanup()
 
     async def _program(self, command: Sequence[str]) -> Program:
         program = await Program.started(command, self.folder.name)
@@ -118,7 +124,12 @@ class CommandsElsewhere(_Elsewhere):
         one = await asyncio.create_subprocess_exec(
             *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
         )
-        printed, _ = await one.communicate()
+        try:
+            printed, _ = await one.communicate()
+        finally:
+            if one.returncode is None:
+                one.kill()
+                await one.communicate()
         if is_lost:
             raise SessionDied("the command's output was lost")
         return printed.decode()

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm import registry
-from rlm.environments import _clock
+from rlm.environments import _clock, _forked
 from rlm.environments import _exports as exports
 from rlm.environments.local import LocalEnvironment
-from rlm.environments import _forked
 from rlm.errors import ConfigError, SessionDied, SessionRestored
 from tests.environments.conftest import FakeHost, Repl, StoredContext
 

@@ -15,12 +15,14 @@ TIGHTER = {"src/rlm/engine.py": (200, 40)}
 
 BORDERS: dict[str, tuple[str, ...]] = {
     "cell execution": (
+        "rlm.environments.wasm.guest.stand_ins:submit",
         "rlm.worker.finals:_json_of",
         "rlm.worker.runner:guard",
         "rlm.worker.tracebacks:describe",
     ),
     "plugin call": (
         "rlm.clients._threads:_outcome",
+        "rlm.environments._cloud_streams:outcome_of",
         "rlm.environments._session:_answer_frame",
         "rlm.environments.conformance.runner:_row",
         "rlm.recorders.callbacks:_call",

@@ -162,6 +162,7 @@ class EnvironmentCheck(Struct, frozen=True):
 
     works: bool
     problem: str | None = None
+    isolation: str = ""
     layers: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
 
@@ -169,17 +170,28 @@ class EnvironmentCheck(Struct, frozen=True):
 def check_environment(name: str) -> EnvironmentCheck:
     """Open a real session and compute 1+1 in it."""
     try:
-        printed, layers, missing = asyncio.run(_one_and_one(name))
+        environment = make_environment(name)
+        if (problem := _problem_before(environment)) is not None:
+            return EnvironmentCheck(False, problem)
+        return asyncio.run(_tried(environment))
     except TimeoutError:
         return EnvironmentCheck(False, f"no answer within {SESSION_SECONDS:.0f} s")
     except (RLMError, OSError) as error:
         return EnvironmentCheck(False, str(error))
-    problem = None if printed.strip() == "2" else f"1+1 printed {printed[:100]!r}"
-    return EnvironmentCheck(problem is None, problem, layers, missing)
 
 
-async def _one_and_one(name: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    environment, limits = make_environment(name), Limits()
+def _problem_before(environment: Any) -> str | None:
+    """What is known without trying; what costs money is not tried."""
+    ask = getattr(environment, "problem", None)
+    problem: str | None = None if ask is None else ask()
+    if problem is None and getattr(environment, "is_paid", False):
+        return "not tried, because it costs money; a key is there"
+    return problem
+
+
+async def _tried(environment: Any) -> EnvironmentCheck:
+    limits = Limits()
+    not_ready = getattr(environment, "not_ready", None)
     options = {
         "seed": 0,
         "tools": [],
@@ -188,12 +200,24 @@ async def _one_and_one(name: str) -> tuple[str, tuple[str, ...], tuple[str, ...]
     }
     try:
         async with asyncio.timeout(SESSION_SECONDS):
+            if not_ready is not None and (problem := await not_ready()) is not None:
+                return EnvironmentCheck(False, problem)
+            describe = getattr(environment, "describe", None)
+            facts = {} if describe is None else await describe()
+            if getattr(environment, "no_sandbox", None) is not None:
+                return EnvironmentCheck(True, None, str(facts["isolation"]))
             session = await environment.open(_NoHost(), options)
             result = await session.execute("print(1+1)", timeout_seconds=SESSION_SECONDS)
             await session.close()
-            describe = getattr(environment, "describe", None)
-            facts = {} if describe is None else await describe()
+            facts = facts if describe is None else await describe()
     finally:
         await environment.close()
     printed = result.stdout if result.error is None else result.error.traceback
-    return printed, getattr(session, "layers", ()), tuple(facts.get("missing", ()))
+    problem = None if printed.strip() == "2" else f"1+1 printed {printed[:100]!r}"
+    return EnvironmentCheck(
+        problem is None,
+        problem,
+        str(facts.get("isolation", "")),
+        getattr(session, "layers", ()),
+        tuple(facts.get("missing", ())),
+    )

@@ -41,7 +41,7 @@ async def run(environment: Environment, shown: Shown, *, attacks: bool, only: st
         layers = await _described(environment)
         shown.layers(layers)
         reports["conformance"] = await check(environment, only=only, on_row=shown.row)
-        if attacks:
+        if attacks and (problem := getattr(environment, "no_sandbox", None)) is None:
             reports["attacks"] = await attack(environment, only=only, on_row=shown.row)
     finally:
         try:

@@ -17,6 +17,8 @@ Examples:
   rlm env check local
   rlm env check local --attacks
   rlm env check local --attacks --only network --json
+  rlm env check docker --option image=python:3.13-slim
+  rlm env check local docker wasm --option docker.cpus=2 > table.md
 """
 
 
@@ -52,12 +54,13 @@ def list_environments(as_json: bool) -> None:
         return
     for name, each in found.items():
         layers = f"; layers: {', '.join(each.layers)}" if each.layers else ""
-        state = f"works{layers}" if each.works else f"does not work: {each.problem}"
+        held = f": {each.isolation}" if each.isolation else ""
+        state = f"works{held}{layers}" if each.works else f"not usable: {each.problem}"
         click.echo(f"{name:<13}{one_line(state)}")
 
 
 @env.command()
-@click.argument("name")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--attacks", is_flag=True, help="Also run the attack list; all of it is harmless.")
 @click.option("--only", metavar="TEXT", help="Only rows whose group or name contains TEXT.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
@@ -67,34 +70,49 @@ def list_environments(as_json: bool) -> None:
     type=_pair,
     multiple=True,
     metavar="KEY=VALUE",
-    help="An option of the environment; may be given several times.",
+    help="An option of the environment (NAME.KEY of one of several); may be given several times.",
 )
 @click.pass_context
 def check(
     ctx: click.Context,
-    name: str,
+    names: tuple[str, ...],
     attacks: bool,
     only: str | None,
     as_json: bool,
     options: tuple[tuple[str, Any], ...],
 ) -> None:
-    """Run the conformance suite against the environment NAME.
+    """Run the conformance suite against the environment NAME; of several, as one table.
 
     Exit code 0 means that every promise is kept and, with --attacks, that no attack succeeded.
     """
+    from rlm.cli import _matrix
+
+    if len(names) == 1:
+        found = {names[0]: _check_one(names[0], dict(options), attacks, only, as_json)}
+    else:
+        found = _matrix.checked(names, options, attacks=attacks, only=only)
+    if not any(report.rows for each in found.values() for report in each.reports.values()):
+        raise click.UsageError(f"no row contains {only!r}", ctx)
+    if len(names) > 1:
+        _matrix.show(found, as_json)
+    ctx.exit(0 if all(each.ok for each in found.values()) else 1)
+
+
+def _check_one(
+    name: str, options: dict[str, Any], attacks: bool, only: str | None, as_json: bool
+) -> "Suites":
     import asyncio
 
     from rlm.cli import _suites
     from rlm.registry import make_environment
 
-    environment = make_environment(name, dict(options))
+    environment = make_environment(name, options)
     shown = _shown(as_json)
     with shown:
         suites: Suites = asyncio.run(_suites.run(environment, shown, attacks=attacks, only=only))
-    if not any(report.rows for report in suites.reports.values()):
-        raise click.UsageError(f"no row contains {only!r}", ctx)
-    shown.result(name, suites)
-    ctx.exit(0 if suites.ok else 1)
+    if any(report.rows for report in suites.reports.values()):
+        shown.result(name, suites)
+    return suites
 
 
 def _shown(as_json: bool) -> Any:

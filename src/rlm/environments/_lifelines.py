@@ -102,7 +102,7 @@ class Lifeline:
         pending = b""
         while data := await self._loop.sock_recv(self._connection, 4096):
             *lines, pending = (pending + data)[-_MOST_REPORT_BYTES:].split(b"\n")
-            for line in lines:
+            for line in filter(None, lines):
                 self._note(json.loads(line))
             self._tell()
 

@@ -41,13 +41,14 @@ class Relay:
         self._sending = asyncio.Lock()
         self._channels: dict[int, _Channel] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._control: asyncio.Queue[bytes] = asyncio.Queue()
+        self._control: asyncio.Queue[bytes | None] = asyncio.Queue()  # None: it has ended.
         self._reading = self._loop.create_task(self._read())
+        self._reading.add_done_callback(self._note_failure)
         self._ended: str | None = None
 
     async def set_up(self, archive: bytes, settings: str) -> dict[str, Any]:
         """Send the worker and its settings; the report of what protects the machine it is on."""
-        await self._pipe.send(archive)
+        await self._send_raw(archive)
         await self._hear()  # It is there, and wants nothing but pieces from now on.
         await self._send(mux.CONTROL, settings_frame(settings))
         heard = b""
@@ -75,15 +76,13 @@ class Relay:
 
     async def close(self) -> None:
         """End the sandbox and whatever waits for it."""
-        try:
-            await self._pipe.close()
-        finally:
-            tasks = [self._reading, *self._tasks]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for channel in self._channels.values():
-                channel.socket.close()
+        tasks = [self._reading, *self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for channel in self._channels.values():
+            channel.socket.close()
+        await self._pipe.close()
 
     # From the sandbox.
 
@@ -100,8 +99,16 @@ class Relay:
             ending = f"broke the protocol: {error}"
         except (RLMError, OSError) as error:
             ending = f"is out of reach: {error}"
-        self._ended = ending[:_MOST_WORDS_CHARS]
-        self._control.put_nowait(b"")
+        self._note_ending(ending)
+
+    def _note_failure(self, reading: "asyncio.Task[None]") -> None:
+        """A pipe that fails in a way of its own must not leave a session waiting for ever."""
+        if not reading.cancelled() and (error := reading.exception()) is not None:
+            self._note_ending(f"is out of reach: {type(error).__name__}: {error}")
+
+    def _note_ending(self, how: str) -> None:
+        self._ended = how[:_MOST_WORDS_CHARS]
+        self._control.put_nowait(None)
         self._tell_ending(self._ended)
 
     def _take(self, number: int, piece: bytes) -> None:
@@ -125,7 +132,7 @@ class Relay:
     async def _hear(self) -> bytes:
         """What the zygote says, or the porter before it: it has no bytes to greet with."""
         piece = await self._control.get()
-        if self._ended is not None:
+        if piece is None:
             raise SessionDied(f"the sandbox {self._ended}")
         return piece
 

@@ -22,9 +22,6 @@ from rlm.protocols import Host
 
 __all__ = ["RemoteEnvironment", "sandbox_settings"]
 
-_START_SECONDS = 180.0
-"""From the wish for a sandbox to a session; images may have to be fetched first."""
-
 
 def sandbox_settings(
     *, hardened: bool, scratch: str, scratch_bytes: int = 64 << 20, max_threads: int = 128
@@ -54,6 +51,8 @@ class RemoteEnvironment(ABC):
     is_paid = True
     carries: ClassVar[Literal["bytes", "lines", "commands"]]
     """What kind of pipe `start` returns; "bytes" and "lines" are a program's input and output."""
+    start_seconds: ClassVar[float] = 180.0
+    """From the wish for a sandbox to a session; images may have to be fetched first."""
 
     def __init__(
         self,
@@ -84,11 +83,11 @@ class RemoteEnvironment(ABC):
         if (problem := self.problem()) is not None:
             raise ConfigError(problem)
         try:
-            async with asyncio.timeout(_START_SECONDS):
+            async with asyncio.timeout(self.start_seconds):
                 return await self._open(host, options)
         except TimeoutError:
             raise SessionDied(
-                f"no sandbox of {self.name} was ready within {_START_SECONDS:g} s; "
+                f"no sandbox of {self.name} was ready within {self.start_seconds:g} s; "
                 "look at the provider's own page of sandboxes"
             ) from None
 

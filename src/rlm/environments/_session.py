@@ -20,7 +20,7 @@ from rlm.protocols import ContextSource, Host
 from rlm.results import CellError, CellResult
 from rlm.worker import wire
 
-__all__ = ["StreamSession", "WorkerProcess", "greeting_of"]
+__all__ = ["StreamSession", "WorkerProcess", "greeting_of", "timed_out"]
 
 _Read = TypeVar("_Read")
 _Given = ParamSpec("_Given")
@@ -205,7 +205,7 @@ class StreamSession:
             done = self._checked(_frames.read_done, frame, calls=self._prompts, seconds=seconds)
         self._note_variables(done)
         if done.result.interrupted and self._clock.interrupts_sent:
-            return _timed_out(done.result, timeout_seconds)
+            return timed_out(done.result, timeout_seconds)
         return done.result
 
     async def fetch(self, name: str) -> str | None:
@@ -415,7 +415,8 @@ class StreamSession:
             self._reply.set_exception(type(error)(str(error)))
 
 
-def _timed_out(result: CellResult, timeout_seconds: float) -> CellResult:
+def timed_out(result: CellResult, timeout_seconds: float) -> CellResult:
+    """The result of a cell that was stopped, with the reason as its error."""
     message = f"cell stopped after {timeout_seconds:g} s"
     where = result.error.traceback if result.error is not None else ""
     return structs.replace(result, error=CellError("TimeoutError", message, where))

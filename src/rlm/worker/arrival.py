@@ -35,6 +35,7 @@ COMPILED, SOURCES = b"C", b"S"
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
 _HASH_SEED = {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2"}
 _READ_BYTES = 1 << 16
+_MOST_FILES = 256
 
 
 def called(name: str, is_package: bool) -> str:
@@ -163,7 +164,8 @@ def serve_pipe(mode: str, place: str) -> None:
     ours, theirs = socket.socketpair()
     parent = os.getpid()
     if os.fork() == 0:
-        ours.close()
+        os.closerange(3, theirs.fileno())  # The way to the host is the porter's alone.
+        os.closerange(theirs.fileno() + 1, _MOST_FILES)
         imported("sandbox.zygote").main(theirs.fileno(), parent)
         os._exit(0)
     theirs.close()

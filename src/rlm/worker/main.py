@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _sitebuiltins
 import builtins
-import json
 import os
 import random
 import socket
@@ -12,17 +11,15 @@ import sys
 
 import __main__
 
-from . import calls, files, rehearsal, reports, shared, wire
+from . import calls, files, rehearsal, repl, reports, shared, wire
 from .channel import Channel, ChannelClosed
 from .checkpoints import Checkpoints
 from .finals import Finals
 from .interrupts import Interrupts
 from .memory import MemoryLimit
 from .namespace import Namespace
-from .replies import CallFailed, FailedReply, ToolFailed
 from .runner import Runner
 from .variables import Variables
-from .votes import vote
 
 __all__ = ["WorkerSession", "main"]
 
@@ -63,7 +60,7 @@ class WorkerSession:
         self._variables = Variables(self._namespace)
         self._finals = Finals(self._namespace.variables, self._variables)
         self._functions = calls.CallFunctions(self._channel)
-        self._provide_names()
+        repl.provide_names(self._namespace, self._variables, self._finals, self._functions)
         self._memory = MemoryLimit(None)
         self._runner = Runner(self._namespace, self._interrupts, self._functions.async_form)
         self._loading = bytearray()
@@ -136,32 +133,17 @@ class WorkerSession:
         make_tool, tools = self._functions.make_tool, settings["tools"]
         made = {t["name"]: make_tool(t["name"], t["description"]) for t in tools}
         self._namespace.provide_tools(made)
+        if settings.get("shell") == "ipython":
+            self._use_ipython()
         self._memory = self._runner.memory = MemoryLimit(settings.get("cell_memory_bytes"))
         self._runner.keep_output(settings["kept_output_chars"])
         self._channel.send(wire.READY, frame.id, [self._ready])
 
-    def _provide_names(self) -> None:
-        def SHOW_VARS() -> str:
-            """Your variables as `name: type[length]`."""
-            return self._variables.show()
+    def _use_ipython(self) -> None:
+        """Run cells as IPython does; the process that was forked for it has loaded it already."""
+        from .ipython import IPythonRunner
 
-        SHOW_VARS.__qualname__ = "SHOW_VARS"
-        dialogues = (
-            calls.llm_query,
-            calls.llm_query_batched,
-            calls.rlm_query,
-            calls.rlm_query_batched,
-            calls.llm_query_json,
-            calls.map_query,
-            calls.call_tool,
-            calls.budget,
-        )
-        names = {each.__name__: self._functions.make(each) for each in dialogues}
-        names["llm_batch"] = names["llm_query_batched"]
-        types = {each.__name__: each for each in (CallFailed, FailedReply, ToolFailed)}
-        self._namespace.provide({**names, **types, **self._finals.names()})
-        self._namespace.provide({"vote": vote, "SHOW_VARS": SHOW_VARS})
-        self._namespace.load("context", "")
+        self._runner = IPythonRunner(self._namespace, self._interrupts, self._functions.async_form)
 
     def _add_chunk(self, frame: wire.Frame) -> None:
         self._loading += frame.part(0)
@@ -170,7 +152,7 @@ class WorkerSession:
         """Bind what the chunks amount to; the host is told if that is impossible."""
         kind = frame.text(1)
         data, self._loading = self._loading, bytearray()
-        self._bind(frame, len(data), lambda: _value_of(kind, data))
+        self._bind(frame, len(data), lambda: repl.value_of(kind, data))
 
     def _load_shared(self, frame: wire.Frame) -> None:
         """Bind a value that lies in memory shared by all sessions that have it."""
@@ -223,13 +205,6 @@ class WorkerSession:
         folder, name, offset = frame.text(0), frame.text(1), frame.json(2)
         piece = self._runner.guard(lambda: files.read_piece(folder, name, offset)).value or b""
         self._channel.send(wire.VALUE, frame.id, [wire.to_json({}), piece])
-
-
-def _value_of(kind: str, data: bytearray) -> Any:
-    if kind == "bytes":
-        return bytes(data)
-    text = data.decode("utf-8", "surrogatepass")
-    return json.loads(text) if kind == "json" else text
 
 
 def _import_all(modules: list[str]) -> None:

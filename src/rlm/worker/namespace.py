@@ -115,6 +115,11 @@ class Namespace:
         self._restored = dict(_PLAIN_MODULE)
         self._view = ContextView("")
 
+    @property
+    def ours(self) -> dict[str, Any]:
+        """What the REPL provides, by name."""
+        return dict(self._ours)
+
     def provide(self, names: dict[str, Any]) -> None:
         """Bind names of ours; those published as restored will be."""
         self.variables.update(names)

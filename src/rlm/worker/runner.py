@@ -58,6 +58,7 @@ class Runner:
         self.memory = MemoryLimit(None)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cell_count = 0
+        self._cell_name = "<cell %d>"
         self._hidden_names = {awaiting.ASYNC_FORM: async_form, compiling.ECHO: self._echo}
         self.stdout = BoundedStream(0)
         self.stderr = BoundedStream(0)
@@ -70,15 +71,13 @@ class Runner:
     def run_cell(self, source: str, then: Callable[[], Any]) -> Outcome:
         """Run one cell, and `then` whatever became of it; the value is that of `then`."""
         self._cell_count += 1
-        filename = f"<cell {self._cell_count}>"
+        filename = self._cell_name % self._cell_count
         self._prepare()
         is_over = False
 
         def cell_and_then() -> Any:
             nonlocal is_over
-            with self._interrupts:  # CPython's compiler does not survive being interrupted.
-                cell = compiling.compile_cell(source, filename)
-            self._execute(cell)
+            self._run(source, filename)
             is_over = True
             return then()
 
@@ -110,7 +109,7 @@ class Runner:
     def forget_cells(self) -> None:
         """Number cells from 1 again."""
         for number in range(1, self._cell_count + 1):
-            linecache.cache.pop(f"<cell {number}>", None)
+            linecache.cache.pop(self._cell_name % number, None)
         self._cell_count = 0
 
     def forget_loop(self) -> None:
@@ -129,6 +128,12 @@ class Runner:
         vars(builtins).update(self._hidden_names)
         self._namespace.restore()
 
+    def _run(self, source: str, filename: str) -> None:
+        """What a shell of another kind does in its own way."""
+        with self._interrupts:  # CPython's compiler does not survive being interrupted.
+            cell = compiling.compile_cell(source, filename)
+        self._execute(cell)
+
     def _execute(self, cell: compiling.Cell) -> None:
         variables = self._namespace.variables
         for code in cell.statements:
@@ -139,13 +144,13 @@ class Runner:
         if cell.expression is not None:
             self._echo(eval(cell.expression, variables))  # noqa: S307
 
-    def _run_coroutine(self, cell: Any) -> None:
+    def _run_coroutine(self, cell: Any) -> Any:
         """Run a cell with top-level await on the loop that all such cells share."""
         with self._interrupts:  # An import that is interrupted leaves broken modules behind.
             import asyncio
         if self._loop is None or self._loop.is_closed():
             self._loop = asyncio.new_event_loop()
-            self._loop.add_reader(self._interrupts.signal_fd, self._interrupts.drain_signals)
+            self._attend_to_signals(self._loop)
         loop = self._loop
         asyncio.set_event_loop(loop)
         task = loop.create_task(cell)
@@ -154,13 +159,12 @@ class Runner:
             """Raising inside the loop's own code could break it, so cancel the cell there."""
             if asyncio.current_task(loop) is not None or task.done():
                 return False
-            task.cancel()
-            loop.call_soon_threadsafe(int)  # Wakes the loop.
+            loop.call_soon_threadsafe(task.cancel)  # It also wakes the loop.
             return True
 
         self._interrupts.cancel_instead = cancel_if_waiting
         try:
-            loop.run_until_complete(task)
+            return loop.run_until_complete(task)
         except asyncio.CancelledError as error:
             if self._interrupts.count:
                 raise KeyboardInterrupt().with_traceback(error.__traceback__) from None
@@ -168,6 +172,10 @@ class Runner:
         finally:
             self._interrupts.cancel_instead = None
             self._tidy_up(loop, task)
+
+    def _attend_to_signals(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A loop that waits notices a signal."""
+        loop.add_reader(self._interrupts.signal_fd, self._interrupts.drain_signals)
 
     def _tidy_up(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
         """Let an interrupted cell unwind; a loop that was interrupted twice is not used again."""

@@ -147,7 +147,8 @@ class Attack(Struct, frozen=True, kw_only=True):
         if error.type == "NotImplementedError":
             return "not applicable", error.message
         missing = error.type == "AttributeError" and error.message.startswith("module ")
-        if error.type in {*_REFUSALS, self.raises} or missing:
+        no_threads = error.type == "RuntimeError" and error.message == "can't start new thread"
+        if error.type in {*_REFUSALS, self.raises} or missing or no_threads:
             return "stopped", f"{error.type}: {error.message[:200]}"
         return "failed", f"the attack itself is broken: {error.type}: {error.message[:200]}"
 

@@ -192,6 +192,7 @@ class Bench:
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self._lacks: Mapping[str, str] = getattr(environment, "lacks", {})
+        self._harms: Mapping[str, str] = getattr(environment, "harms_host", {})
         self._shared: Repl | None = None
 
     def excuse_for(self, row: str) -> str | None:
@@ -200,6 +201,10 @@ class Bench:
         Its `lacks`, if it has any, maps a part of `group: name` to the reason.
         """
         return next((why for part, why in self._lacks.items() if part in row), None)
+
+    def harm_of(self, row: str) -> str | None:
+        """Why a check must not even be tried; `harms_host` says so in the same way."""
+        return next((why for part, why in self._harms.items() if part in row), None)
 
     @contextlib.asynccontextmanager
     async def opened(self, **options: Any) -> AsyncGenerator[Repl, None]:

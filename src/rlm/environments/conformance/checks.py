@@ -25,7 +25,11 @@ class Check(Struct, frozen=True):
     def task(self, bench: Bench) -> Task:
         """The row it becomes on a bench."""
 
+        harm = bench.harm_of(f"{self.group}: {self.name}")
+
         async def find() -> Finding:
+            if harm is not None:
+                return "not offered", harm
             try:
                 return "passed", await self._run(bench) or ""
             except Unmet as error:

@@ -44,7 +44,7 @@ else:
             with open(os.path.join(folder, str(taken)), 'wb') as file:
                 try:
                     os.posix_fallocate(file.fileno(), 0, 32 << 20)
-                except PermissionError:
+                except (AttributeError, PermissionError):
                     file.write(bytes(32 << 20))
             taken += 32 << 20
     except OSError as error:

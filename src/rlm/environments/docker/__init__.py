@@ -95,12 +95,20 @@ class DockerEnvironment:
     @classmethod
     def problem(cls) -> str | None:
         """Why it can't be used here, as far as that can be said without asking an engine."""
-        if importlib.util.find_spec("docker") is None and found_command() is None:
+        if not _has_package() and found_command() is None:
             return (
                 "there is no docker or podman command; install Docker or Podman, or for an engine "
                 "that is reached by its API: pip install 'rlm-engine[docker]'"
             )
         return None
+
+    async def not_ready(self) -> str | None:
+        """What stands between now and a session; found out without fetching anything."""
+        engine = await self._reached()
+        image = self._container.image
+        if await engine.has_image(image):
+            return None
+        return f"the image {image} is not here yet: the first run fetches it, or name another one"
 
     async def open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
         """Start a container and wait until its worker is ready."""
@@ -121,6 +129,9 @@ class DockerEnvironment:
     async def close(self) -> None:
         """Close every session that is still open, and its container."""
         await asyncio.gather(*(session.close() for session in list(self._sessions)))
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.close()
 
     async def _reached(self) -> Engine:
         """The engine; what processes that are gone have left there is removed first."""
@@ -129,7 +140,7 @@ class DockerEnvironment:
                 engine = await asyncio.to_thread(_engine_of, self._engine_kind)
                 await reap(engine)
                 self._engine = engine
-        return self._engine
+            return self._engine
 
     async def _open(
         self, engine: Engine, host: Host, options: dict[str, Any]
@@ -163,9 +174,13 @@ class DockerEnvironment:
 
 def _engine_of(kind: str) -> Engine:
     """The engine of that kind; the API first, because it starts a container a little sooner."""
-    if kind == "api" or (kind == "auto" and importlib.util.find_spec("docker") is not None):
+    if kind == "api" or (kind == "auto" and _has_package()):
         return ApiEngine()
     command = found_command()
     if command is None:
         raise ConfigError(DockerEnvironment.problem() or "there is no docker or podman command")
     return CommandEngine(command)
+
+
+def _has_package() -> bool:
+    return importlib.util.find_spec("docker") is not None

@@ -31,7 +31,7 @@ class ApiEngine:
             self.client: Any = docker.from_env().api
         except self.errors.DockerException as error:
             raise ConfigError(f"no Docker engine answers: {error}") from error
-        is_socket = "localunixsocket" in self.client.base_url
+        is_socket = self.client.base_url.startswith("http+docker://")  # Not TCP, not SSH.
         self.is_local = sys.platform == "linux" and is_socket
 
     async def run(self, container: Container) -> "RunningContainer":
@@ -83,6 +83,14 @@ class ApiEngine:
             use_config_proxy=False,
         )
 
+    async def has_image(self, image: str) -> bool:
+        """Whether it is there already."""
+        try:
+            await asyncio.to_thread(self.client.inspect_image, image)
+        except self.errors.ImageNotFound:
+            return False
+        return True
+
     async def owners(self) -> dict[str, str]:
         """Our containers and who owns each."""
         listed = await asyncio.to_thread(self.client.containers, all=True, filters={"label": LABEL})
@@ -94,6 +102,10 @@ class ApiEngine:
             await asyncio.to_thread(self.client.remove_container, container_id, force=True)
         except (self.errors.DockerException, OSError):
             return  # It is gone, or being removed already.
+
+    async def close(self) -> None:
+        """Close the connections to it."""
+        await asyncio.to_thread(self.client.close)
 
     async def state_of(self, container_id: str) -> dict[str, Any] | None:
         """What the engine says of a container; None when it is gone."""
@@ -162,6 +174,9 @@ class RunningContainer:
         """End it; most end by themselves now that the host has let go."""
         if self._keeps_open is not None:
             self._keeps_open.close()
+            response = getattr(self._keeps_open, "_response", None)  # It holds the same socket.
+            if response is not None:
+                response.close()
             self._keeps_open = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FAREWELL_SECONDS):

@@ -47,6 +47,12 @@ class CommandEngine:
         )
         return RunningCommand(self, process, container)
 
+    async def has_image(self, image: str) -> bool:
+        """Whether it is there already."""
+        if not await self.ask("version", "--format", "{{.Server.Version}}"):
+            raise ConfigError(f"{self._command} reaches no engine: start it, or set DOCKER_HOST")
+        return bool(await self.ask("image", "inspect", "--format", "{{.Id}}", image))
+
     async def owners(self) -> dict[str, str]:
         """Our containers and who owns each."""
         ids = await self.ask("ps", "--all", "--quiet", "--filter", f"label={LABEL}")
@@ -61,6 +67,9 @@ class CommandEngine:
     async def remove(self, container_id: str) -> None:
         """End and remove it, if it is still there."""
         await self.ask("rm", "--force", container_id)
+
+    async def close(self) -> None:
+        """Nothing to let go of: every command has ended."""
 
     async def ask(self, *words: str) -> str:
         """What a short command prints; nothing if it fails."""
@@ -139,6 +148,9 @@ class RunningCommand:
         if not self._ended.done():
             await self._engine.remove(self._container.name)
         await asyncio.shield(self._ended)
+        if self._process.stdout is not None:
+            while await self._process.stdout.read(_READ_BYTES):
+                pass  # What nobody wants any more; asyncio lets go of a pipe at its end.
 
     async def _until_ended(self) -> tuple[int, str]:
         assert self._process.stderr is not None

@@ -7,6 +7,8 @@ from msgspec import Struct
 
 __all__ = ["PLACE", "Container", "Engine", "Running", "new_name"]
 
+_MOST_FILES = 4_096
+
 PLACE = "/run/rlm"
 """Where the folder with the host's socket is, inside a container."""
 
@@ -35,7 +37,7 @@ class Container(Struct, frozen=True, kw_only=True):
     @property
     def scratch_options(self) -> str:
         """Of the file system in memory that is mounted at /tmp, the only place to write to."""
-        return f"rw,noexec,nosuid,nodev,size={self.scratch_bytes},mode=1777"
+        return f"rw,noexec,nosuid,nodev,size={self.scratch_bytes},nr_inodes={_MOST_FILES},mode=1777"
 
 
 class Running(Protocol):
@@ -60,10 +62,16 @@ class Engine(Protocol):
 
     async def run(self, container: Container) -> Running: ...
 
+    async def has_image(self, image: str) -> bool:
+        """Whether it is there already; ConfigError if no engine answers."""
+
     async def owners(self) -> dict[str, str]:
         """Our containers, of whichever process, by id: who owns each."""
 
     async def remove(self, container_id: str) -> None: ...
+
+    async def close(self) -> None:
+        """Let go of the engine, not of its containers."""
 
 
 def new_name() -> str:

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 _REFILL_SECONDS = 0.03
 _ELSEWHERE = (
     "environment='local' can't isolate code on this system: its layers are Linux's. "
-    "Use Linux (a virtual machine or WSL 2 will do)"
+    "Use environment='wasm' or 'docker', or Linux (a virtual machine or WSL 2 will do)"
 )
 
 
@@ -45,6 +45,7 @@ class LocalEnvironment:
     """
 
     name = "local"
+    is_paid = False
 
     def __init__(
         self,
@@ -84,6 +85,11 @@ class LocalEnvironment:
         self._warm_sessions = warm_sessions
         self._sessions: set[ForkedSession] = set()
 
+    @classmethod
+    def problem(cls) -> str | None:
+        """Why it can't be used here; what the kernel offers is found out on opening a session."""
+        return None if sys.platform == "linux" else _ELSEWHERE
+
     async def open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
         """Take or fork a session and wait until it is ready.
 
@@ -109,7 +115,8 @@ class LocalEnvironment:
 
     async def describe(self) -> dict[str, Any]:
         """Which layers protect this machine from the code, as plain facts."""
-        return (await self._zygote()).report
+        report = (await self._zygote()).report
+        return {"isolation": "a hardened process of this machine", **report}
 
     async def close(self) -> None:
         """Close every session that is still open; the zygote stays for the next environment."""

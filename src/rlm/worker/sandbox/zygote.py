@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import gc
+import importlib
 import json
 import os
 import select
@@ -49,6 +50,8 @@ def main(fd: int, host_pid: int) -> None:
     sys.argv = [""]
     loading = preload.Preloading(settings["packages"])
     zero_copy = shared.is_supported()  # Loads what it needs, while our own files can be read.
+    for module in settings.get("early", ()):  # A shell that is not Python's own.
+        importlib.import_module(f"{_PACKAGE}.{module}").prepare()
     try:
         found = layers.prepare(layers.Settings(**settings["layers"]))
         if found.pid_namespace:

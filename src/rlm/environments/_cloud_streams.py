@@ -1,0 +1,211 @@
+"""The streams of a program in a cloud, made of what its SDK offers for them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+from rlm.errors import SessionDied
+
+__all__ = [
+    "BytesPipe",
+    "FirstTries",
+    "Inbox",
+    "Outbox",
+    "ended_with",
+    "outcome_of",
+    "until_failure",
+]
+
+_Piece = TypeVar("_Piece")
+_MOST_WRITE_BYTES = 1 << 20
+_MOST_HELD_PIECES = 64
+_FIRST_TRIES = 100
+_GRACE_SECONDS = 1.0
+_PAUSE_SECONDS = 0.1
+
+
+def ended_with(status: object) -> str:
+    """How a worker ended, in words that follow the name of its sandbox."""
+    hint = "; is there no such Python?" if status in {126, 127} else ""
+    return f"is there, but its worker ended with status {status}{hint}"
+
+
+async def outcome_of(doing: Awaitable[object]) -> Exception | None:
+    """What came of something an SDK does: the border to it, where nothing is lost."""
+    try:
+        await doing
+    except Exception as error:  # noqa: BLE001 - returned, for those who can tell what it means
+        return error
+    return None
+
+
+class Outbox:
+    """Sends what has gathered while the last sending was on its way: requests are slow, not small.
+
+    `failed` has the error once something could not be sent; nothing is sent after that.
+    """
+
+    def __init__(self, write: Callable[[bytes], Awaitable[None]]) -> None:
+        self._write = write
+        self._waiting = bytearray()
+        self._has_room = asyncio.Event()
+        self._has_some = asyncio.Event()
+        self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self._sending = asyncio.get_running_loop().create_task(self._send_all())
+
+    async def send(self, data: bytes) -> None:
+        """Take it over; waits while much is on its way."""
+        self._waiting += data
+        self._has_some.set()
+        while len(self._waiting) > _MOST_WRITE_BYTES and not self.failed.done():
+            self._has_room.clear()
+            await self._has_room.wait()
+        if self.failed.done():
+            raise SessionDied(f"the sandbox takes nothing any more: {self.failed.result()}")
+
+    async def send_text(self, text: str) -> None:
+        """The same for lines, which are ASCII."""
+        await self.send(text.encode("ascii"))
+
+    async def close(self) -> None:
+        """Send nothing more."""
+        self._sending.cancel()
+        await asyncio.wait([self._sending])
+
+    async def _send_all(self) -> None:
+        error = await outcome_of(self._send_on_and_on())
+        if error is not None:
+            self.failed.set_result(error)
+        self._has_room.set()
+
+    async def _send_on_and_on(self) -> None:
+        while True:
+            await self._has_some.wait()
+            piece = bytes(self._waiting[:_MOST_WRITE_BYTES])
+            await self._write(piece)
+            del self._waiting[: len(piece)]
+            self._has_room.set()
+            if not self._waiting:
+                self._has_some.clear()
+
+
+class Inbox:
+    """The output of a program, from an SDK that hands it to a callback; to be iterated over.
+
+    `outcome` is what the SDK raised in the end, if anything.
+    """
+
+    def __init__(self) -> None:
+        self.outcome: Exception | None = None
+        self._texts: asyncio.Queue[str | None] = asyncio.Queue(_MOST_HELD_PIECES)
+        self._watching: asyncio.Task[None] | None = None
+
+    async def take(self, text: str) -> None:
+        """The callback; it waits for who reads, so that the SDK does."""
+        if text:
+            await self._texts.put(text)
+
+    def until(self, ended: Awaitable[object]) -> None:
+        """The output ends with this."""
+        self._watching = asyncio.get_running_loop().create_task(self._watch(ended))
+
+    async def _watch(self, ended: Awaitable[object]) -> None:
+        self.outcome = await outcome_of(ended)
+        await self._texts.put(None)
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self
+
+    async def __anext__(self) -> str:
+        text = await self._texts.get()
+        if text is None:
+            self._texts.put_nowait(None)
+            raise StopAsyncIteration
+        return text
+
+    async def close(self) -> None:
+        """Wait for nothing more."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+
+
+async def until_failure(
+    output: AsyncIterator[_Piece], failed: asyncio.Future[Exception]
+) -> AsyncIterator[_Piece]:
+    """Pass on what comes, until the other direction fails: a program that hears nothing waits.
+
+    Output that ends by itself soon after tells more about the reason, so it is preferred.
+    """
+    while True:
+        coming = asyncio.get_running_loop().create_task(_next_of(output))
+        try:
+            both: list[asyncio.Future[Any]] = [coming, failed]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():
+                await asyncio.wait([coming], timeout=_GRACE_SECONDS)
+            if not coming.done():
+                raise failed.result()
+        finally:
+            coming.cancel()
+        piece = coming.result()
+        if piece is None:
+            return
+        yield piece
+
+
+async def _next_of(output: AsyncIterator[_Piece]) -> _Piece | None:
+    return await anext(output, None)
+
+
+class BytesPipe:
+    """For SDKs that carry bytes as they are; `LinesPipe` is for the others."""
+
+    def __init__(
+        self,
+        write: Callable[[bytes], Awaitable[None]],
+        pieces: AsyncIterator[bytes],
+        end: Callable[[], Awaitable[None]],
+        how: Callable[[], Awaitable[str]],
+    ) -> None:
+        self._write = write
+        self._pieces = pieces
+        self._end = end
+        self._how = how
+
+    async def send(self, data: bytes) -> None:
+        """Send it as it is."""
+        await self._write(data)
+
+    async def receive(self) -> bytes:
+        """The next piece; none when the program has ended."""
+        return await anext(self._pieces, b"")
+
+    async def close(self) -> None:
+        """End the program and its sandbox."""
+        await self._end()
+
+    async def ending(self) -> str:
+        """How it ended."""
+        return await self._how()
+
+
+class FirstTries:
+    """For programs whose input is not there yet when they have been started.
+
+    `too_early` is in the words of the error for that; after the first success nothing is repeated.
+    """
+
+    def __init__(self, write: Callable[[bytes], Awaitable[None]], too_early: str) -> None:
+        self._write = write
+        self._too_early = too_early
+        self._left = _FIRST_TRIES
+
+    async def send(self, data: bytes) -> None:
+        """Send it; again if it is the first and was too early."""
+        while (error := await outcome_of(self._write(data))) is not None:
+            self._left -= 1
+            if self._left <= 0 or self._too_early not in str(error):
+                raise error
+            await asyncio.sleep(_PAUSE_SECONDS)
+        self._left = 0

@@ -1,0 +1,199 @@
+"""What the SDKs of the clouds have in common when seen from here: keys, errors, streams, clean-up.
+
+A sandbox costs money for as long as it exists. So each one is ended when its session is, when it
+can't be used, and when whoever wanted it gives up; and all have a time limit at the provider.
+"""
+
+import asyncio
+import contextlib
+import functools
+import importlib
+import importlib.util
+import logging
+import os
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
+from typing import Any, ClassVar
+
+from rlm.environments._cloud_streams import BytesPipe, Inbox, Outbox, outcome_of, until_failure
+from rlm.environments._pipes import LinesPipe, Pipe
+from rlm.environments._remote import RemoteEnvironment
+from rlm.errors import ConfigError, RLMError, SessionDied
+
+__all__ = ["Cloud"]
+
+_log = logging.getLogger(__name__)
+
+_END_SECONDS = 8.0
+_GIVING_UP_SECONDS = 20.0
+_MOST_WORDS_CHARS = 500
+_LEFT_BEHIND = "it runs until its own time limit, or until you end it on the provider's page"
+
+
+class Cloud(RemoteEnvironment):
+    """A provider of sandboxes and its SDK, which is imported when the first one is wanted.
+
+    `package` is the SDK's module and `key_names` are the variables in which it looks for keys.
+    `refusals` and `endings` are names of its errors: for a key that is not good enough, and for a
+    sandbox that is gone. A sandbox is whatever `make` returns.
+    """
+
+    package: ClassVar[str]
+    key_names: ClassVar[tuple[str, ...]]
+    key_help: ClassVar[str]
+    refusals: ClassVar[frozenset[str]]
+    endings: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def problem(cls) -> str | None:
+        """What is missing: the SDK or a key."""
+        if importlib.util.find_spec(cls.package) is None:
+            return f"environment={cls.name!r} needs an SDK: pip install 'rlm-engine[{cls.name}]'"
+        if not cls.has_key():
+            return f"environment={cls.name!r} needs a key: {cls.key_help}"
+        return None
+
+    @classmethod
+    def has_key(cls) -> bool:
+        """Whether the SDK will find a key, good or not."""
+        return any(os.environ.get(name) for name in cls.key_names)
+
+    @abstractmethod
+    async def make(self, sdk: Any) -> Any:
+        """Have a sandbox made, with a time limit of its own."""
+
+    @abstractmethod
+    async def run(self, sdk: Any, sandbox: Any, command: Sequence[str]) -> Pipe:
+        """Start the command in it."""
+
+    @abstractmethod
+    async def end(self, sandbox: Any) -> None:
+        """Have it ended; may be called again if that failed."""
+
+    async def let_go(self, sandbox: Any) -> None:
+        """Close the connections that were needed for it."""
+
+    @abstractmethod
+    def id_of(self, sandbox: Any) -> str:
+        """What the provider calls it."""
+
+    async def start(self, command: Sequence[str]) -> Pipe:
+        """Make a sandbox and run the command in it; no sandbox stays behind if that fails."""
+        sdk = importlib.import_module(self.package)
+        sandbox = await self._made(self._make_in_our_words(sdk))
+        try:
+            with self.in_our_words(f"sandbox {self.id_of(sandbox)} could not run its worker"):
+                return await self.run(sdk, sandbox, command)
+        except BaseException:
+            await asyncio.shield(self.surely_end(sandbox))
+            raise
+
+    async def _make_in_our_words(self, sdk: Any) -> Any:
+        with self.in_our_words("no sandbox could be made"):
+            try:
+                return await self.make(sdk)
+            except (TypeError, ValueError) as error:
+                words = self.words_of(error)
+                raise ConfigError(f"{self.name} does not take these options: {words}") from None
+
+    async def _made(self, making: Coroutine[Any, Any, Any]) -> Any:
+        """Wait for a sandbox; it is ended if by then nobody wants it any more."""
+        task = asyncio.get_running_loop().create_task(making)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait([task], timeout=_GIVING_UP_SECONDS)
+            if task.done() and task.exception() is None:
+                await self.surely_end(task.result())
+            else:
+                task.cancel()
+            raise
+
+    async def surely_end(self, sandbox: Any) -> None:
+        """End a sandbox; if that fails twice, say which one may still cost money."""
+        end = functools.partial(asyncio.wait_for, timeout=_END_SECONDS)
+        try:
+            error = await outcome_of(end(self.end(sandbox)))
+            if error is not None and not self._is_of(error, self.endings):
+                error = await outcome_of(end(self.end(sandbox)))
+            if error is not None and not self._is_of(error, self.endings):
+                what = (self.id_of(sandbox), self.name, self.words_of(error))
+                _log.warning("sandbox %s of %s could not be ended (%s); %s", *what, _LEFT_BEHIND)
+        finally:
+            await outcome_of(end(self.let_go(sandbox)))
+
+    def pipe(
+        self,
+        sandbox: Any,
+        *,
+        write: Callable[[bytes], Awaitable[None]],
+        output: AsyncIterator[Any],
+        how: Callable[[], Awaitable[str]],
+    ) -> Pipe:
+        """A pipe made of what an SDK offers; `output` gives bytes or text, as `carries` says.
+
+        `how` tells what became of the program or its sandbox, in words that follow its name.
+        """
+        name = self.id_of(sandbox)
+
+        async def write_in_our_words(data: bytes) -> None:
+            with self.in_our_words(f"sandbox {name} takes no input"):
+                await write(data)
+
+        async def output_in_our_words() -> AsyncIterator[Any]:
+            with self.in_our_words(f"the output of sandbox {name} broke off"):
+                async for piece in until_failure(output, outbox.failed):
+                    yield piece
+
+        async def how_in_our_words() -> str:
+            with self.in_our_words(f"nobody knows what became of sandbox {name}"):
+                return f"{name} {await how()}"
+
+        outbox = Outbox(write_in_our_words)
+        ending: list[asyncio.Task[None]] = []
+
+        async def end_all() -> None:
+            await outbox.close()
+            await self.surely_end(sandbox)
+            if isinstance(output, Inbox):
+                await output.close()
+
+        async def end() -> None:
+            if not ending:
+                ending.append(asyncio.get_running_loop().create_task(end_all()))
+            await asyncio.shield(ending[0])
+
+        if self.carries == "bytes":
+            return BytesPipe(outbox.send, output_in_our_words(), end, how_in_our_words)
+        return LinesPipe(outbox.send_text, output_in_our_words(), end, how_in_our_words)
+
+    # The SDK's errors.
+
+    @contextlib.contextmanager
+    def in_our_words(self, what: str) -> Generator[None]:
+        """Whatever an SDK raises is ours afterwards: SDKs raise what their libraries raise."""
+        try:
+            yield
+        except RLMError:
+            raise
+        except Exception as error:  # noqa: BLE001 - raised again, as one of ours
+            words = self.words_of(error)
+            if self._is_of(error, self.refusals):
+                told: RLMError = ConfigError(f"{self.name} refused: {words}. {self.key_help}")
+            else:
+                told = SessionDied(f"{self.name}: {what}: {words}")
+            raise told from None  # The chain could hold requests, and those a key.
+
+    def words_of(self, error: BaseException) -> str:
+        """What an SDK says, without keys and not for pages."""
+        text = " ".join(str(error).split())
+        if " " not in text:  # As of a KeyError: a word is no reason.
+            text = f"{type(error).__name__} {text}".rstrip()
+        for name in self.key_names:
+            if key := os.environ.get(name):
+                text = text.replace(key, f"${name}")
+        return text if len(text) <= _MOST_WORDS_CHARS else f"{text[:_MOST_WORDS_CHARS]}…"
+
+    @staticmethod
+    def _is_of(error: BaseException, names: frozenset[str]) -> bool:
+        return any(each.__name__ in names for each in type(error).__mro__)

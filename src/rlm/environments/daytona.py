@@ -1,0 +1,143 @@
+"""`environment="daytona"`: sandboxes of Daytona."""
+
+import math
+import secrets
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlm.environments._cloud_streams import FirstTries, Inbox, ended_with
+from rlm.environments._clouds import Cloud
+from rlm.environments._pipes import Pipe
+
+__all__ = ["DaytonaEnvironment"]
+
+_CREATE_SECONDS = 150
+_SESSION = "rlm"
+_TOO_EARLY = "open input pipe"
+
+
+class _Sandbox(NamedTuple):
+    client: Any
+    sandbox: Any
+
+
+class DaytonaEnvironment(Cloud):
+    """Opens each session in a sandbox of Daytona's. Options are called what Daytona calls them.
+
+    `snapshot`: one of yours or Daytona's own; or `image`, the name of one in a registry or a
+    `daytona.Image`, with `cpu` (cores), `memory` and `disk` (GiB). It needs Python 3.9.
+    `timeout`: after so many seconds, in whole minutes, Daytona ends a sandbox, whatever happens
+    here; `auto_stop_interval`: after so many minutes in which nobody wanted anything of it, 0 for
+    never. `network_access`: whether cells have a network. `name`: how names begin. `target`: where.
+    `hardened`: put the layers of `local` inside, too. `python`: the interpreter there.
+    """
+
+    name = "daytona"
+    carries = "lines"
+    package = "daytona"
+    key_names = ("DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN")
+    key_help = "set DAYTONA_API_KEY to a key from Daytona's dashboard"
+    refusals = frozenset({"DaytonaAuthenticationError", "DaytonaForbiddenError"})
+    endings = frozenset({"DaytonaNotFoundError"})
+
+    def __init__(
+        self,
+        *,
+        name: str = "rlm-sandbox",
+        snapshot: str | None = None,
+        image: Any = None,
+        cpu: int | None = None,
+        memory: int | None = None,
+        disk: int | None = None,
+        timeout: float = 3_600,
+        auto_stop_interval: int = 30,
+        network_access: bool = False,
+        target: str | None = None,
+        python: str = "python3",
+        hardened: bool = False,
+    ) -> None:
+        super().__init__(python=python, hardened=hardened)
+        self._begins = name
+        self._snapshot = snapshot
+        self._image = image
+        self._size = {"cpu": cpu, "memory": memory, "disk": disk}
+        self._choices: dict[str, Any] = {
+            "ttl_minutes": max(1, math.ceil(timeout / 60)),
+            "auto_stop_interval": auto_stop_interval,
+            "ephemeral": True,  # To stop it is to delete it.
+            "network_block_all": not network_access,
+            "labels": {"made_by": "rlm"},
+        }
+        self._target = target
+
+    @classmethod
+    def has_key(cls) -> bool:
+        """The SDK looks into two files here, too."""
+        files = [path for path in (Path(".env.local"), Path(".env")) if path.is_file()]
+        text = "\n".join(path.read_text("utf-8", "replace") for path in files)
+        return super().has_key() or any(name in text for name in cls.key_names)
+
+    async def make(self, sdk: Any) -> _Sandbox:
+        """A size can be asked for together with an image only."""
+        choices = {**self._choices, "name": f"{self._begins}-{secrets.token_hex(4)}"}
+        if self._target is not None:
+            choices["target"] = self._target
+        if self._image is None:
+            if any(self._size.values()):
+                raise ValueError("cpu, memory and disk go with an image; a snapshot has its own")
+            params = sdk.CreateSandboxFromSnapshotParams(snapshot=self._snapshot, **choices)
+        else:
+            size = sdk.Resources(**self._size)
+            params = sdk.CreateSandboxFromImageParams(image=self._image, resources=size, **choices)
+        client = sdk.AsyncDaytona()
+        try:
+            return _Sandbox(client, await client.create(params, timeout=_CREATE_SECONDS))
+        except BaseException as error:
+            if number := getattr(error, "sandbox_id", None):  # Too slow, but being made.
+                await self.surely_end(_Sandbox(client, await client.get(number)))
+            await client.close()
+            raise
+
+    async def run(self, sdk: Any, sandbox: _Sandbox, command: Sequence[str]) -> Pipe:
+        """A command in a session of a shell's: terminals drop output that is read too slowly."""
+        process = sandbox.sandbox.process
+        await process.create_session(_SESSION)
+        wish = sdk.SessionExecuteRequest(
+            command=shlex.join(command), run_async=True, suppress_input_echo=True
+        )
+        number = (await process.execute_session_command(_SESSION, wish)).cmd_id
+        inbox = Inbox()
+
+        async def take(text: str) -> None:
+            await inbox.take(text.replace("\0", ""))  # Some of its versions pad with them.
+
+        async def pass_over(_: str) -> None:
+            """Nothing of ours is written to stderr."""
+
+        inbox.until(process.get_session_command_logs_async(_SESSION, number, take, pass_over))
+
+        async def write(data: bytes) -> None:
+            await process.send_session_command_input(_SESSION, number, data.decode("ascii"))
+
+        async def how() -> str:
+            status = (await process.get_session_command(_SESSION, number)).exit_code
+            if status is not None:
+                return ended_with(status)
+            reason = "no reason given" if inbox.outcome is None else self.words_of(inbox.outcome)
+            return f"was lost, or ended by Daytona: {reason}"
+
+        return self.pipe(sandbox, write=FirstTries(write, _TOO_EARLY).send, output=inbox, how=how)
+
+    async def end(self, sandbox: _Sandbox) -> None:
+        """With all that runs in it."""
+        await sandbox.sandbox.delete()
+
+    async def let_go(self, sandbox: _Sandbox) -> None:
+        """Each sandbox has a client of its own, for it may have an event loop of its own."""
+        await sandbox.client.close()
+
+    def id_of(self, sandbox: _Sandbox) -> str:
+        """Some letters and digits."""
+        return str(sandbox.sandbox.id)

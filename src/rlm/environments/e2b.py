@@ -1,0 +1,82 @@
+"""`environment="e2b"`: sandboxes of E2B, which are small virtual machines."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from rlm.environments._cloud_streams import Inbox, ended_with
+from rlm.environments._clouds import Cloud
+from rlm.environments._pipes import Pipe
+
+__all__ = ["E2BEnvironment"]
+
+
+class E2BEnvironment(Cloud):
+    """Opens each session in a sandbox of E2B's. Options are called what E2B calls them.
+
+    `template`: its name or id, by default E2B's own with Python in it; cores and memory are a
+    template's. `timeout`: after so many seconds E2B ends a sandbox, whatever happens here.
+    `network_access`: whether cells have a network. `metadata`: what to find it by among others.
+    `hardened`: put the layers of `local` inside, too. `python`: the interpreter there.
+    """
+
+    name = "e2b"
+    carries = "lines"  # It takes bytes, and gives text.
+    package = "e2b"
+    key_names = ("E2B_API_KEY",)
+    key_help = "set E2B_API_KEY to a key from E2B's dashboard"
+    refusals = frozenset({"AuthenticationException"})
+
+    def __init__(
+        self,
+        *,
+        template: str | None = None,
+        timeout: int = 3_600,
+        network_access: bool = False,
+        metadata: dict[str, str] | None = None,
+        python: str = "python3",
+        hardened: bool = False,
+    ) -> None:
+        super().__init__(python=python, hardened=hardened)
+        self._choices: dict[str, Any] = {
+            "template": template,
+            "timeout": timeout,
+            "allow_internet_access": network_access,
+            "metadata": {"made_by": "rlm", **(metadata or {})},
+            "lifecycle": {"on_timeout": "kill"},  # Not "pause": that one waits, and is kept.
+        }
+
+    async def make(self, sdk: Any) -> Any:
+        """They start in a fraction of a second."""
+        return await sdk.AsyncSandbox.create(**self._choices)
+
+    async def run(self, sdk: Any, sandbox: Any, command: Sequence[str]) -> Pipe:
+        """Commands are lines for a shell, which the worker takes the place of."""
+        inbox = Inbox()
+        handle = await sandbox.commands.run(
+            f"exec {shlex.join(command)}",
+            background=True,
+            stdin=True,
+            on_stdout=inbox.take,
+            timeout=0,
+            retain_output=False,
+        )
+        inbox.until(handle.wait())
+
+        async def how() -> str:
+            if inbox.outcome is None:
+                return ended_with(0)
+            status = getattr(inbox.outcome, "exit_code", None)
+            if status is not None:
+                return ended_with(status)
+            return f"was lost, or ended by E2B: {self.words_of(inbox.outcome)}"
+
+        return self.pipe(sandbox, write=handle.send_stdin, output=inbox, how=how)
+
+    async def end(self, sandbox: Any) -> None:
+        """False if there is no such sandbox any more, which is as good."""
+        await sandbox.kill()
+
+    def id_of(self, sandbox: Any) -> str:
+        """Some letters and digits."""
+        return str(sandbox.sandbox_id)

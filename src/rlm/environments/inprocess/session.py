@@ -1,0 +1,148 @@
+"""A session whose cells run in this process; implements `rlm.protocols.Session`."""
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from rlm.environments import _frames
+from rlm.environments._clock import CellClock
+from rlm.environments._session import timed_out
+from rlm.environments.inprocess.answers import Answers
+from rlm.environments.inprocess.channel import Deliver
+from rlm.environments.inprocess.repl import InProcessRepl
+from rlm.errors import SessionDied, SessionError
+from rlm.protocols import ContextSource, Host
+from rlm.results import CellResult
+from rlm.worker import wire
+
+__all__ = ["InProcessSession"]
+
+_Value = TypeVar("_Value")
+_CHUNK_BYTES = 4 << 20
+_FETCH_SECONDS = 10.0
+_AGAIN_SECONDS = 1.0
+_FAREWELL_SECONDS = 0.5
+_STUCK = "the cell ignored {} interrupts; its thread can't be killed, so it goes on in this process"
+
+
+class InProcessSession:
+    """Cells run on a thread; their calls are answered here, on the event loop."""
+
+    def __init__(self, host: Host, settings: dict[str, Any]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()  # Not that of the cells, whose output is theirs.
+        self._repl = InProcessRepl(settings, self._start_call, self._on_breakpoint)
+        self._clock = CellClock(self._loop, self._repl.interrupts.interrupt, self._on_stuck_cell)
+        self._answers = Answers(host, self._loop, self._clock)
+        self._one_request = asyncio.Lock()
+        self._reply: asyncio.Future[Any] | None = None
+        self._variables: dict[str, None] = {}
+        self._ended: SessionError | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._tell_closed: Callable[[InProcessSession], None] = lambda _: None
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The names of the user's variables."""
+        return tuple(self._variables)
+
+    async def load(self, name: str, context: ContextSource) -> None:
+        """Bind a stored context to a name in the REPL."""
+        chunks = context.chunks(_CHUNK_BYTES)
+        async with self._one_request:
+            error = await self._on_thread(lambda: self._repl.load(name, context.kind, chunks))
+        if error is not None:
+            raise SessionError(f"{name} could not be loaded: {error}")
+
+    async def execute(self, code: str, *, timeout_seconds: float) -> CellResult:
+        """Run a cell; the time its calls take does not count, nor that of one being debugged."""
+        async with self._one_request:
+            self._answers.prompts = 0
+            started = self._loop.time()
+            self._clock.start(timeout_seconds, paused=bool(self._answers.pending))
+            try:
+                parts = await self._on_thread(lambda: self._repl.execute(code))
+            finally:
+                self._clock.stop()
+            frame, seconds = wire.Frame(wire.DONE, 0, parts), self._loop.time() - started
+            done = _frames.read_done(frame, calls=self._answers.prompts, seconds=seconds)
+        self._variables.update(dict.fromkeys(done.result.new_variables))
+        for name in done.deleted_variables:
+            self._variables.pop(name, None)
+        if done.result.interrupted and self._clock.interrupts_sent:
+            return timed_out(done.result, timeout_seconds)
+        return done.result
+
+    async def fetch(self, name: str) -> str | None:
+        """The text of a variable; None if there is none or it has no text."""
+        async with self._one_request:
+            self._clock.start(_FETCH_SECONDS, paused=False)
+            try:
+                return await self._on_thread(lambda: self._repl.fetch(name))
+            finally:
+                self._clock.stop()
+
+    async def interrupt(self) -> None:
+        """Stop the running cell; its variables stay."""
+        self._repl.interrupts.interrupt()
+        self._loop.call_later(_AGAIN_SECONDS, self._interrupt_again, self._reply)
+
+    def _interrupt_again(self, cell: asyncio.Future[Any] | None) -> None:
+        if cell is self._reply is not None:
+            self._repl.interrupts.interrupt()
+
+    def when_closed(self, tell: Callable[["InProcessSession"], None]) -> None:
+        """Have somebody told."""
+        self._tell_closed = tell
+
+    async def close(self) -> None:
+        """End the session; may be called twice."""
+        if self._closing is None:
+            self._end(SessionDied("the session was closed"))
+            self._closing = self._loop.create_task(self._close())
+            self._closing.add_done_callback(lambda _: self._tell_closed(self))
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        if self._answers.pending:
+            await asyncio.wait(self._answers.pending, timeout=_FAREWELL_SECONDS)
+        await asyncio.to_thread(self._repl.thread.join, _FAREWELL_SECONDS)
+
+    # Work on the thread: one thing at a time.
+
+    async def _on_thread(self, job: Callable[[], _Value]) -> _Value:
+        if self._ended is not None:
+            raise type(self._ended)(str(self._ended))
+        self._reply = reply = self._repl.submit(job, self._loop, self._context)
+        try:
+            return await reply
+        except asyncio.CancelledError:
+            self._end(SessionDied("the session was killed because its request was cancelled"))
+            raise
+        finally:
+            self._reply = None
+
+    def _start_call(self, parts: list[bytes], deliver: Deliver) -> None:
+        """On a cell's thread; whatever the host does for it happens in the host's own context."""
+        self._loop.call_soon_threadsafe(self._answers.start, parts, deliver, context=self._context)
+
+    # The end.
+
+    def _on_breakpoint(self) -> None:
+        """A cell that is being debugged has no time limit."""
+        self._loop.call_soon_threadsafe(self._clock.stop, context=self._context)
+
+    def _on_stuck_cell(self, interrupts: int) -> None:
+        self._end(SessionDied(_STUCK.format(interrupts)))
+
+    def _end(self, error: SessionError) -> None:
+        """Fail whatever waits; the first reason is the one that counts."""
+        if self._ended is not None:
+            return
+        self._ended = error
+        self._clock.close()
+        self._answers.end()
+        self._repl.abandon()
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_exception(type(error)(str(error)))

@@ -1,0 +1,58 @@
+"""`environment="ipython"`: the local sandbox, with IPython's shell in it."""
+
+import importlib.util
+import inspect
+import json
+import sys
+from typing import Any
+
+from rlm.environments._forked import ForkedSession
+from rlm.environments.local import LocalEnvironment
+from rlm.errors import ConfigError
+from rlm.protocols import Host
+
+__all__ = ["IPythonEnvironment"]
+
+_MISSING = "environment='ipython' needs IPython: pip install 'rlm-engine[ipython]'"
+_ELSEWHERE = "environment='ipython' is the local sandbox, which needs Linux"
+
+
+class IPythonEnvironment(LocalEnvironment):
+    """Opens sessions as hardened processes whose cells are IPython's.
+
+    Cells have magics (`%timeit`, `%%time`, `%%capture`, `%who`), `?`, `_`, `In`, `Out` and
+    `display()`, which shows everything as text. `!command` is refused: the sandbox starts no
+    programs. Options are those of `local`; IPython itself need not be among the `packages`.
+    """
+
+    name = "ipython"
+    __signature__ = inspect.signature(LocalEnvironment)
+
+    def __init__(self, **options: Any) -> None:
+        own_python = options.get("python", sys.executable) == sys.executable
+        self._problem = self.problem() if own_python else None
+        asked = [*options.pop("packages", ())]
+        super().__init__(packages=asked if self._problem else [*asked, "ipython"], **options)
+        # Of what IPython requires, the shell loads what it uses; cells that want more import it.
+        loaded = [each for each in self._settings["packages"] if each in asked]
+        self._settings |= {"packages": [*loaded, "IPython"], "early": ["ipython"]}
+        self._settings_json = json.dumps(self._settings, sort_keys=True)
+
+    @classmethod
+    def problem(cls) -> str | None:
+        """Why it can't be used here, or None."""
+        if sys.platform != "linux":
+            return _ELSEWHERE
+        return None if importlib.util.find_spec("IPython") else _MISSING
+
+    async def open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
+        """Take or fork a session; the options are those of `local`."""
+        if self._problem is not None:
+            raise ConfigError(self._problem)
+        return await super().open(host, {**options, "shell": "ipython"})
+
+    async def describe(self) -> dict[str, Any]:
+        """Which layers protect this machine from the code, as plain facts."""
+        if self._problem is not None:
+            raise ConfigError(self._problem)
+        return await super().describe()

@@ -1,0 +1,101 @@
+"""`environment="modal"`: sandboxes of Modal, which are containers under gVisor."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlm.environments._cloud_streams import ended_with
+from rlm.environments._clouds import Cloud
+from rlm.environments._pipes import Pipe
+
+__all__ = ["ModalEnvironment"]
+
+_IMAGE = "python:3.13-slim"
+
+
+class ModalEnvironment(Cloud):
+    """Opens each session in a sandbox of Modal's. Options are called what Modal calls them.
+
+    `image`: the name of one in a registry, or a `modal.Image`; it needs Python 3.9.
+    `app_name`: the app they belong to, made if there is none. `timeout`: after so many seconds
+    Modal ends a sandbox, whatever happens here. `network_access`: whether cells have a network.
+    `cpu`: cores, `memory`: MiB; of a pair, what is reserved and what is the limit. `region`,
+    `cloud`: where. `hardened`: put the layers of `local` inside, too. `python`: the interpreter.
+    """
+
+    name = "modal"
+    carries = "bytes"
+    package = "modal"
+    key_names = ("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", "MODAL_OAUTH_REFRESH_TOKEN")
+    key_help = "run `modal setup`, or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"
+    refusals = frozenset({"AuthError", "PermissionDeniedError"})
+    endings = frozenset({"NotFoundError"})
+
+    def __init__(
+        self,
+        *,
+        app_name: str = "rlm-sandbox",
+        image: Any = _IMAGE,
+        timeout: int = 3_600,
+        network_access: bool = False,
+        cpu: float | tuple[float, float] | None = None,
+        memory: int | tuple[int, int] | None = None,
+        region: str | Sequence[str] | None = None,
+        cloud: str | None = None,
+        python: str = "python3",
+        hardened: bool = False,
+    ) -> None:
+        super().__init__(python=python, hardened=hardened)
+        self._app_name = app_name
+        self._image = image
+        self._choices: dict[str, Any] = {
+            "timeout": timeout,
+            "block_network": not network_access,
+            "cpu": cpu,
+            "memory": memory,
+            "region": region,
+            "cloud": cloud,
+        }
+
+    @classmethod
+    def has_key(cls) -> bool:
+        """A key may also be in the file that `modal setup` writes."""
+        file = os.environ.get("MODAL_CONFIG_PATH") or "~/.modal.toml"
+        return super().has_key() or Path(file).expanduser().is_file()
+
+    async def make(self, sdk: Any) -> Any:
+        """Without a command of its own a sandbox waits for those it is given."""
+        app = await sdk.App.lookup.aio(self._app_name, create_if_missing=True)
+        image = self._image
+        if isinstance(image, str):
+            image = sdk.Image.from_registry(image)
+        return await sdk.Sandbox.create.aio(app=app, image=image, **self._choices)
+
+    async def run(self, sdk: Any, sandbox: Any, command: Sequence[str]) -> Pipe:
+        """Its standard streams carry bytes."""
+        process = await sandbox.exec.aio(*command, text=False)
+
+        async def write(data: bytes) -> None:
+            process.stdin.write(data)
+            await process.stdin.drain.aio()
+
+        async def how() -> str:
+            status = await sandbox.poll.aio()
+            if status is not None:
+                return f"was ended by Modal, with status {status}"
+            return ended_with(await process.wait.aio())
+
+        return self.pipe(sandbox, write=write, output=aiter(process.stdout), how=how)
+
+    async def end(self, sandbox: Any) -> None:
+        """Sandboxes that have ended may be ended again."""
+        await sandbox.terminate.aio()
+
+    async def let_go(self, sandbox: Any) -> None:
+        """The connection that carried its streams."""
+        await sandbox.detach.aio()
+
+    def id_of(self, sandbox: Any) -> str:
+        """As in `sb-Xq3…`."""
+        return str(sandbox.object_id)

@@ -1,0 +1,119 @@
+"""`environment="prime"`: sandboxes of Prime Intellect, which are virtual machines."""
+
+import os
+import secrets
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlm.environments._cloud_streams import ended_with
+from rlm.environments._clouds import Cloud
+from rlm.environments._pipes import Pipe
+
+__all__ = ["PrimeEnvironment"]
+
+
+class _Sandbox(NamedTuple):
+    client: Any
+    id: str
+
+
+class PrimeEnvironment(Cloud):
+    """Opens each session in a sandbox of Prime's. Options are called what Prime calls them.
+
+    `docker_image`: any with Python 3.9 and bash. `timeout_minutes`: then Prime ends a sandbox,
+    whatever happens here. `network_access`: whether cells have a network. `name`: how names begin;
+    `labels`: what else to find it by. `cpu_cores`, `memory_gb`, `disk_size_gb`: its size.
+    `region`, `team_id`: where, and for whom. `hardened`: put the layers of `local` inside, too.
+    `python`: the interpreter there.
+    """
+
+    name = "prime"
+    start_seconds = 600.0  # The first use of an image builds a machine of it.
+    carries = "bytes"
+    package = "prime_sandboxes"
+    key_names = ("PRIME_API_KEY",)
+    key_help = "run `prime login`, or set PRIME_API_KEY"
+    refusals = frozenset({"PaymentRequiredError", "UnauthorizedError"})
+    endings = frozenset({"SandboxNotRunningError"})
+
+    def __init__(
+        self,
+        *,
+        name: str = "rlm-sandbox",
+        docker_image: str = "python:3.11-slim",
+        timeout_minutes: int = 60,
+        network_access: bool = False,
+        labels: Sequence[str] = ("rlm",),
+        cpu_cores: float = 1.0,
+        memory_gb: float = 2.0,
+        disk_size_gb: float = 5.0,
+        region: str | None = None,
+        team_id: str | None = None,
+        python: str = "python3",
+        hardened: bool = False,
+    ) -> None:
+        super().__init__(python=python, hardened=hardened)
+        self._begins = name
+        self._choices: dict[str, Any] = {
+            "docker_image": docker_image,
+            "timeout_minutes": timeout_minutes,
+            "network_allowlist": None if network_access else [],  # Nothing is on it.
+            "labels": list(labels),
+            "cpu_cores": cpu_cores,
+            "memory_gb": memory_gb,
+            "disk_size_gb": disk_size_gb,
+            "region": region,
+            "team_id": team_id,
+        }
+
+    @classmethod
+    def has_key(cls) -> bool:
+        """A key may also be in the file that `prime login` writes."""
+        file = Path("~/.prime/config.json").expanduser()
+        return super().has_key() or ("PRIME_API_KEY" not in os.environ and file.is_file())
+
+    async def make(self, sdk: Any) -> _Sandbox:
+        """Made means wished for; a while later it runs."""
+        wish = sdk.CreateSandboxRequest(
+            name=f"{self._begins}-{secrets.token_hex(4)}", **self._choices
+        )
+        client = sdk.AsyncSandboxClient()
+        try:
+            sandbox = _Sandbox(client, (await client.create(wish)).id)
+        except BaseException:
+            await client.aclose()
+            raise
+        try:
+            await client.wait_for_creation(sandbox.id)
+        except BaseException:
+            await self.surely_end(sandbox)
+            raise
+        return sandbox
+
+    async def run(self, sdk: Any, sandbox: _Sandbox, command: Sequence[str]) -> Pipe:
+        """Commands are lines for a shell, which the worker takes the place of."""
+        client = sandbox.client
+        process = await client.open_process(sandbox.id, f"exec {shlex.join(command)}")
+
+        async def how() -> str:
+            now = await client.get(sandbox.id)
+            if now.status != "RUNNING":
+                why = now.termination_reason or now.error_message or "no reason given"
+                return f"was ended by Prime: {now.status}, {why}"
+            return ended_with(await process.wait())
+
+        return self.pipe(sandbox, write=process.write_stdin, output=aiter(process.stdout), how=how)
+
+    async def end(self, sandbox: _Sandbox) -> None:
+        """With all that runs in it."""
+        await sandbox.client.delete(sandbox.id)
+
+    async def let_go(self, sandbox: _Sandbox) -> None:
+        """Each sandbox has a client of its own, for it may have an event loop of its own."""
+        await sandbox.client.aclose()
+
+    def id_of(self, sandbox: _Sandbox) -> str:
+        """Some letters and digits."""
+        return sandbox.id

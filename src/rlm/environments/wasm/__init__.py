@@ -1,0 +1,123 @@
+"""`environment="wasm"`: CPython in WebAssembly, for machines whose kernel can't isolate.
+
+The worker runs in the sandbox of the package `pyeryx`, and that in a child process. Nothing of the
+machine is in the sandbox: no files but the worker's own sources and Python's, no network, no
+processes. It needs no rights and nothing of Linux.
+"""
+
+import asyncio
+import importlib.util
+import sys
+import weakref
+from typing import Any, ClassVar
+
+from rlm.environments._session import StreamSession, greeting_of
+from rlm.environments.wasm.guest.memory import RESERVE_BYTES
+from rlm.environments.wasm.process import ChildProcess
+from rlm.errors import ConfigError, SessionDied
+from rlm.protocols import Host
+
+__all__ = ["WasmEnvironment"]
+
+_BASE_BYTES = 96 << 20
+_MOST_BYTES = (1 << 32) - (1 << 16)
+_REFILL_SECONDS = 0.05
+_LEAST_PYTHON = (3, 12)
+
+_NO_THREADS = "WebAssembly has no threads: pools do their work at once, one piece after the other"
+_NO_WAITING = "without threads nobody can end such a wait, so it is an error at once"
+_C_CODE = "code in C, and loops that do nothing but count, can't be interrupted: the session ends"
+_LEFT_OUT = "this build of Python comes without bz2, lzma, mmap, ctypes and a few others"
+
+
+class WasmEnvironment:
+    """Opens sessions in WebAssembly. `warm_sessions`: how many children are kept ready."""
+
+    name = "wasm"
+    is_paid = False
+    lacks: ClassVar[dict[str, str]] = {
+        "concurrency: twenty threads": _NO_THREADS,
+        "concurrency: many threads": _NO_THREADS,
+        "concurrency: calls are nested: a thread": _NO_THREADS,
+        "concurrency: threads left behind": _NO_THREADS,
+        "interrupts: a thread that is joined": _NO_THREADS,
+        "interrupts: a deadlock": _NO_WAITING,
+        "interrupts: a queue that stays empty": _NO_WAITING,
+        "interrupts: a sum over an endless generator": _C_CODE,
+        "interrupts: a regular expression that explodes": _C_CODE,
+        "snippets: gzip, bz2, lzma": _LEFT_OUT,
+        "snippets: mmap": _LEFT_OUT,
+        "recovery: a segmentation fault": "without ctypes a cell can't reach memory by its address",
+        "limits: one large allocation": "Python has 32 bits here: what is over 2 GiB is an "
+        "OverflowError",
+    }
+
+    def __init__(self, *, warm_sessions: int = 1) -> None:
+        self._warm_sessions = warm_sessions
+        self._spares: list[ChildProcess] = []
+        self._sessions: weakref.WeakSet[StreamSession] = weakref.WeakSet()
+        self._is_open = True
+
+    @classmethod
+    def problem(cls) -> str | None:
+        """Why it can't be used here, found without starting anything."""
+        if sys.version_info < _LEAST_PYTHON:
+            return "environment='wasm' needs Python 3.12 or newer: pyeryx has no older wheels"
+        if importlib.util.find_spec("eryx") is None:
+            return "environment='wasm' needs pyeryx: pip install 'rlm-engine[wasm]'"
+        return None
+
+    async def open(self, host: Host, options: dict[str, Any]) -> StreamSession:
+        """Start a sandbox, or take one that is ready, and wait for its worker."""
+        if (problem := self.problem()) is not None:
+            raise ConfigError(problem)
+        guest_bytes = _guest_bytes(options.get("cell_memory_bytes"))
+        spare = self._take(guest_bytes)
+        try:
+            session = await _connected(spare or ChildProcess(guest_bytes), host, options)
+        except SessionDied:
+            if spare is None:
+                raise
+            session = await _connected(ChildProcess(guest_bytes), host, options)
+        self._sessions.add(session)
+        asyncio.get_running_loop().call_later(_REFILL_SECONDS, self._refill, guest_bytes)
+        return session
+
+    async def describe(self) -> dict[str, Any]:
+        """What isolates cells, and what they do without."""
+        return {
+            "isolation": "CPython in WebAssembly (wasmtime) in a child process: no files, no "
+            "network, no processes",
+            "missing": list(dict.fromkeys(self.lacks.values())),
+        }
+
+    async def close(self) -> None:
+        """Close every session that is still open, and what was kept ready."""
+        spares, self._spares = self._spares, []
+        for spare in spares:
+            await asyncio.to_thread(spare.discard)
+        await asyncio.gather(*(session.close() for session in list(self._sessions)))
+
+    def _take(self, guest_bytes: int) -> ChildProcess | None:
+        for spare in self._spares:
+            if spare.guest_bytes == guest_bytes:
+                self._spares.remove(spare)
+                return spare
+        return None
+
+    def _refill(self, guest_bytes: int) -> None:
+        if self._sessions and len(self._spares) < self._warm_sessions:
+            self._spares.append(ChildProcess(guest_bytes))
+
+
+async def _connected(process: ChildProcess, host: Host, options: dict[str, Any]) -> StreamSession:
+    """No file descriptor can reach the guest, so contexts go in as bytes."""
+    return await StreamSession.connect(
+        process.connection, host, process, greeting_of(options), sends_fds=False
+    )
+
+
+def _guest_bytes(allowance_bytes: int | None) -> int:
+    if allowance_bytes is None:
+        return _MOST_BYTES
+    return min(_MOST_BYTES, _BASE_BYTES + allowance_bytes + RESERVE_BYTES)

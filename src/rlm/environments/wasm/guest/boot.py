@@ -1,0 +1,54 @@
+"""Becomes the worker: a few of its modules are replaced, the rest runs as it is."""
+
+import importlib
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+__all__ = ["WORK_FOLDER", "boot"]
+
+WORK_FOLDER = "/data"
+"""A file tree in memory, which the runtime limits."""
+
+_REPLACED = ("channel", "checkpoints", "memory")
+_HERE = "rlm.environments.wasm.guest"
+
+
+def boot(mailbox: str | None) -> None:
+    """Serve the host; without a mailbox only import all that takes, so that it is compiled."""
+    sys.modules["__main__"] = ModuleType(
+        "__main__"
+    )  # The runtime keeps its own things in the other.
+    session = _worker_session()
+    from rlm.environments.wasm.guest import locks, loop, nesting, stand_ins
+    from rlm.environments.wasm.guest.mailbox import Mailbox
+
+    if mailbox is None:
+        return
+    channel = session._channel
+    loop.make_default(channel)
+    stand_ins.put_in_place(channel)
+    locks.put_in_place()
+    nesting.guard(sys.modules["rlm.worker.compiling"])
+    os.chdir(WORK_FOLDER)
+    session.serve(Mailbox(mailbox))
+
+
+def _worker_session() -> Any:
+    for name in _REPLACED:
+        sys.modules[f"rlm.worker.{name}"] = importlib.import_module(f"{_HERE}.{name}")
+    sys.modules["rlm.worker.shared"] = ModuleType("rlm.worker.shared")  # Needs shared memory.
+    interrupts: Any = importlib.import_module("rlm.worker.interrupts")
+    polled: Any = importlib.import_module(f"{_HERE}.interrupts")
+    interrupts.Interrupts = polled.PolledInterrupts
+    worker: Any = importlib.import_module("rlm.worker.main")
+
+    class Session(worker.WorkerSession):  # type: ignore[misc]
+        """The worker's own, but for the room that a context needs before it is bound."""
+
+        def _add_chunk(self, frame: Any) -> None:
+            self._memory.make_room()
+            super()._add_chunk(frame)
+
+    return Session()

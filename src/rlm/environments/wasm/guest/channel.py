@@ -1,0 +1,135 @@
+"""The worker's end of the stream, over a mailbox: whoever waits looks, again and again.
+
+The sandbox has nothing that blocks until bytes are there. So waiting is looking: without a pause
+at first, for answers that come at once, then with pauses that grow with the time waited.
+"""
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rlm.environments.wasm.guest.mailbox import Mailbox
+from rlm.worker import wire
+
+if TYPE_CHECKING:
+    from rlm.environments.wasm.guest.interrupts import PolledInterrupts
+
+__all__ = ["Channel", "ChannelClosed", "question"]
+
+_EAGER_SECONDS = 0.001
+_SHARE = 0.1
+_LONGEST_PAUSE_SECONDS = 0.02
+
+_pause = time.sleep  # The real one; cells get another.
+
+
+class ChannelClosed(RuntimeError):
+    """Known elsewhere for forked children; there are none here."""
+
+
+class Channel:
+    """Sends questions to the host and finds each answer's owner."""
+
+    def __init__(self, interrupts: "PolledInterrupts") -> None:
+        self._interrupts = interrupts
+        self._mailbox: Mailbox
+        self._decoder = wire.Decoder(wire.TO_WORKER, wire.MAX_TO_WORKER_BYTES)
+        self._ids = itertools.count(1)
+        self._deliver_to: dict[int, Callable[[wire.Frame], None]] = {}
+        self._requests: deque[wire.Frame] = deque()
+
+    def adopt(self, connection: Mailbox) -> None:
+        """Talk to the host through this mailbox."""
+        self._mailbox = connection
+        self._interrupts.total = connection.interrupts
+
+    def abandon(self) -> None:
+        """Nothing has to be let go of."""
+
+    def take_fd(self) -> int:
+        """No file descriptor can come along."""
+        raise LookupError("no file descriptor came along")
+
+    def next_request(self) -> wire.Frame:
+        """Wait for what the host wants next."""
+        with self._interrupts:
+            while not self._requests:
+                self.wait()
+            return self._requests.popleft()
+
+    def send(self, type: int, id: int, parts: list[bytes]) -> None:  # noqa: A002 (the worker's)
+        """Send one frame whole; WireError, with nothing sent, if it is too large."""
+        data = wire.encode(type, id, parts, wire.MAX_TO_HOST_BYTES)
+        with self._interrupts:
+            self._mailbox.send(data)
+
+    def ask(self, parts: list[bytes]) -> wire.Frame:
+        """Send a CALL and wait for its answer."""
+        call_id = next(self._ids)
+        inbox: deque[wire.Frame] = deque()
+        with self._interrupts:
+            self._deliver_to[call_id] = inbox.append
+            try:
+                self.send(wire.CALL, call_id, parts)
+                while not inbox:
+                    if self._interrupts.pending:
+                        raise KeyboardInterrupt
+                    self.wait()
+            finally:
+                del self._deliver_to[call_id]
+            return inbox.popleft()
+
+    async def ask_async(self, parts: list[bytes]) -> wire.Frame:
+        """Send a CALL and await its answer; the event loop looks whenever it has nothing to do."""
+        import asyncio
+
+        future: asyncio.Future[wire.Frame] = asyncio.get_running_loop().create_future()
+
+        def deliver(frame: wire.Frame) -> None:
+            if not future.done():
+                future.set_result(frame)
+
+        call_id = next(self._ids)
+        self._deliver_to[call_id] = deliver
+        try:
+            self.send(wire.CALL, call_id, parts)
+            return await future
+        finally:
+            del self._deliver_to[call_id]
+
+    def wait(self, deadline: float = float("inf")) -> None:
+        """Return when something came, when an interrupt was noticed, or at the deadline."""
+        began = time.monotonic()
+        while True:
+            came = self.look()
+            now = time.monotonic()
+            if came or now >= deadline:
+                return
+            waited = now - began
+            if waited > _EAGER_SECONDS:
+                pause = min(waited * _SHARE, _LONGEST_PAUSE_SECONDS)
+                _pause(min(pause, deadline - now))
+
+    def look(self) -> bool:
+        """Deliver what is there; whether that was something, an interrupt included."""
+        data = self._mailbox.look()
+        if data:
+            self._decoder.feed(data)
+            while (frame := self._decoder.pop()) is not None:
+                self._deliver(frame)
+        return self._interrupts.notice() or bool(data)
+
+    def _deliver(self, frame: wire.Frame) -> None:
+        if frame.type != wire.ANSWER and frame.type != wire.ANSWER_ERROR:
+            self._requests.append(frame)
+            return
+        deliver = self._deliver_to.get(frame.id)
+        if deliver is not None:  # Else its asker was interrupted or cancelled.
+            deliver(frame)
+
+
+def question(kind: str, arguments: bytes, texts: list[str]) -> list[bytes]:
+    """The parts of a CALL frame; `arguments` is JSON."""
+    return [wire.to_bytes(kind), arguments, *[wire.to_bytes(text) for text in texts]]

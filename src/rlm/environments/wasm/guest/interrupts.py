@@ -1,0 +1,121 @@
+"""Interrupts without signals: the interpreter looks for them itself while cells run.
+
+`sys.monitoring` calls back at backward jumps and function starts. Every 256th time the clock is
+read, and now and then the mailbox. That makes tight loops several times slower, so a place that is
+met too often is dropped for a while, unless it is all there is: `while` loops and recursion stay.
+A hot `for` loop that nothing else interrupts is therefore noticed only when it has ended.
+"""
+
+import _thread
+import gc
+import opcode
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from rlm.worker.interrupts import Interrupts, set_handler
+
+__all__ = ["PolledInterrupts"]
+
+_monitoring: Any = getattr(sys, "monitoring", None)
+_TOOL = 3
+_STRIDE = 256
+_HOT_SECONDS = _STRIDE * 4e-6
+_LOOK_SECONDS = 0.02
+_RESTART_SECONDS = 0.1
+_FOR_ITER = opcode.opmap["FOR_ITER"]
+
+
+class PolledInterrupts(Interrupts):
+    """Takes the host's count of interrupts, `total`, for signals."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total: Callable[[], int] = int
+        self._seen = 0
+        self._sampled = self._looked = self._restarted = 0.0
+
+    @property
+    def signal_fd(self) -> int:
+        """None: event loops here look into the mailbox instead."""
+        return -1
+
+    def install(self) -> None:
+        """Have the interpreter call back."""
+        set_handler(signal.SIGINT, self._on_signal)
+        on_jump, on_start = self._callbacks()
+        events = _monitoring.events
+        _monitoring.use_tool_id(_TOOL, "rlm interrupts")
+        _monitoring.register_callback(_TOOL, events.JUMP, on_jump)
+        _monitoring.register_callback(_TOOL, events.PY_START, on_start)
+        _monitoring.set_events(_TOOL, events.JUMP | events.PY_START)
+        gc.callbacks.append(self._on_collection)
+
+    def wake(self) -> None:
+        """Nobody sleeps here for long."""
+
+    def begin_cell(self) -> None:
+        """From here on an interrupt counts, but none that was meant for another cell."""
+        self._seen = self.total()
+        super().begin_cell()
+
+    def notice(self) -> bool:
+        """Whether the host's count has grown; may raise KeyboardInterrupt."""
+        total = self.total()
+        if total <= self._seen:
+            return False
+        self._seen = total
+        self._on_signal(signal.SIGINT, None)
+        return True
+
+    def _callbacks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        left = _STRIDE
+        is_hot, drop = self._sample, _monitoring.DISABLE
+
+        def on_jump(code: CodeType, _: int, target: int) -> Any:
+            nonlocal left
+            left -= 1
+            if left:
+                return None
+            left = _STRIDE
+            return drop if is_hot() and code.co_code[target] == _FOR_ITER else None
+
+        def on_start(code: CodeType, _: int) -> Any:
+            nonlocal left
+            left -= 1
+            if left:
+                return None
+            left = _STRIDE
+            return drop if is_hot() and not _is_recursive(code) else None
+
+        return on_jump, on_start
+
+    def _sample(self) -> bool:
+        """Look if it is time to; whether callbacks come too fast to go on like that."""
+        now = time.monotonic()
+        is_hot = now - self._sampled < _HOT_SECONDS
+        self._sampled = now
+        if now - self._looked > _LOOK_SECONDS and self._cell_is_running:
+            self._looked = now
+            self.notice()
+        if now - self._restarted > _RESTART_SECONDS:
+            self._restarted = now
+            _monitoring.restart_events()
+        return is_hot
+
+    def _on_collection(self, phase: str, _: dict[str, int]) -> None:
+        """Loops that were dropped may still make garbage. What is raised here goes nowhere."""
+        now = time.monotonic()
+        if phase == "stop" and now - self._looked > _LOOK_SECONDS and self._cell_is_running:
+            self._looked = now
+            if (total := self.total()) > self._seen:
+                self._seen = total
+                _thread.interrupt_main()
+
+
+def _is_recursive(code: CodeType) -> bool:
+    frame = sys._getframe(2)
+    return frame.f_back is not None and frame.f_back.f_code is code

@@ -1,0 +1,268 @@
+"""Sessions in sandboxes elsewhere: the worker arrives by the pipe, as does everything else."""
+
+import asyncio
+import importlib.util
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from rlm.environments import _pipes, _relay
+from rlm.environments._pipes import PolledPipe
+from rlm.environments._shipping import archive, arrival_command
+from rlm.environments.conformance import CHECKS, check
+from rlm.errors import ConfigError, ProtocolViolation, SessionDied, SessionError
+from rlm.worker import mux
+from tests.environments.conftest import FakeHost, StoredContext
+from tests.environments.elsewhere import (
+    BytesElsewhere,
+    CommandsElsewhere,
+    LinesElsewhere,
+)
+
+KINDS = [BytesElsewhere, LinesElsewhere, CommandsElsewhere]
+GROUPS = list(dict.fromkeys(each.group for each in CHECKS))
+QUICK = {"names", "finals", "texts", "calls"}
+NOT_OFFERED = {
+    "a full disk is an OSError, and the session goes on",
+    "too many processes are an OSError, and the session goes on",
+}
+KNOWN = {"a context does not count against a cell's memory"}
+OPTIONS: dict[str, Any] = {"seed": 0, "tools": []}
+
+
+async def conforms(kind: type[Any], group: str) -> None:
+    environment = kind()
+    try:
+        report = await check(environment, only=f"{group}: ")
+    finally:
+        await environment.close()
+    bad = [f"{row.name}: {row.detail}" for row in report.bad if row.name not in KNOWN]
+    assert report.rows
+    assert not bad
+    assert {row.name for row in report.rows if row.verdict == "not offered"} <= NOT_OFFERED
+    assert all(each.process.returncode is not None for each in environment.programs)
+
+
+@pytest.mark.parametrize("group", sorted(QUICK & set(GROUPS)))
+@pytest.mark.parametrize("kind", KINDS[:2])
+async def test_it_conforms(kind: type[Any], group: str) -> None:
+    await conforms(kind, group)
+
+
+async def test_it_conforms_by_commands() -> None:
+    await conforms(CommandsElsewhere, "finals")
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_all_of_it_conforms(kind: type[Any], group: str) -> None:
+    await conforms(kind, group)
+
+
+# -- what only happens elsewhere -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_layers_can_be_had_inside_too(kind: type[Any]) -> None:
+    environment = kind(hardened=True)
+    session = await environment.open(FakeHost(), OPTIONS)
+    result = await session.execute("import os\nos.system('true')", timeout_seconds=30)
+    assert (await environment.describe())["seccomp"]
+    await environment.close()
+    assert result.error is not None or "0" not in result.stdout
+
+
+async def test_nothing_of_the_providers_environment_is_in_the_cell() -> None:
+    environment = BytesElsewhere()
+    session = await environment.open(FakeHost(), OPTIONS)
+    code = (
+        "import os\n"
+        "print('a-key-of' in repr(os.environ) + open('/proc/self/environ').read())\n"
+        "print(hash('a'))"
+    )
+    first = await session.execute(code, timeout_seconds=30)
+    second = await (await environment.open(FakeHost(), OPTIONS)).execute(code, timeout_seconds=30)
+    await environment.close()
+    assert first.stdout.splitlines()[0] == "False"
+    assert first.stdout == second.stdout  # The hash seed is fixed.
+
+
+async def test_what_is_installed_there_can_be_imported() -> None:
+    environment = BytesElsewhere()
+    session = await environment.open(FakeHost(), OPTIONS)
+    result = await session.execute("import pytest\npytest.__name__", timeout_seconds=30)
+    await environment.close()
+    assert result.stdout == "'pytest'\n"
+
+
+async def test_a_sandbox_that_ends_in_a_cell_is_told_with_the_providers_words() -> None:
+    environment = BytesElsewhere()
+    session = await environment.open(FakeHost(), OPTIONS)
+    cell = asyncio.create_task(session.execute("import time; time.sleep(60)", timeout_seconds=100))
+    await asyncio.sleep(0.1)
+    environment.programs[0].process.kill()
+    with pytest.raises(SessionDied, match="the sandbox ended with status -9"):
+        await cell
+    await environment.close()
+
+
+async def test_a_program_that_is_none_is_told() -> None:
+    environment = BytesElsewhere(python="/bin/false")
+    with pytest.raises(SessionDied, match="the sandbox ended with status 1"):
+        await environment.open(FakeHost(), OPTIONS)
+    assert all(each.process.returncode is not None for each in environment.programs)
+    await environment.close()
+
+
+async def test_a_large_context_and_large_answers_get_through_both_ways() -> None:
+    environment = BytesElsewhere()
+    host = FakeHost()
+    session = await environment.open(host, OPTIONS)
+    text = "0123456789é" * 500_000
+    await session.load("context", StoredContext("text", text.encode()))
+    result = await session.execute(
+        "len(context), llm_query(context[:2_000_000]) == 're:' + context[:2_000_000]",
+        timeout_seconds=60,
+    )
+    await environment.close()
+    assert result.stdout == f"({len(text)}, True)\n"
+
+
+async def test_an_interrupt_gets_past_answers_that_nobody_reads() -> None:
+    """The lifeline must not wait for the stream."""
+    environment = BytesElsewhere()
+    host = FakeHost()
+    host.reply = lambda prompt: "x" * 3_000_000
+    session = await environment.open(host, OPTIONS)
+    code = (
+        "import threading\n"
+        "def ask(): llm_query('a')\n"
+        "threads = [threading.Thread(target=ask, daemon=True) for _ in range(4)]\n"
+        "for each in threads: each.start()\n"
+        "while True: pass"
+    )
+    result = await session.execute(code, timeout_seconds=1)
+    assert result.interrupted
+    after = await session.execute("len(threads)", timeout_seconds=30)
+    await environment.close()
+    assert after.stdout == "4\n"
+
+
+async def test_commands_may_get_lost() -> None:
+    environment = CommandsElsewhere()
+    session = await environment.open(FakeHost(), OPTIONS)
+    environment.lose_every = 3
+    result = await session.execute("[llm_query(str(i)) for i in range(8)]", timeout_seconds=60)
+    await environment.close()
+    assert result.stdout == f"{[f're:{i}' for i in range(8)]}\n"
+
+
+async def test_commands_that_all_fail_end_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_pipes, "_WAIT_SECONDS", 0.1)
+    environment = CommandsElsewhere()
+    session = await environment.open(FakeHost(), OPTIONS)
+    environment.lose_every = 1
+
+    async def run_cells() -> None:
+        for _ in range(3):  # What was asked before may still be answered.
+            await session.execute("1", timeout_seconds=30)
+
+    with pytest.raises(SessionError, match="output was lost"):
+        await run_cells()
+    await environment.close()
+
+
+async def test_a_command_that_prints_nonsense_is_tried_again_and_then_told() -> None:
+    async def run(words: Sequence[str]) -> str:
+        return "Traceback: no such thing"
+
+    async def nothing() -> None:
+        return None
+
+    async def how() -> str:
+        return "is well"
+
+    pipe = PolledPipe(run, nothing, how, ["python3", "place"])
+    with pytest.raises(SessionDied, match="no such thing"):
+        await pipe.receive()
+
+
+# -- hostile sandboxes -----------------------------------------------------------------------------
+
+
+class Scripted:
+    """A sandbox that says what it was told to say."""
+
+    def __init__(self, *says: bytes) -> None:
+        self.says = list(says)
+        self.was_closed = False
+
+    async def send(self, data: bytes) -> None:
+        return None
+
+    async def receive(self) -> bytes:
+        return self.says.pop(0) if self.says else b""
+
+    async def close(self) -> None:
+        self.was_closed = True
+
+    async def ending(self) -> str:
+        return "went away"
+
+
+HELLO = mux.Mux().packed(mux.CONTROL, b"")
+
+
+@pytest.mark.parametrize(
+    ("says", "error", "words"),
+    [
+        ([], SessionDied, "went away"),
+        ([b"\xff" * 10], SessionDied, "broke the protocol"),
+        ([HELLO, mux.Mux().packed(mux.STREAM, b"early")], SessionDied, "before there was"),
+        ([HELLO, mux.Mux().packed(mux.CONTROL, b"\xff\xff\xff\xff")], ProtocolViolation, "report"),
+        ([HELLO, mux.Mux().packed(mux.CONTROL, b"\x02\0\0\0[]")], ProtocolViolation, "malformed"),
+        ([HELLO, mux.Mux().packed(mux.CONTROL, b"\x01\0\0\0[")], ProtocolViolation, "malformed"),
+        (
+            [HELLO, mux.Mux().packed(mux.CONTROL, b'\x0f\0\0\0{"error": "no"}')],
+            ConfigError,
+            "no",
+        ),
+    ],
+)
+async def test_what_a_sandbox_says_is_checked(
+    says: list[bytes], error: type[Exception], words: str
+) -> None:
+    pipe = Scripted(*says)
+    relay = _relay.Relay(pipe)
+    with pytest.raises(error, match=words):
+        await relay.set_up(b"", "{}")
+    await relay.close()
+    assert pipe.was_closed
+
+
+# -- shipping --------------------------------------------------------------------------------------
+
+
+def test_the_worker_is_compiled_only_for_a_python_like_ours() -> None:
+    assert archive(importlib.util.MAGIC_NUMBER)[:1] == b"C"
+    assert archive(b"\0\0\r\n") == archive(None)
+    assert len(archive()) < 200_000  # It goes along with every session.
+
+
+def test_the_program_fits_into_one_word_of_a_command_line() -> None:
+    words = arrival_command("python3", "bytes")
+    assert all(len(word) < 32_000 for word in words)
+
+
+async def test_the_archive_of_sources_does_what_the_compiled_one_does(tmp_path: Any) -> None:
+    """Sources are what another Python gets; here both can be tried."""
+    assert os.sep in arrival_command("python3", "socket", str(tmp_path / "x"))[-1]
+    environment = BytesElsewhere()  # Pipes always ship sources.
+    session = await environment.open(FakeHost(), OPTIONS)
+    result = await session.execute("1/0", timeout_seconds=30)
+    await environment.close()
+    assert result.error is not None
+    assert "rlm_worker" not in result.error.traceback

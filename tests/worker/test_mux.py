@@ -1,0 +1,114 @@
+"""One pipe for two channels: pieces arrive whole, room is kept, and nonsense is refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlm.worker import mux, porter
+
+LIMITED = (mux.STREAM, mux.LIFELINE)
+pieces = st.lists(
+    st.tuples(st.sampled_from(LIMITED), st.binary(max_size=300)), min_size=1, max_size=20
+)
+
+
+def cut(data: bytes, sizes: list[int]) -> list[bytes]:
+    """The same bytes in pieces of these sizes, and the rest."""
+    parts, at = [], 0
+    for size in sizes:
+        parts.append(data[at : at + size])
+        at += size
+    return [*parts, data[at:]]
+
+
+@given(pieces, st.lists(st.integers(1, 50), max_size=30))
+def test_pieces_arrive_as_they_were_sent_however_they_were_cut(
+    sent: list[tuple[int, bytes]], sizes: list[int]
+) -> None:
+    sender, receiver = mux.Mux(), mux.Mux()
+    data = b"".join(sender.packed(number, piece) for number, piece in sent)
+    received = [each for part in cut(data, sizes) for each in receiver.feed(part)]
+    assert received == sent
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_pieces_or_an_error(data: bytes) -> None:
+    receiver = mux.Mux()
+    try:
+        for number, piece in receiver.feed(data):
+            assert number in (mux.CONTROL, mux.STREAM, mux.LIFELINE, mux.OPEN)
+            assert len(piece) <= mux.MAX_PIECE_BYTES
+    except mux.MuxError:
+        return
+
+
+def test_a_channel_has_so_much_room_until_what_was_sent_is_taken() -> None:
+    sender, receiver = mux.Mux(), mux.Mux()
+    sent = 0
+    while room := sender.room(mux.STREAM):
+        receiver.feed(sender.packed(mux.STREAM, bytes(room)))
+        sent += room
+    assert sent == mux.WINDOW_BYTES
+    assert sender.room(mux.LIFELINE) > 0  # The other channel is not held up.
+    told = receiver.took(mux.STREAM, sent)
+    assert sender.feed(told) == []
+    assert sender.room(mux.STREAM) == mux.MAX_PIECE_BYTES
+
+
+def test_little_that_was_taken_is_not_worth_telling() -> None:
+    assert mux.Mux().took(mux.STREAM, 10) == b""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x09" + bytes(4),
+        b"\x01" + (mux.MAX_PIECE_BYTES + 1).to_bytes(4, "little"),
+        b"\x04" + (3).to_bytes(4, "little") + b"abc",
+        b"\x04" + (5).to_bytes(4, "little") + b"\x01" + (1).to_bytes(4, "little"),
+        b"\x04" + (5).to_bytes(4, "little") + b"\x07" + bytes(4),
+    ],
+    ids=["unknown channel", "too long", "half a room", "room that was not taken", "room of nobody"],
+)
+def test_what_can_not_be_right_is_refused(data: bytes) -> None:
+    with pytest.raises(mux.MuxError):
+        mux.Mux().feed(data)
+
+
+def test_more_than_there_was_room_for_is_refused() -> None:
+    receiver, piece = mux.Mux(), bytes(mux.MAX_PIECE_BYTES)
+    for _ in range(mux.WINDOW_BYTES // len(piece)):
+        receiver.feed(mux.Mux().packed(mux.STREAM, piece))
+    with pytest.raises(mux.MuxError, match="room"):
+        receiver.feed(mux.Mux().packed(mux.STREAM, b"x"))
+
+
+# -- lines ----------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.binary(max_size=100), max_size=10), st.lists(st.integers(1, 30), max_size=20))
+def test_lines_carry_bytes_past_whatever_else_is_printed(
+    sent: list[bytes], sizes: list[int]
+) -> None:
+    reader = mux.LineReader(porter.TO_HOST)
+    noise = "a banner\r\n" + mux.to_line(b"an echo", porter.FROM_HOST)
+    text = "".join(noise + mux.to_line(each, porter.TO_HOST) for each in sent)
+    received = b"".join(reader.feed(part) for part in cut(text.encode(), sizes))
+    assert received == b"".join(sent)
+
+
+@given(st.binary(max_size=300))
+def test_any_text_is_bytes_or_an_error(text: bytes) -> None:
+    try:
+        mux.LineReader(porter.TO_HOST).feed(text)
+    except mux.MuxError:
+        return
+
+
+def test_a_line_without_end_is_not_kept() -> None:
+    reader = mux.LineReader(porter.TO_HOST)
+    for _ in range(10):
+        assert reader.feed(b"x" * mux.MAX_PIECE_BYTES) == b""
+    assert reader.feed(b"\n" + mux.to_line(b"ours", porter.TO_HOST).encode()) == b"ours"
+    with pytest.raises(mux.MuxError, match="too long"):
+        mux.LineReader(porter.TO_HOST).feed(b">" + b"A" * 3 * mux.MAX_PIECE_BYTES)
