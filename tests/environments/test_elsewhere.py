@@ -2,8 +2,12 @@
 
 import asyncio
 import importlib.util
+import json
+import marshal
 import os
+import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +17,7 @@ from rlm.environments._pipes import PolledPipe
 from rlm.environments._shipping import archive, arrival_command
 from rlm.environments.conformance import CHECKS, check
 from rlm.errors import ConfigError, ProtocolViolation, SessionDied, SessionError
-from rlm.worker import mux
+from rlm.worker import arrival, mux
 from tests.environments.conftest import FakeHost, StoredContext
 from tests.environments.elsewhere import (
     BytesElsewhere,
@@ -266,3 +270,32 @@ async def test_the_archive_of_sources_does_what_the_compiled_one_does(tmp_path: 
     await environment.close()
     assert result.error is not None
     assert "rlm_worker" not in result.error.traceback
+
+
+def test_the_library_goes_along_compiled_for_the_very_same_sources() -> None:
+    """A process that was reached by a socket, as a container is, loads what it was sent."""
+    data = archive(importlib.util.MAGIC_NUMBER)
+    worker, library = marshal.loads(data[1:])
+    assert {"rlm_worker", "rlm_worker.sandbox.zygote"} <= worker.keys()
+    assert {"json", "socket", "re", "asyncio", "asyncio.base_events"} <= library.keys()
+    is_package, size, checksum, code = library["json"]
+    source = Path(json.__file__).read_bytes()
+    assert (is_package, size, checksum) == (True, len(source), zlib.crc32(source))
+    assert marshal.loads(code).co_name == "<module>"
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_library_that_is_another_is_not_taken_from_us(tmp_path: Path, changed: bool) -> None:
+    text = b"value = 1\n"
+    (tmp_path / "rlm_sample.py").write_bytes(text + b"#" * changed)
+    code = marshal.dumps(compile("value = 'ours'", "elsewhere.py", "exec"))
+    finder = arrival.Library({"rlm_sample": (False, len(text), zlib.crc32(text), code)})
+    finder._folder = str(tmp_path)
+    spec = finder.find_spec("rlm_sample")
+    assert (spec is None) == changed
+    assert finder.find_spec("json") is None
+    if spec is not None:
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        assert module.value == "ours"
+        assert module.__file__ == str(tmp_path / "rlm_sample.py")

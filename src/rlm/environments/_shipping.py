@@ -1,41 +1,70 @@
-"""Sends the worker to where it is to run: its own text on a command line, its modules after it."""
+"""Sends the worker to where it is to run: its own text on a command line, its modules after it.
+
+Images of Python come without compiled files, and a read-only container can't keep any: compiling
+what the worker needs takes longer than starting the container. So, for a Python whose code is like
+ours, modules go compiled, those of the standard library with them; `rlm.worker.arrival` takes
+the latter only for sources that are the same there.
+"""
 
 import functools
 import importlib.util
 import json
 import marshal
+import subprocess
+import sys
 import zlib
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType
 
 from rlm import worker
-from rlm.worker.arrival import COMPILED, PACKAGE, SOURCES, called
+from rlm.worker.arrival import COMPILED, PACKAGE, PROGRAM, SOURCES, called
+from rlm.worker.sandbox.preload import COMMON_MODULES
 
 __all__ = ["archive", "arrival_command"]
 
 _FOLDER = Path(worker.__file__).parent
 
+# What a zygote has loaded when it is ready, as a fresh Python of ours finds it.
+_LIST_LIBRARY = """
+import os, sys
+for name in sys.argv[1:]:
+    try: __import__(name)
+    except ImportError: pass
+library = os.path.dirname(os.__file__) + os.sep
+for name, module in sorted(sys.modules.items()):
+    file = getattr(getattr(module, '__spec__', None), 'origin', None) or ''
+    if file.startswith(library) and file.endswith('.py') and module.__spec__.name == name:
+        print(name, file)
+"""
+_BESIDES = ("ctypes", "resource", "mmap", "fcntl", "runpy", "site", "tracemalloc", "zipimport")
+
 
 def arrival_command(python: str, mode: str, place: str = "") -> list[str]:
     """The words that start the worker, which then waits for its archive."""
-    program = (_FOLDER / "arrival.py").read_text("utf-8")
-    return [python, "-S", "-s", "-c", program, mode, *([place] if place else [])]
+    text = (_FOLDER / "arrival.py").read_text("utf-8")
+    return [python, "-S", "-s", "-c", PROGRAM, text, mode, *([place] if place else [])]
 
 
 @functools.lru_cache(maxsize=4)
 def archive(magic: bytes | None = None) -> bytes:
     """The worker's modules, compiled if that Python understands what ours compiles.
 
-    `magic` is its importlib.util.MAGIC_NUMBER, if known. Compiling takes a tenth of a second.
+    `magic` is its importlib.util.MAGIC_NUMBER, if known. The first call takes a moment.
     """
     if magic != importlib.util.MAGIC_NUMBER:
         sources = {name: (is_package, text) for name, is_package, text in _modules()}
         return SOURCES + zlib.compress(json.dumps(sources).encode("ascii"), 9)
     compiled = {
-        name: (is_package, compile(text, called(name, is_package), "exec", dont_inherit=True))
+        name: (is_package, marshal.dumps(_compiled(name, is_package, text)))
         for name, is_package, text in _modules()
     }
-    return COMPILED + marshal.dumps(compiled)
+    return COMPILED + marshal.dumps((compiled, _library()))
+
+
+def _compiled(name: str, is_package: bool, text: str) -> CodeType:
+    return compile(text, called(name, is_package), "exec", dont_inherit=True)
 
 
 def _modules() -> Iterator[tuple[str, bool, str]]:
@@ -44,3 +73,17 @@ def _modules() -> Iterator[tuple[str, bool, str]]:
         is_package = words[-1] == "__init__"
         name = ".".join(words[:-1] if is_package else words)
         yield name, is_package, path.read_text("utf-8")
+
+
+def _library() -> dict[str, tuple[bool, int, int, bytes]]:
+    """Modules of the standard library: whether it is a package, its source's size and checksum."""
+    command = [sys.executable, "-S", "-s", "-c", _LIST_LIBRARY, *COMMON_MODULES, *_BESIDES]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
+    found = {}
+    for name, _, file in (line.partition(" ") for line in listed.splitlines()):
+        text = Path(file).read_bytes()
+        code = SourceFileLoader(name, file).get_code(name)
+        if code is not None:
+            is_package = Path(file).name == "__init__.py"
+            found[name] = is_package, len(text), zlib.crc32(text), marshal.dumps(code)
+    return found

@@ -1,8 +1,8 @@
 """How the worker gets into a sandbox that has none of our files: by way of a command line.
 
-The text of this file is the program: `python3 -S -s -c TEXT MODE [PLACE]`. It takes the worker's
-modules from the host, imports them from memory, and goes on as zygote or porter. So it stands
-alone, and nothing has to be installed, uploaded or mounted.
+The text of this file is a word of it: `python3 -S -s -c PROGRAM TEXT MODE [PLACE]`. It takes the
+worker's modules from the host, imports them from memory, and goes on as zygote or porter. So it
+stands alone, and nothing has to be installed, uploaded or mounted.
 
 MODE says where the host is: `socket` (at a unix socket, PLACE), `bytes` or `lines` (at this
 program's input and output), `commands` (it runs commands, which come to a socket in PLACE).
@@ -10,36 +10,43 @@ program's input and output), `commands` (it runs commands, which come to a socke
 
 from __future__ import annotations
 
-import base64
-import importlib
-import importlib.util
-import json
 import marshal
 import os
-import socket
-import struct
 import sys
 import zlib
 
-__all__ = ["COMPILED", "PACKAGE", "SOURCES", "called"]
+__all__ = ["COMPILED", "PACKAGE", "PROGRAM", "SOURCES", "called", "main"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
 
 PACKAGE = "rlm_worker"
 COMPILED, SOURCES = b"C", b"S"
+PROGRAM = """
+import sys
+_, text, *words = sys.argv
+arrival = type(sys)("rlm_arrival")
+exec(text, arrival.__dict__)
+arrival.main(*words)
+"""
+"""Runs the text as a module of its own: `__main__` will be emptied for the cells."""
+
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
 _HASH_SEED = {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2"}
 _READ_BYTES = 1 << 16
 _MOST_FILES = 256
 
+# What `importlib` is made of, and what is frozen into every Python. Images come without compiled
+# files, so that each import of the library costs milliseconds: here only what can't be avoided.
+_specs: Any = sys.modules["_frozen_importlib"]
+_files: Any = sys.modules["_frozen_importlib_external"]
+
 
 def called(name: str, is_package: bool) -> str:
-    """What the file of a module is called in tracebacks; there is none."""
+    """What the file of a module of the worker is called in tracebacks; there is none."""
     return f"/{name.replace('.', '/')}{'/__init__' if is_package else ''}.py"
 
 
@@ -49,27 +56,67 @@ class Modules:
     def __init__(self, given: dict[str, Any]) -> None:
         self._given = given
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """How to import a module of the worker."""
         if name not in self._given:
             return None
         is_package = self._given[name][0]
         origin = called(name, is_package)
-        loader: Any = self
-        spec = importlib.util.spec_from_loader(name, loader, origin=origin, is_package=is_package)
-        if spec is not None:
-            spec.has_location = True
+        spec = _specs.spec_from_loader(name, self, origin=origin, is_package=is_package)
+        spec.has_location = True
         return spec
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+    def create_module(self, spec: Any) -> ModuleType | None:
         """An ordinary one."""
         return None
 
     def exec_module(self, module: ModuleType) -> None:
         """Run it."""
-        is_package, code = self._given[module.__name__]
-        if isinstance(code, str):
-            code = compile(code, called(module.__name__, is_package), "exec", dont_inherit=True)
+        is_package, given = self._given[module.__name__]
+        if isinstance(given, str):
+            code = compile(given, called(module.__name__, is_package), "exec", dont_inherit=True)
+        else:
+            code = marshal.loads(given)  # noqa: S302 - of the host, whom we trust
+        exec(code, module.__dict__)
+
+
+class Library:
+    """Loads modules of the standard library from code that the host compiled.
+
+    Only where the source is the very same: then the code is what compiling it here would give.
+    """
+
+    def __init__(self, given: dict[str, tuple[bool, int, int, bytes]]) -> None:
+        self._given = given
+        self._folder = os.path.dirname(os.__file__)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """How to import it; None if it is another version, or not ours to know."""
+        if name not in self._given:
+            return None
+        is_package, size, checksum, _ = self._given[name]
+        folder = f"{self._folder}/{name.replace('.', '/')}"
+        file = f"{folder}/__init__.py" if is_package else f"{folder}.py"
+        try:
+            with open(file, "rb", 0) as source:
+                text = source.read(size + 1)
+        except OSError:
+            return None
+        if len(text) != size or zlib.crc32(text) != checksum:
+            return None
+        inside = [folder] if is_package else None
+        return _files.spec_from_file_location(
+            name, file, loader=self, submodule_search_locations=inside
+        )
+
+    def create_module(self, spec: Any) -> ModuleType | None:
+        """An ordinary one."""
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run it, under the name that its file has here."""
+        code = marshal.loads(self._given[module.__name__][3])  # noqa: S302 - of the host
+        sys.modules["_imp"]._fix_co_filename(code, module.__file__)
         exec(code, module.__dict__)
 
 
@@ -87,20 +134,26 @@ def start_clean() -> None:
 def take_modules(archive: bytes) -> None:
     """Make the modules in an archive of the host's `environments/_shipping.py` importable."""
     kind, data = archive[:1], archive[1:]
-    read = marshal.loads if kind == COMPILED else lambda data: json.loads(zlib.decompress(data))
     sys.path[:] = [entry for entry in sys.path if entry]
-    sys.meta_path.insert(0, Modules(read(data)))
+    if kind == COMPILED:
+        worker, library = marshal.loads(data)  # noqa: S302 - of the host
+        sys.meta_path.insert(0, Library(library))
+    else:
+        import json
+
+        worker = json.loads(zlib.decompress(data))
+    sys.meta_path.insert(0, Modules(worker))
 
 
 def imported(name: str) -> Any:
     """A module of the worker, once it has arrived."""
-    return importlib.import_module(f"{PACKAGE}.{name}")
+    __import__(f"{PACKAGE}.{name}")
+    return sys.modules[f"{PACKAGE}.{name}"]
 
 
 def read_archive(read: Callable[[int], bytes]) -> bytes:
     """The length, then so many bytes."""
-    (size,) = struct.unpack("<I", read_exactly(read, 4))
-    return read_exactly(read, size)
+    return read_exactly(read, int.from_bytes(read_exactly(read, 4), "little"))
 
 
 def read_exactly(read: Callable[[int], bytes], size: int) -> bytes:
@@ -117,16 +170,18 @@ def leave() -> bytes:
 
 def read_archive_line(read: Callable[[int], bytes]) -> bytes:
     """A mark, then base64; the host sends nothing more until it is answered."""
+    import base64
+
     line = b""
     while not line.endswith(b"\n"):
         line += read(_READ_BYTES) or leave()
     return base64.b64decode(line.strip()[1:])
 
 
-def read_archive_put(listener: socket.socket) -> bytes:
+def read_archive_put(listener: Any) -> bytes:
     """What commands bring, as `mailbox` will take it, until the archive is whole."""
     data = b""
-    while len(data) < 4 or len(data) < 4 + struct.unpack_from("<I", data)[0]:
+    while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
         connection, _ = listener.accept()
         with connection:
             said = b""
@@ -151,15 +206,19 @@ def leave_standard_streams() -> tuple[int, int]:
 
 def serve_socket(place: str) -> None:
     """Be the zygote at the other end of the host's socket."""
-    host = socket.socket(socket.AF_UNIX)
+    import _socket  # The rest of `socket` comes with the library.
+
+    host = _socket.socket(_socket.AF_UNIX)
     host.connect(place)
-    host.sendall(importlib.util.MAGIC_NUMBER)
+    host.sendall(_files.MAGIC_NUMBER)
     take_modules(read_archive(host.recv))
     imported("sandbox.zygote").main(host.fileno(), os.getppid())
 
 
 def serve_pipe(mode: str, place: str) -> None:
     """Be the porter, and have a zygote."""
+    import socket
+
     pipe = mailbox_pipe(place) if mode == "commands" else standard_pipe(mode)
     ours, theirs = socket.socketpair()
     parent = os.getpid()
@@ -182,6 +241,8 @@ def standard_pipe(mode: str) -> Any:
 
 
 def mailbox_pipe(place: str) -> Any:
+    import socket
+
     os.makedirs(place, 0o700, exist_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"{place}/socket")
@@ -192,9 +253,10 @@ def mailbox_pipe(place: str) -> Any:
     return imported("mailbox").MailboxPipe(listener, 4 + len(archive))
 
 
-if __name__ == "__main__":
+def main(mode: str, place: str = "") -> None:
+    """Become the worker's zygote, or its porter."""
     start_clean()
-    if sys.argv[1] == "socket":
-        serve_socket(sys.argv[2])
+    if mode == "socket":
+        serve_socket(place)
     else:
-        serve_pipe(sys.argv[1], sys.argv[-1])
+        serve_pipe(mode, place)

@@ -6,6 +6,7 @@ be handed over, so contexts are shared memory and checkpoints are possible.
 
 import asyncio
 import contextlib
+import importlib.util
 import os
 import shutil
 import socket
@@ -83,11 +84,14 @@ async def open_by_socket(wish: Wish) -> Opened:
         folder = _new_folder(stack.callback)
         listener = stack.enter_context(_listener(folder))
         command = arrival_command(wish.python, "socket", f"{PLACE}/{_SOCKET}")
+        # The first archive takes as long to make as the container takes to start.
+        packing = asyncio.ensure_future(asyncio.to_thread(archive, importlib.util.MAGIC_NUMBER))
         running = await wish.engine.run(
             replace(wish.container, command=tuple(command), folder=str(folder))
         )
         stack.push_async_callback(running.close)
         control = stack.enter_context(await _connected(listener, running))
+        await packing
         try:
             report = await asyncio.to_thread(_welcome, control, wish.settings)
         except OSError as error:
