@@ -19,8 +19,9 @@ if not __package__:  # run as a file: its folder is on the path, but not the one
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.machine import describe_machine, in_lines, load_average
+from benchmarks.measures.talk import CALLBACKS
 from rlm.cli._matrix import options_of
-from rlm.cli.env import _pair
+from rlm.cli._options import key_and_value
 from rlm.environments.conformance.bench import stored
 from rlm.errors import RLMError
 from rlm.protocols import Environment, Session
@@ -29,15 +30,6 @@ from rlm.registry import ENVIRONMENTS, make_environment
 _OPTIONS = {"seed": 0, "tools": [], "cell_memory_bytes": 512 << 20}
 _CONTEXT_CHARS = 10_000_000
 _SETTLE_SECONDS = 0.5
-_CALLS = """\
-import time
-samples = []
-for _ in range({count}):
-    started = time.perf_counter()
-    {call}
-    samples.append(time.perf_counter() - started)
-print(*samples)
-"""
 ROWS = (
     "first session, ms",
     "later session, ms",
@@ -104,7 +96,7 @@ async def _talk(session: Session, rounds: int) -> dict[str, float]:
 
 async def _timed_inside(session: Session, call: str, count: int) -> float:
     """Where the cell waits for it: the way of the cell itself does not count."""
-    result = await session.execute(_CALLS.format(call=call, count=count), timeout_seconds=600)
+    result = await session.execute(CALLBACKS.format(call=call, count=count), timeout_seconds=600)
     if result.error is not None:
         raise RuntimeError(result.error.traceback)
     return statistics.median(map(float, result.stdout.split()))
@@ -143,7 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", help="environments, by default all that are free")
     parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--option", type=_pair, action="append", default=[])
+    parser.add_argument("--option", type=key_and_value, action="append", default=[])
     given = parser.parse_args()
     logging.disable(logging.WARNING)
     found = {}

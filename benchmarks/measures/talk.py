@@ -9,7 +9,7 @@ from benchmarks.contenders import Contender, Opened
 from benchmarks.measures import Bench
 from benchmarks.round_trips import FIVE_LINES
 
-__all__ = ["callbacks", "cells"]
+__all__ = ["CALLBACKS", "callbacks", "cells"]
 
 CELL = "cell `x = 1`"
 FIVE = "cell of five lines"
@@ -22,7 +22,7 @@ _WARM_UP = 5
 _PAUSE_SECONDS = 0.05
 
 # Timed where the cell waits for it: the way of the cell itself does not count.
-_CALLBACKS = """\
+CALLBACKS = """\
 import time
 samples = []
 for _ in range({count}):
@@ -94,5 +94,5 @@ async def _called(
 ) -> None:
     await opened.run(call)
     with board.cpu_metered(row, contender.name, opened.pids):
-        output = await opened.run(_CALLBACKS.format(count=count, call=call))
+        output = await opened.run(CALLBACKS.format(count=count, call=call))
     board.add(row, contender.name, *map(float, output.split()))

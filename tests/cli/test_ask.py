@@ -34,6 +34,12 @@ def test_a_question_about_a_file(tmp_path: Path) -> None:
     assert "> " not in done.stderr
 
 
+def test_options_of_the_environment(tmp_path: Path) -> None:
+    given = ("--environment", "agent", "--environment-option", "read_only_paths=[]")
+    done = rlm("ask", QUESTION, *given, "--environment-option", "max_threads=9", stdin=TEXT)
+    assert (done.returncode, "4821" in done.stdout) == (0, True)
+
+
 def test_what_is_piped_in_and_json_out() -> None:
     done = rlm("ask", QUESTION, "--json", "--quiet", stdin=TEXT)
     assert done.stderr == ""

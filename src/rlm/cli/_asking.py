@@ -36,6 +36,7 @@ class Options(Struct, frozen=True, kw_only=True):
     model: str | None
     sub_model: str | None
     environment: str
+    environment_options: tuple[tuple[str, Any], ...]
     strategy: Literal["rlm", "direct", "mapreduce", "auto"]
     max_steps: int | None
     max_depth: int | None
@@ -124,6 +125,7 @@ def _run(
         choice.model,
         sub_model=choice.sub_model,
         environment=options.environment,
+        environment_kwargs=dict(options.environment_options),
         strategy=options.strategy,
         limits=options.limits(),
         prices=dict.fromkeys(choice.names, options.price) if options.price else None,

@@ -1,5 +1,6 @@
 """Options and arguments that several commands share; light, because `--help` loads them."""
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ __all__ = [
     "complete_recorded",
     "complete_runs",
     "exclusive",
+    "key_and_value",
     "of_going_on",
     "prices",
     "recorded_argument",
@@ -34,6 +36,17 @@ def prices(value: str) -> tuple[float, float]:
     if not (0 <= first < math.inf and 0 <= second < math.inf):
         raise click.BadParameter(f"{value!r} is not two prices such as 0.25,2")
     return first, second
+
+
+def key_and_value(text: str) -> tuple[str, Any]:
+    """`KEY=VALUE`; the value is read as JSON where it is JSON."""
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
 
 
 def above_zero(value: str) -> float:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from rlm.cli._options import above_zero, exclusive, prices
+from rlm.cli._options import above_zero, exclusive, key_and_value, prices
 
 __all__ = ["ask"]
 
@@ -50,6 +50,14 @@ def _complete_models(_: click.Context, __: click.Parameter, incomplete: str) -> 
     help="The model for calls made from cells; else RLM_SUB_MODEL, else the model.",
 )
 @click.option("--environment", default="local", help="Where model-written code runs.")
+@click.option(
+    "--environment-option",
+    "environment_options",
+    type=key_and_value,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An option of the environment, as image=python:3.13-slim; may be given several times.",
+)
 @click.option(
     "--strategy", type=click.Choice(["rlm", "direct", "mapreduce", "auto"]), default="rlm"
 )

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlm.cli._options import key_and_value
+
 if TYPE_CHECKING:
     from rlm.cli._suites import Suites
 
@@ -20,17 +22,6 @@ Examples:
   rlm env check docker --option image=python:3.13-slim
   rlm env check local docker wasm --option docker.cpus=2 > table.md
 """
-
-
-def _pair(value: str) -> tuple[str, Any]:
-    """`KEY=VALUE`; the value is read as JSON where it is JSON."""
-    key, equals, text = value.partition("=")
-    if not (key and equals):
-        raise click.BadParameter(f"{value!r} is not KEY=VALUE")
-    try:
-        return key, json.loads(text)
-    except ValueError:
-        return key, text
 
 
 @click.group(epilog=EXAMPLES)
@@ -67,7 +58,7 @@ def list_environments(as_json: bool) -> None:
 @click.option(
     "--option",
     "options",
-    type=_pair,
+    type=key_and_value,
     multiple=True,
     metavar="KEY=VALUE",
     help="An option of the environment (NAME.KEY of one of several); may be given several times.",

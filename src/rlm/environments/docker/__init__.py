@@ -88,6 +88,7 @@ class DockerEnvironment:
             runtime=runtime,
         )
         self._engine: Engine | None = None
+        self._has_image = False
         self._starting = asyncio.Lock()
         self._sessions: set[ForkedSession] = set()
         self._report: dict[str, Any] = {}
@@ -115,12 +116,20 @@ class DockerEnvironment:
         try:
             async with asyncio.timeout(_START_SECONDS):
                 engine = await self._reached()
+                await self._tell_if_fetching(engine)
                 session, self._report = await self._open(engine, host, options)
         except TimeoutError:
             raise SessionDied(f"no container was ready within {_START_SECONDS:g} s") from None
         self._sessions.add(session)
         session.when_closed(self._sessions.discard)
         return session
+
+    async def _tell_if_fetching(self, engine: Engine) -> None:
+        """Once: who waits for minutes wants to know what for."""
+        if not self._has_image:
+            self._has_image = True
+            if not await engine.has_image(self._container.image):
+                _log.warning("fetching the image %s first", self._container.image)
 
     async def describe(self) -> dict[str, Any]:
         """What protects this machine from the code, as plain facts."""
