@@ -26,7 +26,7 @@ from rlm.results import Told
 
 __all__ = ["Journal", "events_of", "text_in"]
 
-MOST_WAITING = 256
+MOST_WAITING = 1_024
 MOST_WAITING_SECONDS = 0.1
 """So many replies or events, or so old ones, go into the database together."""
 
@@ -61,6 +61,7 @@ class Journal:
             self._attempt = 0
             self._timer: asyncio.TimerHandle | None = None
             self.flush()
+            self._open_tail()
             self._look()
             stack.pop_all()
         self.replayed = 0
@@ -109,13 +110,21 @@ class Journal:
 
     def _save(self, record: bytes) -> None:
         try:
-            self._tail.add(record)
+            has_room = self._tail.add(record)
         except OSError as error:
             self._give_up(error)
             return
         self._records.append(record)
-        if len(self._records) >= MOST_WAITING or len(record) > ROW_BYTES:
-            self.flush()
+        if not has_room or len(self._records) >= MOST_WAITING:
+            self.flush()  # What had no room there is committed by this.
+
+    def _open_tail(self) -> None:
+        """Unless what was left in it could not be taken over."""
+        if self.problem is None:
+            try:
+                self._tail.open()
+            except OSError as error:
+                self._give_up(error)
 
     def _reply(self, number: int, start: int, end: int) -> Reply:
         """A reply that is there. Those asked for one after the other stand beside each other."""
@@ -181,13 +190,15 @@ class Journal:
 
     def record(self, event: Event) -> None:
         """Keep an event; what a killed process had not written yet is made again on resuming."""
-        if isinstance(event, RunEnded) and event.parent_id is None:
-            self.describe(end=event)
-        if not self._events:
-            self._flush_later()
         self._events.append(event)
-        if len(self._events) >= MOST_WAITING or isinstance(event, RunEnded):
+        if type(event) is RunEnded:
+            if event.parent_id is None:
+                self.describe(end=event)
             self.flush()
+        elif len(self._events) >= MOST_WAITING:
+            self.flush()
+        elif self._timer is None:
+            self._flush_later()
 
     def _flush_later(self) -> None:
         """Even if nothing else happens: somebody may be looking on."""
