@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar, Literal
 
-from rlm.environments._pipes import LinesPipe, Pipe, PolledPipe
-from rlm.environments._remote import RemoteEnvironment
+from rlm.environments.pipes import LinesPipe, Pipe, PolledPipe
+from rlm.environments.remote import RemoteEnvironment
 from rlm.errors import SessionDied
 
 __all__ = ["BytesElsewhere", "CommandsElsewhere", "LinesElsewhere", "Program"]

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from rlm.environments import _pipes, _relay
-from rlm.environments._pipes import PolledPipe
+from rlm.environments import _relay, pipes
 from rlm.environments._shipping import archive, arrival_command
 from rlm.environments.conformance import CHECKS, check
+from rlm.environments.pipes import PolledPipe
 from rlm.errors import ConfigError, ProtocolViolation, SessionDied, SessionError
 from rlm.worker import arrival, mux
 from tests.environments.conftest import FakeHost, StoredContext
@@ -165,7 +165,7 @@ async def test_commands_may_get_lost() -> None:
 
 
 async def test_commands_that_all_fail_end_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_pipes, "_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(pipes, "_WAIT_SECONDS", 0.1)
     environment = CommandsElsewhere()
     session = await environment.open(FakeHost(), OPTIONS)
     environment.lose_every = 1

@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Gener
 from typing import Any, ClassVar
 
 from rlm.environments._cloud_streams import BytesPipe, Inbox, Outbox, outcome_of, until_failure
-from rlm.environments._pipes import LinesPipe, Pipe
-from rlm.environments._remote import RemoteEnvironment
+from rlm.environments.pipes import LinesPipe, Pipe
+from rlm.environments.remote import RemoteEnvironment
 from rlm.errors import ConfigError, RLMError, SessionDied
 
 __all__ = ["Cloud"]

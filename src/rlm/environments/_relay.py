@@ -11,7 +11,7 @@ import socket
 from typing import Any
 
 from rlm.environments._forkserver import MOST_REPORT_BYTES, Pair, report_in, settings_frame
-from rlm.environments._pipes import Pipe
+from rlm.environments.pipes import Pipe
 from rlm.errors import ProtocolViolation, RLMError, SessionDied
 from rlm.worker import mux
 from rlm.worker.sandbox import orders

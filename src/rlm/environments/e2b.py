@@ -6,7 +6,7 @@ from typing import Any
 
 from rlm.environments._cloud_streams import Inbox, ended_with
 from rlm.environments._clouds import Cloud
-from rlm.environments._pipes import Pipe
+from rlm.environments.pipes import Pipe
 
 __all__ = ["E2BEnvironment"]
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from rlm.environments._cloud_streams import ended_with
 from rlm.environments._clouds import Cloud
-from rlm.environments._pipes import Pipe
+from rlm.environments.pipes import Pipe
 
 __all__ = ["PrimeEnvironment"]
 

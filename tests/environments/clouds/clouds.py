@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from rlm.environments._clouds import Cloud
-from rlm.environments._remote import sandbox_settings
 from rlm.environments.daytona import DaytonaEnvironment
 from rlm.environments.e2b import E2BEnvironment
 from rlm.environments.modal import ModalEnvironment
 from rlm.environments.prime import PrimeEnvironment
+from rlm.environments.remote import sandbox_settings
 from tests.environments.clouds import sdk_daytona, sdk_e2b, sdk_modal, sdk_prime
 from tests.environments.clouds.machine import Machine, installed
 

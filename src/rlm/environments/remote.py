@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from rlm.environments._forked import ForkedSession
-from rlm.environments._pipes import Pipe
 from rlm.environments._relay import Relay
 from rlm.environments._session import greeting_of
 from rlm.environments._shipping import archive, arrival_command
+from rlm.environments.pipes import Pipe
 from rlm.errors import ConfigError, SessionDied
 from rlm.protocols import Host
 
