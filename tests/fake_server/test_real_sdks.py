@@ -26,6 +26,15 @@ def sdk(name: str) -> Any:
     return pytest.importorskip(name, reason=f"the SDK {name} is not installed; see make test-sdks")
 
 
+_clients: list[Any] = []
+
+
+def kept(client: Any) -> Any:
+    """A client that is closed after the test; who leaves that to the collector is warned of."""
+    _clients.append(client)
+    return client
+
+
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
     answers: list[Any] = [
@@ -37,13 +46,15 @@ def server() -> Iterator[FakeServer]:
     ]
     with FakeServer(answers) as running:
         yield running
+        while _clients:
+            _clients.pop().close()
 
 
 # -- openai: chat completions ----------------------------------------------------------------------
 
 
 def openai_client(server: FakeServer) -> Any:
-    return sdk("openai").OpenAI(base_url=server.openai_url, api_key="fake", max_retries=0)
+    return kept(sdk("openai").OpenAI(base_url=server.openai_url, api_key="fake", max_retries=0))
 
 
 def chat(server: FakeServer, text: str = "hello", **options: Any) -> Any:
@@ -95,9 +106,8 @@ def test_models_are_listed(server: FakeServer) -> None:
 
 
 def test_azure_deployments(server: FakeServer) -> None:
-    client = sdk("openai").AzureOpenAI(
-        azure_endpoint=server.url, api_key="fake", api_version="2024-10-21", max_retries=0
-    )
+    options = {"azure_endpoint": server.url, "api_version": "2024-10-21", "max_retries": 0}
+    client = kept(sdk("openai").AzureOpenAI(api_key="fake", **options))
     reply = client.chat.completions.create(model="mine", messages=ASKED)
     assert (reply.choices[0].message.content, reply.model) == (TEXT, "mine")
     assert server.requests[-1].path == "/openai/deployments/mine/chat/completions"
@@ -151,7 +161,7 @@ def test_responses_refusal_length_and_errors(server: FakeServer) -> None:
 
 
 def anthropic_client(server: FakeServer) -> Any:
-    return sdk("anthropic").Anthropic(base_url=server.url, api_key="fake", max_retries=0)
+    return kept(sdk("anthropic").Anthropic(base_url=server.url, api_key="fake", max_retries=0))
 
 
 def asked(text: str) -> dict[str, Any]:
