@@ -6,6 +6,7 @@ stands alone, and nothing has to be installed, uploaded or mounted.
 
 MODE says where the host is: `socket` (at a unix socket, PLACE), `bytes` or `lines` (at this
 program's input and output), `commands` (it runs commands, which come to a socket in PLACE).
+`introduced` is `bytes` for a host near by, which first wants to know which code this Python takes.
 """
 
 from __future__ import annotations
@@ -233,7 +234,9 @@ def serve_pipe(mode: str, place: str) -> None:
 
 def standard_pipe(mode: str) -> Any:
     reader, writer = leave_standard_streams()
-    if mode == "bytes":
+    if mode == "introduced":
+        os.write(writer, _files.MAGIC_NUMBER)
+    if mode != "lines":
         take_modules(read_archive(lambda size: os.read(reader, size)))
         return imported("porter").FilePipe(reader, writer)
     take_modules(read_archive_line(lambda size: os.read(reader, size)))

@@ -135,6 +135,14 @@ class RunningContainer:
         self._line = getattr(self._keeps_open, "_sock", self._keeps_open)
         self._line.setblocking(False)
 
+    def _detach(self) -> None:
+        """Close its input. The answer to the request holds the socket, too."""
+        line, self._keeps_open = self._keeps_open, None
+        for each in (getattr(line, "_response", None), line):
+            if each is not None:
+                with contextlib.suppress(OSError, ValueError):  # The other one has closed it.
+                    each.close()
+
     async def send(self, data: bytes) -> None:
         """Write to its input."""
         assert self._line is not None
@@ -172,12 +180,7 @@ class RunningContainer:
 
     async def close(self) -> None:
         """End it; most end by themselves now that the host has let go."""
-        if self._keeps_open is not None:
-            self._keeps_open.close()
-            response = getattr(self._keeps_open, "_response", None)  # It holds the same socket.
-            if response is not None:
-                response.close()
-            self._keeps_open = None
+        self._detach()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FAREWELL_SECONDS):
                 await self.ending()

@@ -57,10 +57,14 @@ class Wish(Struct, frozen=True):
 
 async def open_by_stdio(wish: Wish) -> Opened:
     """Everything goes through the container's input and output."""
-    command = arrival_command(wish.python, "bytes")
+    command = arrival_command(wish.python, "introduced")
     running = await wish.engine.run(replace(wish.container, command=tuple(command), attached=True))
+    try:
+        data = await _packed_for(running)
+    except BaseException:
+        await asyncio.shield(running.close())
+        raise
     relay = Relay(running)
-    data = archive()
     try:
         report = await relay.set_up(struct.pack("<I", len(data)) + data, wish.settings)
         session = await ForkedSession.open(
@@ -76,6 +80,17 @@ async def open_by_stdio(wish: Wish) -> Opened:
         await asyncio.shield(relay.close())
         raise
     return session, report
+
+
+async def _packed_for(running: Running) -> bytes:
+    """The worker in the form that the Python there understands; it says which, first of all."""
+    magic = b""
+    while len(magic) < _MAGIC_BYTES:
+        piece = await running.receive()
+        if not piece:
+            raise SessionDied(f"the worker did not start: the container {await running.ending()}")
+        magic += piece
+    return await asyncio.to_thread(archive, magic)
 
 
 async def open_by_socket(wish: Wish) -> Opened:
