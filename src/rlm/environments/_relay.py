@@ -60,7 +60,6 @@ class Relay:
 
     async def open(self) -> Pair:
         """Have the session made; the host's ends of its stream and its lifeline."""
-        await self._send(mux.OPEN, orders.NOW)
         ends = []
         for number in (mux.STREAM, mux.LIFELINE):
             ours, far_end = socket.socketpair()
@@ -70,6 +69,7 @@ class Relay:
                 self._loop.create_task(self._carry_out(number, channel)),
             ]
             ends.append(ours)
+        await self._send(mux.OPEN, orders.NOW)  # Now that there is a place for what comes back.
         if self._ended is not None:  # It ended before anybody could have been told.
             self._tell_ending(self._ended)
         return ends[0], ends[1]
