@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from rlm import compat
 from rlm.caching import ReplyCache
 from rlm.chat import Chat
+from rlm.chats import Spending
 from rlm.compat import Completion
 from rlm.config import Guards, RunConfig
 from rlm.context import ContextValue, StoredContext, store_context
@@ -115,7 +116,7 @@ class RLM:
             on_iteration_start, on_iteration_complete, on_subcall_start, on_subcall_complete
         )
         self._running: dict[str, tuple[Run, asyncio.AbstractEventLoop]] = {}
-        self._conversation = self.chat() if persistent else None
+        self._conversation = self._new_chat(keeps_messages=True) if persistent else None
 
     # -- asking ------------------------------------------------------------------------------
 
@@ -174,16 +175,61 @@ class RLM:
             run.cancel()
             await asyncio.gather(run, return_exceptions=True)
 
-    def chat(self, context: ContextValue = None) -> Chat:
-        """Several runs over one session; close it, or use it as a context manager."""
+    def chat(
+        self,
+        context: ContextValue = None,
+        *,
+        load: str | Path | None = None,
+        max_tokens: int | None = None,
+        max_cost_usd: float | None = None,
+    ) -> Chat:
+        """Several runs over one session; close it, or use it as a context manager.
 
-        async def start(task: Task, session: RunSession, response_model: Any) -> RunResult:
-            return await self._answer(task, session, response_model, ())
+        `load` goes on with a saved one. `max_tokens` and `max_cost_usd` are for all its turns
+        together, those of a loaded chat included; each turn has the limits of a run besides.
+        """
+        spending = Spending(self.config.limits, max_tokens=max_tokens, max_cost_usd=max_cost_usd)
+        return self._new_chat(context, load, spending)
+
+    def _new_chat(
+        self,
+        context: ContextValue = None,
+        load: str | Path | None = None,
+        spending: Spending | None = None,
+        keeps_messages: bool = False,
+    ) -> Chat:
+        async def start(
+            task: Task,
+            session: RunSession,
+            response_model: Any,
+            recorders: Sequence[Recorder],
+            limits: Limits | None,
+        ) -> RunResult:
+            config = self._config(limits)
+            return await self._answer(task, session, response_model, recorders, None, config)
 
         def new_session(task: Task) -> RunSession:
             return self._house.services().new_session(self.config, task)
 
-        return Chat(start, new_session, context)
+        keeper = self._house.new_keeper(self.config.model)
+        chat = Chat(
+            start,
+            new_session,
+            context,
+            spending=spending,
+            keeper=keeper,
+            keeps_messages=keeps_messages,
+        )
+        if load is not None:
+            chat.load(load)
+        return chat
+
+    @property
+    def conversation(self) -> Chat:
+        """The chat behind `persistent=True`: its turns, and its `save` and `load`."""
+        if self._conversation is None:
+            raise ConfigError("only RLM(persistent=True) has a conversation; see rlm.chat()")
+        return self._conversation
 
     # -- the reference's spelling ------------------------------------------------------------
 
@@ -236,14 +282,21 @@ class RLM:
         response_model: Any,
         recorders: Sequence[Recorder],
         run_id: str | None = None,
+        config: RunConfig | None = None,
     ) -> RunResult:
-        """Run a task, or go on with it; a typed answer is checked on the way and parsed."""
-        task, kind = self._ready(task, response_model)
+        """Run a task, or go on with it; a typed answer is checked on the way and parsed.
+
+        `config` holds for this run only.
+        """
+        config = config or self.config
+        task, kind = self._ready(task, response_model, config)
         async with kept(self._house.archive, task, run_id, in_chat=session is not None) as record:
             result = record.result
             if result is None:
                 heard_by = (*record.recorders, *self._listeners.recorders, *recorders)
-                result = await self._run(task, session, record.run_id, record.journal, heard_by)
+                result = await self._run(
+                    task, session, record.run_id, record.journal, heard_by, config
+                )
                 record.keep(result)
         return result if kind is None else _parsed(result, kind)
 
@@ -257,17 +310,22 @@ class RLM:
         recorder: Recorder,
     ) -> None:
         """Execute a run once more with what a store knows of it; `rlm.replaying` is who does."""
-        task, _ = self._ready(Task(query, await _stored(context)), response_model)
-        await self._run(task, None, run_id, store, (recorder,))
+        task, _ = self._ready(Task(query, await _stored(context)), response_model, self.config)
+        await self._run(task, None, run_id, store, (recorder,), self.config)
 
-    def _ready(self, task: Task, response_model: Any) -> tuple[Task, AnswerType | None]:
+    def _config(self, limits: Limits | None) -> RunConfig:
+        return self.config if limits is None else replace(self.config, limits=limits)
+
+    def _ready(
+        self, task: Task, response_model: Any, config: RunConfig
+    ) -> tuple[Task, AnswerType | None]:
         """The task with everything that is told and checked besides."""
         if not isinstance(task.query, str) or not task.query.strip():
             raise ConfigError(f"the query must be a text that asks something, not {task.query!r}")
         kind = None if response_model is None else answer_type(response_model)
-        settings = self._house.settings(self.config, kind.schema if kind else None)
+        settings = self._house.settings(config, kind.schema if kind else None)
         task = dataclasses.replace(task, settings=settings)
-        return _with_instructions(task, self.config.prologue, kind), kind
+        return _with_instructions(task, config.prologue, kind), kind
 
     async def _run(
         self,
@@ -276,9 +334,10 @@ class RLM:
         run_id: str,
         store: ReplyStore | None,
         recorders: tuple[Recorder, ...],
+        config: RunConfig,
     ) -> RunResult:
         """One execution, with everybody listening."""
-        services, config = self._house.services(), self.config
+        services = self._house.services()
         services.calls.check_prices((config.model, config.sub_model, *config.models), config.limits)
         memory, callbacks = MemoryRecorder(), self._listeners.new_callbacks()
         scope = Scope(

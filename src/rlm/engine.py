@@ -150,7 +150,7 @@ class Engine:
             task.query,
             task.description or task.context.description,
             preview=task.context.preview(self.config.preview_chars),
-            prologue=task.prologue,
+            prologue="\n\n".join(filter(None, (task.prologue, self.session.told_loss()))),
             max_steps=self.config.limits.max_steps,
             protocol=self.config.protocol,
         )

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from rlm import knowledge, prompts, registry
 from rlm.caching import ReplyCache, as_cache
 from rlm.calls import Calls, Route
+from rlm.chats import Keeper
 from rlm.config import RunConfig
 from rlm.context import StoredContext
 from rlm.errors import ConfigError
@@ -195,6 +196,16 @@ class House:
         )
         plain: dict[str, Any] = msgspec.json.decode(encoded)
         return plain
+
+    def new_keeper(self, model: str) -> Keeper:
+        """For a chat that may be saved and loaded."""
+        environment = self._environment
+        return Keeper(
+            model=model,
+            environment=environment.name,
+            may_read=environment.name != "inprocess",
+            tools=lambda: [tool.name for tool in self._own[0]],
+        )
 
     def services(self) -> Services:
         """Schedulers belong to one event loop, so each loop gets its own services."""

@@ -7,11 +7,11 @@ over, or a fresh session with the context attached again, and the model is told 
 import asyncio
 import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 
 from rlm.config import RunConfig
-from rlm.errors import SessionError, SessionRestored
+from rlm.errors import CallRefused, SessionError, SessionRestored
 from rlm.events import CellEnded, CellOutput, CellStarted, SessionLost, SessionOpened
 from rlm.prompts import nudges
 from rlm.protocols import ContextSource, Environment, Host, Session, Tool
@@ -20,8 +20,15 @@ from rlm.scope import Scope
 
 __all__ = ["RunSession"]
 
+Done = TypeVar("Done")
+
 OVERTIME_SECONDS = 5.0
 """How long past the work deadline an interrupted cell may take to unwind before it is killed."""
+
+LOOK_SECONDS = 10.0
+
+CANCEL_SECONDS = 5.0
+"""How long the cell of a cancelled run may take to unwind, if the session is to outlive the run."""
 
 
 class RunSession:
@@ -45,6 +52,12 @@ class RunSession:
         self.loss = ""  # what a model has to be told about a worker that died between two runs
         self._scope: Scope | None = None
         self._host: Host | None = None
+        self.outlives_runs = False
+        """A run that is cancelled then leaves the variables as they are."""
+        self.restore: Callable[[Session], Awaitable[str]] | None = None
+        """What to do with the first worker, once it has its contexts; returns a loss to tell of."""
+        self._answering: set[asyncio.Task[Any]] = set()
+        self._cancelling = False
 
     def serve(self, scope: Scope, host: Host) -> None:
         """From now on, cells run on behalf of this run."""
@@ -61,7 +74,19 @@ class RunSession:
         """The Host protocol, on behalf of the run that is going on."""
         if self._host is None:
             raise SessionError("no run is going on")
-        return await self._host.answer(kind, arguments, parts)
+        task = asyncio.current_task()
+        if task is None or not self.outlives_runs:
+            return await self._host.answer(kind, arguments, parts)
+        self._answering.add(task)
+        try:
+            return await self._host.answer(kind, arguments, parts)
+        except asyncio.CancelledError:
+            if not self._cancelling:
+                raise
+            task.uncancel()  # The cell goes on for as long as it takes to unwind.
+            raise CallRefused("the run was cancelled", limit="cancelled") from None
+        finally:
+            self._answering.discard(task)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -89,6 +114,9 @@ class RunSession:
         )
         for name, context in self.contexts.items():
             await self._session.load(name, context)
+        if self.restore is not None:
+            self.loss = await self.restore(self._session)
+            self.restore = None
 
     async def add_context(self, name: str, context: ContextSource) -> None:
         """Bind one more value; it is bound again whenever the worker has to be replaced."""
@@ -96,7 +124,7 @@ class RunSession:
         if self._session is None:
             return
         try:
-            await self._session.load(name, context)
+            await self._undisturbed(self._session.load(name, context))
         except SessionError as error:  # dead since the last run, which may have been cancelled
             self.loss = nudges.session_lost(str(error), self.variables)
             await self.close()
@@ -140,9 +168,30 @@ class RunSession:
         if self._session is None:
             return None
         try:
-            return await self._session.fetch(name)
+            return await self._undisturbed(self._session.fetch(name))
         except SessionError:
             return None  # the next cell finds the session dead and recovers
+
+    async def described_variables(self) -> dict[str, str]:
+        """The user's variables and what they are, as `SHOW_VARS()` tells; none without a worker."""
+        if self._session is None:
+            return {}
+        try:
+            shown = await self._session.execute("print(SHOW_VARS())", timeout_seconds=LOOK_SECONDS)
+        except SessionError:
+            return {}  # the next cell finds the session dead and recovers
+        pairs = (line.partition(": ") for line in shown.stdout.splitlines())
+        return {name: told for name, colon, told in pairs if colon and name.isidentifier()}
+
+    def told_loss(self) -> str:
+        """What a model has to be told of, once."""
+        loss, self.loss = self.loss, ""
+        return loss
+
+    @property
+    def worker(self) -> Session | None:
+        """The session itself, if there is one, for those who do more with it than run cells."""
+        return self._session
 
     async def close(self) -> None:
         if self._session is not None:
@@ -153,7 +202,11 @@ class RunSession:
         """Run a cell under its own limit and under the run's: at the deadline it is interrupted."""
         if self._session is None:
             raise SessionError("there was no session")
-        session, limits = self._session, self._config.limits
+        work = self._timed(self._session, code)
+        return await self._undisturbed(work, interrupt=self._session.interrupt)
+
+    async def _timed(self, session: Session, code: str) -> CellResult:
+        limits = self._config.limits
         left = self.scope.budget.seconds_left
         if left == math.inf:
             return await session.execute(code, timeout_seconds=limits.cell_seconds)
@@ -165,6 +218,39 @@ class RunSession:
             raise SessionError("the cell ran on past the time limit") from error
         finally:
             alarm.cancel()
+
+    async def _undisturbed(
+        self,
+        work: Coroutine[Any, Any, Done],
+        interrupt: Callable[[], Awaitable[None]] | None = None,
+    ) -> Done:
+        """Work of the worker's. Breaking it off would kill the worker: if that is to outlive the
+        run, who cancels the run waits until the worker is done, and has its cell interrupted.
+        """
+        if not self.outlives_runs:
+            return await work
+        task = asyncio.create_task(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                await self._unwound(task, interrupt)
+            raise
+
+    async def _unwound(
+        self, task: "asyncio.Task[Any]", interrupt: Callable[[], Awaitable[None]] | None
+    ) -> None:
+        self._cancelling = True
+        try:
+            if interrupt is not None:
+                await interrupt()
+            for each in self._answering:
+                each.cancel()
+            await asyncio.wait([task], timeout=CANCEL_SECONDS)
+        finally:
+            self._cancelling = False
+            task.cancel()  # This is the worker's end, if it still works.
+            await asyncio.gather(task, return_exceptions=True)
 
     def _note_restored(self, error: SessionRestored, seconds: float) -> CellResult:
         reason, lost = str(error), error.lost_variables

@@ -15,6 +15,9 @@ TIGHTER = {"src/rlm/engine.py": (200, 40)}
 
 BORDERS: dict[str, tuple[str, ...]] = {
     "cell execution": (
+        "rlm.chats.inside:_bound",
+        "rlm.chats.inside:_pickled",
+        "rlm.chats.inside:import_all",
         "rlm.environments.wasm.guest.stand_ins:submit",
         "rlm.worker.finals:_json_of",
         "rlm.worker.runner:guard",

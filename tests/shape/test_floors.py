@@ -14,7 +14,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("replaying", "viewer"),
     ("api",),
     ("chat", "house", "trajectories"),
-    ("journal",),
+    ("chats", "journal"),
     ("logger", "portal", "registry", "compat", "strategies", "tools", "typed"),
     ("engine", "mapreduce"),
     ("ending",),

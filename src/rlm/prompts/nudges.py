@@ -13,6 +13,7 @@ __all__ = [
     "session_lost",
     "session_restored",
     "unknown_variable",
+    "variables_lost",
 ]
 
 NO_ACTION = (
@@ -70,4 +71,13 @@ def session_restored(reason: str, lost: tuple[str, ...]) -> str:
     return (
         f"The REPL stopped ({reason}). Your variables are as they were before this cell{missing}. "
         "What this cell did is undone; take another way."
+    )
+
+
+def variables_lost(lost: tuple[str, ...]) -> str:
+    """Of a chat that was saved and loaded again."""
+    more = f" and {len(lost) - 40:,} more" if len(lost) > 40 else ""
+    return (
+        "This conversation goes on in a new REPL. These variables could not be brought there: "
+        f"{', '.join(lost[:40])}{more}. Rebuild what you need."
     )

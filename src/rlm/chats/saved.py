@@ -1,0 +1,139 @@
+"""What a saved chat says of itself, and the limits of its file."""
+
+import json
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from rlm.errors import ConfigError
+from rlm.messages import Usage
+from rlm.results import RunResult
+
+__all__ = [
+    "ABOUT",
+    "DEFLATED_BYTES",
+    "MOST_ABOUT_BYTES",
+    "MOST_MEMBERS",
+    "MOST_VARIABLES_BYTES",
+    "TEXTS",
+    "VARIABLES",
+    "About",
+    "SavedContext",
+    "SavedTurn",
+    "SavedVariables",
+    "TurnSummary",
+    "about_from",
+    "about_to_bytes",
+]
+
+ABOUT, TEXTS, VARIABLES = "chat.json", "texts", "variables"
+"""Members of the file; contexts are `contexts/0` …, their pictures `pictures/0/0` …"""
+
+FORMAT = "rlm-chat"
+VERSION = 1
+MOST_ABOUT_BYTES = 16 << 20
+MOST_MEMBERS = 20_000
+MOST_VARIABLES_BYTES = 256 << 20
+DEFLATED_BYTES = 64 << 20
+"""Larger members lie in the file as they are: so nothing in it unpacks to more than this."""
+
+
+class TurnSummary(Struct, frozen=True, kw_only=True):
+    """One turn in figures. `usage` is that of its whole run tree."""
+
+    run_id: str
+    stop_reason: str
+    steps: int
+    seconds: float
+    usage: Usage
+
+    @classmethod
+    def of(cls, result: RunResult) -> "TurnSummary":
+        return cls(
+            run_id=result.run_id,
+            stop_reason=result.stop_reason,
+            steps=result.steps,
+            seconds=result.seconds,
+            usage=result.usage.total,
+        )
+
+    @property
+    def cost_usd(self) -> float | None:
+        return self.usage.cost_usd
+
+
+class SavedTurn(Struct, frozen=True, kw_only=True):
+    """A turn; how many bytes its query and its answer take among all texts. None: no answer."""
+
+    query_bytes: int
+    answer_bytes: int | None
+    ended: str | None = None
+
+
+class SavedContext(Struct, frozen=True, kw_only=True):
+    """A context, and what is told of it; pictures are names, by their number."""
+
+    name: str
+    kind: Literal["text", "json", "bytes"]
+    size_bytes: int
+    sha256: str
+    description: str
+    documents: tuple[str, ...] = ()
+    pictures: tuple[str, ...] = ()
+
+
+class SavedVariables(Struct, frozen=True, kw_only=True):
+    """Variables, besides the bytes that only a sandbox reads.
+
+    `definitions` are the names and sources of functions and classes, in the order they were made.
+    """
+
+    names: tuple[str, ...] = ()
+    imports: dict[str, str] = field(default_factory=dict)
+    definitions: tuple[tuple[str, str], ...] = ()
+    lost: dict[str, str] = field(default_factory=dict)
+    size_bytes: int = 0
+
+
+class About(Struct, frozen=True, kw_only=True):
+    """`chat.json`."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    saved: float = 0.0
+    model: str = ""
+    environment: str = ""
+    tools: tuple[str, ...] = ()
+    turns: tuple[SavedTurn, ...] = ()
+    summaries: tuple[TurnSummary, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    contexts: tuple[SavedContext, ...] = ()
+    variables: SavedVariables | None = None
+
+
+def about_to_bytes(about: About) -> bytes:
+    """In ASCII, so that lone surrogates in names and descriptions survive."""
+    data = json.dumps(msgspec.to_builtins(about), separators=(",", ":")).encode("ascii")
+    if len(data) > MOST_ABOUT_BYTES:
+        raise ConfigError(
+            f"this chat can't be saved: a list of its contexts takes {len(data):,} bytes, at most "
+            f"{MOST_ABOUT_BYTES:,} are possible; hand in fewer files at once"
+        )
+    return data
+
+
+def about_from(data: bytes) -> About:
+    """What `about_to_bytes` made; ConfigError on anything else."""
+    try:
+        plain: Any = json.loads(data)
+        version = plain.get("version") if isinstance(plain, dict) else None
+        if not isinstance(plain, dict) or plain.get("format") != FORMAT:
+            raise ConfigError("this is no saved chat")
+        if version != VERSION:
+            raise ConfigError(f"this chat was saved by another rlm (format {version!r}); use that")
+        return msgspec.convert(plain, About)
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"this saved chat is damaged: {str(error)[:200]}") from error

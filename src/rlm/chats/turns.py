@@ -1,0 +1,117 @@
+"""Turns in figures: what they used, what is left of a chat's limits, and their events."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from rlm.errors import CallRefused, ConfigError
+from rlm.events import Event, ModelAsked, ModelReplied, RunEnded
+from rlm.limits import Limits
+from rlm.messages import Usage
+from rlm.protocols import Recorder
+from rlm.results import RunResult
+
+__all__ = ["Meter", "Spending", "messages_in", "streamed"]
+
+
+class Meter:
+    """A recorder that knows what a run used, however it ended."""
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+
+    def record(self, event: Event) -> None:
+        if isinstance(event, RunEnded) and event.parent_id is None:
+            self.usage += event.usage
+
+
+class Spending:
+    """What all turns of a chat have used, and may use: `max_tokens` and `max_cost_usd` in all."""
+
+    def __init__(
+        self,
+        of_a_run: Limits | None = None,
+        *,
+        max_tokens: int | None = None,
+        max_cost_usd: float | None = None,
+    ) -> None:
+        # Limits complains about what is no limit.
+        self._all = Limits(max_tokens=max_tokens, max_cost_usd=max_cost_usd)
+        self._of_a_run = of_a_run or Limits()
+        self.used = Usage()
+
+    def note(self, usage: Usage) -> None:
+        self.used += usage
+
+    def limits_left(self, used: Usage) -> Limits | None:
+        """The limits of the next run; None if the chat has none of its own."""
+        tokens, money = self._all.max_tokens, self._all.max_cost_usd
+        if tokens is None and money is None:
+            return None
+        limits = self._of_a_run
+        if tokens is not None:
+            left = tokens - used.total_tokens
+            if left <= 0:
+                raise _used_up(f"all {tokens:,} tokens", "tokens", "max_tokens")
+            limits = replace(limits, max_tokens=min(left, limits.max_tokens or left))
+        if money is not None:
+            usd = round(money - _known_cost(used), 12)
+            if usd <= 0:
+                raise _used_up(f"all ${money:g}", "cost_usd", "max_cost_usd")
+            limits = replace(limits, max_cost_usd=min(usd, limits.max_cost_usd or usd))
+        return limits
+
+
+def _known_cost(used: Usage) -> float:
+    if used.cost_usd is None and used.requests:
+        raise ConfigError(
+            "what this chat has cost is unknown, so max_cost_usd can't be held: pass prices="
+        )
+    return used.cost_usd or 0.0
+
+
+def _used_up(what: str, limit: str, name: str) -> CallRefused:
+    return CallRefused(
+        f"{what} of this chat are used: save it and load it with a larger {name}, or start another",
+        limit=limit,
+    )
+
+
+async def streamed(
+    run: Callable[[Recorder], Awaitable[RunResult]],
+) -> AsyncGenerator[Event, None]:
+    """Every event of a run while it goes on; leaving the loop cancels it."""
+    queue = _Queue()
+    running = asyncio.ensure_future(run(queue))
+    running.add_done_callback(lambda _: queue.events.put_nowait(None))
+    try:
+        while (event := await queue.events.get()) is not None:
+            yield event
+        await running
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+class _Queue:
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[Event | None] = asyncio.Queue()
+
+    def record(self, event: Event) -> None:
+        self.events.put_nowait(event)
+
+
+def messages_in(result: RunResult) -> list[dict[str, Any]]:
+    """The messages of a run, in the reference's form; each request told the replies before it."""
+    found: list[dict[str, Any]] = []
+    last = None
+    for event in result.events:
+        if event.run_id != result.run_id:
+            continue
+        if isinstance(event, ModelAsked) and event.purpose != "compaction":
+            found += [{"role": m.role, "content": m.content} for m in event.new_messages]
+        elif isinstance(event, ModelReplied) and event.error is None:
+            last = {"role": "assistant", "content": event.text}
+    return found if last is None else [*found, last]

@@ -1,0 +1,319 @@
+"""A chat that was saved goes on where it was: turns, contexts, variables."""
+
+import hashlib
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm import RLM, ConfigError, ScriptedClient
+from rlm.chats import SavedFile
+from rlm.messages import Request
+from tests.picture_samples import png
+
+
+def code(text: str) -> str:
+    return f"```repl\n{text}\n```"
+
+
+def first_message(request: Request) -> str:
+    return str(request.messages[1].content)
+
+
+async def saved(path: Path, *script: str, context: Any = "abc", **more: Any) -> list[str]:
+    """Save a chat after these turns; what could not be saved."""
+    one = RLM(ScriptedClient([*script]), **more)
+    chat = one.chat(context)
+    for _ in script:
+        await chat.aask("A question?")
+    await chat.asave(path)
+    await chat.aclose()
+    await one.aclose()
+    return chat.notices
+
+
+async def asked(path: Path, *script: str, **more: Any) -> tuple[str, ScriptedClient]:
+    """Load it in another object, and have these steps made in one turn; its answer."""
+    client = ScriptedClient([*script])
+    one = RLM(client, **more)
+    chat = one.chat(load=path)
+    answer = (await chat.aask("Another?")).answer
+    await chat.aclose()
+    await one.aclose()
+    return str(answer), client
+
+
+async def evaluated(path: Path, made: str, expression: str) -> str:
+    assert await saved(path, code(f"{made}\nFINAL(0)")) == []
+    return (await asked(path, code(f"FINAL({expression})")))[0]
+
+
+async def test_turns_contexts_and_variables_are_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "chat.rlm"
+    one = RLM(ScriptedClient([code("n = len(context)\nFINAL(n)"), code("FINAL(context_1)")]))
+    chat = one.chat("abc")
+    await chat.aask("How long?")
+    await chat.aask("And this?", ["x", "y"])
+    before = chat.turns, chat.summaries, chat.usage, chat.contexts
+    await chat.asave(path)
+    await chat.aclose()
+    script = code("FINAL([n, context, context_0, context_1, context_2, history])")
+    client = ScriptedClient([script])
+    two = RLM(client)
+    chat = two.chat(load=path)
+    assert (chat.turns, chat.summaries, chat.usage, chat.contexts) == before
+    result = await chat.aask("Everything?", b"\0bytes")
+    expected = [3, "abc", "abc", ["x", "y"], b"\0bytes", before[0]]
+    assert result.answer == str(expected)
+    assert "Earlier query: And this?" in first_message(client.requests[0])
+    await chat.aclose()
+    for each in (one, two):
+        await each.aclose()
+
+
+@pytest.mark.parametrize(
+    ("made", "expression", "answer"),
+    [
+        ("s = [1]\na, b = {'s': s}, {'s': s}", "a['s'] is b['s'] is s", "True"),
+        ("import math as m, os.path\nfrom json import dumps", "[dumps(m.floor(2.5))]", "['2']"),
+        ("def f(x):\n    return x + 1\ng = f", "[f(1), g is f]", "[2, True]"),
+        ("def f(x, seen={}):\n    seen[x] = 1\nf(7)", "f.__defaults__", "({7: 1},)"),
+        ("LIMIT = 3\nclass A:\n    most = LIMIT\na = A()", "a.most", "3"),
+        ("class A:\n    pass\nclass B(A):\n    pass\nb = [B()]", "isinstance(b[0], A)", "True"),
+        ("from collections import namedtuple\nP = namedtuple('P', 'x')\np = P(1)", "p", "P(x=1)"),
+        ("import functools\n@functools.lru_cache\ndef f(x):\n    return x", "f(3)", "3"),
+        ("f = lambda x: x * 2", "f(4)", "8"),
+        ("if True:\n    def f():\n        return 'in a block'", "f()", "in a block"),
+        ("async def f():\n    return 5", "await f()", "5"),
+        ("import re\nrule = re.compile('a+')", "rule.findall('aab')", "['aa']"),
+        ("lone = '\\ud800'", "ascii(lone)", r"'\ud800'"),
+        ("_hidden = 3", "_hidden", "3"),
+        ("context = 'another'", "[context, context_0]", "['another', 'abc']"),
+        ("f = print; f = 3", "f", "3"),
+        ("def f(): return 1\ndef f(): return 2", "f()", "2"),
+        (
+            "def twice(f):\n    return lambda: 2 * f()\n@twice\ndef f():\n    return 4",
+            "f()",
+            "8",
+        ),
+    ],
+)
+async def test_what_cells_made_is_there_again(
+    tmp_path: Path, made: str, expression: str, answer: str
+) -> None:
+    assert await evaluated(tmp_path / "chat.rlm", made, expression) == answer
+
+
+async def test_contexts_are_not_saved_a_second_time_among_the_variables(tmp_path: Path) -> None:
+    path = tmp_path / "chat.rlm"
+    await saved(path, code("whole = [context, P]\nFINAL(0)"), context="long " * 100_000)
+    with_it = SavedFile(path)
+    assert 0 < with_it.variables().size_bytes < 1_000
+    with_it.close()
+    assert (await asked(path, code("FINAL(whole[0] is whole[1] is context)")))[0] == "True"
+
+
+async def test_what_was_brought_back_can_be_saved_again(tmp_path: Path) -> None:
+    path = tmp_path / "chat.rlm"
+    made = "class A:\n    def f(self):\n        return 1\na = A()\nFINAL(0)"
+    await saved(path, code(made))
+    for _ in range(2):
+        one = RLM(ScriptedClient([code("FINAL(a.f())")]))
+        chat = one.chat(load=path)
+        assert (await chat.aask("q")).answer == "1"
+        await chat.asave(path)
+        await chat.aclose()
+        await one.aclose()
+    file = SavedFile(path)
+    file.close()
+    assert len(file.about.turns) == 3
+
+
+async def test_variables_that_no_turn_asked_for_are_saved_again_too(tmp_path: Path) -> None:
+    path, again = tmp_path / "chat.rlm", tmp_path / "again.rlm"
+    await saved(path, code("n = 41\nFINAL(0)"))
+    one = RLM(ScriptedClient([]))
+    chat = one.chat(load=path)
+    assert list(await chat.avariables()) == ["n"]
+    await chat.asave(again)
+    await chat.aclose()
+    await one.aclose()
+    assert (await asked(again, code("FINAL(n + 1)")))[0] == "42"
+
+
+async def test_what_cant_be_kept_is_named_to_the_caller_and_to_the_model(tmp_path: Path) -> None:
+    path = tmp_path / "chat.rlm"
+    made = (
+        "good = [1]\nlines = (line for line in 'ab')\nhandle = open('/dev/null')\n"
+        "def make():\n    x = 1\n    return lambda: x\ninner = make()\nFINAL(0)"
+    )
+    notices = await saved(path, code(made))
+    assert len(notices) == 1
+    assert all(name in notices[0] for name in ("lines (", "handle (", "inner ("))
+    answer, client = await asked(path, code("FINAL(good)"))
+    assert answer == "[1]"
+    told = [line for line in first_message(client.requests[0]).splitlines() if "new REPL" in line]
+    assert len(told) == 1
+    assert told[0].endswith("lines, handle, inner. Rebuild what you need.")
+
+
+async def test_a_type_that_can_be_written_but_not_read_costs_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "chat.rlm"
+    made = (
+        "class Odd(Exception):\n    def __init__(self, a, b):\n        super().__init__(a)\n"
+        "odd = Odd(1, 2)\neven = 2\nFINAL(0)"
+    )
+    notices = await saved(path, code(made))
+    assert "odd (TypeError" in notices[0]
+    assert (await asked(path, code("FINAL([even, Odd(3, 4)])")))[0] == "[2, Odd(3)]"
+
+
+async def test_a_chat_without_any_turn_can_be_saved(tmp_path: Path) -> None:
+    path = tmp_path / "chat.rlm"
+    one = RLM(ScriptedClient([]))
+    chat = one.chat({"a": "\ud800", "b": "two"})
+    await chat.asave(path)
+    await chat.aclose()
+    await one.aclose()
+    assert (await asked(path, code("FINAL(ascii(context))")))[0] == r"{'a': '\ud800', 'b': 'two'}"
+
+
+async def test_contexts_of_every_kind_arrive_exactly(tmp_path: Path) -> None:
+    path, folder = tmp_path / "chat.rlm", tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a.txt").write_text("alpha\r\nbeta\n" * 20_000, "utf-8")
+    (folder / "b.txt").write_text("ß" * 1_000, "utf-8")
+    values: list[Any] = ["\ud800 lone \r\n", b"\xff\0", [1, {"x": None}], folder]
+    one = RLM(ScriptedClient([]))
+    chat = one.chat()
+    for value in values:
+        await chat.aadd_context(value)
+    await chat.asave(path)
+    await chat.aclose()
+    (folder / "a.txt").write_text("something else")
+    script = (
+        "import hashlib\nd = {k: hashlib.sha256(v.encode()).hexdigest()[:8] "
+        "for k, v in sorted(context_3.items())}\n"
+        "FINAL([ascii(context), context_1, context_2, d])"
+    )
+    answer, _ = await asked(path, code(script))
+    await one.aclose()
+    assert answer.startswith(r"""["'\\ud800 lone \\r\\n'", b'\xff\x00', [1, {'x': None}], {'""")
+    assert answer.count("a.txt") == answer.count("b.txt") == 1
+    original = ("alpha\r\nbeta\n" * 20_000).encode()
+    assert hashlib.sha256(original).hexdigest()[:8] in answer
+
+
+async def test_a_picture_comes_along(tmp_path: Path) -> None:
+    path = tmp_path / "chat.rlm"
+    await saved(path, code("FINAL(0)"), context=png())
+    script = (code("FINAL(llm_query('What?', images=['context']))"), "a dot")
+    answer, client = await asked(path, *script)
+    assert answer == "a dot"
+    assert "image" in str(client.requests[1].messages[1].content)
+
+
+async def test_the_file_is_replaced_only_when_it_is_whole(tmp_path: Path) -> None:
+    path, gone = tmp_path / "chat.rlm", tmp_path / "gone.txt"
+    await saved(path, code("n = 1\nFINAL(n)"))
+    before = path.read_bytes()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    gone.write_text("will change")
+    one = RLM(ScriptedClient([]))
+    chat = one.chat(gone)
+    await chat.aadd_context("so that the first is stored")
+    gone.write_text("has changed, and is longer")
+    with pytest.raises(ConfigError, match="changed"):
+        await chat.asave(path)
+    with pytest.raises(ConfigError, match="can't be saved"):
+        await chat.asave(tmp_path / "no such folder" / "chat.rlm")
+    await chat.aclose()
+    await one.aclose()
+    assert path.read_bytes() == before
+    assert _names_in(tmp_path) == ["chat.rlm", "gone.txt"]
+
+
+def _names_in(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir())
+
+
+async def test_it_can_be_saved_to_the_file_it_was_loaded_from(tmp_path: Path) -> None:
+    path = tmp_path / "chat.rlm"
+    await saved(path, code("FINAL(0)"), context="first " * 100_000)
+    one = RLM(ScriptedClient([code("import os; os._exit(1)"), code("FINAL(context[:5])")]))
+    chat = one.chat(load=path)
+    await chat.asave(path)
+    path.unlink()
+    assert (await chat.aask("A worker that dies is fed from the file again.")).answer == "first"
+    await chat.aclose()
+    await one.aclose()
+
+
+def test_a_program_that_is_killed_after_saving_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "chat.rlm"
+    program = (
+        "import os, signal\n"
+        "from rlm import RLM, ScriptedClient\n"
+        f"one = RLM(ScriptedClient([{code('n = [1, 2]' + chr(10) + 'FINAL(n)')!r}]))\n"
+        "chat = one.chat('abc')\nchat.ask('q')\n"
+        f"chat.save({str(path)!r})\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=False, env=dict(os.environ))
+    assert done.returncode == -9
+    with RLM(ScriptedClient([code("FINAL([n, context])")])) as one, one.chat(load=path) as chat:
+        assert chat.turns == [{"query": "q", "answer": "[1, 2]"}]
+        assert chat.ask("And now?").answer == "[[1, 2], 'abc']"
+
+
+async def test_tools_that_are_missing_are_named(tmp_path: Path) -> None:
+    def look_up(word: str) -> str:
+        """Look a word up."""
+        return word
+
+    path = tmp_path / "chat.rlm"
+    await saved(path, code("kept = look_up\nFINAL(look_up('a'))"), tools=[look_up])
+    one = RLM(ScriptedClient([]))
+    chat = one.chat(load=path)
+    assert "this chat had tools that it has not now: look_up" in chat.notices
+    await chat.aclose()
+    await one.aclose()
+
+
+async def test_only_a_new_chat_can_be_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "chat.rlm"
+    await saved(path, code("FINAL(0)"))
+    one = RLM(ScriptedClient([]))
+    chat = one.chat(load=path)
+    with pytest.raises(ConfigError, match="only a new chat"):
+        chat.load(path)
+    await chat.aclose()
+    await one.aclose()
+
+
+async def test_in_this_process_variables_are_neither_saved_nor_read(tmp_path: Path) -> None:
+    path = tmp_path / "chat.rlm"
+    notices = await saved(path, code("n = 1\nFINAL(n)"), environment="inprocess")
+    assert "'inprocess'" in notices[0]
+    await saved(path, code("n = 1\nFINAL(n)"))
+    script = code("FINAL('n' in globals())")
+    answer, client = await asked(path, script, environment="inprocess")
+    assert answer == "False"
+    assert "could not be brought there: n." in first_message(client.requests[0])
+
+
+def test_what_is_persistent_can_be_saved_too(tmp_path: Path) -> None:
+    path = tmp_path / "chat.rlm"
+    with RLM(ScriptedClient([code("seen = context\nFINAL(seen)")]), persistent=True) as one:
+        one.completion("first", root_prompt="Say it.")
+        one.conversation.save(path)
+    script = code("FINAL([seen, context_1, history_0[-1]['role'], len(history_0)])")
+    with RLM(ScriptedClient([script]), persistent=True) as two:
+        two.conversation.load(path)
+        answer = two.completion("second", root_prompt="And now?").response
+    assert answer == "['first', 'second', 'assistant', 3]"
+    with pytest.raises(ConfigError, match="persistent=True"), RLM(ScriptedClient([])) as plain:
+        _ = plain.conversation
