@@ -204,8 +204,38 @@ def watched() -> None:
             take("live-tree", shell, f"{QUESTION} 3 {MODEL}", until)
 
 
+def chat() -> None:
+    """A made-up model with two answers, and some commands between them."""
+    logbook = "Mon: calm\nTue: gale\nWed: gale\nThu: calm\n"
+    cells = {
+        "On how many days": (
+            "gales = [line for line in context.splitlines() if 'gale' in line]\nFINAL(len(gales))"
+        ),
+        "Which was the last": "FINAL(gales[-1].split(':')[0])",
+    }
+
+    def answer(body: dict[str, Any]) -> str:
+        query = str(body["messages"][1]["content"]).splitlines()[0]
+        code = next(code for start, code in cells.items() if start in query)
+        return f"```repl\n{code}\n```"
+
+    with endpoint(answer) as server, terminal(LLM_BASE_URL=server.url) as shell:
+        (shell.folder / "logbook.txt").write_text(logbook, "utf-8")
+        prompt = re.compile(r"\nrlm> *$")
+        shell.run(f"rlm chat logbook.txt {MODEL}", prompt)
+        for said in ("On how many days was there a gale?", "/vars", "Which was the last of them?"):
+            before = shell.shows().count("rlm>")
+            shell.tmux("send-keys", "-t", "p", "-l", said)
+            shell.tmux("send-keys", "-t", "p", "Enter")
+            while shell.shows().count("rlm>") == before or not prompt.search(shell.shows()):
+                time.sleep(0.05)
+        shell.tmux("send-keys", "-t", "p", "C-d")
+        shell.wait_for(FINISHED)
+        draw("cli-chat", shell.shows("-e"))
+
+
 if __name__ == "__main__":
     chosen = sys.argv[1:]
-    for picture in (finished_and_limited, running, watched):
+    for picture in (finished_and_limited, running, watched, chat):
         if not chosen or picture.__name__ in chosen:
             picture()

@@ -134,6 +134,11 @@ class Chat:
         return {n: each.description for n, each in self._stored.items() if n.startswith("context")}
 
     @property
+    def context_bytes(self) -> int:
+        """How large all contexts together are."""
+        return sum(each.size_bytes for each in self._stored.values())
+
+    @property
     def usage(self) -> Usage:
         """Tokens and money of all turns, those that failed included."""
         return self._spending.used

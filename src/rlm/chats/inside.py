@@ -286,8 +286,8 @@ def _statement(source: str, name: str, line: int | None, is_class: bool) -> Any:
         return None
     found: Any = None
     while todo:
-        child: Any
-        for child in ast.iter_child_nodes(todo.pop()):
+        children: list[Any] = list(ast.iter_child_nodes(todo.pop()))
+        for child in children:
             if isinstance(child, _BLOCKS):
                 todo.append(child)
             elif _makes(child, name, is_class) and _covers(child, line):

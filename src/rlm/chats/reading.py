@@ -10,7 +10,7 @@ import struct
 import weakref
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,7 +166,7 @@ class SavedFile:
     # -- checks --------------------------------------------------------------------------------
 
     @contextmanager
-    def _understood(self) -> Iterator[None]:
+    def _understood(self) -> Generator[None, None, None]:
         try:
             yield
         except _DAMAGED as error:

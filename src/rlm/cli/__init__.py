@@ -9,6 +9,7 @@ import click
 import rlm
 from rlm.cli import _border
 from rlm.cli.ask import ask
+from rlm.cli.chat import chat
 from rlm.cli.completion import completion
 from rlm.cli.doctor import doctor
 from rlm.cli.env import env
@@ -29,6 +30,7 @@ EXAMPLES = """\b
 Examples:
   rlm ask "Which deadlines are named?" -f contract.txt
   cat server.log | rlm ask "When did the first error happen?"
+  rlm chat contract.txt
   rlm runs
   rlm resume last
   rlm view
@@ -57,6 +59,7 @@ def commands(ctx: click.Context) -> None:
 
 for command in (
     ask,
+    chat,
     completion,
     doctor,
     env,

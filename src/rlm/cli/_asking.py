@@ -71,6 +71,18 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def answer(query: str, options: Options) -> int:
     """Answer, show it, and return the exit code."""
+    made_of = prepare(options)
+    stage = Stage(options.manner, journaled=made_of.journal is not None)
+    with _page(options.view, made_of.journal) as page:
+        result = _run(query, options, made_of, stage, [] if page is None else [page])
+        code = stage.show(result, made_of.choice.model, typed=made_of.schema is not None)
+        if page is not None:
+            page.wait()
+        return code
+
+
+def prepare(options: Options) -> "Setting":
+    """Find out what runs are made of, and say what is to be said of it."""
     settings = dotenv.settings(os.environ, Path.cwd())
     variables, doubtful = settings.variables, settings.taken
     choice = choose(
@@ -82,17 +94,10 @@ def answer(query: str, options: Options) -> int:
     infos = _infos(choice, windows_of(choice, variables, doubtful))
     schema = None if options.schema is None else _schema(options.schema)
     folder, problem = where_to_journal(variables, wanted=options.journal)
-    stage = Stage(options.manner, journaled=folder is not None)
     if not options.quiet:
         for notice in _notices(choice, settings, problem):
             say(notice)
-    made_of = Setting(settings, choice, infos, schema, folder)
-    with _page(options.view, folder) as page:
-        result = _run(query, options, made_of, stage, [] if page is None else [page])
-        code = stage.show(result, choice.model, typed=schema is not None)
-        if page is not None:
-            page.wait()
-        return code
+    return Setting(settings, choice, infos, schema, folder)
 
 
 def _page(wanted: bool, journal: Path | None) -> AbstractContextManager[Any]:
@@ -120,6 +125,19 @@ def _run(
     query: str, options: Options, made_of: Setting, stage: Stage, beside: list[Recorder]
 ) -> RunResult:
     """One run. Mistakes show before stdin is read."""
+    engine = engine_of(options, made_of, [*stage.recorders, *beside])
+    with engine:
+        context = context_of(options.files)
+        try:
+            return stage.run(
+                engine, lambda: engine.ask(query, context, response_model=made_of.schema)
+            )
+        except UnknownPriceError as error:
+            raise unknown_price(made_of.choice.names) from error
+
+
+def engine_of(options: Options, made_of: Setting, recorders: list[Recorder]) -> RLM:
+    """What answers, as the options say."""
     choice, infos = made_of.choice, made_of.infos
     engine = RLM(
         choice.model,
@@ -129,21 +147,14 @@ def _run(
         strategy=options.strategy,
         limits=options.limits(),
         prices=dict.fromkeys(choice.names, options.price) if options.price else None,
-        recorders=[*stage.recorders, *beside],
+        recorders=recorders,
         journal=made_of.journal,
         variables=made_of.settings.variables,
         client_options=_client_options(infos),
     )
     if not options.quiet:
         _tell_what_is_unknown(infos, options)
-    with engine:
-        context = context_of(options.files)
-        try:
-            return stage.run(
-                engine, lambda: engine.ask(query, context, response_model=made_of.schema)
-            )
-        except UnknownPriceError as error:
-            raise unknown_price(choice.names) from error
+    return engine
 
 
 def unknown_price(models: Iterable[str]) -> click.ClickException:

@@ -20,6 +20,8 @@ class Watch:
     def __init__(self, *, journaled: bool = False) -> None:
         self.run_id: str | None = None
         self.journaled = journaled
+        self.farewell: str | None = None
+        """What to say on leaving at once, if it is something of the caller's own."""
 
     def record(self, event: Event) -> None:
         if self.run_id is None and isinstance(event, RunStarted):
@@ -56,5 +58,6 @@ def _quit(watch: Watch) -> None:
     if sys.stderr is not None:
         cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
         more = f"\n{how_to_go_on(watch.run_id)}" if watch.journaled and watch.run_id else ""
-        os.write(2, f"{cursor}\nQuit: run {watch.run_id}{more}\n".encode())
+        said = watch.farewell or f"Quit: run {watch.run_id}{more}"
+        os.write(2, f"{cursor}\n{said}\n".encode())
     os._exit(CANCELLED)

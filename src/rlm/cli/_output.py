@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -39,10 +40,14 @@ def show(
     typed: bool,
     quiet: bool,
     resumable: bool = False,
+    beside: Mapping[str, Any] | None = None,
 ) -> int:
-    """Print a result and, if it is `resumable`, how to go on; returns the exit code."""
+    """Print a result and, if it is `resumable`, how to go on; returns the exit code.
+
+    `beside` are facts that its JSON begins with.
+    """
     if as_json:
-        click.echo(as_harmless_json(_facts(result, model)))
+        click.echo(as_harmless_json({**(beside or {}), **_facts(result, model)}))
     elif typed and (result.stop_reason == "answer" or result.answer is not None):
         click.echo(as_harmless_json(result.answer))
     elif result.answer is not None:

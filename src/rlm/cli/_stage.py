@@ -87,6 +87,15 @@ class Stage:
             resumable=self._watch.journaled,
         )
 
+    def leave_with(self, farewell: str) -> None:
+        """What a second Ctrl-C is to say; with it, nobody is told how to resume the run."""
+        self._watch.farewell = farewell
+        self._watch.journaled = False
+
+    def close(self) -> None:
+        """For those who have several, one after the other."""
+        logging.getLogger("rlm").removeHandler(self._complaints)
+
     def _tell_complaints(self) -> None:
         """A journal that is not whole is of no use to go on with."""
         if self._complaints.texts:

@@ -1,0 +1,274 @@
+"""What `rlm chat` does: turns, one after the other, each saved before the next is asked for."""
+
+import logging
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+import click
+from msgspec.structs import replace
+
+from rlm.api import RLM
+from rlm.chat import Chat
+from rlm.cli._asking import Options, Setting, engine_of, prepare, unknown_price
+from rlm.cli._border import ANSWERED, say
+from rlm.cli._chat_commands import COMMANDS, perform
+from rlm.cli._chat_files import MOST_CONTEXT_BYTES, ChatFolder
+from rlm.cli._chat_input import Keyboard, Piped
+from rlm.cli._context import STDIN, context_of
+from rlm.cli._output import show
+from rlm.cli._stage import Stage
+from rlm.errors import ConfigError, RLMError, UnknownPriceError
+from rlm.logger import RLMLogger
+from rlm.portal import portal
+from rlm.recorders.console import counted
+from rlm.results import RunResult
+
+__all__ = ["Talk", "Wanted", "converse"]
+
+
+class Wanted(NamedTuple):
+    """Where a chat is from, and where it goes."""
+
+    load: str | None
+    save: Path | None
+    go_on: bool
+
+
+def converse(options: Options, wanted: Wanted) -> int:
+    """Talk until there is nothing more to say; returns the exit code."""
+    if STDIN in options.files:
+        raise click.UsageError(
+            "stdin is for questions here: name the files", click.get_current_context()
+        )
+    made_of = prepare(options)
+    with Talk(options, made_of, wanted) as talk:
+        in_terminal = sys.stdin is not None and sys.stdin.isatty()
+        history = None if talk.folder is None else talk.folder.history
+        source = Keyboard(history, list(COMMANDS)) if in_terminal else Piped()
+        try:
+            talk.greet(with_help=in_terminal)
+            return _until_the_end(talk, source)
+        finally:
+            source.close()
+            talk.say_goodbye()
+
+
+def _until_the_end(talk: "Talk", source: Keyboard | Piped) -> int:
+    code = ANSWERED
+    while not talk.is_over:
+        try:
+            said = source.next()
+            if said is None:
+                return code
+            code = talk.hear(said) or code
+            if source.is_terminal:
+                click.echo(err=True)  # a little air before the next prompt
+                code = ANSWERED  # who sits there has seen what went wrong
+        except KeyboardInterrupt:
+            if not source.is_terminal:
+                raise
+            click.echo(err=True)
+            talk.tell("Ctrl-D or /quit leaves.")
+        except click.ClickException as error:
+            if not source.is_terminal:
+                raise
+            say(f"Error: {error.format_message()}")
+        except (RLMError, OSError) as error:
+            if not source.is_terminal:
+                raise
+            say(f"Error: {_in_words(error)}")
+    return code
+
+
+def _in_words(error: RLMError | OSError) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
+class Talk:
+    """One chat at a time, and what is needed to begin another. Commands work on it."""
+
+    def __init__(self, options: Options, made_of: Setting, wanted: Wanted) -> None:
+        self.options = options
+        self.folder = None if made_of.journal is None else ChatFolder(made_of.journal)
+        self.is_over = False
+        self.last: RunResult | None = None
+        self._made_of = made_of
+        self._told: set[str] = set()
+        self._is_saved = False
+        self._log = None if options.log_dir is None else RLMLogger(log_dir=options.log_dir)
+        # With a handler, nothing is logged to the terminal by itself: it is told here.
+        self._silence = logging.NullHandler()
+        logging.getLogger("rlm").addHandler(self._silence)
+        path = self._loaded_from(wanted)
+        self.path = wanted.save or path
+        self.engine = self._new_engine(options, made_of)
+        try:
+            self.chat = self.new_chat(path)
+            if (context := context_of(options.files) if options.files else None) is not None:
+                self.chat.add_context(context)
+        except BaseException:
+            self.engine.close()
+            raise
+
+    def __enter__(self) -> "Talk":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: object, __: TracebackType | None
+    ) -> None:
+        self.chat.close()
+        self.engine.close()
+        logging.getLogger("rlm").removeHandler(self._silence)
+
+    # -- turns -------------------------------------------------------------------------------
+
+    def hear(self, said: str) -> int:
+        """A command, or a question; returns an exit code."""
+        if not said.strip():
+            return ANSWERED
+        if said.startswith("/") and not said.startswith("//"):
+            return perform(self, said)
+        return self.turn(said.removeprefix("/") if said.startswith("//") else said)
+
+    def turn(self, query: str) -> int:
+        """Ask, show the answer, save."""
+        stage = Stage(replace(self.options, log_dir=None).manner, journaled=False)
+        stage.leave_with(self._farewell())
+        try:
+            self.last = result = stage.run(
+                self.engine,
+                lambda: portal().call(lambda: self.chat.aask(query, recorders=stage.recorders)),
+            )
+        except UnknownPriceError as error:
+            raise unknown_price(self._made_of.choice.names) from error
+        finally:
+            stage.close()
+        beside = {"turn": len(self.chat.turns), "query": query}
+        options = self.options
+        code = show(
+            result,
+            self.model,
+            as_json=options.as_json,
+            typed=False,
+            quiet=options.quiet,
+            beside=beside,
+        )
+        self.save()
+        return code
+
+    @property
+    def model(self) -> str:
+        return self._made_of.choice.model
+
+    def tell(self, text: str) -> None:
+        """A line for people, on stderr."""
+        if not self.options.quiet:
+            say(text)
+
+    # -- chats -------------------------------------------------------------------------------
+
+    def new_chat(self, load: Path | None = None) -> Chat:
+        options = self.options
+        chat = self.engine.chat(
+            load=load, max_tokens=options.max_tokens, max_cost_usd=options.budget_usd
+        )
+        self._tell_notices(chat)
+        return chat
+
+    def begin(self, chat: Chat, path: Path | None) -> None:
+        """Go on with another chat."""
+        self.chat.close()
+        self.chat, self.path, self.last = chat, path, None
+        self._is_saved = False
+
+    def save(self, path: Path | None = None) -> None:
+        """To a file of the user's, or to the folder of chats."""
+        self.path = path or self.path or self._new_path()
+        if self.path is not None:
+            self.chat.save(self.path)
+            self._is_saved = True
+            self._tell_notices(self.chat)
+
+    def switch(self, model: str) -> None:
+        """Let another model go on; what there is goes there as a saved chat does."""
+        options = replace(self.options, model=model)
+        made_of = prepare(options)
+        with tempfile.TemporaryDirectory(prefix="rlm-chat-") as folder:
+            between = Path(folder) / "chat.rlm"
+            self.chat.save(between)
+            before = self.engine, self.chat, self.options, self._made_of
+            self.engine = self._new_engine(options, made_of)
+            self.options, self._made_of = options, made_of
+            try:
+                self.chat = self.new_chat(between)
+            except BaseException:
+                self.engine.close()
+                self.engine, self.chat, self.options, self._made_of = before
+                raise
+        before[1].close()
+        before[0].close()
+
+    def find(self, named: str) -> Path:
+        """A saved chat: a file, or the name of one that is kept."""
+        return Path(named) if self.folder is None else self.folder.find(named)
+
+    # -- words -------------------------------------------------------------------------------
+
+    def greet(self, *, with_help: bool) -> None:
+        chat = self.chat
+        for name, told in chat.contexts.items():
+            self.tell(f"{name}: {told}")
+        if chat.turns:
+            self.tell(f"This chat has {counted(len(chat.turns), 'turn')} already.")
+        if with_help:
+            self.tell(f"{self.model} answers. /help lists commands, Ctrl-D leaves.")
+
+    def say_goodbye(self) -> None:
+        if self._is_saved and self.path is not None:
+            self.tell(self._farewell())
+
+    def _farewell(self) -> str:
+        if not self._is_saved or self.path is None:
+            return "Quit."
+        own = self.folder is not None and self.path.parent == self.folder.path
+        how = "rlm chat --continue" if own else f"rlm chat --load {self.path}"
+        return f"The chat is saved; go on with: {how}"
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _loaded_from(self, wanted: Wanted) -> Path | None:
+        if wanted.go_on:
+            if self.folder is None:
+                raise ConfigError("--continue needs the folder of chats, which is switched off")
+            return self.folder.newest()
+        return None if wanted.load is None else self.find(wanted.load)
+
+    def _new_engine(self, options: Options, made_of: Setting) -> RLM:
+        each_turn = replace(options, budget_usd=None, max_tokens=None)
+        return engine_of(each_turn, made_of, [] if self._log is None else [self._log])
+
+    def _new_path(self) -> Path | None:
+        """Where this chat is kept, unless nobody wants that or it is too large for it."""
+        if self.folder is None:
+            return None
+        if self.chat.context_bytes > MOST_CONTEXT_BYTES:
+            self._tell_once(
+                f"The contexts are over {MOST_CONTEXT_BYTES >> 20} MiB: this chat is not kept by "
+                "itself. /save FILE does it."
+            )
+            return None
+        return self.folder.new()
+
+    def _tell_notices(self, chat: Chat) -> None:
+        for notice in chat.notices:
+            self._tell_once(f"{notice[:1].upper()}{notice[1:]}.")
+
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self.tell(text)

@@ -1,0 +1,109 @@
+"""`rlm chat`: a conversation in a terminal, or a line of stdin a turn. Here are its options."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rlm.cli._options import above_zero, complete_models, exclusive, key_and_value, prices
+
+__all__ = ["chat"]
+
+EXAMPLES = """\b
+Examples:
+  rlm chat contract.txt letters/
+  rlm chat --continue
+  rlm chat report.txt --save report.rlm
+  printf 'Who signed?\\nWhen?\\n' | rlm chat contract.txt
+
+\b
+Type /help in it for its commands. Ctrl-C ends a turn, Ctrl-D the chat.
+Exit codes: 0 answers, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("sources", nargs=-1, type=click.Path(path_type=str), metavar="[FILE|FOLDER]...")
+@click.option(
+    "-m",
+    "--model",
+    shell_complete=complete_models,
+    help="provider/model; else RLM_MODEL, the first key's, a local server's, the offline one.",
+)
+@click.option(
+    "--sub-model",
+    shell_complete=complete_models,
+    help="The model for calls made from cells; else RLM_SUB_MODEL, else the model.",
+)
+@click.option("--load", metavar="FILE|CHAT", help="Go on with a saved chat; saved there again.")
+@click.option("--save", type=click.Path(path_type=Path), help="Save to this file, each turn.")
+@click.option("--continue", "go_on", is_flag=True, help="Go on with the newest chat.")
+@click.option("--list", "listed", is_flag=True, help="List the chats that are kept, and end.")
+@click.option("--environment", default="local", help="Where model-written code runs.")
+@click.option(
+    "--environment-option",
+    "environment_options",
+    type=key_and_value,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An option of the environment, as image=python:3.13-slim; may be given several times.",
+)
+@click.option("--max-steps", type=click.IntRange(min=1), help="Steps of a turn.")
+@click.option(
+    "--max-depth",
+    type=click.IntRange(min=1),
+    help="Levels that own a REPL; 1 means no child runs.",
+)
+@click.option(
+    "--budget-usd", type=above_zero, metavar="USD", help="US dollars for all turns together."
+)
+@click.option(
+    "--price",
+    type=prices,
+    metavar="IN,OUT",
+    help="What the models cost, in US dollars per million tokens.",
+)
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of all turns together.")
+@click.option("--timeout", type=above_zero, metavar="SECONDS", help="Seconds for a turn.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a turn.")
+@click.option(
+    "--log-dir",
+    type=click.Path(path_type=Path),
+    help="A folder for a log of every event of the turns, as JSON lines.",
+)
+@click.option(
+    "--no-journal",
+    "journal",
+    flag_value=False,
+    default=True,
+    help="Keep nothing of this chat on disk, but for --save. RLM_JOURNAL=0 does so too.",
+)
+@click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
+@click.option("--verbose", is_flag=True, help="Also the code and the output of cells, on stderr.")
+@click.pass_context
+def chat(
+    ctx: click.Context,
+    /,
+    sources: tuple[str, ...],
+    load: str | None,
+    save: Path | None,
+    go_on: bool,
+    listed: bool,
+    **given: Any,
+) -> None:
+    """Ask several questions about files and folders; variables and answers stay.
+
+    In a terminal it is a conversation; of what is piped in, each line is a turn.
+    """
+    exclusive(ctx, quiet=given["quiet"], verbose=given["verbose"])
+    exclusive(ctx, load=load, **{"continue": go_on})
+    if listed:
+        from rlm.cli._chat_files import show_chats
+
+        show_chats(as_json=given["as_json"])
+        return
+    from rlm.cli._asking import Options
+    from rlm.cli._chatting import Wanted, converse
+
+    options = Options(files=sources, strategy="rlm", schema=None, view=False, **given)
+    ctx.exit(converse(options, Wanted(load, save, go_on)))
