@@ -116,7 +116,7 @@ test-adapters: $(adapters) ## the real litellm, llm, xllamacpp and OpenTelemetry
 	@build/venv-local-model/bin/python -m pytest tests/clients/test_llm.py tests/clients/test_gguf.py $(ARGS)
 	@build/venv-otel/bin/python -m pytest tests/recorders/test_telemetry.py tests/recorders/test_telemetry_runs.py tests/recorders/test_genai.py $(ARGS)
 
-in_environments := tests/environments/test_wasm.py tests/environments/test_monty*.py tests/environments/test_ipython.py \
+in_environments := tests/chats/test_environments.py tests/environments/test_wasm.py tests/environments/test_monty*.py tests/environments/test_ipython.py \
 	tests/environments/test_inprocess.py tests/worker/test_ipython_shell.py
 
 test-environments: $(environments) ## the real pyeryx, pydantic-monty and IPython: both suites in each

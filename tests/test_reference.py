@@ -136,6 +136,7 @@ RECORDED = ("export", "fork", "replay", "resume", "rm", "runs", "show", "view")
     ("name", "command"),
     [
         ("ask", commands.commands["ask"]),
+        ("chat", commands.commands["chat"]),
         ("doctor", commands.commands["doctor"]),
         ("env", env.commands["check"]),
         ("fake-server", commands.commands["fake-server"]),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,8 +35,6 @@ class Chat:
     """A conversation. `context` is its first context; further ones are `context_1`, `context_2` …
 
     In the REPL, `history` holds the earlier turns. One turn at a time, on one event loop.
-    `spending` is what all turns together may use; `keeps_messages` binds the messages of each turn,
-    `history_0`, `history_1` …, as the reference engine does.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class Chat:
         self._closed = False
         self._spending = spending or Spending()
         self._keeper = keeper or Keeper()
-        self._keeps_messages = keeps_messages
+        self._keeps_messages = keeps_messages  # as `history_0` …, which the reference engine does
         self.turns: list[dict[str, Any]] = []
         self.summaries: list[TurnSummary] = []
         self.notices: list[str] = []
@@ -105,15 +104,19 @@ class Chat:
         """The blocking form of `aask`; Ctrl-C cancels the turn and keeps the chat."""
         return portal().call(lambda: self.aask(query, context, response_model=response_model))
 
-    def stream(
+    async def stream(
         self, query: str | None = None, context: ContextValue = None, *, response_model: Any = None
     ) -> AsyncGenerator[Event, None]:
         """Every event of a turn while it goes on; leaving the loop cancels the turn."""
-        return streamed(
-            lambda recorder: self.aask(
+
+        async def run(recorder: Recorder) -> RunResult:
+            return await self.aask(
                 query, context, response_model=response_model, recorders=(recorder,)
             )
-        )
+
+        async with aclosing(streamed(run)) as events:
+            async for event in events:
+                yield event
 
     async def aadd_context(self, context: ContextValue) -> str:
         """One more context, without a turn; the name it has in the REPL."""
@@ -177,10 +180,16 @@ class Chat:
         async with self._one_turn:
             await self._add_contexts(None)
             worker = None if self._session is None else self._session.worker
-            notices = await self._keeper.save(
-                Path(path), self.turns, self.summaries, self.usage, self._stored, worker
+            saving = asyncio.create_task(
+                self._keeper.save(
+                    Path(path), self.turns, self.summaries, self.usage, self._stored, worker
+                )
             )
-            self.notices += notices
+            try:
+                self.notices += await asyncio.shield(saving)
+            except asyncio.CancelledError:  # Breaking it off would cost the variables.
+                await asyncio.wait([saving])
+                raise
             return Path(path)
 
     def save(self, path: str | Path) -> Path:
@@ -272,6 +281,8 @@ class Chat:
         if not self.turns:
             return ""
         told = "`history` holds all earlier turns. Variables are still there."
+        if self._keeps_messages:
+            told += " The messages of each turn are in `history_0`, `history_1` and so on."
         return "\n".join([told, *map(_retold, self.turns[-TURNS_SHOWN:])])
 
 

@@ -177,7 +177,8 @@ class RunSession:
         if self._session is None:
             return {}
         try:
-            shown = await self._session.execute("print(SHOW_VARS())", timeout_seconds=LOOK_SECONDS)
+            look = self._session.execute("print(SHOW_VARS())", timeout_seconds=LOOK_SECONDS)
+            shown = await self._undisturbed(look, self._session.interrupt)
         except SessionError:
             return {}  # the next cell finds the session dead and recovers
         pairs = (line.partition(": ") for line in shown.stdout.splitlines())

@@ -1,5 +1,6 @@
 """A chat that was saved goes on where it was: turns, contexts, variables."""
 
+import asyncio
 import hashlib
 import os
 import stat
@@ -275,10 +276,16 @@ async def test_tools_that_are_missing_are_named(tmp_path: Path) -> None:
         return word
 
     path = tmp_path / "chat.rlm"
-    await saved(path, code("kept = look_up\nFINAL(look_up('a'))"), tools=[look_up])
-    one = RLM(ScriptedClient([]))
+    await saved(path, code("kept = [look_up, 5]\nFINAL(look_up('a'))"), tools=[look_up])
+    script = code("FINAL([kept[0] is look_up, kept[0]('b')])")
+    assert (await asked(path, script, tools=[look_up]))[0] == "[True, 'b']"
+    client = ScriptedClient([code("FINAL(kept[1])"), code("kept[0]('c')"), "FINAL(no)"])
+    one = RLM(client)
     chat = one.chat(load=path)
     assert "this chat had tools that it has not now: look_up" in chat.notices
+    assert (await chat.aask("What is left?")).answer == "5"
+    assert (await chat.aask("And the tool?")).answer == "no"
+    assert "look_up was a tool" in str(client.requests[2].messages[-1].content)
     await chat.aclose()
     await one.aclose()
 
@@ -317,3 +324,68 @@ def test_what_is_persistent_can_be_saved_too(tmp_path: Path) -> None:
     assert answer == "['first', 'second', 'assistant', 3]"
     with pytest.raises(ConfigError, match="persistent=True"), RLM(ScriptedClient([])) as plain:
         _ = plain.conversation
+
+
+async def test_saving_that_is_cancelled_is_finished_and_costs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "chat.rlm"
+    one = RLM(ScriptedClient([code("n = list(range(10**5))\nFINAL(0)"), code("FINAL(n[-1])")]))
+    chat = one.chat("abc")
+    await chat.aask("q")
+    saving = asyncio.create_task(chat.asave(path))
+    while not chat._one_turn.locked():
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    saving.cancel()
+    await asyncio.gather(saving, return_exceptions=True)
+    assert saving.cancelled()
+    assert (await chat.aask("And now?")).answer == "99999"
+    await chat.aclose()
+    await one.aclose()
+    assert (await asked(path, code("FINAL(n[1])")))[0] == "1"
+
+
+async def test_a_dead_worker_is_said_and_the_rest_is_saved(tmp_path: Path) -> None:
+    path = tmp_path / "chat.rlm"
+    one = RLM(ScriptedClient([code("n = 1\nFINAL(n)")]))
+    chat = one.chat("abc")
+    await chat.aask("q")
+    assert chat._session is not None
+    assert chat._session.worker is not None
+    await chat._session.worker.close()
+    await chat.asave(path)
+    assert chat.notices == ["the variables could not be saved: the session was closed"]
+    await chat.aclose()
+    await one.aclose()
+    assert (await asked(path, code("FINAL(len(history))")))[0] == "1"
+
+
+async def test_more_than_there_is_room_for_costs_the_largest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlm.chats.variables.MOST_VARIABLES_BYTES", 100_000)
+    path = tmp_path / "chat.rlm"
+    made = "large = 'x' * 90_000\nlarger = 'y' * 95_000\nsmall = 'z'\nFINAL(0)"
+    notices = await saved(path, code(made))
+    assert notices == ["these variables could not be saved: larger (there is no room for it)"]
+    assert (await asked(path, code("FINAL([len(large), small])")))[0] == "[90000, 'z']"
+
+
+@pytest.mark.heavy
+def test_contexts_are_never_in_memory_as_a_whole(tmp_path: Path) -> None:
+    """Saved and loaded again in one process, whose peak is far below the size of the context."""
+    program = (
+        "import resource, sys\nfrom pathlib import Path\nfrom rlm import RLM, ScriptedClient\n"
+        "path, large = Path(sys.argv[1]), Path(sys.argv[2])\n"
+        "with RLM(ScriptedClient([])) as one:\n"
+        "    with one.chat(large) as chat:\n        chat.save(path)\n"
+        "    with one.chat(load=path) as chat:\n        chat.save(path)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\n"
+    )
+    large = tmp_path / "large.txt"
+    with large.open("w") as file:
+        for _ in range(400):
+            file.write("a line of a large file\n" * 45_000)  # about 1 MB
+    given = [sys.executable, "-c", program, str(tmp_path / "chat.rlm"), str(large)]
+    done = subprocess.run(given, check=True, capture_output=True, text=True)
+    assert (tmp_path / "chat.rlm").stat().st_size > 400_000_000
+    assert int(done.stdout) < 200

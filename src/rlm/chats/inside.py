@@ -35,7 +35,6 @@ _PRIVATE = re.compile(r"_(?!rlm_|[io]?h$|dh$|i{1,3}$|i?\d+$)[A-Za-z]\w*")
 """Private names of the user's, and not IPython's."""
 
 _MAKES_A_CLASS = frozenset({"namedtuple", "NamedTuple", "make_dataclass", "Enum", "TypedDict"})
-_UNCHANGING = (str, bytes, int, float, bool, type(None))
 _FEW = 256
 _IMPORTED = (type, types.FunctionType, types.BuiltinFunctionType, functools._lru_cache_wrapper)
 _CALLABLES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -156,10 +155,9 @@ class _Keeper:
         self._definitions = definitions
         self._most_bytes = most_bytes
         self._shared = {}
-        for name in contexts:
-            value = space.get(name)
-            small = isinstance(value, _UNCHANGING) and len(repr(value)[:_FEW]) < _FEW
-            if name in space and name not in names and not small:
+        for name, value in space.items():
+            ours = name not in names and not name.startswith("_")
+            if ours and (name in contexts or callable(value)) and not _is_small(value):
                 self._shared[id(value)] = name
 
     def keep_first(self, values: dict[str, Any], sources: list[str]) -> bytes:
@@ -221,6 +219,13 @@ class _Keeper:
         return root in self._definitions or (root in self._space and root not in self._names)
 
 
+def _is_small(value: Any) -> bool:
+    """Whether nobody can tell it from a copy, and a copy costs nothing."""
+    if isinstance(value, (str, bytes)):
+        return len(value) < _FEW
+    return isinstance(value, (int, float, type(None)))
+
+
 class _Pickler(pickle.Pickler):
     def __init__(self, sink: Any, shared: dict[int, str], is_known: Any) -> None:
         super().__init__(sink, protocol=4)
@@ -228,7 +233,7 @@ class _Pickler(pickle.Pickler):
         self._is_known = is_known
 
     def persistent_id(self, value: Any) -> str | None:
-        """Contexts come from the host again: only their name is kept."""
+        """What the REPL provides is there again: only the names of contexts and tools are kept."""
         return self._shared.get(id(value))
 
     def reducer_override(self, value: Any) -> Any:
@@ -398,4 +403,14 @@ class _Unpickler(pickle.Unpickler):
         self._space = space
 
     def persistent_load(self, name: Any) -> Any:
-        return self._space[name]
+        return self._space[name] if name in self._space else _Missing(name)
+
+
+class _Missing:
+    """Stands for a tool that there was when the variables were saved."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        raise NameError(f"{self._name} was a tool, and is not there any more")
