@@ -59,7 +59,7 @@ class Chat:
         self._keeps_messages = keeps_messages  # as `history_0` …, which the reference engine does
         self.turns: list[dict[str, Any]] = []
         self.summaries: list[TurnSummary] = []
-        self.notices: list[str] = []
+        self.notices = self._keeper.notices
 
     # -- asking ------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class Chat:
                 )
             )
             try:
-                self.notices += await asyncio.shield(saving)
+                await asyncio.shield(saving)
             except asyncio.CancelledError:  # Breaking it off would cost the variables.
                 await asyncio.wait([saving])
                 raise
@@ -204,7 +204,6 @@ class Chat:
         self.turns, self.summaries = loaded.turns, loaded.summaries
         self._stored = loaded.contexts
         self._spending.note(loaded.usage)
-        self.notices += loaded.notices
 
     # -- ending ------------------------------------------------------------------------------
 

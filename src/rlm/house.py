@@ -203,7 +203,7 @@ class House:
         return Keeper(
             model=model,
             environment=environment.name,
-            may_read=environment.name != "inprocess",
+            may_read=_is_sandbox(environment),
             tools=lambda: [tool.name for tool in self._own[0]],
         )
 
@@ -237,6 +237,14 @@ class House:
 
         children = Services(calls, self._environment, *self._childrens, fallback=fallback)
         return Services(calls, self._environment, *self._own, children, fallback)
+
+
+def _is_sandbox(environment: Environment) -> bool:
+    """Whether what a stranger pickled may be read in it: ours say so, others have to."""
+    ours = any(
+        each.__module__.startswith("rlm.environments.") for each in type(environment).__mro__
+    )
+    return bool(getattr(environment, "is_sandbox", ours))
 
 
 def _own_identity(client: Client) -> str | None:

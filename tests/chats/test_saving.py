@@ -6,14 +6,18 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rlm import RLM, ConfigError, ScriptedClient
-from rlm.chats import SavedFile
-from rlm.messages import Request
+from rlm import RLM, CallRefused, ConfigError, ScriptedClient
+from rlm.chats import Keeper, SavedFile
+from rlm.environments.local import LocalEnvironment
+from rlm.messages import Request, Usage
 from tests.picture_samples import png
 
 
@@ -312,6 +316,27 @@ async def test_in_this_process_variables_are_neither_saved_nor_read(tmp_path: Pa
     assert "could not be brought there: n." in first_message(client.requests[0])
 
 
+@pytest.mark.parametrize(("says", "read"), [(None, False), (False, False), (True, True)])
+async def test_an_environment_of_ones_own_has_to_say_that_it_is_a_sandbox(
+    tmp_path: Path, says: bool | None, read: bool
+) -> None:
+    class Own:
+        """The local sandbox; nobody can tell from outside."""
+
+        name = "own"
+
+        def __init__(self) -> None:
+            self._local = LocalEnvironment()
+            self.open, self.close = self._local.open, self._local.close
+            if says is not None:
+                self.is_sandbox = says
+
+    path = tmp_path / "chat.rlm"
+    await saved(path, code("n = 1\nFINAL(n)"))
+    answer, _ = await asked(path, code("FINAL('n' in globals())"), environment=Own())
+    assert answer == str(read)
+
+
 def test_what_is_persistent_can_be_saved_too(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     with RLM(ScriptedClient([code("seen = context\nFINAL(seen)")]), persistent=True) as one:
@@ -385,7 +410,63 @@ def test_contexts_are_never_in_memory_as_a_whole(tmp_path: Path) -> None:
     with large.open("w") as file:
         for _ in range(400):
             file.write("a line of a large file\n" * 45_000)  # about 1 MB
-    given = [sys.executable, "-c", program, str(tmp_path / "chat.rlm"), str(large)]
-    done = subprocess.run(given, check=True, capture_output=True, text=True)
+    arguments = [sys.executable, "-c", program, str(tmp_path / "chat.rlm"), str(large)]
+    done = subprocess.run(arguments, check=True, capture_output=True, text=True)
     assert (tmp_path / "chat.rlm").stat().st_size > 400_000_000
     assert int(done.stdout) < 200
+
+
+async def test_modules_that_are_missing_are_told_in_the_same_turn(tmp_path: Path) -> None:
+    path = tmp_path / "chat.rlm"
+    made = "import sys, types\nsys.modules['fable'] = fable = types.ModuleType('fable')\nFINAL(0)"
+    assert await saved(path, code(made)) == []
+    client = ScriptedClient([code("FINAL(sys.maxsize > 0)")])
+    one = RLM(client)
+    chat = one.chat(load=path)
+    assert (await chat.aask("q")).answer == "True"
+    assert "could not be brought there: fable." in first_message(client.requests[0])
+    told = "these variables could not be brought back: fable (ModuleNotFoundError"
+    assert [notice.startswith(told) for notice in chat.notices] == [True]
+    await chat.aclose()
+    await one.aclose()
+
+
+async def test_what_a_loaded_chat_has_used_counts(tmp_path: Path) -> None:
+    path = tmp_path / "chat.rlm"
+    await saved(path, code("FINAL(0)"))
+    one = RLM(ScriptedClient([code("FINAL(0)")]))
+    chat = one.chat(load=path, max_tokens=10)
+    assert chat.usage.total_tokens > 10
+    with pytest.raises(CallRefused, match="all 10 tokens of this chat are used"):
+        await chat.aask("q")
+    await chat.aclose()
+    await one.aclose()
+
+
+async def test_a_closed_chat_reads_no_other_file_in_place_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "chat.rlm"
+    await saved(path, code("FINAL(0)"))
+    file = SavedFile(path)
+    context = file.contexts()["context"]
+    assert context.data == b"abc"
+    file.close()
+    file.close()
+    with path.open("rb"), pytest.raises(ConfigError, match="can't be read"):
+        _ = context.data
+
+
+ANY = st.text(st.characters(categories=["L", "N", "Zs", "Cs", "Cc"]))
+
+
+@given(st.lists(st.tuples(ANY, st.none() | ANY, st.none() | st.just("limit"))))
+async def test_any_turns_come_back_exactly(turns: list[tuple[str, str | None, str | None]]) -> None:
+    asked_before = [
+        {"query": query, "answer": answer, **({"ended": ended} if ended else {})}
+        for query, answer, ended in turns
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "chat.rlm"
+        await Keeper().save(path, asked_before, [], Usage(), {}, None)
+        keeper = Keeper()
+        assert keeper.load(path).turns == asked_before
+        keeper.close()

@@ -4,13 +4,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
 from msgspec import Struct
 
 from rlm.chats.reading import SavedFile
 from rlm.chats.saved import About, SavedTurn, SavedVariables, TurnSummary
-from rlm.chats.variables import Variables, bring_back, take
+from rlm.chats.variables import HELD_BYTES, Variables, bring_back, take
 from rlm.chats.writing import write_saved
 from rlm.context import StoredContext
 from rlm.errors import SessionError
@@ -21,6 +22,7 @@ from rlm.protocols import Session
 __all__ = ["Keeper", "Loaded"]
 
 NAMES_SHOWN = 10
+RESTORE_SECONDS = 120.0
 
 
 class Loaded(Struct):
@@ -30,7 +32,6 @@ class Loaded(Struct):
     summaries: list[TurnSummary]
     contexts: dict[str, StoredContext]
     usage: Usage
-    notices: list[str]
 
 
 class Keeper:
@@ -52,6 +53,8 @@ class Keeper:
         self._waiting: SavedVariables | None = None
         """Variables of the file that no session has got yet."""
         self._told = ""
+        self.notices: list[str] = []
+        """What could not be kept or brought back, in words; each once."""
 
     # -- saving ------------------------------------------------------------------------------
 
@@ -63,8 +66,8 @@ class Keeper:
         usage: Usage,
         contexts: Mapping[str, StoredContext],
         worker: Session | None,
-    ) -> list[str]:
-        """Write everything; what could not be kept, in words."""
+    ) -> None:
+        """Write everything that can be."""
         texts = list(_texts(turns))
         variables = await self._variables(worker, contexts)
         about = About(
@@ -83,7 +86,10 @@ class Keeper:
         finally:
             if variables.data is not None:
                 variables.data.close()
-        return _notices_of(variables)
+        self._notice(*_notices_of(variables))
+
+    def _notice(self, *texts: str) -> None:
+        self.notices += [text for text in texts if text not in self.notices]
 
     async def _variables(
         self, worker: Session | None, contexts: Mapping[str, StoredContext]
@@ -117,10 +123,10 @@ class Keeper:
         self._file = file
         facts = about.variables or SavedVariables()
         lost = tuple(facts.lost)
-        notices = _missing_tools(about.tools, self._tools())
+        self._notice(*_missing_tools(about.tools, self._tools()))
         if not self._may_read and facts.names:
             lost = (*facts.names, *lost)
-            notices.append(
+            self._notice(
                 f"the variables of {path} are not read in the environment {self._environment!r}: "
                 "whoever made that file could have code run outside of any sandbox"
             )
@@ -128,8 +134,8 @@ class Keeper:
             self._waiting = facts
         if lost:
             self._told = nudges.variables_lost(lost)
-            notices.append(f"these variables are not there any more: {_listed(lost)}")
-        return Loaded(turns, list(about.summaries), contexts, about.usage, notices)
+            self._notice(f"these variables are not there any more: {_listed(lost)}")
+        return Loaded(turns, list(about.summaries), contexts, about.usage)
 
     def waiting_variables(self) -> dict[str, str]:
         """Those that come with the next turn."""
@@ -149,11 +155,15 @@ class Keeper:
         assert self._waiting is not None
         assert self._file is not None
         try:
-            lost = tuple(await bring_back(session, self._waiting, self._file.variables()))
-        except SessionError:
-            lost = self._waiting.names
+            async with asyncio.timeout(RESTORE_SECONDS):
+                lost = await bring_back(session, self._waiting, self._file.variables())
+        except (SessionError, TimeoutError) as error:
+            lost = dict.fromkeys(self._waiting.names, str(error) or "it took too long")
         self._waiting = None
-        return nudges.variables_lost(lost) if lost else ""
+        if not lost:
+            return ""
+        self._notice(f"these variables could not be brought back: {_with_reasons(lost)}")
+        return nudges.variables_lost(tuple(lost))
 
     def close(self) -> None:
         if self._file is not None:
@@ -178,10 +188,6 @@ def _turn(query: str, answer: str | None, ended: str | None) -> dict[str, Any]:
 
 
 def _copied(stored: StoredContext) -> IO[bytes]:
-    from tempfile import SpooledTemporaryFile
-
-    from rlm.chats.variables import HELD_BYTES
-
     data: IO[bytes] = SpooledTemporaryFile(HELD_BYTES)  # noqa: SIM115 - its reader closes it
     for chunk in stored.chunks(1 << 20):
         data.write(chunk)
@@ -194,9 +200,11 @@ def _notices_of(variables: Variables) -> list[str]:
     lost = variables.facts.lost
     if not lost:
         return []
-    why = [f"{name} ({reason})" for name, reason in list(lost.items())[:NAMES_SHOWN]]
-    more = f" and {len(lost) - NAMES_SHOWN:,} more" if len(lost) > NAMES_SHOWN else ""
-    return [f"these variables could not be saved: {', '.join(why)}{more}"]
+    return [f"these variables could not be saved: {_with_reasons(lost)}"]
+
+
+def _with_reasons(lost: Mapping[str, str]) -> str:
+    return _listed([f"{name} ({reason})" for name, reason in lost.items()])
 
 
 def _missing_tools(before: Sequence[str], now: Sequence[str]) -> list[str]:

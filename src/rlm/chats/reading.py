@@ -58,7 +58,7 @@ class _Reader:
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        self.close = weakref.finalize(self, os.close, self._fd)
+        self._close = weakref.finalize(self, os.close, self._fd)
         self.size = os.fstat(self._fd).st_size
         self._at = 0
 
@@ -77,6 +77,11 @@ class _Reader:
 
     def tell(self) -> int:
         return self._at
+
+    def close(self) -> None:
+        """Its number may soon be another file's: nothing is read from that."""
+        self._fd = -1
+        self._close()
 
     def seekable(self) -> bool:
         return True

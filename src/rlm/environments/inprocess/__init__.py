@@ -35,6 +35,8 @@ class InProcessEnvironment:
     """Opens sessions as threads of this process; they stop nothing and nobody."""
 
     name = "inprocess"
+    is_sandbox = False
+    """So what a stranger may have pickled is not read here."""
     no_sandbox = (
         "inprocess is no sandbox, so there is nothing to attack: every attack would succeed"
     )
