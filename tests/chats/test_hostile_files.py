@@ -189,6 +189,48 @@ def test_files_that_nobody_should_open_are_refused(
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize("spoil", [_many, _long_list])
+def test_a_list_of_members_that_is_too_long_is_not_even_read(
+    path: Path, spoil: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(path)
+    monkeypatch.setattr(zipfile, "ZipFile", lambda *_: pytest.fail("it was read"))
+    with pytest.raises(ConfigError, match="its list of contents is too long"):
+        SavedFile(path)
+
+
+def with_large_end(path: Path, **claimed: int) -> None:
+    """The same file with the end that files over 4 GiB have, and what that end claims."""
+    data = path.read_bytes()
+    count, size, offset = struct.unpack("<HLL", data[-12:-2])
+    facts = {"count": count, "size": size, **claimed}
+    end = struct.pack(
+        "<4sQ2H2L4Q",
+        *(b"PK\6\6", 44, 45, 45, 0, 0, facts["count"], facts["count"], facts["size"], offset),
+    )
+    locator = struct.pack("<4sLQL", b"PK\6\7", 0, len(data) - 22, 1)
+    last = data[-22:-14] + struct.pack("<2H2LH", 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    small = data[-22:]
+    path.write_bytes(data[:-22] + end + locator + (small if claimed else last))
+
+
+def test_the_end_of_files_over_4_gib_is_understood_and_not_believed(path: Path) -> None:
+    original = path.read_bytes()
+    with_large_end(path)
+    with pytest.raises(ConfigError, match="too long"):
+        SavedFile(path)  # its small end says nothing, so it counts as the most there can be
+    for claimed in ({"count": 1 << 40}, {"size": 1 << 40}):
+        path.write_bytes(original)
+        with_large_end(path, **claimed)
+        with pytest.raises(ConfigError, match="too long"):
+            SavedFile(path)
+    path.write_bytes(original)
+    with_large_end(path, count=len(members(path)))
+    file = SavedFile(path)
+    assert len(file.about.turns) == 1
+    file.close()
+
+
 @pytest.mark.heavy
 def test_many_members_that_unpack_to_far_more_are_refused_too(path: Path) -> None:
     _bombs(path)

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -393,6 +394,17 @@ async def test_more_than_there_is_room_for_costs_the_largest(
     notices = await saved(path, code(made))
     assert notices == ["these variables could not be saved: larger (there is no room for it)"]
     assert (await asked(path, code("FINAL([len(large), small])")))[0] == "[90000, 'z']"
+
+
+async def test_files_over_4_gib_have_another_end_and_are_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "chat.rlm"
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 100)
+    monkeypatch.setattr("rlm.chats.writing.LARGE_BYTES", 10)
+    await saved(path, code("n = 'x' * 1_000\nFINAL(0)"), context="some text " * 100)
+    assert b"PK\6\6" in path.read_bytes()
+    assert (await asked(path, code("FINAL([len(n), len(context)])")))[0] == "[1000, 1000]"
 
 
 @pytest.mark.heavy

@@ -26,6 +26,8 @@ __all__ = ["write_saved"]
 
 CHUNK_BYTES = 1 << 20
 LEVEL = 1
+LARGE_BYTES = 1 << 30
+"""Larger members may need more than 32 bits for their size, which has to be said beforehand."""
 
 
 def write_saved(
@@ -98,7 +100,7 @@ def _add(archive: zipfile.ZipFile, name: str, chunks: Iterable[bytes], size: int
 
 def _member(archive: zipfile.ZipFile, name: str, size: int) -> IO[bytes]:
     archive.compression = zipfile.ZIP_DEFLATED if size <= DEFLATED_BYTES else zipfile.ZIP_STORED
-    return archive.open(name, "w", force_zip64=size > 1 << 31)
+    return archive.open(name, "w", force_zip64=size > LARGE_BYTES)
 
 
 def _sync_folder(folder: Path) -> None:
