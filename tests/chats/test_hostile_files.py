@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlm import RLM, ConfigError, ScriptedClient
-from rlm.chats import SavedFile, inside
+from rlm.chats import inside
 from rlm.chats.inside import Pieces
+from rlm.chats.reading import SavedFile
 
 
 def code(text: str) -> str:

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm import RLM, CallRefused, ConfigError, ScriptedClient
-from rlm.chats import Keeper, SavedFile
+from rlm.chats import Keeper
+from rlm.chats.reading import SavedFile
 from rlm.environments.local import LocalEnvironment
 from rlm.messages import Request, Usage
 from tests.picture_samples import png

@@ -1,7 +1,6 @@
 """A chat beyond its turns: what it spends, and one file that holds all of it."""
 
 from rlm.chats.keeping import Keeper, Loaded
-from rlm.chats.reading import SavedFile
 from rlm.chats.saved import TurnSummary
 from rlm.chats.turns import Meter, Spending, messages_in, streamed
 
@@ -9,7 +8,6 @@ __all__ = [
     "Keeper",
     "Loaded",
     "Meter",
-    "SavedFile",
     "Spending",
     "TurnSummary",
     "messages_in",

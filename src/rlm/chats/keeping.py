@@ -5,19 +5,20 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from rlm.chats.reading import SavedFile
 from rlm.chats.saved import About, SavedTurn, SavedVariables, TurnSummary
 from rlm.chats.variables import HELD_BYTES, Variables, bring_back, take
-from rlm.chats.writing import write_saved
 from rlm.context import StoredContext
 from rlm.errors import SessionError
 from rlm.messages import Usage
 from rlm.prompts import nudges
 from rlm.protocols import Session
+
+if TYPE_CHECKING:  # what reads and writes files is loaded when there is one: most chats have none
+    from rlm.chats.reading import SavedFile
 
 __all__ = ["Keeper", "Loaded"]
 
@@ -68,6 +69,8 @@ class Keeper:
         worker: Session | None,
     ) -> None:
         """Write everything that can be."""
+        from rlm.chats.writing import write_saved
+
         texts = list(_texts(turns))
         variables = await self._variables(worker, contexts)
         about = About(
@@ -109,6 +112,8 @@ class Keeper:
 
     def load(self, path: Path) -> Loaded:
         """Open a file; from now on its variables wait for a session."""
+        from rlm.chats.reading import SavedFile
+
         file = SavedFile(path)
         try:
             about = file.about

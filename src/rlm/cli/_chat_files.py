@@ -9,7 +9,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from rlm.chats import SavedFile
+from rlm.chats.reading import SavedFile
 from rlm.cli._border import say
 from rlm.cli._listing import age
 from rlm.cli._output import as_harmless_json
