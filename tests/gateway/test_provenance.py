@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from rlm.errors import ConfigError
 from rlm.gateway.provenance import FIRST_SEAL, Provenance, verify
 
-
 SHARE = st.floats(0, 1)
 
 
