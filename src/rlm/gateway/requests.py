@@ -15,6 +15,9 @@ Text = Annotated[str, Meta(max_length=10_000)]
 Handles = Annotated[list[str], Meta(max_length=1_000)]
 
 
+_LEFT_OUT = ("title", "maxLength", "maxItems", "default")
+
+
 class _Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pass
 
@@ -98,7 +101,7 @@ TOOLS = (
         "rlm_read",
         "read",
         ReadSpan,
-        f"At most {MOST_LINES} lines and {MOST_BYTES:,} bytes of a file, from start_line or cursor.",
+        f"Up to {MOST_LINES} lines and {MOST_BYTES:,} bytes of a file, from start_line or cursor.",
     ),
     ToolEntry(
         "rlm_search",
@@ -126,9 +129,7 @@ def schema_of(entry: ToolEntry) -> dict[str, Any]:
 
 def _short(schema: dict[str, Any]) -> dict[str, Any]:
     """An optional value needs no mention of null: it may be left out."""
-    kept = {
-        k: v for k, v in schema.items() if k not in ("title", "maxLength", "maxItems", "default")
-    }
+    kept = {name: value for name, value in schema.items() if name not in _LEFT_OUT}
     options = [each for each in kept.pop("anyOf", []) if each != {"type": "null"}]
     return {**kept, **(_short(options[0]) if options else {})}
 
