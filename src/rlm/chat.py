@@ -1,20 +1,22 @@
 """Several runs over one session: variables, contexts and earlier turns stay."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlm.chats import Keeper, Meter, Spending, TurnSummary, messages_in, streamed
+from rlm.chats import Keeper, Meter, Spending, TurnSummary, messages_in
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.errors import ConfigError
 from rlm.events import Event
 from rlm.limits import Limits
+from rlm.loop_end import LoopEnd, at_loop_end
 from rlm.messages import Usage
 from rlm.portal import portal
 from rlm.prompts import FIXED_QUERY
 from rlm.protocols import Recorder
+from rlm.recorders.queue import events_of
 from rlm.results import RunResult
 from rlm.run import Task
 from rlm.sessions import RunSession
@@ -51,6 +53,9 @@ class Chat:
         self._new_session = new_session
         self._pending = [] if context is None else [context]
         self._session: RunSession | None = None
+        self._end: LoopEnd | None = None
+        self._values: dict[str, StoredContext] = {}
+        self._told_values: dict[str, str] = {}
         self._stored: dict[str, StoredContext] = {}
         self._one_turn = asyncio.Lock()
         self._closed = False
@@ -109,12 +114,10 @@ class Chat:
     ) -> AsyncGenerator[Event, None]:
         """Every event of a turn while it goes on; leaving the loop cancels the turn."""
 
-        async def run(recorder: Recorder) -> RunResult:
-            return await self.aask(
-                query, context, response_model=response_model, recorders=(recorder,)
-            )
+        def start(recorder: Recorder) -> Coroutine[Any, Any, RunResult]:
+            return self.aask(query, context, response_model=response_model, recorders=(recorder,))
 
-        async with aclosing(streamed(run)) as events:
+        async with aclosing(events_of(start)) as events:
             async for event in events:
                 yield event
 
@@ -128,6 +131,15 @@ class Chat:
     def add_context(self, context: ContextValue) -> str:
         """The blocking form of `aadd_context`."""
         return portal().call(lambda: self.aadd_context(context))
+
+    def bind(self, name: str, value: ContextValue) -> None:
+        """Have a variable of this name from the next turn on, told by its structure."""
+        self._values[name] = store_context(value)
+
+    def keep(self, name: str, value: ContextValue) -> None:
+        """Say what a fresh session has under this name, should the one in use be lost."""
+        if self._session is not None:
+            self._session.contexts[name] = store_context(value)
 
     # -- what there is -----------------------------------------------------------------------
 
@@ -214,6 +226,8 @@ class Chat:
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
+        if self._end is not None:
+            await self._end.aclose()
 
     def close(self) -> None:
         portal().call(self.aclose)
@@ -250,8 +264,13 @@ class Chat:
             self._session = self._new_session(Task("", self._stored["context"]))
             self._session.outlives_runs = True
             self._session.restore = self._keeper.restorer()
+            self._end = await at_loop_end(self._session.close)
             for name, stored in self._stored.items():
                 await self._session.add_context(name, stored)
+        while self._values:
+            name, stored = self._values.popitem()
+            self._told_values[name] = stored.description
+            await self._session.add_context(name, stored)
         if self.turns:
             await self._session.add_context("history", store_context(list(self.turns)))
         return self._session
@@ -270,10 +289,12 @@ class Chat:
             await self._session.add_context(name, stored)
 
     def _description(self) -> str:
-        contexts = self.contexts
-        if len(contexts) == 1:
-            return contexts["context"]
-        return "\n" + "\n".join(f"- `{n}`: {told}" for n, told in contexts.items())
+        told = {**self.contexts, **self._told_values}
+        if len(told) == 1:
+            return told["context"]
+        if not self._stored["context"].size_bytes:
+            del told["context"]
+        return "\n" + "\n".join(f"- `{name}`: {text}" for name, text in told.items())
 
     def _earlier_turns(self) -> str:
         """The last few turns in short: a question may refer to them without naming them."""

@@ -24,6 +24,8 @@ __all__ = [
     "Event",
     "ModelAsked",
     "ModelReplied",
+    "Noted",
+    "OutputStreamed",
     "RunEnded",
     "RunStarted",
     "SessionLost",
@@ -187,6 +189,19 @@ class ToolCalled(_Fact, frozen=True, kw_only=True, tag="tool_called"):
     error: str | None = None
 
 
+class OutputStreamed(_Fact, frozen=True, kw_only=True, tag="output_streamed"):
+    """A cell showed the user a piece of the answer, before it went on (`environment="agent"`)."""
+
+    text: str
+
+
+class Noted(_Fact, frozen=True, kw_only=True, tag="noted"):
+    """A cell noted something for later turns (`environment="agent"`); `value` is JSON."""
+
+    key: str
+    value: str
+
+
 class SessionOpened(_Fact, frozen=True, kw_only=True, tag="session_opened"):
     """A REPL is ready. `layers` are what stands between its code and the machine, in words."""
 
@@ -258,6 +273,8 @@ Event = (
     | CallEnded
     | CallRetried
     | ToolCalled
+    | OutputStreamed
+    | Noted
     | SessionOpened
     | SessionLost
     | Compacted

@@ -107,6 +107,7 @@ class LinesElsewhere(_Elsewhere):
 
 class CommandsElsewhere(_Elsewhere):
     carries: ClassVar[Literal["bytes", "lines", "commands"]] = "commands"
+    patience = 10.0  # every exchange starts a process, on a machine that may be busy
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

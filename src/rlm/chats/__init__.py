@@ -2,7 +2,7 @@
 
 from rlm.chats.keeping import Keeper, Loaded
 from rlm.chats.saved import TurnSummary
-from rlm.chats.turns import Meter, Spending, messages_in, streamed
+from rlm.chats.turns import Meter, Spending, messages_in
 
 __all__ = [
     "Keeper",
@@ -11,5 +11,4 @@ __all__ = [
     "Spending",
     "TurnSummary",
     "messages_in",
-    "streamed",
 ]

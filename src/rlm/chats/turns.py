@@ -1,7 +1,5 @@
-"""Turns in figures: what they used, what is left of a chat's limits, and their events."""
+"""Turns in figures: what they used, what is left of a chat's limits, and their messages."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -10,10 +8,9 @@ from rlm.errors import CallRefused, ConfigError
 from rlm.events import Event, ModelAsked, ModelReplied, RunEnded
 from rlm.limits import Limits
 from rlm.messages import Usage
-from rlm.protocols import Recorder
 from rlm.results import RunResult
 
-__all__ = ["Meter", "Spending", "messages_in", "streamed"]
+__all__ = ["Meter", "Spending", "messages_in"]
 
 
 class Meter:
@@ -77,30 +74,6 @@ def _used_up(what: str, limit: str, name: str) -> CallRefused:
         f"{what} of this chat are used: save it and load it with a larger {name}, or start another",
         limit=limit,
     )
-
-
-async def streamed(
-    run: Callable[[Recorder], Awaitable[RunResult]],
-) -> AsyncGenerator[Event, None]:
-    """Every event of a run while it goes on; leaving the loop cancels it."""
-    queue = _Queue()
-    running = asyncio.ensure_future(run(queue))
-    running.add_done_callback(lambda _: queue.events.put_nowait(None))
-    try:
-        while (event := await queue.events.get()) is not None:
-            yield event
-        await running
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-
-class _Queue:
-    def __init__(self) -> None:
-        self.events: asyncio.Queue[Event | None] = asyncio.Queue()
-
-    def record(self, event: Event) -> None:
-        self.events.put_nowait(event)
 
 
 def messages_in(result: RunResult) -> list[dict[str, Any]]:

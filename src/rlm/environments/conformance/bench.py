@@ -139,8 +139,9 @@ class Repl:
         self.host = host
 
     async def run(self, code: str, timeout_seconds: float = CELL_SECONDS) -> CellResult:
-        """Run a cell, whatever comes of it."""
-        return await self.session.execute(code, timeout_seconds=timeout_seconds)
+        """Run a cell, whatever comes of it; where a way is slow, it has more time."""
+        seconds = timeout_seconds * self.bench.patience
+        return await self.session.execute(code, timeout_seconds=seconds)
 
     async def show(self, code: str) -> str:
         """What a cell that must not fail wrote to stdout, without its last newline."""
@@ -191,6 +192,7 @@ class Bench:
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
+        self.patience = float(getattr(environment, "patience", 1.0))
         self._lacks: Mapping[str, str] = getattr(environment, "lacks", {})
         self._harms: Mapping[str, str] = getattr(environment, "harms_host", {})
         self._shared: Repl | None = None

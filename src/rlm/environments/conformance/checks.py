@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from rlm.environments.conformance.bench import Bench, NotOffered, Repl, Unmet
-from rlm.environments.conformance.runner import Finding, Task
+from rlm.environments.conformance.runner import MOST_SECONDS, Finding, Task
 
 __all__ = ["Check", "Checks"]
 
@@ -38,7 +38,14 @@ class Check(Struct, frozen=True):
                 return "not offered", str(error)
 
         excuse = bench.excuse_for(f"{self.group}: {self.name}")
-        return Task(self.name, self.group, find, together=self.together, excuse=excuse)
+        return Task(
+            self.name,
+            self.group,
+            find,
+            together=self.together,
+            most_seconds=MOST_SECONDS * bench.patience,
+            excuse=excuse,
+        )
 
     async def _run(self, bench: Bench) -> str | None:
         if self.options is not None:
