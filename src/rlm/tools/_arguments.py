@@ -23,14 +23,14 @@ from msgspec.inspect import (
     type_info,
 )
 
-__all__ = ["POSITIONAL", "Parameters", "body_of", "is_pydantic", "summary"]
+__all__ = ["DICT_HINT", "POSITIONAL", "Parameters", "body_of", "is_pydantic", "summary"]
 
 POSITIONAL = "*"
 """The key under which the worker sends positional arguments, as a list."""
 
 _SHOWN_DEFAULTS = (type(None), bool, int, float, str, bytes, list, tuple, dict, set, frozenset)
 _MODULES = re.compile(r"""('[^']*'|"[^"]*")|(?:[\w<>]+\.)+""")
-_HINT = " (a dict given alone holds named arguments; to pass one, write {}={{...}})"
+DICT_HINT = " (a dict given alone holds named arguments; to pass one, write {}={{...}})"
 _DICT_LIKE = (DataclassType, DictType, StructType, TypedDictType)
 _MOST_DEFAULT_CHARS = 40
 _MOST_TYPE_CHARS = 80
@@ -79,7 +79,7 @@ class Parameters:
             if not self._may_be_one_dict(arguments):
                 raise
             if not self._is_one_dict(arguments):
-                raise TypeError(f"{error}{_HINT.format(next(iter(self._types)))}") from None
+                raise TypeError(f"{error}{DICT_HINT.format(next(iter(self._types)))}") from None
             bound = self._signature.bind(arguments)
         for name, value in bound.arguments.items():
             bound.arguments[name] = self._converted(name, value)

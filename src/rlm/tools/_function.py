@@ -20,7 +20,7 @@ from rlm.errors import ConfigError, ToolError
 from rlm.tools import _arguments, _results
 from rlm.worker.namespace import REPL_NAMES
 
-__all__ = ["FunctionTool", "checked_name", "prompt_line"]
+__all__ = ["FunctionTool", "checked_name", "is_taken", "prompt_line"]
 
 MAX_THREADS = 32
 """How many tools run in threads of one event loop at the same time; further calls wait."""
@@ -113,9 +113,14 @@ def checked_name(name: Any) -> str:
         raise ConfigError(f"a tool can't be named {name!r}: it must be a Python name")
     if name.startswith("_"):
         raise ConfigError(f"a tool can't be named {name!r}: names with _ at the start are private")
-    if name in _TAKEN or _CONTEXT.fullmatch(name):
+    if is_taken(name):
         raise ConfigError(f"a tool can't be named {name!r}: that is a name of the REPL itself")
     return name
+
+
+def is_taken(name: str) -> bool:
+    """Whether the REPL itself uses a name."""
+    return name in _TAKEN or _CONTEXT.fullmatch(name) is not None
 
 
 def _name_of(function: Any) -> str:
