@@ -108,8 +108,8 @@ def make_server() -> MCPServer:
     for function in (add, refuse, large, variables, here, die, slow, learn):
         server.add_tool(function)
     server.add_tool(berth_of, name="berth-of")
-    for function in (letters, picture):
-        server.add_tool(function, structured_output=False)
+    for parts in (letters, picture):
+        server.add_tool(parts, structured_output=False)
     return server
 
 

@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -156,10 +157,10 @@ def test_noise_on_stdout_and_stderr_disturbs_nothing() -> None:
     ],
 )
 def test_wrong_settings_are_refused_before_anything_is_started(
-    arguments: object, options: dict[str, object], words: str
+    arguments: Any, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
-        mcp(arguments, **options)  # type: ignore[arg-type]
+        mcp(arguments, **options)
 
 
 def test_secrets_in_an_address_are_not_in_messages() -> None:

@@ -131,7 +131,8 @@ def _read_rlm(frame: wire.Frame) -> Call | None:
     expected = max(1, prompts) + sum(context is not None for context in contexts)
     if len(parts) != expected or not (prompts <= 1 or given.batched):
         return None
-    arguments = {"model": given.model, "batched": given.batched, "contexts": contexts}
+    arguments: dict[str, Any] = {"model": given.model, "batched": given.batched}
+    arguments["contexts"] = contexts
     if given.tools is not None:
         arguments["tools"] = given.tools
     return Call("rlm", arguments, parts, prompts)

@@ -232,9 +232,12 @@ def _tool_names(tools: Iterable[Any] | None) -> list[str] | None:
         return None
     if isinstance(tools, (str, bytes)) or callable(tools):
         raise TypeError('tools must be a list, such as tools=["search"]; [] gives a child none')
-    names = [each if isinstance(each, str) else getattr(each, "__name__", None) for each in tools]
-    if not all(isinstance(name, str) for name in names):
-        raise TypeError("tools holds names of tools, or the tools themselves")
+    names = []
+    for each in tools:
+        name = each if isinstance(each, str) else getattr(each, "__name__", None)
+        if not isinstance(name, str):
+            raise TypeError("tools holds names of tools, or the tools themselves")
+        names.append(name)
     return names
 
 
