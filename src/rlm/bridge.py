@@ -19,11 +19,12 @@ from msgspec.structs import replace
 from rlm.calls import Calls
 from rlm.config import RunConfig
 from rlm.errors import CallRefused, RLMError, ToolError
-from rlm.events import CallEnded, CallStarted, ToolCalled
+from rlm.events import MOST_RESULT_CHARS, CallEnded, CallStarted, ToolCalled
 from rlm.failures import failed
 from rlm.gallery import Gallery
 from rlm.images import Picture
 from rlm.messages import Message, Reply, Request
+from rlm.prompts.observation import cut
 from rlm.protocols import Tool
 from rlm.scope import Scope
 
@@ -245,7 +246,7 @@ class Bridge:
             raise
         await self.scope.remember(key, Reply(text=text))
         seconds = time.monotonic() - started
-        self.scope.emit(ToolCalled, **about, result=text, seconds=seconds)
+        self.scope.emit(ToolCalled, **about, result=_logged(text), seconds=seconds)
         return {"json": text}, ()
 
     def _tool_again(self, about: dict[str, Any], said: Reply) -> Answer:
@@ -253,8 +254,13 @@ class Bridge:
         if said.finish_reason == "failed":
             self.scope.emit(ToolCalled, **about, stored=True, error=said.text)
             raise ToolError(said.text)
-        self.scope.emit(ToolCalled, **about, result=said.text, stored=True)
+        self.scope.emit(ToolCalled, **about, result=_logged(said.text), stored=True)
         return {"json": said.text}, ()
+
+
+def _logged(result: str) -> str:
+    """What an event holds of a result: whoever listens gets a copy of each."""
+    return cut(result, MOST_RESULT_CHARS)
 
 
 def _has_failed(reply: str | BaseException) -> bool:
