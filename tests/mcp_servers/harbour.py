@@ -4,7 +4,7 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def run(tools: Any, *cells: str, **options: Any) -> Asked:
 
 
 @contextmanager
-def served(app: Callable[..., Awaitable[None]]) -> Iterator[str]:
+def served(app: Callable[..., Awaitable[None]]) -> Generator[str, None, None]:
     """An ASGI application in a real uvicorn, in a thread; its address."""
     import uvicorn
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rlm.tools._mcp.naming import free_name, python_name
 from rlm.tools._mcp.parameters import ServerParameters
-from rlm.tools._mcp.schemas import Schemas
+from rlm.tools._shapes import Schemas
 from rlm.tools._texts import one_line, with_notes
 
 JSON = st.recursive(
@@ -154,7 +154,11 @@ def test_values_are_checked_where_that_is_cheap(
 
 
 def test_parameters_that_python_can_not_name_go_by_both_names() -> None:
-    members = {"user-id": {"type": "integer"}, "class": {"type": "string"}, "user id": {}}
+    members: dict[str, Any] = {
+        "user-id": {"type": "integer"},
+        "class": {"type": "string"},
+        "user id": {},
+    }
     parameters = ServerParameters({"properties": members, "required": ["class"]})
     assert parameters.shown == "(class_: str, user_id: int = ..., user_id_2: Any = ...)"
     bound = {"class": "a", "user-id": 1, "user id": 2}
@@ -166,7 +170,7 @@ def test_parameters_that_python_can_not_name_go_by_both_names() -> None:
 
 def test_more_arguments_are_taken_only_if_the_schema_says_so() -> None:
     assert ServerParameters({"type": "object"}).bind({"a": 1}) == {"a": 1}
-    members = {"properties": {"a": {}}}
+    members: dict[str, Any] = {"properties": {"a": {}}}
     assert ServerParameters({**members, "additionalProperties": True}).bind({"b": 1}) == {"b": 1}
     for closed in (members, {"additionalProperties": False}):
         with pytest.raises(TypeError, match="there is no argument 'b'"):

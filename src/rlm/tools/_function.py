@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from rlm.errors import ConfigError, ToolError
 from rlm.tools import _arguments, _results
+from rlm.tools._texts import with_notes
 from rlm.worker.namespace import REPL_NAMES
 
 __all__ = ["FunctionTool", "checked_name", "is_taken", "prompt_line"]
@@ -55,7 +56,8 @@ class FunctionTool:
         self._on_loop = _is_async(function)
         self._parameters = _arguments.Parameters(function)
         self.usage = f"{self.name}{self._parameters.shown}"
-        self.description = prompt_line(self.usage, description or _arguments.summary(function))
+        text = description or _arguments.summary(function)
+        self.description = prompt_line(self.usage, with_notes(text, self._parameters.notes))
 
     def __repr__(self) -> str:
         return f"FunctionTool({self.usage})"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlm.tools._arguments import DICT_HINT, POSITIONAL
-from rlm.tools._mcp.schemas import Schemas, properties_of, required_of
+from rlm.tools._shapes import Schemas, properties_of, required_of
 from rlm.tools._texts import cut, one_line
 
 __all__ = ["ServerParameters"]

@@ -8,8 +8,8 @@ from rlm.tools._function import prompt_line
 from rlm.tools._mcp.answers import value_of
 from rlm.tools._mcp.listing import Listed
 from rlm.tools._mcp.parameters import ServerParameters
-from rlm.tools._mcp.schemas import Schemas
 from rlm.tools._mcp.server import Lease
+from rlm.tools._shapes import Schemas
 from rlm.tools._texts import one_line, with_notes
 
 __all__ = ["McpTool"]

@@ -1,4 +1,4 @@
-"""JSON schemas of a server's tools, which nobody here vouches for: shown as types, and checked.
+"""JSON schemas, shown as Python's types and checked; those of servers are strangers' work.
 
 Only what is cheap is checked: shapes, choices and bounds, never a pattern (a stranger's regular
 expression may take for ever). The rest is for the server, which has to check anyway.
@@ -78,6 +78,8 @@ class Schemas:
                 for name, each in list(members.items())[:MOST_CHOICES]
             )
             return "{" + ", ".join(listed) + "}"
+        if kind == "object" and isinstance(schema.get("additionalProperties"), Mapping):
+            return f"dict[str, {self._shown(schema['additionalProperties'], depth + 1)}]"
         return _TYPES[kind][0]
 
     # -- checked -----------------------------------------------------------------------------
