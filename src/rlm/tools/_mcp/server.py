@@ -46,7 +46,7 @@ class McpServer:
         self._address = address
         self._only = only
         self._without = without
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # A lease may be lost while it is held.
         self._leases: set[int] = set()
         self._connection: tuple[Portal, Connection] | None = None
         _servers.add(self)
