@@ -14,6 +14,7 @@ import pytest
 import rlm.errors
 from docs.reference import generate
 from rlm import compat
+from rlm.agent import AgentRLM
 from rlm.api import RLM
 from rlm.cli import commands
 from rlm.cli._border import MISUSED
@@ -26,6 +27,7 @@ from rlm.errors import LimitExceededError
 from rlm.events import SCHEMA_VERSION, Event, RunStarted
 from rlm.limits import Limits
 from rlm.registry import ADAPTERS, ENVIRONMENTS, PROVIDERS
+from rlm.worker.agent_names import AGENT_NAMES
 from rlm.worker.ctx import ContextView
 from rlm.worker.namespace import REPL_NAMES
 from tests.shape.test_floors import FLOORS
@@ -86,6 +88,21 @@ def test_fields_and_defaults(section: str, struct: Any) -> None:
 def test_repl_names() -> None:
     rows = [(unquoted(name), text, mark) for name, text, mark in tables("repl-names.md")["/name"]]
     assert rows == [(n.usage, n.description, "yes" if n.restored else "") for n in REPL_NAMES]
+
+
+def test_names_of_agents() -> None:
+    found = tables("agents.md")["Names in the REPL/name"]
+    rows = [(unquoted(name), text, mark) for name, text, mark in found]
+    assert rows == [(n.usage, n.description, "yes" if n.restored else "") for n in AGENT_NAMES]
+
+
+def test_keywords_and_methods_of_agents() -> None:
+    found = tables("agents.md")
+    parameters = inspect.signature(AgentRLM).parameters.values()
+    named = {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD}
+    assert list(as_written(found["AgentRLM/keyword"]).items()) == list(named.items())
+    methods = [unquoted(row[0]) for row in found["AgentRLM/method"]]
+    assert methods == signatures(AgentRLM)
 
 
 def test_methods_of_ctx() -> None:

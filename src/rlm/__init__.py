@@ -7,6 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlm.agent import AgentContext as AgentContext
+    from rlm.agent import AgentRLM as AgentRLM
+    from rlm.agent import create_enforced_agent as create_enforced_agent
     from rlm.api import RLM as RLM
     from rlm.api import acompletion as acompletion
     from rlm.api import completion as completion
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from rlm.errors import ErrorThresholdExceededError as ErrorThresholdExceededError
     from rlm.errors import LimitExceededError as LimitExceededError
     from rlm.errors import ModelError as ModelError
+    from rlm.errors import RLMEnforcementError as RLMEnforcementError
     from rlm.errors import RLMError as RLMError
     from rlm.errors import SessionError as SessionError
     from rlm.errors import TimeoutExceededError as TimeoutExceededError
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AgentContext": "rlm.agent",
+    "AgentRLM": "rlm.agent",
     "BudgetExceededError": "rlm.errors",
     "CallRefused": "rlm.errors",
     "CancellationError": "rlm.errors",
@@ -49,6 +55,7 @@ _HOMES = {
     "ModelError": "rlm.errors",
     "Price": "rlm.messages",
     "RLM": "rlm.api",
+    "RLMEnforcementError": "rlm.errors",
     "RLMError": "rlm.errors",
     "RLMLogger": "rlm.logger",
     "RateLimit": "rlm.pacing",
@@ -60,10 +67,13 @@ _HOMES = {
     "TokenLimitExceededError": "rlm.errors",
     "acompletion": "rlm.api",
     "completion": "rlm.api",
+    "create_enforced_agent": "rlm.agent",
     "files": "rlm.context",
 }
 
 __all__ = [  # noqa: RUF022 - plain order, pinned by a test
+    "AgentContext",
+    "AgentRLM",
     "BudgetExceededError",
     "CallRefused",
     "CancellationError",
@@ -77,6 +87,7 @@ __all__ = [  # noqa: RUF022 - plain order, pinned by a test
     "ModelError",
     "Price",
     "RLM",
+    "RLMEnforcementError",
     "RLMError",
     "RLMLogger",
     "RateLimit",
@@ -88,6 +99,7 @@ __all__ = [  # noqa: RUF022 - plain order, pinned by a test
     "TokenLimitExceededError",
     "acompletion",
     "completion",
+    "create_enforced_agent",
     "files",
 ]
 

@@ -4,7 +4,8 @@ import asyncio
 import dataclasses
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +32,7 @@ from rlm.protocols import Client, Environment, Recorder, ReplyStore
 from rlm.recorders.callbacks import CallbackRecorder
 from rlm.recorders.console import ConsoleRecorder
 from rlm.recorders.memory import MemoryRecorder
+from rlm.recorders.queue import events_of
 from rlm.results import RunResult, Submission
 from rlm.run import Run, Task
 from rlm.scope import Scope, Tree
@@ -159,31 +161,33 @@ class RLM:
         run_id: str | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Every event of a run while it goes on; leaving the loop cancels the run."""
-        queue = _QueueRecorder()
-        run = asyncio.ensure_future(
-            self.aask(
-                query, context, response_model=response_model, recorders=(queue,), run_id=run_id
+
+        def start(recorder: Recorder) -> Coroutine[Any, Any, RunResult]:
+            return self.aask(
+                query, context, response_model=response_model, recorders=(recorder,), run_id=run_id
             )
-        )
-        run.add_done_callback(lambda _: queue.events.put_nowait(None))
-        try:
-            while (event := await queue.events.get()) is not None:
+
+        async with aclosing(events_of(start)) as events:
+            async for event in events:
                 yield event
-            await run
-        finally:
-            run.cancel()
-            await asyncio.gather(run, return_exceptions=True)
 
     def chat(self, context: ContextValue = None) -> Chat:
         """Several runs over one session; close it, or use it as a context manager."""
 
-        async def start(task: Task, session: RunSession, response_model: Any) -> RunResult:
-            return await self._answer(task, session, response_model, ())
+        async def start(
+            task: Task, session: RunSession, response_model: Any, recorders: Sequence[Recorder]
+        ) -> RunResult:
+            await session.set_tools(self._house.services().tools)
+            return await self._answer(task, session, response_model, recorders)
 
         def new_session(task: Task) -> RunSession:
             return self._house.services().new_session(self.config, task)
 
         return Chat(start, new_session, context)
+
+    def grant_tools(self, tools: Any, sub_tools: Any = None) -> None:
+        """Change what cells may call from the next run or turn on; see `tools=`, `sub_tools=`."""
+        self._house.grant(tools, sub_tools)
 
     # -- the reference's spelling ------------------------------------------------------------
 
@@ -321,14 +325,6 @@ class _Listeners:
     def new_callbacks(self) -> CallbackRecorder:
         """One for each run: it waits for its callbacks before the run returns."""
         return CallbackRecorder(*self._callbacks)
-
-
-class _QueueRecorder:
-    def __init__(self) -> None:
-        self.events: asyncio.Queue[Event | None] = asyncio.Queue()
-
-    def record(self, event: Event) -> None:
-        self.events.put_nowait(event)
 
 
 def completion(prompt: ContextValue, model: Model | None = None, **options: Any) -> Completion:

@@ -19,7 +19,14 @@ from msgspec.structs import replace
 from rlm.calls import Calls
 from rlm.config import RunConfig
 from rlm.errors import CallRefused, RLMError, ToolError
-from rlm.events import MOST_RESULT_CHARS, CallEnded, CallStarted, ToolCalled
+from rlm.events import (
+    MOST_RESULT_CHARS,
+    CallEnded,
+    CallStarted,
+    Noted,
+    OutputStreamed,
+    ToolCalled,
+)
 from rlm.failures import failed
 from rlm.gallery import Gallery
 from rlm.images import Picture
@@ -31,6 +38,9 @@ from rlm.scope import Scope
 __all__ = ["Bridge", "ChildAnswer", "ChildTask"]
 
 SUB_CALL_SYSTEM = "You are a sub-LLM. Answer from the text in the prompt, briefly and exactly."
+
+MOST_TOLD = 100_000
+MOST_TOLD_CHARS = 20_000_000
 
 Answer = tuple[dict[str, Any], Sequence[str]]
 
@@ -93,6 +103,7 @@ class Bridge:
         self.tools = {tool.name: tool for tool in tools}
         self.gallery = Gallery({} if contexts is None else contexts)
         self.grants = grants
+        self._told_count = self._told_chars = 0
 
     async def answer(self, kind: str, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
         """The Host protocol: one question in, meta and text parts out."""
@@ -104,6 +115,9 @@ class Bridge:
             return await self._tool(arguments)
         if kind == "budget":
             return dict(self.scope.budget.left()), ()
+        if kind in ("stream", "note"):
+            self._told(kind, *parts)
+            return {}, ()
         raise CallRefused(f"unknown kind of call {kind!r}", limit="kind")
 
     # -- plain calls -------------------------------------------------------------------------
@@ -223,6 +237,24 @@ class Bridge:
         reasons = {index: str(reason) for index, reason in failed.items()}
         return {"failed": reasons}, [*texts, *[""] * (count - room)]
 
+    # -- what cells tell ---------------------------------------------------------------------
+
+    def _told(self, kind: str, key: str, text: str) -> None:
+        """Pass on a piece of the answer, or a note; each is kept, so there is an end to it."""
+        self._told_count += 1
+        self._told_chars += len(key) + len(text)
+        if self._told_count > MOST_TOLD or self._told_chars > MOST_TOLD_CHARS:
+            raise CallRefused(
+                f"one run may stream and note {MOST_TOLD:,} texts of {MOST_TOLD_CHARS:,} "
+                "characters in all; hand in the rest as the answer",
+                limit="told",
+            )
+        if kind == "stream":
+            self.scope.emit(OutputStreamed, text=text)
+        else:
+            _checked_json(text)
+            self.scope.emit(Noted, key=key, value=text)
+
     # -- tools -------------------------------------------------------------------------------
 
     async def _tool(self, arguments: dict[str, Any]) -> Answer:
@@ -278,6 +310,13 @@ def _decoded(kind: Any, encoded: Iterator[str]) -> Any:
         raise CallRefused(
             f"the context of rlm_query could not be read: {error}", limit="kind"
         ) from error
+
+
+def _checked_json(text: str) -> None:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CallRefused(f"a note must be a JSON value: {error}", limit="kind") from error
 
 
 def _digest(*texts: str) -> str:

@@ -1,13 +1,15 @@
 """Several runs over one session: variables, contexts and earlier turns stay."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from rlm.context import ContextValue, store_context
+from rlm.context import ContextValue, StoredContext, store_context
 from rlm.errors import ConfigError
+from rlm.loop_end import LoopEnd, at_loop_end
 from rlm.portal import portal
 from rlm.prompts import FIXED_QUERY
+from rlm.protocols import Recorder
 from rlm.results import RunResult
 from rlm.run import Task
 from rlm.sessions import RunSession
@@ -17,7 +19,7 @@ __all__ = ["Chat"]
 TURNS_SHOWN = 5
 TURN_CHARS = 500
 
-StartRun = Callable[[Task, RunSession, Any], Awaitable[RunResult]]
+StartRun = Callable[[Task, RunSession, Any, Sequence[Recorder]], Awaitable[RunResult]]
 NewSession = Callable[[Task], RunSession]
 Self = TypeVar("Self", bound="Chat")
 
@@ -35,13 +37,21 @@ class Chat:
         self._new_session = new_session
         self._pending = [] if context is None else [context]
         self._session: RunSession | None = None
+        self._end: LoopEnd | None = None
         self._descriptions: dict[str, str] = {}
+        self._values: dict[str, StoredContext] = {}
+        self._told_values: dict[str, str] = {}
         self._one_turn = asyncio.Lock()
         self._closed = False
         self.turns: list[dict[str, str]] = []
 
     async def aask(
-        self, query: str | None = None, context: ContextValue = None, *, response_model: Any = None
+        self,
+        query: str | None = None,
+        context: ContextValue = None,
+        *,
+        response_model: Any = None,
+        recorders: Sequence[Recorder] = (),
     ) -> RunResult:
         """One turn, with one more context if given; with no query, that context holds the task."""
         async with self._one_turn:
@@ -59,7 +69,7 @@ class Chat:
                 description=self._description(),
                 prologue="\n".join(filter(None, told)),
             )
-            result = await self._start_run(task, session, response_model)
+            result = await self._start_run(task, session, response_model, recorders)
             answer = "" if result.answer is None else str(result.answer)
             self.turns.append({"query": query, "answer": answer})
             return result
@@ -70,12 +80,23 @@ class Chat:
         """The blocking form of `aask`."""
         return portal().call(lambda: self.aask(query, context, response_model=response_model))
 
+    def bind(self, name: str, value: ContextValue) -> None:
+        """Have a variable of this name from the next turn on, told by its structure."""
+        self._values[name] = store_context(value)
+
+    def keep(self, name: str, value: ContextValue) -> None:
+        """Say what a fresh session has under this name, should the one in use be lost."""
+        if self._session is not None:
+            self._session.contexts[name] = store_context(value)
+
     async def aclose(self) -> None:
         """End the session; its variables are gone, `turns` stays."""
         self._closed = True
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
+        if self._end is not None:
+            await self._end.aclose()
 
     def close(self) -> None:
         portal().call(self.aclose)
@@ -110,14 +131,22 @@ class Chat:
             self._descriptions["context"] = self._first.description
         if self._session is None:
             self._session = self._new_session(Task("", self._first))
+            self._end = await at_loop_end(self._session.close)
+        while self._values:
+            name, stored = self._values.popitem()
+            self._told_values[name] = stored.description
+            await self._session.add_context(name, stored)
         if self.turns:
             await self._session.add_context("history", store_context(list(self.turns)))
         return self._session
 
     def _description(self) -> str:
-        if len(self._descriptions) == 1:
-            return self._descriptions["context"]
-        return "\n" + "\n".join(f"- `{n}`: {told}" for n, told in self._descriptions.items())
+        told = {**self._descriptions, **self._told_values}
+        if len(told) == 1:
+            return told["context"]
+        if not self._first.size_bytes:
+            del told["context"]
+        return "\n" + "\n".join(f"- `{name}`: {text}" for name, text in told.items())
 
     def _earlier_turns(self) -> str:
         """The last few turns in short: a question may refer to them without naming them."""

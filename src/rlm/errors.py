@@ -2,7 +2,8 @@
 
 RLMError
 ├── ConfigError             an argument, name, key or extra is wrong or missing; nothing was sent
-│   └── UnknownPriceError   a money limit on a model whose price nobody knows
+│   ├── UnknownPriceError   a money limit on a model whose price nobody knows
+│   └── RLMEnforcementError an agent that must not be weakened was asked to be
 ├── ModelError              a model could not be reached, refused the request, or broke off
 ├── CallRefused             the call would break a limit; it was not sent
 ├── ToolError               a tool failed or was called wrongly; the model is told how
@@ -32,6 +33,7 @@ __all__ = [
     "ModelError",
     "PortalError",
     "ProtocolViolation",
+    "RLMEnforcementError",
     "RLMError",
     "SessionDied",
     "SessionError",
@@ -56,6 +58,10 @@ class ConfigError(RLMError, ValueError):
 
 class UnknownPriceError(ConfigError):
     """`max_cost_usd` is set, but a model that may be called has no known price."""
+
+
+class RLMEnforcementError(ConfigError):
+    """What was asked for would switch off what `create_enforced_agent` stands for."""
 
 
 class ModelError(RLMError):

@@ -24,6 +24,8 @@ __all__ = [
     "Event",
     "ModelAsked",
     "ModelReplied",
+    "Noted",
+    "OutputStreamed",
     "RunEnded",
     "RunStarted",
     "SessionLost",
@@ -192,6 +194,19 @@ class ToolCalled(_Fact, frozen=True, kw_only=True, tag="tool_called"):
     error: str | None = None
 
 
+class OutputStreamed(_Fact, frozen=True, kw_only=True, tag="output_streamed"):
+    """A cell showed the user a piece of the answer, before it went on (`environment="agent"`)."""
+
+    text: str
+
+
+class Noted(_Fact, frozen=True, kw_only=True, tag="noted"):
+    """A cell noted something for later turns (`environment="agent"`); `value` is JSON."""
+
+    key: str
+    value: str
+
+
 class SessionOpened(_Fact, frozen=True, kw_only=True, tag="session_opened"):
     """A REPL is ready. `layers` are what stands between its code and the machine, in words."""
 
@@ -263,6 +278,8 @@ Event = (
     | CallEnded
     | CallRetried
     | ToolCalled
+    | OutputStreamed
+    | Noted
     | SessionOpened
     | SessionLost
     | Compacted

@@ -82,7 +82,7 @@ class House:
         self._traffic = traffic
         self._cache = as_cache(traffic.cache, variables)
         self._routes: dict[str, Route] = {}
-        self._services: WeakKeyDictionary[asyncio.AbstractEventLoop, Services] = WeakKeyDictionary()
+        self._calls: WeakKeyDictionary[asyncio.AbstractEventLoop, Calls] = WeakKeyDictionary()
         self._last_resort = weakref.finalize(self, _close_on_portal, self._routes)
         self._last_resort.atexit = False  # then `_close_all` does it, and waits
         _open.add(self)
@@ -167,6 +167,10 @@ class House:
             if not _SECRET.search(name)
         }
         self._max_concurrent_calls = config.limits.max_concurrent_calls
+        self.grant(tools, sub_tools)
+
+    def grant(self, tools: Any, sub_tools: Any = None) -> None:
+        """Say what cells may call from the next run on; children the same, or `sub_tools`."""
         self._own = _granted(tools)
         self._childrens = self._own if sub_tools is None else _granted(sub_tools)
 
@@ -197,36 +201,37 @@ class House:
         return plain
 
     def services(self) -> Services:
-        """Schedulers belong to one event loop, so each loop gets its own services."""
-        loop = asyncio.get_running_loop()
-        known = self._services.get(loop)
-        if known is None:
-            known = self._services[loop] = self._new_services()
-        return known
-
-    async def close(self) -> None:
-        self._last_resort.detach()
-        _open.discard(self)
-        self._services.pop(asyncio.get_running_loop(), None)
-        await _close_clients(self._routes)
-        await release_tools((*self._own[0], *self._childrens[0]))
-        if self._cache is not None:
-            await self._cache.close()
-        await self._environment.close()
-
-    def _new_services(self) -> Services:
-        calls = Calls(
-            self._routes.__getitem__,
-            Scheduler(self._max_concurrent_calls, self._traffic.rate_limits),
-            cache=self._cache,
-            hedge_after_seconds=self._traffic.hedge_after_seconds,
-        )
+        """What the next run has to work with."""
+        calls = self._calls_of_loop()
 
         async def fallback(task: Task, scope: Scope, config: RunConfig) -> str | None:
             return await map_reduce(calls, task, scope, config)
 
         children = Services(calls, self._environment, *self._childrens, fallback=fallback)
         return Services(calls, self._environment, *self._own, children, fallback)
+
+    async def close(self) -> None:
+        self._last_resort.detach()
+        _open.discard(self)
+        self._calls.pop(asyncio.get_running_loop(), None)
+        await _close_clients(self._routes)
+        await release_tools((*self._own[0], *self._childrens[0]))
+        if self._cache is not None:
+            await self._cache.close()
+        await self._environment.close()
+
+    def _calls_of_loop(self) -> Calls:
+        """Schedulers belong to one event loop, so each loop has calls of its own."""
+        loop = asyncio.get_running_loop()
+        known = self._calls.get(loop)
+        if known is None:
+            known = self._calls[loop] = Calls(
+                self._routes.__getitem__,
+                Scheduler(self._max_concurrent_calls, self._traffic.rate_limits),
+                cache=self._cache,
+                hedge_after_seconds=self._traffic.hedge_after_seconds,
+            )
+        return known
 
 
 def _own_identity(client: Client) -> str | None:

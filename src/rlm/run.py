@@ -86,8 +86,10 @@ class Services:
 
     @property
     def tool_lines(self) -> tuple[str, ...]:
-        """What the prompt says about tools and values, a line each."""
-        return (*(tool.description for tool in self.tools), *self.value_lines)
+        """What the prompt says about tools, values and what the environment adds, a line each."""
+        added = getattr(self.environment, "repl_names", ())
+        names = (f"`{name.usage}`: {name.description}" for name in added)
+        return (*names, *(tool.description for tool in self.tools), *self.value_lines)
 
     def new_session(self, config: RunConfig, task: Task) -> RunSession:
         contexts = {"context": task.context, **task.context.beside(), **self.values}

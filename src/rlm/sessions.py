@@ -74,7 +74,7 @@ class RunSession:
         limits = self._config.limits
         options = {
             "seed": self._config.seed,
-            "tools": [{"name": t.name, "description": t.description} for t in self._tools],
+            "tools": _listed(self._tools),
             "kept_output_chars": limits.kept_output_chars,
             "cell_memory_bytes": limits.cell_memory_bytes,
             "label": self.scope.run_id,
@@ -101,6 +101,23 @@ class RunSession:
             self.loss = nudges.session_lost(str(error), self.variables)
             await self.close()
 
+    async def set_tools(self, tools: Sequence[Tool]) -> None:
+        """Have these tools from the next cell on; a session that can't still has `call_tool`."""
+        if tuple(tools) == tuple(self._tools):
+            return
+        self._tools = tools
+        await self._bind_tools()
+
+    async def _bind_tools(self) -> None:
+        change = getattr(self._session, "set_tools", None)
+        if change is None:
+            return
+        try:
+            await change(_listed(self._tools))
+        except SessionError as error:
+            self.loss = nudges.session_lost(str(error), self.variables)
+            await self.close()
+
     async def run(self, number: int, code: str) -> CellResult:
         """Execute one cell, telling every recorder what it did."""
         self.scope.emit(CellStarted, cell=number, code=code)
@@ -109,6 +126,7 @@ class RunSession:
             result = await self._execute(code)
         except SessionRestored as error:
             result = self._note_restored(error, time.monotonic() - started)
+            await self._bind_tools()  # the checkpoint may have had others
         except SessionError as error:
             result = await self._recover(str(error), time.monotonic() - started)
         for stream, text, written in (
@@ -179,6 +197,11 @@ class RunSession:
         await self.open()
         text = nudges.session_lost(reason, lost)
         return CellResult(error=CellError("SessionLost", reason, text), seconds=seconds)
+
+
+def _listed(tools: Sequence[Tool]) -> list[dict[str, str]]:
+    """What a worker is told of tools."""
+    return [{"name": tool.name, "description": tool.description} for tool in tools]
 
 
 async def _interrupt_later(session: Session, seconds: float) -> None:

@@ -154,7 +154,7 @@ def test_a_shell_is_proposed_runs(state: Path) -> None:
     assert [values[0], *values[2:]] == ["last", "aaaaaaaa"]
     assert helps[2] == f"limit: {kept.QUESTION}"
     assert "\\x1b]0;pwned" in helps[1]
-    assert proposed(state, "rlm rm aa")[1::3] == ["aaaaaaaa"]
+    assert proposed(state, "rlm rm aaaaaaa")[1::3] == ["aaaaaaaa"]
     assert proposed(state, "rlm fork 2020")[1::3] == ["20201115-120000-000-aaaaaaaa"]
     assert proposed(state, "rlm show la")[:4] == ["plain", "last", "the newest run", "file"]
     assert proposed(state / "nowhere", "rlm export aa")[0::3] == ["file"]

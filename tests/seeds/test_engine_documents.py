@@ -42,6 +42,28 @@ print(rlm.completion("Say hello.", "openai/gpt-5-nano").response)
 """
 
 
+AGENT = """
+from rlm import create_enforced_agent
+
+agent = create_enforced_agent(
+    backend="openai",
+    backend_kwargs={"model_name": "gpt-4"},
+)
+agent.register_tool("search_web", lambda q: f"Searching for {q}...")
+agent.add_context("user_info", {"name": "Alex"})
+
+async for chunk in agent.chat("Analyze this document", stream=True):
+    print(chunk, end="")
+"""
+
+AS_IN_A_NOTEBOOK = """
+import ast, asyncio, sys
+
+code = compile(sys.argv[1], "<notebook>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+asyncio.run(eval(code, {}))
+"""
+
+
 def run(arguments: list[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     keep = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
     return subprocess.run(
@@ -61,6 +83,11 @@ def model(body: dict[str, Any]) -> str:
     said = texts(body)
     if "powers of two" in said:
         return "```repl\nFINAL('\\n'.join(str(2**n) for n in range(100)))\n```"
+    if "Analyze this document" in said:
+        return (
+            "```repl\nstream_output(f\"{context_data['user_info']['name']}: \")\n"
+            "stream_output(search_web('rlm'))\nFINAL('Done.')\n```"
+        )
     if "Say hello." in said:
         return "Final Answer: hello"
     return "```repl\nprint(context)\n```"
@@ -74,6 +101,17 @@ def test_the_constructor_example(tmp_path: Path) -> None:
     assert {body["model"] for body in server.bodies} == {"gpt-5-nano"}
     assert set(server.keys) == {"Bearer sk-x"}
     assert "powers of two" not in texts(server.bodies[0])  # the task is in `context`
+
+
+def test_the_agent_example(tmp_path: Path) -> None:
+    with endpoint(model) as server:
+        variables = {"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": server.url}
+        done = run(["-c", AS_IN_A_NOTEBOOK, AGENT], tmp_path, **variables)
+    assert done.stderr == ""
+    assert done.stdout == "Alex: Searching for rlm...Done."
+    assert {body["model"] for body in server.bodies} == {"gpt-4"}
+    assert "`search_web(q)`" in texts(server.bodies[0])
+    assert "Alex" not in texts(server.bodies[0])
 
 
 def test_the_logger_example(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ import pytest
 from tests.shape.tree import Module, load_modules
 
 RLM_NAMES = [
+    "AgentContext",
+    "AgentRLM",
     "BudgetExceededError",
     "CallRefused",
     "CancellationError",
@@ -26,6 +28,7 @@ RLM_NAMES = [
     "ModelError",
     "Price",
     "RLM",
+    "RLMEnforcementError",
     "RLMError",
     "RLMLogger",
     "RateLimit",
@@ -37,6 +40,7 @@ RLM_NAMES = [
     "TokenLimitExceededError",
     "acompletion",
     "completion",
+    "create_enforced_agent",
     "files",
 ]
 """The names of the package itself. Adding one is a promise; removing one breaks somebody."""

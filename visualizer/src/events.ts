@@ -1,5 +1,5 @@
 // Made by `npm run types` from src/rlm/events.schema.json; not written by hand.
-// schema-sha256: 2a29502396d8db86283d435c363e11e5f5ce1a4ee58431fa17c637a2c58268a3
+// schema-sha256: d4ae79c1789ddb0da9bf2c669b308f0de574fc80c39f3333b6a4fcd2078a97ee
 
 export const SCHEMA_VERSION = 1
 
@@ -276,6 +276,37 @@ export interface ToolCalled {
 }
 
 /**
+ * A cell showed the user a piece of the answer, before it went on (`environment="agent"`).
+ */
+export interface OutputStreamed {
+  readonly type: 'output_streamed'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly text: string
+}
+
+/**
+ * A cell noted something for later turns (`environment="agent"`); `value` is JSON.
+ */
+export interface Noted {
+  readonly type: 'noted'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly key: string
+  readonly value: string
+}
+
+/**
  * A REPL is ready. `layers` are what stands between its code and the machine, in words.
  */
 export interface SessionOpened {
@@ -402,6 +433,8 @@ export type RunEvent =
   | CallEnded
   | CallRetried
   | ToolCalled
+  | OutputStreamed
+  | Noted
   | SessionOpened
   | SessionLost
   | Compacted
@@ -423,6 +456,8 @@ export const EVENT_TYPES: readonly EventType[] = [
   'call_ended',
   'call_retried',
   'tool_called',
+  'output_streamed',
+  'noted',
   'session_opened',
   'session_lost',
   'compacted',
@@ -444,6 +479,8 @@ export const SHAPES: Readonly<Record<string, Readonly<Record<string, string>>>> 
   call_ended: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', call_id: '!s', kind: '!s', model: '!s', reply: 's', usage: 'o0', seconds: 'n', retries: 'n', stored: 'b', child_run_id: 's0', error: 's0', limit: 's0' },
   call_retried: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', model: '!s', attempt: '!n', wait_seconds: '!n', error: '!s', call_id: 's0' },
   tool_called: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', call_id: '!s', name: '!s', arguments: '!o', result: 's', seconds: 'n', stored: 'b', error: 's0' },
+  output_streamed: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', text: '!s' },
+  noted: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', key: '!s', value: '!s' },
   session_opened: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', environment: '!s', layers: '!a', seconds: '!n' },
   session_lost: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', reason: '!s', lost_variables: 'a', restored: 'b' },
   compacted: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', messages_before: '!n', messages_after: '!n', chars_before: '!n', chars_after: '!n' },

@@ -16,6 +16,8 @@ from rlm.events import (
     Event,
     ModelAsked,
     ModelReplied,
+    Noted,
+    OutputStreamed,
     RunEnded,
     SessionLost,
     StepStarted,
@@ -159,6 +161,10 @@ def _notable(event: Event) -> str | None:
     if isinstance(event, Compacted):
         before, after = event.messages_before, event.messages_after
         return f"the history was shortened: {before} messages to {after}"
+    if isinstance(event, OutputStreamed):
+        return f"shown to the user: {one_line(event.text, REPLY_CHARS)!r}"
+    if isinstance(event, Noted):
+        return f"noted {one_line(event.key, PROMPT_CHARS)!r}: {one_line(event.value, REPLY_CHARS)}"
     return None
 
 

@@ -19,6 +19,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from rlm.clients._json import parse
 from rlm.errors import ConfigError, ModelError
+from rlm.loop_end import LoopEnd, at_loop_end
 
 if TYPE_CHECKING:
     import aiohttp
@@ -247,17 +248,22 @@ class _Pool:
 
     def __init__(self) -> None:
         self._sessions: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
+        self._ends: dict[asyncio.AbstractEventLoop, LoopEnd] = {}
         self._lock = threading.Lock()
 
     async def session(self) -> "aiohttp.ClientSession":
         loop = asyncio.get_running_loop()
         with self._lock:
             ended = [self._sessions.pop(each) for each in list(self._sessions) if each.is_closed()]
-            session = self._sessions.get(loop)
+            self._ends = {each: end for each, end in self._ends.items() if not each.is_closed()}
+            session, is_new = self._sessions.get(loop), False
             if session is None or session.closed:
-                session = self._sessions[loop] = _new_session()
+                session, is_new = _new_session(), True
+                self._sessions[loop] = session
         for each in ended:
             await each.close()
+        if is_new:
+            self._ends[loop] = await at_loop_end(session.close)
         return session
 
     async def close(self) -> None:
@@ -265,11 +271,19 @@ class _Pool:
         here = asyncio.get_running_loop()
         with self._lock:
             sessions, self._sessions = self._sessions, {}
+            ends, self._ends = self._ends, {}
         for loop, session in sessions.items():
             if loop is not here and loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(session.close(), loop))
+                closed = asyncio.run_coroutine_threadsafe(_close(session, ends.get(loop)), loop)
+                await asyncio.wrap_future(closed)
             else:
-                await session.close()
+                await _close(session, ends.get(loop))
+
+
+async def _close(session: "aiohttp.ClientSession", end: LoopEnd | None) -> None:
+    await session.close()
+    if end is not None:
+        await end.aclose()
 
 
 def _new_session() -> "aiohttp.ClientSession":

@@ -117,6 +117,13 @@ class ForkedSession:
         if self._checkpoint is not None:
             self._take_when_idle()
 
+    async def set_tools(self, tools: list[dict[str, str]]) -> None:
+        """From now on there are these tools, and no others."""
+        self._stay()
+        await self._stream.set_tools(tools)
+        if self._checkpoint is not None:
+            self._take_when_idle()
+
     async def execute(self, code: str, *, timeout_seconds: float) -> CellResult:
         """Run a cell; SessionRestored if the worker was lost in it but its variables were not."""
         self._stay()

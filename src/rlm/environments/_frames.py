@@ -78,7 +78,7 @@ _NOTHING_TO_TELL = _DoneMeta(None, None, [])
 _LLM = json.Decoder(_LlmArguments)
 _RLM = json.Decoder(_RlmArguments)
 _TOOL = json.Decoder(_ToolArguments)
-_BUDGET = json.Decoder(_NoArguments)
+_NOTHING = json.Decoder(_NoArguments)
 _DONE = json.Decoder(_DoneMeta)
 _VALUE = json.Decoder(dict[str, str])
 
@@ -144,14 +144,23 @@ def _read_tool(frame: wire.Frame) -> Call | None:
 
 
 def _read_budget(frame: wire.Frame) -> Call | None:
-    _checked(frame, 1, _BUDGET)
+    _checked(frame, 1, _NOTHING)
     return None if len(frame.parts) > 2 else Call("budget", {}, [], 0)
+
+
+def _read_told(frame: wire.Frame) -> Call | None:
+    """Something a cell tells: a key, and the text under it."""
+    _checked(frame, 1, _NOTHING)
+    kind, parts = frame.text(0), _texts(frame, 2)
+    return Call(kind, {}, parts, 0) if len(parts) == 2 else None
 
 
 _CALL_READERS: dict[bytes, Callable[[wire.Frame], Call | None]] = {
     b"llm": _read_llm,
     b"rlm": _read_rlm,
     b"tool": _read_tool,
+    b"stream": _read_told,
+    b"note": _read_told,
     b"budget": _read_budget,
 }
 

@@ -45,6 +45,7 @@ _WORKER_DEFAULTS: dict[str, Any] = {
     "cell_memory_bytes": None,
     "preload": [],
     "shell": "python",
+    "names": "",
 }
 
 
@@ -189,6 +190,14 @@ class StreamSession:
                 raise
             parts = [wire.to_bytes(name), wire.to_bytes(context.kind)]
             return await self._exchange(wire.LOAD_END, parts, wire.VALUE)
+
+    async def set_tools(self, tools: list[dict[str, str]]) -> None:
+        """From now on there are these tools ({"name", "description"}), and no others."""
+        async with self._one_request:
+            self._check_alive()
+            self._stream.write(wire.encode(wire.LOAD, 0, [wire.to_json(tools)]))
+            parts = [wire.to_bytes("tools"), wire.to_bytes("tools")]
+            await self._exchange(wire.LOAD_END, parts, wire.VALUE)
 
     async def execute(self, code: str, *, timeout_seconds: float) -> CellResult:
         """Run a cell; the time its calls take does not count towards `timeout_seconds`."""

@@ -24,8 +24,10 @@ __all__ = [
     "llm_query_batched",
     "llm_query_json",
     "map_query",
+    "meta",
     "rlm_query",
     "rlm_query_batched",
+    "several",
 ]
 
 TYPE_CHECKING = False
@@ -65,9 +67,9 @@ def llm_query_batched(
 
     `images` holds one list of pictures, one picture, or None, for each prompt.
     """
-    prompts = _several(prompts)
+    prompts = several(prompts)
     if images is not None:
-        images = _several(images)
+        images = several(images)
         if len(images) != len(prompts):
             raise ValueError(
                 f"{len(prompts)} prompts need as many lists of images, not {len(images)}; "
@@ -106,8 +108,8 @@ def rlm_query_batched(
     """
     _refuse_images(images)
     granted = _tool_names(tools)
-    prompts = _several(prompts)
-    contexts = [None] * len(prompts) if contexts is None else _several(contexts)
+    prompts = several(prompts)
+    contexts = [None] * len(prompts) if contexts is None else several(contexts)
     if len(contexts) != len(prompts):
         raise ValueError(f"{len(prompts)} prompts need as many contexts, not {len(contexts)}")
     return (yield from _ask_models("rlm", prompts, model, True, contexts, tools=granted))
@@ -129,13 +131,13 @@ def llm_query_json(prompt: str, model: str | None = None, images: Any = None) ->
 
 def map_query(question: str, chunks: Iterable[Any], model: str | None = None) -> Dialogue:
     """Ask the same question about each chunk (a text, or what `ctx.chunk` gives), in one batch."""
-    prompts = [f"{question}\n\n---\n{_chunk_text(chunk)}" for chunk in _several(chunks)]
+    prompts = [f"{question}\n\n---\n{_chunk_text(chunk)}" for chunk in several(chunks)]
     return (yield from llm_query_batched(prompts, model))
 
 
 def budget() -> Dialogue:
     """What is left of the run's tokens, money, seconds and calls."""
-    return _meta((yield question("budget", b"{}", [])), CallFailed)
+    return meta((yield question("budget", b"{}", [])), CallFailed)
 
 
 def call_tool(name: str, /, *arguments: Any, **named: Any) -> Dialogue:
@@ -146,7 +148,7 @@ def call_tool(name: str, /, *arguments: Any, **named: Any) -> Dialogue:
         named = {_POSITIONAL: list(arguments), **named}
     arguments_json = wire.to_json({"name": str(name), "arguments": named})
     answer = yield question("tool", arguments_json, [])
-    return json.loads(_meta(answer, ToolFailed)["json"])
+    return json.loads(meta(answer, ToolFailed)["json"])
 
 
 def _ask_models(
@@ -178,7 +180,7 @@ def _ask_models(
         arguments = wire.to_json(given)
     parts = question(kind, arguments, texts)
     answer = yield parts + sent if sent else parts
-    failed = _meta(answer, CallFailed).get("failed", {})
+    failed = meta(answer, CallFailed).get("failed", {})
     replies = answer.texts(1)[: len(prompts)]
     if len(replies) < len(prompts):
         raise wire.WireError(f"{len(prompts)} prompts were answered with {len(replies)} replies")
@@ -197,12 +199,13 @@ def _is_name(key: Any) -> bool:
     return isinstance(key, str) and key.isidentifier()
 
 
-def _meta(answer: wire.Frame, failure: type[RuntimeError]) -> dict[str, Any]:
+def meta(answer: wire.Frame, failure: type[RuntimeError]) -> dict[str, Any]:
+    """What an answer says besides its texts; raises `failure` if it tells of one."""
     # Nothing to tell, as after most model calls, is an empty part.
-    meta: dict[str, Any] = answer.json(0) if answer.part(0) else {}
+    told: dict[str, Any] = answer.json(0) if answer.part(0) else {}
     if answer.type == wire.ANSWER_ERROR:
-        raise failure(meta["message"])
-    return meta
+        raise failure(told["message"])
+    return told
 
 
 def _only(replies: list[str]) -> str:
@@ -212,7 +215,8 @@ def _only(replies: list[str]) -> str:
     return reply
 
 
-def _several(items: Iterable[Any]) -> list[Any]:
+def several(items: Iterable[Any]) -> list[Any]:
+    """The items of a batch; a single text is a mistake, not a list of letters."""
     if isinstance(items, (str, bytes, dict)):
         raise TypeError(f"expected a list with one item per call, not one {type(items).__name__}")
     return list(items)

@@ -11,7 +11,7 @@ import sys
 
 import __main__
 
-from . import calls, files, rehearsal, repl, reports, shared, wire
+from . import agent_names, calls, files, rehearsal, repl, reports, shared, wire
 from .channel import Channel, ChannelClosed
 from .checkpoints import Checkpoints
 from .finals import Finals
@@ -130,9 +130,9 @@ class WorkerSession:
         _import_all(settings.get("preload", []))
         random.seed(settings["seed"])
         self._max_text_chars = self._finals.max_chars = settings["max_submission_chars"]
-        make_tool, tools = self._functions.make_tool, settings["tools"]
-        made = {t["name"]: make_tool(t["name"], t["description"]) for t in tools}
-        self._namespace.provide_tools(made)
+        if settings.get("names") == "agent":
+            agent_names.provide_agent_names(self._namespace, self._functions)
+        self._namespace.set_tools(repl.made_tools(settings["tools"], self._functions))
         if settings.get("shell") == "ipython":
             self._use_ipython()
         self._memory = self._runner.memory = MemoryLimit(settings.get("cell_memory_bytes"))
@@ -152,7 +152,16 @@ class WorkerSession:
         """Bind what the chunks amount to; the host is told if that is impossible."""
         kind = frame.text(1)
         data, self._loading = self._loading, bytearray()
-        self._bind(frame, len(data), lambda: repl.value_of(kind, data))
+        if kind == "tools":
+            self._change_tools(frame, data)
+        else:
+            self._bind(frame, len(data), lambda: repl.value_of(kind, data))
+
+    def _change_tools(self, frame: wire.Frame, data: bytearray) -> None:
+        """From now on there are these tools, and no others."""
+        listed = repl.value_of("json", data)
+        self._namespace.set_tools(repl.made_tools(listed, self._functions))
+        self._channel.send(wire.VALUE, frame.id, [wire.to_json({})])
 
     def _load_shared(self, frame: wire.Frame) -> None:
         """Bind a value that lies in memory shared by all sessions that have it."""

@@ -114,6 +114,7 @@ class Namespace:
         self._ours: dict[str, Any] = {}
         self._restored = dict(_PLAIN_MODULE)
         self._view = ContextView("")
+        self._tools: dict[str, Any] = {}
 
     @property
     def ours(self) -> dict[str, Any]:
@@ -125,6 +126,18 @@ class Namespace:
         self.variables.update(names)
         self._ours.update(names)
         self._restored.update({n: v for n, v in names.items() if n in _RESTORED_NAMES})
+
+    def set_tools(self, tools: dict[str, Any]) -> None:
+        """Bind the host's tools in place of those it gave before."""
+        for name in self._tools.keys() - tools.keys():
+            self._ours.pop(name, None)
+            self._restored.pop(name, None)
+            if self.variables.get(name) is self._tools[name]:
+                del self.variables[name]
+        for name in self._tools.keys() & tools.keys():
+            self._ours.pop(name, None)
+        self.provide_tools(tools)
+        self._tools = {name: tool for name, tool in tools.items() if self._ours.get(name) is tool}
 
     def provide_tools(self, tools: dict[str, Any]) -> None:
         """Bind tools by name, unless the name is taken or none; all are restored."""

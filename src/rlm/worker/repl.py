@@ -8,7 +8,7 @@ from . import calls
 from .replies import CallFailed, FailedReply, ToolFailed
 from .votes import vote
 
-__all__ = ["provide_names", "value_of"]
+__all__ = ["made_tools", "provide_names", "value_of"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,6 +48,11 @@ def provide_names(
     namespace.provide({**names, **types, **finals.names()})
     namespace.provide({"vote": vote, "SHOW_VARS": SHOW_VARS})
     namespace.load("context", "")
+
+
+def made_tools(listed: list[dict[str, str]], functions: calls.CallFunctions) -> dict[str, Any]:
+    """A function for each tool that the host listed, by name."""
+    return {t["name"]: functions.make_tool(t["name"], t["description"]) for t in listed}
 
 
 def value_of(kind: str, data: bytes | bytearray) -> Any:

@@ -17,7 +17,7 @@ import { type ForkPlan, ForkButton, NoFork } from './fork'
 import { LongText } from './longtext'
 import { Markdown } from './markdown'
 import { Badge, Waiting } from './small'
-import { Words } from './words'
+import { Line, Words } from './words'
 
 /** Longer replies are shown as plain text, a part at a time. */
 const MOST_MARKDOWN_CHARS = 60_000
@@ -302,6 +302,17 @@ export function StepView({ runId, step, row, opened, grown }: StepViewProps): JS
       ))}
       {model.exchanges.map((exchange, at) => (
         <Reply key={at} runId={runId} step={step} model={model} exchange={exchange} opened={opened} version={loaded} />
+      ))}
+      {model.streamed && (
+        <section class="told">
+          <p class="tag">shown to the user</p>
+          <LongText text={model.streamed} label="Shown to the user" />
+        </section>
+      )}
+      {model.noted.map((note) => (
+        <p key={note.index} class="notice quiet">
+          Noted <Line text={note.key} />: <Line text={note.value} />
+        </p>
       ))}
       {orphans.map((number) => (
         <CellOf key={number} runId={runId} step={step} model={model} number={number} opened={opened} version={loaded} />

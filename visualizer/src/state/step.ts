@@ -14,6 +14,7 @@ import type {
   Diverged,
   ModelAsked,
   ModelReplied,
+  Noted,
   RunEnded,
   RunStarted,
   SessionLost,
@@ -25,6 +26,8 @@ import { cut } from '../text/hostile'
 
 const KEPT_CHARS = 200
 const ARGUMENT_CHARS = 4_000
+const STREAMED_CHARS = 100_000
+const MOST_NOTES = 200
 
 export interface StepCall {
   readonly id: string
@@ -67,6 +70,10 @@ export class StepModel {
   /** Calls that no cell of this step made: of map/reduce. */
   readonly loose: StepCall[] = []
   readonly notices: Notice[] = []
+  /** What cells showed the user, joined; of very much the beginning. */
+  streamed = ''
+  /** What cells noted for later turns. */
+  readonly noted: Numbered<Noted>[] = []
   readonly retries: { attempt: number; seconds: number; error: string }[] = []
   started: Numbered<RunStarted> | null = null
   ended: Numbered<RunEnded> | null = null
@@ -115,6 +122,12 @@ export class StepModel {
         break
       case 'tool_called':
         this.tool(event)
+        break
+      case 'output_streamed':
+        if (this.streamed.length < STREAMED_CHARS) this.streamed += cut(event.text, STREAMED_CHARS)
+        break
+      case 'noted':
+        if (this.noted.length < MOST_NOTES) this.noted.push(event)
         break
       case 'session_lost':
       case 'session_opened':

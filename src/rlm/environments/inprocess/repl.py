@@ -61,11 +61,9 @@ class InProcessRepl:
         self._finals = Finals(self._namespace.variables, self._variables)
         self._finals.max_chars = settings["max_submission_chars"]
         repl_names.provide_names(self._namespace, self._variables, self._finals, functions)
-        tools = {
-            tool["name"]: functions.make_tool(tool["name"], tool["description"])
-            for tool in settings["tools"]
-        }
-        self._namespace.provide_tools({**tools, "exit": _leave, "quit": _leave, "input": _no_input})
+        self._functions = functions
+        self._namespace.provide_tools({"exit": _leave, "quit": _leave, "input": _no_input})
+        self.set_tools(settings["tools"])
         self._runner = _Runner(number, self._namespace, self.interrupts, functions.async_form)
         self._runner.keep_output(settings["kept_output_chars"])
         self._captured = Captured(self._runner.stdout, self._runner.stderr, on_breakpoint)
@@ -122,6 +120,10 @@ class InProcessRepl:
         except (OSError, ValueError, MemoryError, RecursionError) as error:
             return f"{type(error).__name__}: {error}"
         return None
+
+    def set_tools(self, listed: list[dict[str, str]]) -> None:
+        """From now on there are these tools, and no others."""
+        self._namespace.set_tools(repl_names.made_tools(listed, self._functions))
 
     def fetch(self, name: str) -> str | None:
         """The text of a variable; None if there is none or it has no text."""

@@ -55,6 +55,11 @@ class InProcessSession:
         if error is not None:
             raise SessionError(f"{name} could not be loaded: {error}")
 
+    async def set_tools(self, tools: list[dict[str, str]]) -> None:
+        """From now on there are these tools, and no others."""
+        async with self._one_request:
+            await self._on_thread(lambda: self._repl.set_tools(tools))
+
     async def execute(self, code: str, *, timeout_seconds: float) -> CellResult:
         """Run a cell; the time its calls take does not count, nor that of one being debugged."""
         async with self._one_request:

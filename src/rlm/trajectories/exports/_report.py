@@ -17,6 +17,8 @@ from rlm.events import (
     Event,
     ModelAsked,
     ModelReplied,
+    Noted,
+    OutputStreamed,
     RunEnded,
     RunStarted,
     SessionLost,
@@ -270,6 +272,10 @@ def _other(event: Any) -> Iterator[Block]:
         why = event.detail or event.error or event.limit or ""
         told = f"{event.stop_reason}, {_usage(event.usage)}, {event.seconds:.2f} s"
         yield Note(one_line(f"{told}: {why}" if why else told))
+    elif isinstance(event, OutputStreamed):
+        yield Passage("Shown to the user", event.text)
+    elif isinstance(event, Noted):
+        yield Note(one_line(f"noted {event.key!r}: {event.value}"))
     elif isinstance(event, SessionLost):
         yield Note(one_line(f"the session was lost: {event.reason}"), is_trouble=True)
     elif isinstance(event, CallRetried):

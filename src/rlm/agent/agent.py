@@ -1,0 +1,271 @@
+"""`AgentRLM`: a conversation whose answers arrive in pieces, with tools and a memory.
+
+A turn is a run of the engine in the session of the whole conversation. What the agent remembers
+lives in the REPL (`history`, `context_data`); the prompt tells only its structure.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from rlm.agent.context import AgentContext
+from rlm.agent.joining import rest_of
+from rlm.api import RLM
+from rlm.chat import Chat
+from rlm.compat import raise_if_ended_early
+from rlm.context import ContextValue
+from rlm.errors import ConfigError, ModelError
+from rlm.events import Event, Noted, OutputStreamed
+from rlm.house import Model
+from rlm.logger import RLMLogger
+from rlm.protocols import Recorder, Tool
+from rlm.recorders.queue import events_of
+from rlm.results import RunResult
+from rlm.tools import as_tools
+from rlm.worker.agent_names import AGENT_NAMES
+
+__all__ = ["AgentRLM", "Backend"]
+
+Backend = Model
+"""A provider's name that goes with `backend_kwargs`, a model's name, a client, or a function."""
+
+Self = TypeVar("Self", bound="AgentRLM")
+
+
+class AgentRLM:
+    """An assistant: `async for chunk in agent.chat(message)`.
+
+    `max_iterations`, `max_tokens` and `max_cost` hold for each turn. Further keywords are those of
+    `RLM`. One turn at a time, on one event loop; a second one waits.
+    """
+
+    def __init__(
+        self,
+        backend: Backend = "openai",
+        backend_kwargs: dict[str, Any] | None = None,
+        environment: Any = "agent",
+        environment_kwargs: Mapping[str, Any] | None = None,
+        max_depth: int = 1,
+        max_iterations: int = 30,
+        logger: RLMLogger | None = None,
+        verbose: bool = False,
+        agent_context: AgentContext | None = None,
+        enable_tools: bool = True,
+        enable_streaming: bool = True,
+        max_tokens: int | None = None,
+        max_cost: float | None = None,
+        **options: Any,
+    ) -> None:
+        options = {
+            "compaction": True,
+            **options,
+            **_model_options(backend, backend_kwargs),
+            "environment": environment,
+            "environment_kwargs": environment_kwargs,
+            "max_depth": max_depth,
+            "max_iterations": max_iterations,
+            "max_tokens": max_tokens,
+            "max_budget": max_cost,
+            "logger": logger,
+            "verbose": verbose,
+        }
+        self._rlm = RLM(**options)
+        self.context = AgentContext() if agent_context is None else agent_context
+        self.last_result: RunResult | None = None
+        self.missing_tools: tuple[str, ...] = ()
+        self._tools_enabled = enable_tools
+        self._streaming_enabled = enable_streaming
+        self._tools: dict[str, Tool] = {}
+        self._conversation: Chat | None = None
+        self._is_new_conversation = False
+        self._is_new_memory = True
+        self._one_turn = asyncio.Lock()
+        self._answer = ""
+
+    # -- what it knows and may do ------------------------------------------------------------
+
+    def register_tool(self, name: str, function: Callable[..., Any]) -> None:
+        """Let cells call a function of this program by name, from the next turn on.
+
+        It may be a coroutine function. Its signature and docstring are shown to the model.
+        """
+        if not callable(function) and not hasattr(function, "call"):
+            raise ConfigError(f"tool {name!r} must be callable, not {type(function).__name__}")
+        if not self._tools_enabled:
+            raise ConfigError(f"tool {name!r}: this agent was made with enable_tools=False")
+        self._tools[name] = _own_tools({name: function})[name]
+        self.missing_tools = tuple(each for each in self.missing_tools if each != name)
+
+    def add_context(self, key: str, data: Any) -> None:
+        """Put a JSON value into `context_data`, from the next turn on."""
+        self.context.add(key, data)
+        self._is_new_memory = True
+
+    def get_conversation_history(self) -> list[dict[str, str]]:
+        """What was said, as {"role": "user" or "assistant", "content": text}, oldest first."""
+        return [dict(message) for message in self.context.history]
+
+    def save_context(self, path: str | Path) -> None:
+        """Write the conversation and `context_data` to a JSON file; of tools only the names."""
+        self.context.save(path, (*self._tools, *self.missing_tools))
+
+    def load_context(self, path: str | Path) -> None:
+        """Go on with what `save_context` wrote, in a fresh REPL from the next turn on.
+
+        `missing_tools` are those that the agent had and that are to be registered again.
+        """
+        self.context, tools = AgentContext.load(path)
+        self.missing_tools = tuple(name for name in tools if name not in self._tools)
+        self._is_new_memory = True
+        self._is_new_conversation = True
+
+    # -- talking -----------------------------------------------------------------------------
+
+    def chat(
+        self,
+        message: str,
+        context: ContextValue = None,
+        tools: Any = None,
+        stream: bool = True,
+    ) -> AsyncGenerator[str, None]:
+        """The answer in pieces, while the run goes on; joined they are the answer exactly.
+
+        `context` is one more context, `tools` are further ones for this turn only. Leaving the
+        loop cancels the turn. With `stream=False` the answer is one piece.
+        """
+        return self._pieces(message, context, tools, stream and self._streaming_enabled)
+
+    async def _pieces(
+        self, message: str, context: ContextValue, tools: Any, streams: bool
+    ) -> AsyncGenerator[str, None]:
+        streamed = ""
+        async with aclosing(self.events(message, context, tools)) as events:
+            async for event in events:
+                if isinstance(event, OutputStreamed) and event.depth == 0 and event.text:
+                    streamed += event.text
+                    if streams:
+                        yield event.text
+        rest = self._answer[len(streamed) :] if streams else self._answer
+        if rest:
+            yield rest
+
+    async def events(
+        self, message: str, context: ContextValue = None, tools: Any = None
+    ) -> AsyncGenerator[Event, None]:
+        """One turn as the events of its run, for those who show progress."""
+        async with self._one_turn:
+            self._grant(tools)
+            chat = await self._ready()
+
+            def start(recorder: Recorder) -> Coroutine[Any, Any, RunResult]:
+                return self._turn(chat, message, context, recorder)
+
+            async with aclosing(events_of(start)) as events:
+                async for event in events:
+                    yield event
+
+    async def _turn(
+        self, chat: Chat, message: str, context: ContextValue, recorder: Recorder
+    ) -> RunResult:
+        memory = _TurnMemory(self)
+        result = await chat.aask(message, context, recorders=(memory, recorder))
+        submitted = "" if result.answer is None else str(result.answer)
+        answer = memory.streamed + rest_of(memory.streamed, submitted)
+        if result.answer is None and not answer:
+            raise_if_ended_early(result, self._rlm.config.limits)
+            raise ModelError(f"the turn ended without an answer: {result.detail}")
+        self._answer = answer
+        self.last_result = replace(result, answer=answer)
+        self.context.add_message("user", message)
+        self.context.add_message("assistant", answer)
+        chat.turns[:] = self.context.turns()
+        return self.last_result
+
+    # -- ending ------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """End the REPL and its connections; the memory stays."""
+        await self._forget_session()
+        await self._rlm.aclose()
+
+    async def __aenter__(self: Self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # -- one turn ----------------------------------------------------------------------------
+
+    async def _ready(self) -> Chat:
+        """The conversation, with what the agent knows by now bound in its REPL."""
+        if self._is_new_conversation:
+            await self._forget_session()
+            self._is_new_conversation = False
+        if self._conversation is None:
+            self._conversation = self._rlm.chat()
+            self._is_new_memory = True
+        chat = self._conversation
+        chat.turns[:] = self.context.turns()
+        if self._is_new_memory:
+            chat.bind("context_data", self.context.data)
+            self._is_new_memory = False
+        return chat
+
+    async def _forget_session(self) -> None:
+        if self._conversation is not None:
+            conversation, self._conversation = self._conversation, None
+            await conversation.aclose()
+
+    def _grant(self, further: Any) -> None:
+        """This turn's tools; none if they are switched off."""
+        if further and not self._tools_enabled:
+            raise ConfigError("tools= was given, but this agent was made with enable_tools=False")
+        self._rlm.grant_tools({**self._tools, **_own_tools(further)})
+
+    def _note(self, event: Noted) -> None:
+        """A cell has noted something: its own REPL has it, but not that of a child's parent."""
+        self.context.data[event.key] = json.loads(event.value)
+        self._is_new_memory = self._is_new_memory or event.depth > 0
+        if self._conversation is not None:
+            self._conversation.keep("context_data", self.context.data)
+
+
+class _TurnMemory:
+    """Hears what a turn's cells say and note, whether or not anybody reads the events."""
+
+    def __init__(self, agent: AgentRLM) -> None:
+        self._agent = agent
+        self.streamed = ""
+
+    def record(self, event: Event) -> None:
+        if isinstance(event, OutputStreamed) and event.depth == 0:
+            self.streamed += event.text
+        elif isinstance(event, Noted):
+            self._agent._note(event)
+
+
+def _model_options(backend: Backend, backend_kwargs: dict[str, Any] | None) -> dict[str, Any]:
+    """A provider with what its client is made of, or anything else that `RLM` takes as a model."""
+    if isinstance(backend, str) and (backend_kwargs is not None or "/" not in backend):
+        return {"backend": backend, "backend_kwargs": backend_kwargs}
+    if backend_kwargs:
+        raise ConfigError("backend_kwargs goes with the name of a provider")
+    return {"model": backend}
+
+
+def _own_tools(given: Any) -> dict[str, Tool]:
+    """What was given, by name; values are no tools, and the agent's own names are taken."""
+    tools, values = as_tools(given)
+    if values:
+        name = next(iter(values))
+        raise ConfigError(f"tool {name!r} is a value; give it to the agent with add_context")
+    taken = {entry.name for entry in AGENT_NAMES}
+    for tool in tools:
+        if tool.name in taken:
+            raise ConfigError(f"a tool can't be named {tool.name!r}: agents have that name already")
+    return {tool.name: tool for tool in tools}

@@ -1,0 +1,102 @@
+"""What is below a folder of a root, page by page, in an order that does not change.
+
+Nothing is kept between pages: a page begins where the name that the last one ended with would be.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from rlm.context.ignoring import IgnoreRules, rules_above
+from rlm.gateway.paths import Root
+from rlm.gateway.refusals import Refused
+
+__all__ = ["Entry", "Page", "files_below", "list_page"]
+
+MOST_ENTRIES = 200
+MOST_DEPTH = 64
+
+
+class Entry(Struct, frozen=True):
+    """A file, by the parts of its path below the root."""
+
+    parts: tuple[str, ...]
+    size_bytes: int
+    modified_ns: int
+
+    @property
+    def path(self) -> str:
+        return "/".join(self.parts)
+
+
+class Page(Struct, frozen=True):
+    """Some of the files; `after` is where the next page begins, None if this was the last."""
+
+    entries: tuple[Entry, ...]
+    after: tuple[str, ...] | None
+
+
+def list_page(
+    root: Root, below: Sequence[str], after: tuple[str, ...] | None, most: int, *, ignored: bool
+) -> Page:
+    """The next files below a folder; `ignored`: also those that git would not see."""
+    most = max(1, min(most, MOST_ENTRIES))
+    found: list[Entry] = []
+    for entry in files_below(root, below, after, ignored=ignored):
+        if len(found) == most:
+            return Page(tuple(found), found[-1].parts)
+        found.append(entry)
+    return Page(tuple(found), None)
+
+
+def files_below(
+    root: Root, below: Sequence[str], after: tuple[str, ...] | None = None, *, ignored: bool = False
+) -> Iterator[Entry]:
+    """Every regular file that clients may see, folder by folder, each in the order of its names."""
+    top = tuple(below)
+    rules = IgnoreRules() if ignored else rules_above(root.path.joinpath(*top), root.path)
+    yield from _walk(root, top, rules, after, ignored)
+
+
+def _walk(
+    root: Root,
+    folder: tuple[str, ...],
+    rules: IgnoreRules,
+    after: tuple[str, ...] | None,
+    ignored: bool,
+) -> Iterator[Entry]:
+    names = _names(root, folder)
+    prefix = "".join(f"{part}/" for part in folder)
+    if not ignored:
+        rules = rules.entering(root.path.joinpath(*folder), prefix)
+    for name, facts in names:
+        parts = (*folder, name)
+        is_folder = stat.S_ISDIR(facts.st_mode)
+        if after is not None and parts < after[: len(parts)]:
+            continue
+        if root.denials.forbid((name,)) or rules.ignore(prefix + name, is_folder=is_folder):
+            continue
+        if is_folder and len(parts) < MOST_DEPTH:
+            with contextlib.suppress(Refused):  # gone since, or not for us: the others count
+                yield from _walk(root, parts, rules, after, ignored)
+        elif stat.S_ISREG(facts.st_mode) and (after is None or parts > after):
+            yield Entry(parts, facts.st_size, facts.st_mtime_ns)
+
+
+def _names(root: Root, folder: tuple[str, ...]) -> list[tuple[str, os.stat_result]]:
+    """The entries of a folder in order; links are left out, wherever they lead."""
+    fd = root.open_folder(folder)
+    try:
+        found = []
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):  # gone since
+                    found.append((entry.name, entry.stat(follow_symlinks=False)))
+    except OSError:
+        raise Refused("this folder can't be listed") from None
+    finally:
+        os.close(fd)
+    return sorted(found, key=lambda each: each[0])

@@ -1,0 +1,151 @@
+"""From a client's words to an open file inside a root, with no moment to put another in its place.
+
+Every folder on the way is opened by the one before it and no link is followed, so a path can't be
+bent while it is walked. A link that leads to another place inside the root is followed by walking
+that place in the same way.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rlm.errors import ConfigError
+from rlm.gateway.denial import Denials
+from rlm.gateway.refusals import Refused
+from rlm.text import sendable
+
+__all__ = ["Root", "parts_of"]
+
+MOST_PATH_CHARS = 4_096
+MOST_PARTS = 100
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATH = getattr(os, "O_PATH", 0)
+_LINKED = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
+_ABSENT = {errno.ENOENT, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ, errno.EACCES, errno.EPERM}
+
+Opener = Callable[[str, int], int]
+"""How the last part of a path is opened: by its name, in a folder."""
+
+
+def parts_of(path: str) -> tuple[str, ...]:
+    """The parts of a relative path with slashes; `.` for the root itself."""
+    if not isinstance(path, str) or len(path) > MOST_PATH_CHARS:
+        raise Refused(f"a path has at most {MOST_PATH_CHARS:,} characters")
+    if (
+        "\0" in path
+        or sendable(path) != path
+        or path.startswith(("/", "\\", "~"))
+        or path[1:2] == ":"
+    ):
+        raise Refused("give a path relative to the root, as rlm_list does")
+    parts = tuple(part for part in path.split("/") if part not in ("", "."))
+    if ".." in parts or any("\\" in part for part in parts) or len(parts) > MOST_PARTS:
+        raise Refused("give a path below the root: no `..`, no `\\`")
+    return parts
+
+
+class Root:
+    """A folder that the operator opened for clients; they know it by its name."""
+
+    def __init__(self, folder: str | Path, name: str, denials: Denials) -> None:
+        self.name = name
+        self.denials = denials
+        try:
+            self.path = Path(folder).resolve(strict=True)
+            self._fd = os.open(self.path, _FOLDER)
+        except OSError as error:
+            raise ConfigError(f"--root {folder} can't be opened: {error.strerror}") from error
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def open_file(self, parts: Sequence[str]) -> int:
+        """A descriptor of a regular file that may be read; the caller closes it."""
+        return self._open(parts, self._file)
+
+    def open_folder(self, parts: Sequence[str]) -> int:
+        """A descriptor of a folder that may be listed; the caller closes it."""
+        return self._open(parts, self._folder)
+
+    def _open(self, parts: Sequence[str], last: Opener) -> int:
+        if self.denials.forbid(parts) or not all(map(_is_plain, parts)):
+            raise Refused("this path is not available here")
+        try:
+            return self._walk(parts, last)
+        except OSError as error:
+            if error.errno not in _LINKED:
+                raise _refusal(error) from None
+        real = self._real_parts(parts)
+        if real == tuple(parts) or self.denials.forbid(real):
+            raise Refused("this path is not available here")
+        try:
+            return self._walk(real, last)
+        except OSError as error:
+            raise _refusal(error) from None
+
+    def _walk(self, parts: Sequence[str], last: Opener) -> int:
+        """Open folder after folder; OSError where one is a link, or is not there."""
+        here = os.dup(self._fd)
+        try:
+            for part in parts[:-1]:
+                following = os.open(part, _FOLDER, dir_fd=here)
+                os.close(here)
+                here = following
+            return last(parts[-1] if parts else ".", here)
+        finally:
+            os.close(here)
+
+    def _real_parts(self, parts: Sequence[str]) -> tuple[str, ...]:
+        """Where a path with links in it really is, if that is inside this root."""
+        try:
+            real = self.path.joinpath(*parts).resolve(strict=True)
+        except (OSError, RuntimeError, ValueError):
+            raise Refused("there is no such file") from None
+        if not real.is_relative_to(self.path):
+            raise Refused("this path is not available here")
+        return real.relative_to(self.path).parts
+
+    @staticmethod
+    def _folder(name: str, folder: int) -> int:
+        return os.open(name, _FOLDER, dir_fd=folder)
+
+    @staticmethod
+    def _file(name: str, folder: int) -> int:
+        """Look at it before it is opened: to open a pipe or a device is to do something to it."""
+        if not _PATH:  # not Linux
+            return _regular(
+                os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+            )
+        found = os.open(name, _PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            mode = os.fstat(found).st_mode
+            if stat.S_ISLNK(mode):
+                raise OSError(errno.ELOOP, "a link")
+            if not stat.S_ISREG(mode):
+                raise Refused("this is no file that can be read: a folder, a pipe or a device")
+            return _regular(os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC))
+        finally:
+            os.close(found)
+
+
+def _is_plain(part: str) -> bool:
+    """Whether a part is the name of an entry, which leads down and nowhere else."""
+    return part not in ("", ".", "..") and "/" not in part and "\0" not in part
+
+
+def _regular(fd: int) -> int:
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise Refused("this is no file that can be read: a folder, a pipe or a device")
+
+
+def _refusal(error: OSError) -> Refused:
+    """One answer for what is not there and what may not be seen."""
+    if error.errno in _ABSENT or error.errno in _LINKED:
+        return Refused("there is no such file")
+    return Refused("it could not be opened")

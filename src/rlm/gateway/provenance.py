@@ -1,0 +1,121 @@
+"""Who was shown what: a file to which lines are only added, each sealed by the one before it.
+
+A line's seal is the hash of its content and of the seal before it. To change, drop or insert one
+breaks every seal after it; to cut off the end is noticed by whoever kept the last seal.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from rlm.errors import ConfigError
+
+__all__ = ["FIRST_SEAL", "Provenance", "Verdict", "digest", "verify"]
+
+FIRST_SEAL = "0" * 64
+MOST_LINE_BYTES = 1 << 20
+
+
+def digest(value: Any) -> str:
+    """The hash of a JSON value, however its keys are ordered."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Verdict(Struct, frozen=True):
+    """What `verify` found: how many lines hold, the last seal, and what is wrong, if anything."""
+
+    lines: int
+    seal: str
+    problem: str | None = None
+
+
+class Provenance:
+    """One file, written by one process at a time; a second one is refused."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._file = open(self.path, "ab", opener=_private)  # noqa: SIM115 - kept open
+        except OSError as error:
+            raise ConfigError(f"the provenance file can't be written: {error}") from error
+        verdict = verify(self.path)
+        if verdict.problem is not None:
+            self._file.close()
+            raise ConfigError(
+                f"{self.path} is no whole provenance file ({verdict.problem}); keep it as it is "
+                "and name another with --provenance"
+            )
+        self.lines, self.seal = verdict.lines, verdict.seal
+
+    def record(self, **facts: Any) -> str:
+        """Add a line; its seal. It is with the system before this returns."""
+        with self._lock:
+            entry = {"number": self.lines + 1, "time": round(time.time(), 6), **facts}
+            entry["before"] = self.seal
+            seal = digest(entry)
+            line = json.dumps({**entry, "seal": seal}, sort_keys=True, default=str).encode()
+            self._file.write(line + b"\n")
+            self._file.flush()
+            self.lines, self.seal = self.lines + 1, seal
+            return seal
+
+    def entries(self, session: str) -> Iterator[dict[str, Any]]:
+        """What is recorded of one session, oldest first."""
+        with self.path.open("rb") as file:
+            for line in file:
+                entry = json.loads(line)
+                if entry.get("session") == session:
+                    yield entry
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def verify(path: str | Path) -> Verdict:
+    """Read a file from its first line and check every seal; memory does not grow with it."""
+    seal, number = FIRST_SEAL, 0
+    with Path(path).open("rb") as file:
+        while line := file.readline(MOST_LINE_BYTES + 1):
+            problem, following = _checked(line, number + 1, seal)
+            if problem is not None:
+                return Verdict(number, seal, f"line {number + 1}: {problem}")
+            number, seal = number + 1, following
+    return Verdict(number, seal)
+
+
+def _checked(line: bytes, number: int, before: str) -> tuple[str | None, str]:
+    if not line.endswith(b"\n"):
+        return "it is cut off, or too long", ""
+    try:
+        entry = json.loads(line)
+        seal = entry.pop("seal")
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        return "it is no line of a provenance file", ""
+    if entry.get("number") != number:
+        return f"it has number {entry.get('number')!r}", ""
+    if entry.get("before") != before:
+        return "it does not follow the line before it", ""
+    if seal != digest(entry):
+        return "it was changed", ""
+    return None, seal
+
+
+def _private(path: str, flags: int) -> int:
+    fd = os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise OSError("another gateway is writing to it; name another with --provenance") from None
+    return fd

@@ -1,0 +1,176 @@
+"""A client's session: the handles it was given, and how much it may still have.
+
+A handle is a random name for a file, of use only in the session and to the principal that got it.
+"""
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct, structs
+
+from rlm.gateway.paths import Root
+from rlm.gateway.refusals import BudgetSpent, Refused
+
+__all__ = ["Ceilings", "GatewaySession", "Handle", "Sessions"]
+
+MOST_SESSIONS = 1_000
+MOST_HANDLES = 200_000
+_ID_BYTES = 16
+_HANDLE_BYTES = 9
+
+
+class Ceilings(Struct, frozen=True, kw_only=True):
+    """What one session may use; the operator sets it, and a client may only ask for less."""
+
+    calls: int = 5_000
+    bytes: int = 20_000_000
+    seconds: float = 8 * 3_600.0
+    idle_seconds: float = 3_600.0
+    runs: int = 50
+    cost_usd: float | None = None
+
+    def narrowed(self, wanted: dict[str, float]) -> "Ceilings":
+        """These ceilings, lower where that is wanted; more than there is can't be had."""
+        changes = {}
+        for name, value in wanted.items():
+            ceiling = getattr(self, name, None)
+            if name not in self.__struct_fields__ or value is None:
+                raise Refused(f"there is no limit {name!r}: {', '.join(self.__struct_fields__)}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+                raise Refused(f"the limit {name!r} must be a number, not {value!r}")
+            if ceiling is None or value < ceiling:
+                changes[name] = value
+        return structs.replace(self, **changes)
+
+
+class Handle(Struct, frozen=True):
+    """A file as it was when it was named; `version` changes when the file does."""
+
+    id: str
+    root: Root
+    parts: tuple[str, ...]
+
+
+class GatewaySession:
+    """One client's work. Everything it is given is counted here, before it is given."""
+
+    def __init__(
+        self, principal: str, roots: Sequence[Root], ceilings: Ceilings, now: float
+    ) -> None:
+        self.id = f"s_{secrets.token_urlsafe(_ID_BYTES)}"
+        self.principal = principal
+        self.roots = {root.name: root for root in roots}
+        self.ceilings = ceilings
+        self.started = self.used_at = now
+        self.calls = self.bytes = self.runs = 0
+        self.cost_usd = 0.0
+        self._handles: dict[str, Handle] = {}
+        self._ids: dict[tuple[str, tuple[str, ...]], str] = {}
+
+    def handle_for(self, root: Root, parts: tuple[str, ...]) -> str:
+        """The handle of a file; the same for the same file."""
+        known = self._ids.get((root.name, parts))
+        if known is None:
+            if len(self._ids) >= MOST_HANDLES:
+                raise Refused("this session has too many handles; close it and open another")
+            known = f"h_{secrets.token_urlsafe(_HANDLE_BYTES)}"
+            self._ids[root.name, parts] = known
+            self._handles[known] = Handle(known, root, parts)
+        return known
+
+    def handle(self, handle_id: str) -> Handle:
+        found = self._handles.get(handle_id)
+        if found is None:
+            raise Refused(
+                "this handle is not known in this session; get one by rlm_list or rlm_open"
+            )
+        return found
+
+    def count_call(self, now: float) -> None:
+        """One more request; refused if it is one too many, or too late."""
+        if now - self.started >= self.ceilings.seconds:
+            raise BudgetSpent("the time of this session is over; open another")
+        if self.calls >= self.ceilings.calls:
+            raise BudgetSpent(f"all {self.ceilings.calls:,} calls of this session are used")
+        self.calls += 1
+        self.used_at = now
+
+    def count_bytes(self, number: int) -> None:
+        """So many bytes of files are about to be shown."""
+        if self.bytes + number > self.ceilings.bytes:
+            raise BudgetSpent(f"{self.bytes_left:,} bytes are left of this session, not {number:,}")
+        self.bytes += number
+
+    def count_run(self) -> None:
+        if self.runs >= self.ceilings.runs:
+            raise BudgetSpent(f"all {self.ceilings.runs:,} runs of this session are used")
+        self.runs += 1
+
+    @property
+    def bytes_left(self) -> int:
+        return self.ceilings.bytes - self.bytes
+
+    def left(self, now: float) -> dict[str, float | None]:
+        """What is left, as every response tells it."""
+        limit = self.ceilings.cost_usd
+        return {
+            "calls": self.ceilings.calls - self.calls,
+            "bytes": self.bytes_left,
+            "seconds": max(0, math.ceil(self.ceilings.seconds - (now - self.started))),
+            "runs": self.ceilings.runs - self.runs,
+            "cost_usd": None if limit is None else max(0.0, limit - self.cost_usd),
+        }
+
+    def is_over(self, now: float) -> bool:
+        idle = now - self.used_at >= self.ceilings.idle_seconds
+        return idle or now - self.started >= self.ceilings.seconds
+
+
+class Sessions:
+    """All sessions of a gateway. Those that were left alone too long end by themselves."""
+
+    def __init__(
+        self,
+        roots: Sequence[Root],
+        ceilings: Ceilings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._roots = {root.name: root for root in roots}
+        self._ceilings = ceilings
+        self.clock = clock
+        self._sessions: dict[str, GatewaySession] = {}
+
+    def open(
+        self, principal: str, roots: Sequence[str] | None, limits: dict[str, float]
+    ) -> GatewaySession:
+        """A new session over some of the roots, or all; limits that are lower than ours hold."""
+        self._end_old()
+        if len(self._sessions) >= MOST_SESSIONS:
+            raise Refused("too many sessions are open; close one, or come back later")
+        chosen = [self._root(name) for name in (self._roots if roots is None else roots)]
+        session = GatewaySession(principal, chosen, self._ceilings.narrowed(limits), self.clock())
+        self._sessions[session.id] = session
+        return session
+
+    def get(self, session_id: str, principal: str) -> GatewaySession:
+        """A principal's own session; somebody else's is as unknown as one that never was."""
+        self._end_old()
+        found = self._sessions.get(session_id)
+        if found is None or found.principal != principal:
+            raise Refused("this session is not known, or is over; open one by rlm_session_create")
+        return found
+
+    def close(self, session: GatewaySession) -> None:
+        self._sessions.pop(session.id, None)
+
+    def _root(self, name: str) -> Root:
+        if name not in self._roots:
+            raise Refused(f"there is no root {name!r}; roots: {', '.join(self._roots)}")
+        return self._roots[name]
+
+    def _end_old(self) -> None:
+        now = self.clock()
+        for session_id in [each.id for each in self._sessions.values() if each.is_over(now)]:
+            del self._sessions[session_id]

@@ -1,0 +1,54 @@
+"""An enforced agent refuses everything that would weaken it."""
+
+from typing import Any
+
+import pytest
+
+from rlm import (
+    AgentRLM,
+    ConfigError,
+    RLMEnforcementError,
+    ScriptedClient,
+    create_enforced_agent,
+)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"environment": "local"},
+        {"environment": "inprocess"},
+        {"environment": None},
+        {"enable_tools": False},
+        {"enable_streaming": False},
+        {"environment_kwargs": {"allow_unsafe": True}},
+        {"environment_kwargs": {"without": ["landlock"]}},
+    ],
+)
+def test_weakening_is_refused_when_it_is_asked_for(options: dict[str, Any]) -> None:
+    with pytest.raises(RLMEnforcementError):
+        create_enforced_agent(ScriptedClient(), **options)
+
+
+async def test_an_answer_in_one_piece_is_refused_before_anything_is_sent() -> None:
+    client = ScriptedClient(["FINAL(x)"])
+    agent = create_enforced_agent(client)
+    with pytest.raises(RLMEnforcementError, match="stream=True"):
+        agent.chat("Hello?", stream=False)
+    assert client.requests == []
+    assert [chunk async for chunk in agent.chat("Hello?")] == ["x"]
+    await agent.aclose()
+
+
+def test_it_is_an_agent_and_its_error_a_config_error() -> None:
+    agent = create_enforced_agent(ScriptedClient(), environment="agent", max_iterations=3)
+    assert isinstance(agent, AgentRLM)
+    assert issubclass(RLMEnforcementError, ConfigError)
+
+
+def test_a_key_is_asked_for_as_by_rlm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+        create_enforced_agent(backend="openai", backend_kwargs={"model_name": "gpt-4"})
+    with pytest.raises(ConfigError, match="needs a model"):
+        create_enforced_agent()

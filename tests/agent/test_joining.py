@@ -1,0 +1,36 @@
+"""The rule by which streamed pieces and the handed-in answer become one text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlm.agent.joining import rest_of
+
+
+@pytest.mark.parametrize(
+    ("streamed", "submitted", "rest"),
+    [
+        ("", "all of it", "all of it"),
+        ("all ", "all of it", "of it"),
+        ("all of it", "all of it", ""),
+        ("It is 42.", "42.", ""),
+        ("Looking. ", "Found.", "Found."),
+        ("Everything was said.", "", ""),
+        ("ab", "abab", "ab"),
+    ],
+)
+def test_what_is_still_to_be_said(streamed: str, submitted: str, rest: str) -> None:
+    assert rest_of(streamed, submitted) == rest
+
+
+@given(st.text(), st.text())
+def test_nothing_that_was_handed_in_is_missing_from_the_answer(s: str, submitted: str) -> None:
+    answer = s + rest_of(s, submitted)
+    assert answer.startswith(s)
+    assert answer.endswith(submitted)
+
+
+@given(st.lists(st.text()), st.text())
+def test_a_whole_answer_is_the_answer(pieces: list[str], end: str) -> None:
+    streamed = "".join(pieces)
+    assert streamed + rest_of(streamed, streamed + end) == streamed + end
