@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Any
 
+CHANGED = "notifications/tools/list_changed"
 ANY: dict[str, Any] = {"type": "object"}
 
 
@@ -94,6 +95,9 @@ def main(scene: str) -> None:
         else:
             answer["result"] = found
         print(json.dumps(answer), flush=True)
+        if message["method"] == "tools/call" and scene == "changing":
+            LISTS[scene] = [tool("other")]
+            print(json.dumps({"jsonrpc": "2.0", "method": CHANGED}), flush=True)
 
 
 if __name__ == "__main__":

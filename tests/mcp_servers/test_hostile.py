@@ -130,6 +130,12 @@ def test_answers_that_are_nonsense_or_too_much_are_failures_of_the_call() -> Non
     assert "`" not in asked.failure(0)
 
 
+def test_servers_from_before_2026_tell_of_changed_lists_too() -> None:
+    asked = run([hostile("changing")], "print(hello())", "hello()", "FINAL(1)")
+    assert asked.outputs[0].startswith("hello")
+    assert asked.failure(1) == "hello failed: the server does not have this tool any more"
+
+
 def test_noise_on_stdout_and_stderr_disturbs_nothing() -> None:
     assert run([hostile("noisy")], "FINAL(hello(anything=[1]))").answer == "hello"
 

@@ -10,12 +10,15 @@ import pytest
 pytest.importorskip("mcp", reason="MCP is an extra: pip install 'rlm-engine[mcp]'")
 pytest.importorskip("uvicorn", reason="uvicorn is an extra: pip install 'rlm-engine[server]'")
 
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rlm import RLM, ScriptedClient
 from rlm.errors import ConfigError
 from rlm.tools import mcp
 from tests.mcp_servers.harbour import cell, run, served, wait_for
+from tests.mcp_servers.hostile import result_of
 from tests.mcp_servers.sample import make_server
 
 
@@ -109,6 +112,54 @@ def test_a_server_that_went_away_is_a_failure_and_is_found_again_when_it_is_back
         assert "All connection attempts failed" in told[1]
     finally:
         rlm.close()
+
+
+class Forgetful:
+    """A server of the protocol's 2025 kind, whose sessions can be forgotten."""
+
+    def __init__(self) -> None:
+        self.sessions: set[str] = set()
+        self.calls = 0
+        self.opened = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await send({"type": "lifespan.startup.complete"})
+            return
+        request = Request(scope, receive)
+        response = await self._answer(request)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if request.method != "POST":
+            return Response(status_code=405)
+        message = await request.json()
+        method, headers = message["method"], {}
+        if method == "initialize":
+            self.opened += 1
+            headers["mcp-session-id"] = f"s{self.opened}"
+            self.sessions.add(f"s{self.opened}")
+        elif method == "server/discover":
+            error = {"code": -32601, "message": "Method not found"}
+            return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "error": error})
+        elif request.headers.get("mcp-session-id") not in self.sessions:
+            return Response(status_code=404)
+        if "id" not in message:
+            return Response(status_code=202)
+        self.calls += method == "tools/call"
+        answer = {"jsonrpc": "2.0", "id": message["id"], "result": result_of("plain", method)}
+        return JSONResponse(answer, headers=headers)
+
+
+def test_a_server_that_forgot_the_session_is_asked_again_in_a_new_one() -> None:
+    app = Forgetful()
+    with served(app) as address:
+        model = ScriptedClient([cell("FINAL(hello())")] * 2)
+        with RLM(model, tools=[mcp(f"{address}/mcp")]) as rlm:
+            assert rlm.ask("What?").answer == "hello"
+            app.sessions.clear()
+            assert rlm.ask("What?").answer == "hello"
+    assert (app.opened, app.calls) == (2, 2)
 
 
 def test_the_older_kind_of_http_is_spoken_on_request() -> None:

@@ -116,15 +116,15 @@ import sys
 from rlm import RLM, ScriptedClient
 from rlm.tools import mcp
 
-code = "```repl\\nprint(here()[0])\\nFINAL(here()[0])\\n```"
-rlm = RLM(ScriptedClient([code]), tools=[mcp([sys.executable, sys.argv[1]])])
+code = "```repl\\nFINAL(here())\\n```"
+rlm = RLM(ScriptedClient([code]), tools=[mcp([sys.executable, sys.argv[1], "pid"])])
 print(rlm.ask("Which process?").answer)
 """
 
 
 def test_the_end_of_the_program_is_the_end_of_the_server() -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM, str(HERE / "sample.py")],
+        [sys.executable, "-W", "error", "-c", PROGRAM, str(HERE / "hostile.py")],
         capture_output=True,
         text=True,
         check=True,
