@@ -182,7 +182,8 @@ class Bridge:
         if unknown := [name for name in names if name not in self.grants]:
             known = ", ".join(sorted(self.grants)) or "none"
             raise CallRefused(
-                f"a child can't have the tool {unknown[0]!r}; it may have: {known}", limit="tools"
+                f"a child can't have the tool {unknown[0][:60]!r}; it may have: {known}",
+                limit="tools",
             )
         return tuple(sorted(set(names)))
 
