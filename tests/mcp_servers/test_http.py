@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +11,13 @@ pytest.importorskip("mcp", reason="MCP is an extra: pip install 'rlm-engine[mcp]
 pytest.importorskip("uvicorn", reason="uvicorn is an extra: pip install 'rlm-engine[server]'")
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rlm import RLM, ScriptedClient
 from rlm.errors import ConfigError
 from rlm.tools import mcp
+from rlm.tools._mcp import transports
 from tests.mcp_servers.harbour import cell, run, served, wait_for
 from tests.mcp_servers.hostile import result_of
 from tests.mcp_servers.sample import make_server
@@ -114,6 +115,12 @@ def test_a_server_that_went_away_is_a_failure_and_is_found_again_when_it_is_back
         rlm.close()
 
 
+async def flood() -> AsyncIterator[bytes]:
+    while True:
+        yield b" " * 100_000
+        await asyncio.sleep(0)  # so that the server notices when nobody listens any more
+
+
 class Forgetful:
     """A server of the protocol's 2025 kind, whose sessions can be forgotten."""
 
@@ -121,6 +128,7 @@ class Forgetful:
         self.sessions: set[str] = set()
         self.calls = 0
         self.opened = 0
+        self.floods = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -147,6 +155,8 @@ class Forgetful:
         if "id" not in message:
             return Response(status_code=202)
         self.calls += method == "tools/call"
+        if method == "tools/call" and self.floods:
+            return StreamingResponse(flood(), media_type="application/json")
         answer = {"jsonrpc": "2.0", "id": message["id"], "result": result_of("plain", method)}
         return JSONResponse(answer, headers=headers)
 
@@ -160,6 +170,20 @@ def test_a_server_that_forgot_the_session_is_asked_again_in_a_new_one() -> None:
             app.sessions.clear()
             assert rlm.ask("What?").answer == "hello"
     assert (app.opened, app.calls) == (2, 2)
+
+
+def test_an_answer_without_end_is_a_failure_of_the_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transports, "MAX_MESSAGE_BYTES", 3 << 20)
+    app = Forgetful()
+    with served(app) as address:
+        model = ScriptedClient([cell("hello()"), cell("FINAL('on')")])
+        with RLM(model, tools=[mcp(f"{address}/mcp")]) as rlm:
+            app.floods = True
+            assert rlm.ask("What?").answer == "on"
+    told = str(model.requests[1].messages[-1].content)
+    assert "ToolFailed: hello failed: Failed to parse JSON response: it has more than 3 MiB" in told
 
 
 def test_the_older_kind_of_http_is_spoken_on_request() -> None:

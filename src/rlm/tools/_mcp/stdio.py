@@ -14,7 +14,7 @@ from typing import Any
 from rlm.tools._mcp.address import Address
 from rlm.tools._texts import one_line
 
-__all__ = ["LastWords", "child_process"]
+__all__ = ["MAX_MESSAGE_BYTES", "LastWords", "child_process"]
 
 MAX_MESSAGE_BYTES = 64 << 20
 GRACE_SECONDS = 2.0

@@ -1,5 +1,6 @@
 """One tool of a server, as cells see it."""
 
+import asyncio
 from typing import Any
 
 from rlm.errors import ToolError
@@ -44,7 +45,7 @@ class McpTool:
             raise ToolError(f"{self.name}: {problem}; usage: {self.usage}") from error
         try:
             result = await self._lease.call(self._listed.name, bound)
-            return value_of(result, self._listed.output_schema)
+            return await asyncio.to_thread(value_of, result, self._listed.output_schema)
         except ToolError as error:
             raise ToolError(f"{self.name} failed: {error}") from error.__cause__
 

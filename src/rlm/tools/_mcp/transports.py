@@ -2,11 +2,11 @@
 
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 from rlm.tools._mcp.address import Address
-from rlm.tools._mcp.stdio import LastWords, child_process
+from rlm.tools._mcp.stdio import MAX_MESSAGE_BYTES, LastWords, child_process
 
 __all__ = ["connected"]
 
@@ -63,15 +63,41 @@ async def connected(
         yield _Watched(messages, ended), requests
 
 
+async def _limit(response: Any) -> None:
+    """Let the body of an answer end somewhere; a stream of events may go on, each has its limit."""
+    import httpx2
+
+    class Counted(httpx2.AsyncByteStream):
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left = MAX_MESSAGE_BYTES
+            async for piece in self._inner:
+                left -= len(piece)
+                if left < 0:
+                    raise httpx2.StreamError(f"it has more than {MAX_MESSAGE_BYTES >> 20} MiB")
+                yield piece
+
+        async def aclose(self) -> None:
+            await self._inner.aclose()
+
+    if not response.headers.get("content-type", "").startswith("text/event-stream"):
+        response.stream = Counted(response.stream)
+
+
 @contextlib.asynccontextmanager
 async def _http(address: Address, words: LastWords) -> AsyncGenerator[tuple[Any, Any], None]:
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
     patience = httpx2.Timeout(CONNECT_SECONDS, read=None)  # Calls have time limits of their own.
+    most = MAX_MESSAGE_BYTES
     async with (
-        httpx2.AsyncClient(headers=address.headers, timeout=patience) as http,
-        streamable_http_client(address.url, http_client=http) as streams,
+        httpx2.AsyncClient(
+            headers=address.headers, timeout=patience, event_hooks={"response": [_limit]}
+        ) as http,
+        streamable_http_client(address.url, http_client=http, max_sse_event_size=most) as streams,
     ):
         yield streams
 
