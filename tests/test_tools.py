@@ -46,7 +46,8 @@ def test_signatures_are_readable() -> None:
     assert shown(odd) == (
         "`odd(a, *rest: int, city: Optional[City] = None, mode: Literal['a.b', 'c'] = 'a.b', "
         f"key: str = '{'x' * 38}…, path: Path = ..., late: Missing = 3, "
-        "**more: dict[str, Point]) -> None`"
+        "**more: dict[str, Point]) -> None`: "
+        "(city: {'name': str, 'people'?: int} | None; more: dict[str, {'x': int, 'y'?: int}])"
     )
 
 

@@ -10,19 +10,28 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rlm.calls import Calls
 from rlm.config import RunConfig
 from rlm.errors import CallRefused, RLMError, ToolError
-from rlm.events import CallEnded, CallStarted, Noted, OutputStreamed, ToolCalled
+from rlm.events import (
+    MOST_RESULT_CHARS,
+    CallEnded,
+    CallStarted,
+    Noted,
+    OutputStreamed,
+    ToolCalled,
+)
 from rlm.failures import failed
 from rlm.gallery import Gallery
 from rlm.images import Picture
 from rlm.messages import Message, Reply, Request
+from rlm.prompts.observation import cut
 from rlm.protocols import Tool
 from rlm.scope import Scope
 
@@ -39,7 +48,8 @@ Answer = tuple[dict[str, Any], Sequence[str]]
 class ChildTask(Struct, frozen=True):
     """What `rlm_query` asks for. With no context of its own, the prompt is the context.
 
-    `pictures` are its parent's; they are not sent along, but the child may name them.
+    `pictures` are its parent's; they are not sent along, but the child may name them. `tools` are
+    the names of those it gets; None stands for all that children may have.
     """
 
     prompt: str
@@ -48,6 +58,11 @@ class ChildTask(Struct, frozen=True):
     model: str
     call_id: str
     pictures: Mapping[str, Picture] = field(default_factory=dict)
+    tools: tuple[str, ...] | None = None
+
+    def told_apart(self, query: str) -> str:
+        """The query, and what else makes this child another than one of the same query."""
+        return query if self.tools is None else "\0".join((query, "tools", *self.tools))
 
 
 class ChildAnswer(Struct, frozen=True):
@@ -67,7 +82,8 @@ StartChild = Callable[[ChildTask], Awaitable[ChildAnswer]]
 class Bridge:
     """One per run; the session hands it every question from the sandbox.
 
-    `contexts` are those of the session; their pictures are what cells may name.
+    `contexts` are those of the session; their pictures are what cells may name. `grants` are the
+    names of tools that children may have.
     """
 
     def __init__(
@@ -78,6 +94,7 @@ class Bridge:
         start_child: StartChild,
         tools: Sequence[Tool] = (),
         contexts: Mapping[str, Any] | None = None,
+        grants: Collection[str] = (),
     ) -> None:
         self.calls = calls
         self.config = config
@@ -85,6 +102,7 @@ class Bridge:
         self.start_child = start_child
         self.tools = {tool.name: tool for tool in tools}
         self.gallery = Gallery({} if contexts is None else contexts)
+        self.grants = grants
         self._told_count = self._told_chars = 0
 
     async def answer(self, kind: str, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
@@ -142,6 +160,7 @@ class Bridge:
 
     async def _rlm(self, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
         model = self._model(arguments)
+        granted = self._granted(arguments.get("tools"))
         contexts = arguments.get("contexts")
         if not isinstance(contexts, list) or len(parts) < len(contexts):
             raise CallRefused("malformed rlm_query", limit="kind")
@@ -150,20 +169,41 @@ class Bridge:
 
         def child(index: int) -> Awaitable[str]:
             has_context = contexts[index] is not None
-            return self._child(parts[index], values[index], has_context, model)
+            return self._child(parts[index], values[index], has_context, model, granted)
 
         return await self._all_of(len(contexts), child)
 
-    async def _child(self, prompt: str, context: Any, has_context: bool, model: str) -> str:
+    def _granted(self, names: Any) -> tuple[str, ...] | None:
+        """What a cell gives its children, in one order; they can have no more than is allowed."""
+        if names is None:
+            return None
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise CallRefused("malformed rlm_query", limit="kind")
+        if unknown := [name for name in names if name not in self.grants]:
+            known = ", ".join(sorted(self.grants)) or "none"
+            raise CallRefused(
+                f"a child can't have the tool {unknown[0][:60]!r}; it may have: {known}",
+                limit="tools",
+            )
+        return tuple(sorted(set(names)))
+
+    async def _child(
+        self,
+        prompt: str,
+        context: Any,
+        has_context: bool,
+        model: str,
+        granted: tuple[str, ...] | None,
+    ) -> str:
         if self.scope.depth + 1 >= self.config.limits.max_depth:
             return await self._ask(
                 f"{prompt}\n\n{_as_text(context)}" if has_context else prompt, model
             )
         self.scope.budget.count_call()
-        key = self.scope.key("rlm", _digest(model, prompt))
+        task = ChildTask(prompt, context, has_context, model, "", self.gallery.pictures, granted)
+        key = self.scope.key("rlm", _digest(model, task.told_apart(prompt)))
         about = {"call_id": self.scope.call_id(key), "kind": "rlm", "model": model}
-        pictures = self.gallery.pictures
-        task = ChildTask(prompt, context, has_context, model, about["call_id"], pictures)
+        task = replace(task, call_id=about["call_id"])
         self.scope.emit(CallStarted, **about, prompt=prompt)
         started = time.monotonic()
         try:
@@ -239,7 +279,7 @@ class Bridge:
             raise
         await self.scope.remember(key, Reply(text=text))
         seconds = time.monotonic() - started
-        self.scope.emit(ToolCalled, **about, result=text, seconds=seconds)
+        self.scope.emit(ToolCalled, **about, result=_logged(text), seconds=seconds)
         return {"json": text}, ()
 
     def _tool_again(self, about: dict[str, Any], said: Reply) -> Answer:
@@ -247,8 +287,13 @@ class Bridge:
         if said.finish_reason == "failed":
             self.scope.emit(ToolCalled, **about, stored=True, error=said.text)
             raise ToolError(said.text)
-        self.scope.emit(ToolCalled, **about, result=said.text, stored=True)
+        self.scope.emit(ToolCalled, **about, result=_logged(said.text), stored=True)
         return {"json": said.text}, ()
+
+
+def _logged(result: str) -> str:
+    """What an event holds of a result: whoever listens gets a copy of each."""
+    return cut(result, MOST_RESULT_CHARS)
 
 
 def _has_failed(reply: str | BaseException) -> bool:

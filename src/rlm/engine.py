@@ -41,8 +41,9 @@ class Engine:
         self.scope = scope
         self.closes_session = kept_session is None
         self.session = kept_session or services.new_session(config, task)
-        contexts = self.session.contexts
-        bridge = Bridge(services.calls, config, scope, self.start_child, services.tools, contexts)
+        contexts, grants = self.session.contexts, services.childrens.names
+        tools = services.tools
+        bridge = Bridge(services.calls, config, scope, self.start_child, tools, contexts, grants)
         self.session.serve(scope, bridge)
         self.history = History(services.calls, scope, config)
         self.state = ReplRun(task, config, scope, services.calls, self.session, self.history)
@@ -127,9 +128,9 @@ class Engine:
         self.scope.tree.count_child_context(context.size_bytes, self.config.limits)
         query = task.prompt if task.has_context else prompts.FIXED_QUERY
         budget = self.scope.budget.child(self.config.limits)
-        scope = self.scope.child(budget, context.digest(query))
+        scope = self.scope.child(budget, context.digest(task.told_apart(query)))
         config = replace(self.config, model=task.model)
-        services = self.services.for_children or self.services
+        services = self.services.childrens.granted(task.tools)
         if (known := await children.recalled(scope, self.scope.step)) is not None:
             return known
         child = Engine(services, config, scope, Task(query, context, task.call_id))
@@ -145,6 +146,7 @@ class Engine:
             calls.info(self.config.sub_model),
             self.scope.depth,
             self.services.tool_lines,
+            grants=bool(self.services.childrens.names),
         )
         first = prompts.first_message(
             task.query,

@@ -35,6 +35,11 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
+MOST_RESULT_CHARS = 100_000
+"""Of a tool's result in an event: a longer one is a text of its two ends.
+
+All of it is in the cell that asked for it, and in the journal.
+"""
 
 
 class _Fact(Struct, frozen=True, kw_only=True, tag_field="type"):

@@ -32,7 +32,7 @@ from rlm.protocols import Client, Environment, Tool
 from rlm.run import Services, Task
 from rlm.scheduler import Scheduler
 from rlm.scope import Scope
-from rlm.tools import as_tools, describe_values
+from rlm.tools import as_tools, describe_values, release_tools
 
 __all__ = ["House", "Model", "Traffic"]
 
@@ -226,6 +226,7 @@ class House:
         _open.discard(self)
         self._calls.pop(asyncio.get_running_loop(), None)
         await _close_clients(self._routes)
+        await release_tools((*self._own[0], *self._childrens[0]))
         if self._cache is not None:
             await self._cache.close()
         await self._environment.close()

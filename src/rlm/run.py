@@ -3,8 +3,8 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from msgspec import Struct
@@ -60,6 +60,29 @@ class Services:
     value_lines: tuple[str, ...] = ()
     for_children: "Services | None" = None
     fallback: "Callable[[Task, Scope, RunConfig], Awaitable[str | None]] | None" = None
+
+    @property
+    def childrens(self) -> "Services":
+        """What children share."""
+        return self.for_children or self
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of tools and values."""
+        return frozenset({*(tool.name for tool in self.tools), *self.values})
+
+    def granted(self, names: Collection[str] | None) -> "Services":
+        """The same with only these tools and values, for children too; None changes nothing."""
+        if names is None:
+            return self
+        lines = zip(self.values, self.value_lines, strict=True)
+        return replace(
+            self,
+            tools=tuple(tool for tool in self.tools if tool.name in names),
+            values={name: value for name, value in self.values.items() if name in names},
+            value_lines=tuple(line for name, line in lines if name in names),
+            for_children=None,
+        )
 
     @property
     def tool_lines(self) -> tuple[str, ...]:

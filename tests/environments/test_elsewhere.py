@@ -26,7 +26,7 @@ from tests.environments.elsewhere import (
 
 KINDS = [BytesElsewhere, LinesElsewhere, CommandsElsewhere]
 GROUPS = list(dict.fromkeys(each.group for each in CHECKS))
-QUICK = {"names", "finals", "texts", "calls"}
+QUICK = {"names", "finals", "texts", "calls", "tools"}
 NOT_OFFERED = {
     "a full disk is an OSError, and the session goes on",
     "too many processes are an OSError, and the session goes on",

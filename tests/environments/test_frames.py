@@ -162,6 +162,20 @@ def test_child_runs_tools_and_budgets_have_no_pictures() -> None:
         call(b"budget", b"{}", PNG)
 
 
+@pytest.mark.parametrize("tools", [None, [], ["a", "b"]])
+def test_child_runs_say_which_tools_they_get(tools: list[str] | None) -> None:
+    rlm = {"model": None, "batched": False, "contexts": [None]}
+    sent = rlm if tools is None else {**rlm, "tools": tools}
+    assert call(b"rlm", wire.to_json(sent), b"p").arguments == sent
+
+
+@pytest.mark.parametrize("tools", ["a", [1], [None], {"a": "b"}, 3, True])
+def test_tools_of_child_runs_that_are_no_names_are_violations(tools: Any) -> None:
+    rlm = {"model": None, "batched": False, "contexts": [None], "tools": tools}
+    with pytest.raises(ProtocolViolation):
+        call(b"rlm", wire.to_json(rlm), b"p")
+
+
 # -- the end of a cell ----------------------------------------------------------------------------
 
 

@@ -32,6 +32,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.recorders.telemetry:record",
         "rlm.scope:emit",
         "rlm.tools._function:_outcome",
+        "rlm.tools._mcp.connection:_live",
         "rlm.tools._results:_safe_text",
         "rlm.worker.sandbox.preload:try_import",
     ),

@@ -52,6 +52,7 @@ class _RlmArguments(Struct, forbid_unknown_fields=True):
     model: str | None
     batched: bool
     contexts: list[_ContextKind | None]
+    tools: list[str] | None = None
 
 
 class _ToolArguments(Struct, forbid_unknown_fields=True):
@@ -130,7 +131,10 @@ def _read_rlm(frame: wire.Frame) -> Call | None:
     expected = max(1, prompts) + sum(context is not None for context in contexts)
     if len(parts) != expected or not (prompts <= 1 or given.batched):
         return None
-    arguments = {"model": given.model, "batched": given.batched, "contexts": contexts}
+    arguments: dict[str, Any] = {"model": given.model, "batched": given.batched}
+    arguments["contexts"] = contexts
+    if given.tools is not None:
+        arguments["tools"] = given.tools
     return Call("rlm", arguments, parts, prompts)
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "connect",
     "damaged",
     "facts_in",
+    "is_database",
     "not_writable",
     "open_for_reading",
     "put",
@@ -39,6 +40,7 @@ _OURS = 0x524C4D21
 """SQLite keeps a number for whoever owns a file: this one says that it is a journal of ours."""
 
 _PAUSES = (0.0, 0.001, 0.01)
+_HEAD = b"SQLite format 3\0"
 _TABLES = """
 create table about (name text primary key, value blob not null) without rowid;
 create table replies (number integer primary key, records blob not null);
@@ -156,6 +158,12 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     except FAILURES as error:
         raise ConfigError(f"the journal {path} can't be read: {error}") from error
     return connection
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file begins as SQLite's do."""
+    with path.open("rb") as file:
+        return file.read(len(_HEAD)) == _HEAD
 
 
 def put(connection: sqlite3.Connection, records: bytes) -> None:

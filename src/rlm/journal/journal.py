@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from rlm.errors import ConfigError
-from rlm.events import Event, RunEnded
+from rlm.events import MOST_RESULT_CHARS, Event, RunEnded
 from rlm.journal import database
 from rlm.journal.records import packed, unpacked
 from rlm.journal.sealing import sealed, unsealed
@@ -24,7 +24,7 @@ from rlm.logger import encoded
 from rlm.messages import Reply, ReplyKey, Request
 from rlm.results import Told
 
-__all__ = ["Journal", "events_of", "text_in"]
+__all__ = ["Journal", "events_of", "long_results", "text_in"]
 
 MOST_WAITING = 1_024
 MOST_WAITING_SECONDS = 0.1
@@ -304,6 +304,19 @@ def events_of(path: Path, *, last_only: bool = False) -> Iterator[bytes]:
         ):
             if isinstance(lines, bytes):  # Nothing else was written there.
                 yield from lines.splitlines(keepends=True)
+
+
+def long_results(path: str | Path) -> dict[str, Reply]:
+    """What tools said at greater length than events tell, by key; nothing if it is no journal."""
+    path = Path(path)
+    if not path.is_file() or not database.is_database(path):
+        return {}
+    with database.reading(path) as connection:
+        return {
+            str(key): reply
+            for *_, key, reply in database.replies_in(connection)
+            if key.kind == "tool" and len(reply.text) > MOST_RESULT_CHARS
+        }
 
 
 def _lines(events: list[Event]) -> Iterator[bytes]:

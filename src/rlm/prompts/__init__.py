@@ -59,6 +59,9 @@ NAMES_FOR_ALL = (
 RECURSIVE_NAMES = ("rlm_query", "rlm_query_batched")
 """Aliases work too, but each name in a prompt is paid for in every request."""
 SMALL_PROFILES = ("small", "tiny")
+GRANTING = (
+    '`rlm_query(..., tools=["name"])` gives a child only these tools; without it, all of them'
+)
 
 
 @cache
@@ -83,16 +86,25 @@ def call_chars(info: ModelInfo) -> int:
 
 
 def system_prompt(
-    config: RunConfig, root: ModelInfo, sub: ModelInfo, depth: int, tools: tuple[str, ...] = ()
+    config: RunConfig,
+    root: ModelInfo,
+    sub: ModelInfo,
+    depth: int,
+    tools: tuple[str, ...] = (),
+    *,
+    grants: bool = False,
 ) -> str:
-    """The standing instructions of a run, by the profile of its model."""
+    """The standing instructions of a run, by the profile of its model.
+
+    `grants`: there are tools that children may have, so that the model may choose among them.
+    """
     if config.system_prompt is not None:
         return config.system_prompt
     small = (config.profile or root.profile) in SMALL_PROFILES
     size = call_chars(sub)
     return fill(
         "system_small" if small else "system",
-        names=_names(small, recursive=depth + 1 < config.limits.max_depth, tools=tools),
+        names=_names(small, depth + 1 < config.limits.max_depth, tools, grants),
         output_chars=f"{config.limits.output_chars:,}",
         call_chars=f"{size:,}",
         small_call_chars=size // 2,
@@ -152,7 +164,7 @@ def direct_prompt(query: str, context: str) -> str:
     return fill("direct", query=query, context=context).rstrip("\n")
 
 
-def _names(small: bool, *, recursive: bool, tools: tuple[str, ...]) -> str:
+def _names(small: bool, recursive: bool, tools: tuple[str, ...], grants: bool) -> str:
     """The REPL's names, quoted from the worker's own list so that they can't drift apart."""
     told = NAMES_FOR_SMALL_MODELS if small else NAMES_FOR_ALL
     rows = [
@@ -160,7 +172,8 @@ def _names(small: bool, *, recursive: bool, tools: tuple[str, ...]) -> str:
         for name in REPL_NAMES
         if name.name in told or (recursive and not small and name.name in RECURSIVE_NAMES)
     ]
-    return "\n".join([*rows, *(f"- {tool}" for tool in tools)])
+    last = (*tools, GRANTING) if grants and recursive and not small else tools
+    return "\n".join([*rows, *(f"- {tool}" for tool in last)])
 
 
 def _models(config: RunConfig) -> str:

@@ -4,6 +4,7 @@ Models and tools answer from the recording; cells really run. Two executions are
 run and each call says the same, whatever order they finished in.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -12,6 +13,8 @@ from rlm.api import RLM
 from rlm.context import ContextValue, StoredContext
 from rlm.errors import RLMError
 from rlm.events import Event
+from rlm.journal import long_results
+from rlm.messages import Reply
 from rlm.portal import portal
 from rlm.recorders.memory import MemoryRecorder
 from rlm.replaying.comparing import compare
@@ -48,7 +51,7 @@ async def areplay(
     `rlm` is needed for runs with values among their tools or an environment of their own.
     """
     events = list(open_trajectory(recording).events())
-    return await replay_events(events, context, rlm=rlm)
+    return await replay_events(events, context, rlm=rlm, long_results=long_results(recording))
 
 
 def replay(
@@ -62,12 +65,16 @@ def replay(
 
 
 async def replay_events(
-    events: list[Event], context: ContextValue | StoredContext, *, rlm: RLM | None = None
+    events: list[Event],
+    context: ContextValue | StoredContext,
+    *,
+    rlm: RLM | None = None,
+    long_results: Mapping[str, Reply] | None = None,
 ) -> ReplayReport:
     recording = Recording(events)
     root = recording.root
     assert root is not None
-    store, now = ReplayStore(recording), MemoryRecorder()
+    store, now = ReplayStore(recording, long_results), MemoryRecorder()
     own = rlm is None
     engine = recorded_rlm(root) if rlm is None else rlm
     schema = root.settings.get("answer_schema")

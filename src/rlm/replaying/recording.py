@@ -1,5 +1,6 @@
 """What a trajectory recorded, arranged for asking: replies by request, results by call."""
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -8,6 +9,7 @@ from msgspec import Struct, field
 
 from rlm.errors import ConfigError
 from rlm.events import (
+    MOST_RESULT_CHARS,
     CallEnded,
     CallStarted,
     Event,
@@ -74,7 +76,7 @@ class Recording:
         elif isinstance(event, CallEnded) and event.kind == "llm":
             self.results[event.call_id] = _reply_of(event, event.reply, event.usage)
         elif isinstance(event, ToolCalled):
-            self.results[event.call_id] = _reply_of(event, event.result, None)
+            self.results[event.call_id] = _result_of(event)
 
     def opaque_parts(self) -> dict[str, dict[int, Any]]:
         """What travels back unchanged with a reply: it stands in the request after it."""
@@ -104,6 +106,17 @@ class Recording:
                 )
             yield digest, seen[digest], reply
             seen[digest] += 1
+
+
+def _result_of(event: ToolCalled) -> Reply:
+    """What a tool said; an error in place of a result that was too long to be recorded."""
+    if len(event.result) > MOST_RESULT_CHARS:
+        try:
+            json.loads(event.result)
+        except ValueError:
+            text = f"the result of {event.name} was too long for a log; replay the run's journal"
+            return Reply(text=text, finish_reason="failed")
+    return _reply_of(event, event.result, None)
 
 
 def _reply_of(event: Any, text: str, usage: Usage | None) -> Reply:

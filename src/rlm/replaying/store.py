@@ -1,6 +1,7 @@
 """A ReplyStore that answers from a recording: what is not in it is a difference."""
 
 import re
+from collections.abc import Mapping
 
 from rlm.errors import ModelError
 from rlm.events import ModelAsked
@@ -18,10 +19,13 @@ _SECONDS = re.compile(r"\| \d+\.\d s \|")
 class ReplayStore:
     """Every request is answered at once, with the reply that was recorded for it."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(
+        self, recording: Recording, long_results: Mapping[str, Reply] | None = None
+    ) -> None:
         self.differences: list[Difference] = []
         self.answered = 0
         self._recording = recording
+        self._long_results = long_results or {}
         self._own = {
             (path, digest, number): reply
             for path in recording.runs
@@ -35,7 +39,7 @@ class ReplayStore:
         run = self._recording.runs.get(key.path)
         if run is not None and key.kind in ("llm", "tool"):
             call_id = f"{run.started.run_id}.{key.digest[:10]}.{key.number}"
-            reply = self._recording.results.get(call_id)
+            reply = self._long_results.get(str(key)) or self._recording.results.get(call_id)
         else:
             reply = self._own.get((key.path, key.digest, key.number))
         if reply is None:

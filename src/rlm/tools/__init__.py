@@ -1,43 +1,61 @@
-"""Python functions as tools that sandboxed code may call by name.
+"""What sandboxed code may call by name: functions of the program, and tools of MCP servers.
 
-`FunctionTool` makes a tool of a function; `as_tools` reads what a caller hands in as tools.
-Values are welcome beside functions: they become variables in the REPL.
+`FunctionTool` makes a tool of a function, `mcp` stands for all tools of a server; `as_tools` reads
+what a caller hands in as tools. Values are welcome beside them: they become variables in the REPL.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlm.errors import ConfigError
 from rlm.protocols import Tool
 from rlm.tools._function import FunctionTool, checked_name, prompt_line
+from rlm.tools._mcp import McpServer, mcp, tools_of_all
 
-__all__ = ["FunctionTool", "as_tools", "describe_values"]
+__all__ = ["FunctionTool", "McpServer", "as_tools", "describe_values", "mcp", "release_tools"]
 
 
 def as_tools(given: Any) -> tuple[tuple[Tool, ...], dict[str, Any]]:
     """What a caller may hand in as tools → the tools, and values that become REPL variables.
 
-    `given` is None, a list of functions or Tool objects, or a dict name → function, value or
-    {"tool": either, "description": text}.
+    `given` is None, a list of functions, Tool objects or servers, or a dict name → one of these, a
+    value, or {"tool": any of them, "description": text}. The name of a server goes in front of
+    the names of its tools; where one of those is taken, it gets a number. Who is done with tools
+    of servers calls `release_tools`.
     """
     tools: dict[str, Tool] = {}
-    values: dict[str, Any] = {}
-    for name, entry, description in _entries(given):
-        made = _tool(name, entry, description)
+    entries = _entries(given)
+    values = _values(entries)
+    for name, entry, description in entries:
+        made = None if isinstance(entry, McpServer) else _tool(name, entry, description)
         if made is None:
-            values[checked_name(name)] = _json_value(name, entry)
             continue
         if made.name in tools:
             raise ConfigError(f"two tools are named {made.name!r}")
         tools[made.name] = made
-    return tuple(tools.values()), values
+    servers: list[tuple[str, McpServer]] = []
+    for name, entry, description in entries:
+        if isinstance(entry, McpServer):
+            if description is not None:
+                raise ConfigError(f"{name!r}: the tools of a server have their own descriptions")
+            servers.append(("" if name is None else checked_name(name), entry))
+    theirs = tools_of_all(servers, {*tools, *values})
+    return (*tools.values(), *theirs), values
+
+
+async def release_tools(tools: Iterable[Tool]) -> None:
+    """Close the servers behind these tools, but not those that others still use."""
+    for tool in tools:
+        if (release := getattr(tool, "release", None)) is not None:
+            await release()
 
 
 def describe_values(given: Any) -> tuple[str, ...]:
     """One line for the prompt for each value among the tools, such as `` `LIMIT` (int): text ``."""
-    _, values = as_tools(given)
-    texts = {name: text for name, _, text in _entries(given)}
+    entries = _entries(given)
+    values = _values(entries)
+    texts = {name: text for name, _, text in entries}
     lines = []
     for name, value in values.items():
         text = " ".join((texts[name] or "").split())
@@ -55,10 +73,19 @@ def _entries(given: Any) -> list[tuple[str | None, Any, str | None]]:
         kind = type(given).__name__
         raise ConfigError(f"tools must be a list of functions or a dict by name, not {kind}")
     for index, entry in enumerate(given):
-        if not callable(entry) and not _is_tool(entry):
+        if not callable(entry) and not _is_tool(entry) and not isinstance(entry, McpServer):
             kind = type(entry).__name__
             raise ConfigError(f"tools[{index}] is no function but {kind}; name values in a dict")
     return [(None, entry, None) for entry in given]
+
+
+def _values(entries: list[tuple[str | None, Any, str | None]]) -> dict[str, Any]:
+    """What is neither a tool nor a server, by name."""
+    return {
+        checked_name(name): _json_value(name, entry)
+        for name, entry, _ in entries
+        if not isinstance(entry, McpServer) and not callable(entry) and not _is_tool(entry)
+    }
 
 
 def _unwrapped(name: Any, entry: Any) -> tuple[Any, str | None]:
@@ -95,6 +122,9 @@ class _Named:
 
     async def call(self, arguments: dict[str, Any]) -> Any:
         return await self._tool.call(arguments)
+
+    async def release(self) -> None:
+        await release_tools([self._tool])
 
 
 def _is_tool(entry: Any) -> bool:

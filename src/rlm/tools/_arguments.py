@@ -23,14 +23,17 @@ from msgspec.inspect import (
     type_info,
 )
 
-__all__ = ["POSITIONAL", "Parameters", "body_of", "is_pydantic", "summary"]
+from rlm.tools import _pydantic
+from rlm.tools._pydantic import is_pydantic
+
+__all__ = ["DICT_HINT", "POSITIONAL", "Parameters", "body_of", "summary"]
 
 POSITIONAL = "*"
 """The key under which the worker sends positional arguments, as a list."""
 
 _SHOWN_DEFAULTS = (type(None), bool, int, float, str, bytes, list, tuple, dict, set, frozenset)
 _MODULES = re.compile(r"""('[^']*'|"[^"]*")|(?:[\w<>]+\.)+""")
-_HINT = " (a dict given alone holds named arguments; to pass one, write {}={{...}})"
+DICT_HINT = " (a dict given alone holds named arguments; to pass one, write {}={{...}})"
 _DICT_LIKE = (DataclassType, DictType, StructType, TypedDictType)
 _MOST_DEFAULT_CHARS = 40
 _MOST_TYPE_CHARS = 80
@@ -59,13 +62,16 @@ class Parameters:
     """The parameters of a callable. All can be given by name, and what a partial set is hidden."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._signature = _signature(function)
+        self._signature, self._defaults = _unfolded(_signature(function))
         names = _names_around(function)
-        self._types = {
-            name: _convertible(_resolved(parameter.annotation, names))
+        full = {
+            name: _resolved(parameter.annotation, names)
             for name, parameter in self._signature.parameters.items()
         }
-        self.shown = _shown(self._signature)
+        self._validators = {name: _pydantic.validator_of(kind) for name, kind in full.items()}
+        self._types = {name: _convertible(kind) for name, kind in full.items()}
+        self.shown = _shown(self._signature, names)
+        self.notes = {name: text for name, kind in full.items() if (text := _note(kind))}
 
     def bind(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Positional and named arguments for the call; any error tells what does not fit."""
@@ -79,10 +85,12 @@ class Parameters:
             if not self._may_be_one_dict(arguments):
                 raise
             if not self._is_one_dict(arguments):
-                raise TypeError(f"{error}{_HINT.format(next(iter(self._types)))}") from None
+                raise TypeError(f"{error}{DICT_HINT.format(next(iter(self._types)))}") from None
             bound = self._signature.bind(arguments)
         for name, value in bound.arguments.items():
             bound.arguments[name] = self._converted(name, value)
+        for name, value in self._defaults.items():
+            bound.arguments.setdefault(name, value)
         return bound.args, bound.kwargs
 
     def _may_be_one_dict(self, arguments: dict[str, Any]) -> bool:
@@ -101,12 +109,13 @@ class Parameters:
         return is_pydantic(wanted) or not looks_misspelt
 
     def _converted(self, name: str, value: Any) -> Any:
-        wanted, kind = self._types[name], self._signature.parameters[name].kind
+        convert = functools.partial(_convert, self._types[name], self._validators[name])
+        kind = self._signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
-            return tuple(_convert(each, wanted, f"*{name}") for each in value)
+            return tuple(convert(each, f"*{name}") for each in value)
         if kind is inspect.Parameter.VAR_KEYWORD:
-            return {key: _convert(each, wanted, key) for key, each in value.items()}
-        return _convert(value, wanted, name)
+            return {key: convert(each, key) for key, each in value.items()}
+        return convert(value, name)
 
 
 def summary(function: Any) -> str:
@@ -136,9 +145,22 @@ def _inside(function: Any) -> Any:
     return function
 
 
-def is_pydantic(kind: Any) -> bool:
-    """Whether this is a pydantic model, told without importing pydantic."""
-    return isinstance(kind, type) and callable(getattr(kind, "model_validate", None))
+def _note(annotation: Any) -> str:
+    """What a reader wants to know of a parameter besides the name of its type."""
+    return ", ".join(
+        filter(None, (_pydantic.described(annotation), _pydantic.shape_of(annotation)))
+    )
+
+
+def _unfolded(signature: inspect.Signature) -> tuple[inspect.Signature, dict[str, Any]]:
+    """The signature without `Field(...)` for defaults, and the defaults that these stood for."""
+    parameters = {name: _pydantic.unfolded(each) for name, each in signature.parameters.items()}
+    defaults = {
+        name: each.default
+        for name, each in parameters.items()
+        if each is not signature.parameters[name] and each.default is not each.empty
+    }
+    return signature.replace(parameters=list(parameters.values())), defaults
 
 
 def _signature(function: Any) -> inspect.Signature:
@@ -170,19 +192,29 @@ class _Text:
         return self._text
 
 
-def _shown(signature: inspect.Signature) -> str:
+def _shown(signature: inspect.Signature, names: dict[str, Any]) -> str:
     """The signature as a reader wants it: short names of types, no long defaults."""
     shown = []
     for parameter in signature.parameters.values():
         if parameter.annotation is not parameter.empty:
-            parameter = parameter.replace(annotation=_Text(_type_text(parameter.annotation)))
+            plain = _without_extras(parameter.annotation, names)
+            parameter = parameter.replace(annotation=_Text(_type_text(plain)))
         if parameter.default is not parameter.empty:
             parameter = parameter.replace(default=_Text(_default_text(parameter.default)))
         shown.append(parameter)
     returns = signature.return_annotation
     if returns is not signature.empty:
-        returns = _Text(_type_text(returns))
+        returns = _Text(_type_text(_without_extras(returns, names)))
     return str(inspect.Signature(shown, return_annotation=returns))
+
+
+def _without_extras(annotation: Any, names: dict[str, Any]) -> Any:
+    """The annotation without what `Annotated` adds at any depth; others as they are written."""
+    text = annotation if isinstance(annotation, str) else repr(annotation)
+    if "Annotated[" not in text:
+        return annotation
+    plain = _resolved(annotation, names, extras=False)
+    return annotation if plain is Any else plain
 
 
 def _type_text(annotation: Any) -> str:
@@ -222,12 +254,12 @@ def _names_around(function: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _resolved(annotation: Any, names: dict[str, Any]) -> Any:
+def _resolved(annotation: Any, names: dict[str, Any], *, extras: bool = True) -> Any:
     if annotation is inspect.Parameter.empty:
         return Any
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
     try:
-        return typing.get_type_hints(holder, names, include_extras=True)["it"]
+        return typing.get_type_hints(holder, names, include_extras=extras)["it"]
     except _UNRESOLVABLE:
         return Any
 
@@ -254,12 +286,12 @@ def _takes_dict(wanted: Any) -> bool:
     return wanted is Any or is_pydantic(wanted) or isinstance(type_info(wanted), _DICT_LIKE)
 
 
-def _convert(value: Any, wanted: Any, name: str) -> Any:
-    if wanted is Any:
+def _convert(wanted: Any, validate: Callable[[Any], Any] | None, value: Any, name: str) -> Any:
+    if wanted is Any and validate is None:
         return value
     try:
-        if is_pydantic(wanted):
-            return wanted.model_validate(value)
+        if validate is not None:
+            return validate(value)
         return msgspec.convert(value, wanted, strict=False, dec_hook=_decoded)
     except Exception as error:  # A validator of the caller's may raise anything.
         error.add_note(f"argument {name!r}")

@@ -18,9 +18,10 @@ from weakref import WeakKeyDictionary
 
 from rlm.errors import ConfigError, ToolError
 from rlm.tools import _arguments, _results
+from rlm.tools._texts import with_notes
 from rlm.worker.namespace import REPL_NAMES
 
-__all__ = ["FunctionTool", "checked_name", "prompt_line"]
+__all__ = ["FunctionTool", "checked_name", "is_taken", "prompt_line"]
 
 MAX_THREADS = 32
 """How many tools run in threads of one event loop at the same time; further calls wait."""
@@ -55,7 +56,8 @@ class FunctionTool:
         self._on_loop = _is_async(function)
         self._parameters = _arguments.Parameters(function)
         self.usage = f"{self.name}{self._parameters.shown}"
-        self.description = prompt_line(self.usage, description or _arguments.summary(function))
+        text = description or _arguments.summary(function)
+        self.description = prompt_line(self.usage, with_notes(text, self._parameters.notes))
 
     def __repr__(self) -> str:
         return f"FunctionTool({self.usage})"
@@ -113,9 +115,14 @@ def checked_name(name: Any) -> str:
         raise ConfigError(f"a tool can't be named {name!r}: it must be a Python name")
     if name.startswith("_"):
         raise ConfigError(f"a tool can't be named {name!r}: names with _ at the start are private")
-    if name in _TAKEN or _CONTEXT.fullmatch(name):
+    if is_taken(name):
         raise ConfigError(f"a tool can't be named {name!r}: that is a name of the REPL itself")
     return name
+
+
+def is_taken(name: str) -> bool:
+    """Whether the REPL itself uses a name."""
+    return name in _TAKEN or _CONTEXT.fullmatch(name) is not None
 
 
 def _name_of(function: Any) -> str:

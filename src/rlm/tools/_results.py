@@ -62,7 +62,9 @@ def problem(error: Exception, arguments: Any) -> str:
     listed = getattr(error, "errors", None) or getattr(error.__cause__, "errors", None)
     if callable(listed):  # pydantic's, whose own text has many lines
         found = listed()[:_MOST_PROBLEMS]
-        text = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'value'}: {e['msg']}" for e in found)
+        places = [".".join(map(str, each["loc"])) for each in found]
+        texts = [each["msg"] for each in found]
+        text = "; ".join(": ".join(filter(None, pair)) for pair in zip(places, texts, strict=True))
     elif isinstance(error, TypeError | msgspec.ValidationError):
         text = _safe_text(error)
     else:

@@ -79,11 +79,19 @@ def llm_query_batched(
 
 
 def rlm_query(
-    prompt: str, context: Any = None, model: str | None = None, images: None = None
+    prompt: str,
+    context: Any = None,
+    model: str | None = None,
+    images: None = None,
+    tools: Iterable[Any] | None = None,
 ) -> Dialogue:
-    """A child run with its own REPL; `context=None` makes the prompt its context."""
+    """A child run with its own REPL; `context=None` makes the prompt its context.
+
+    `tools` are those it gets, by name or as they are; without it, all that children may have.
+    """
     _refuse_images(images)
-    replies = yield from _ask_models("rlm", [prompt], model, False, [context])
+    granted = _tool_names(tools)
+    replies = yield from _ask_models("rlm", [prompt], model, False, [context], tools=granted)
     return _only(replies)
 
 
@@ -92,14 +100,19 @@ def rlm_query_batched(
     contexts: Iterable[Any] | None = None,
     model: str | None = None,
     images: None = None,
+    tools: Iterable[Any] | None = None,
 ) -> Dialogue:
-    """Many child runs at once; `contexts` holds one context, or None, for each prompt."""
+    """Many child runs at once; `contexts` holds one context, or None, for each prompt.
+
+    Each gets these `tools`, by name or as they are; without it, all that children may have.
+    """
     _refuse_images(images)
+    granted = _tool_names(tools)
     prompts = several(prompts)
     contexts = [None] * len(prompts) if contexts is None else several(contexts)
     if len(contexts) != len(prompts):
         raise ValueError(f"{len(prompts)} prompts need as many contexts, not {len(contexts)}")
-    return (yield from _ask_models("rlm", prompts, model, True, contexts))
+    return (yield from _ask_models("rlm", prompts, model, True, contexts, tools=granted))
 
 
 def llm_query_json(prompt: str, model: str | None = None, images: Any = None) -> Dialogue:
@@ -145,6 +158,7 @@ def _ask_models(
     batched: bool,
     contexts: list[Any] | None = None,
     images: list[Any] | None = None,
+    tools: list[str] | None = None,
 ) -> Dialogue:
     if not prompts:
         return []
@@ -157,6 +171,8 @@ def _ask_models(
         if contexts is not None:
             given["contexts"] = [_context_kind(context) for context in contexts]
             texts += [_context_text(context) for context in contexts if context is not None]
+        if tools is not None:
+            given["tools"] = tools
         if images is not None:
             rows, sent = pictures.attached(images)
             if any(rows):
@@ -212,6 +228,21 @@ def _refuse_images(images: None) -> None:
             "a child run takes no images; look at them with llm_query(prompt, images=[...]), "
             "or tell the child the names of the context's pictures, which it may use too"
         )
+
+
+def _tool_names(tools: Iterable[Any] | None) -> list[str] | None:
+    """What a child is to get: names, or the functions that go by them in the REPL."""
+    if tools is None:
+        return None
+    if isinstance(tools, (str, bytes)) or callable(tools):
+        raise TypeError('tools must be a list, such as tools=["search"]; [] gives a child none')
+    names = []
+    for each in tools:
+        name = each if isinstance(each, str) else getattr(each, "__name__", None)
+        if not isinstance(name, str):
+            raise TypeError("tools holds names of tools, or the tools themselves")
+        names.append(name)
+    return names
 
 
 def _context_kind(context: Any) -> dict[str, str] | None:

@@ -17,6 +17,7 @@ from rlm.environments.conformance import (
     recovery,
     snippets,
     texts,
+    tools,
 )
 from rlm.environments.conformance.bench import Bench
 from rlm.environments.conformance.checks import Check
@@ -33,6 +34,7 @@ CHECKS: tuple[Check, ...] = tuple(
         cells.checks,
         finals.checks,
         calls.checks,
+        tools.checks,
         concurrency.checks,
         contexts.checks,
         texts.checks,

@@ -23,7 +23,7 @@ __all__ = [
 
 CELL_SECONDS = 30.0
 CLOSE_SECONDS = 10.0
-TOOLS = [{"name": name, "description": f"does {name}"} for name in ("lookup", "broken")]
+TOOLS = [{"name": name, "description": f"does {name}"} for name in ("lookup", "give", "broken")]
 
 
 class Unmet(Exception):
@@ -114,9 +114,7 @@ class SuiteHost:
         if kind == "budget":
             return {"calls": 7}, []
         if kind == "tool":
-            if arguments["name"] == "broken":
-                raise RuntimeError("the tool is broken")
-            return {"json": json.dumps(arguments)}, []
+            return {"json": json.dumps(_tool_result(**arguments))}, []
         prompts = parts[: len(arguments["contexts"])] if kind == "rlm" else parts
         self.prompts += len(prompts)
         too_many = self.most_prompts is not None and self.prompts > self.most_prompts
@@ -128,6 +126,18 @@ class SuiteHost:
             if prompt.startswith("fail:")
         }
         return {"failed": failed}, [self.reply(prompt) for prompt in prompts]
+
+
+def _tool_result(name: str, arguments: dict[str, Any]) -> Any:
+    """`lookup` tells what arrived; `give` gives back a value, or so many characters."""
+    if name == "lookup":
+        return {"name": name, "arguments": arguments}
+    if name == "give":
+        positional = arguments.get("*", [None])
+        return ("ab" * (arguments.get("chars", 0) // 2)) or arguments.get("value", positional[0])
+    if name == "broken":
+        raise RuntimeError("the tool is broken")
+    raise CallRefused(f"there is no tool {name!r}; tools: broken, give, lookup", limit="tools")
 
 
 class Repl:

@@ -36,6 +36,7 @@ LACKS: dict[str, str] = {
     "cells: redirected output": _LIBRARY,
     "calls: pictures arrive": _PLAIN,
     "calls: a tool that fails": _PLAIN,
+    "tools: threads": _THREADS,
     "concurrency: twenty threads": _THREADS,
     "concurrency: gathered calls": _TASKS,
     "concurrency: every call function": _TASKS,

@@ -40,6 +40,7 @@ class WasmEnvironment:
         "concurrency: many threads": _NO_THREADS,
         "concurrency: calls are nested: a thread": _NO_THREADS,
         "concurrency: threads left behind": _NO_THREADS,
+        "tools: threads": _NO_THREADS,
         "interrupts: a thread that is joined": _NO_THREADS,
         "interrupts: a deadlock": _NO_WAITING,
         "interrupts: a queue that stays empty": _NO_WAITING,

@@ -1,0 +1,192 @@
+"""One connection to a server, kept by one task of the portal's event loop.
+
+The task enters the SDK's contexts and leaves them again, as these demand. It ends when it is told
+to, or when the server does; the next who needs the server starts another.
+"""
+
+import asyncio
+import contextlib
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from rlm.errors import ConfigError, ToolError
+from rlm.tools._mcp.address import Address
+from rlm.tools._mcp.listing import Listed, list_tools
+from rlm.tools._mcp.stdio import LastWords
+from rlm.tools._mcp.transports import connected
+from rlm.tools._texts import one_line
+
+if TYPE_CHECKING:
+    from mcp import Client, MCPError
+    from mcp.types import CallToolResult
+
+__all__ = ["Connection"]
+
+MOST_REASON_CHARS = 300
+LAST_WORDS_SECONDS = 3.0
+CLOSED = "Connection closed"
+SESSION_OVER = "Session terminated"
+"""What the SDK says when a server at a URL has forgotten a session: nothing was done."""
+
+
+class Connection:
+    """All of it happens on one event loop."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._opened: asyncio.Future[Client] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._over = asyncio.Event()
+        self._is_stale = False
+        self._reason = ""
+        self._words = LastWords()
+        self.listed: dict[str, Listed] = {}
+
+    async def opened(self) -> "Client":
+        """The client, once the server answers; one that has ended is started again."""
+        while self._task is not None and self._over.is_set() and not self._task.done():
+            await asyncio.wait({self._task})
+        if self._task is None or self._task.done() or self._opened is None:
+            self._opened = asyncio.get_running_loop().create_future()
+            self._over = asyncio.Event()
+            self._task = asyncio.create_task(self._live(self._opened, self._over))
+        client = await asyncio.shield(self._opened)
+        if self._is_stale:
+            self._is_stale = False
+            async with asyncio.timeout(self._address.start_seconds):
+                self.listed = await list_tools(client)
+        return client
+
+    async def call(self, name: str, arguments: dict[str, Any], seconds: float) -> "CallToolResult":
+        """One call; cancelling it, and the end of its time, cancel it at the server too."""
+        from mcp import MCPError
+
+        client = await self._for_call(name)
+        try:
+            return await self._sent(client, name, arguments, seconds)
+        except MCPError as error:
+            if error.message != SESSION_OVER:
+                raise ToolError(await self._told(error)) from error
+        await self.close()
+        try:
+            return await self._sent(await self._for_call(name), name, arguments, seconds)
+        except MCPError as error:
+            raise ToolError(await self._told(error)) from error
+
+    async def close(self) -> None:
+        """End the connection, and with it the process there is, if any."""
+        if self._task is not None:
+            self._over.set()
+            await asyncio.wait({self._task})
+
+    async def _for_call(self, name: str) -> "Client":
+        try:
+            client = await self.opened()
+        except (ConfigError, TimeoutError) as error:
+            raise ToolError(str(error) or "the server does not answer") from error
+        if name not in self.listed:
+            raise ToolError("the server does not have this tool any more")
+        return client
+
+    async def _sent(
+        self, client: "Client", name: str, arguments: dict[str, Any], seconds: float
+    ) -> "CallToolResult":
+        from mcp import types
+
+        told = ""
+
+        async def heed(progress: float, total: float | None, message: str | None) -> None:
+            nonlocal told
+            of = "" if total is None else f" of {total:g}"
+            told = f"; it had done {progress:g}{of}{f' ({message})' if message else ''}"
+
+        # Not `client.call_tool`: that checks results by the server's own patterns, without end.
+        parameters = types.CallToolRequestParams(name=name, arguments=arguments)
+        clock = asyncio.timeout(seconds)
+        try:
+            async with clock:
+                return await client.session.send_request(
+                    types.CallToolRequest(params=parameters),
+                    types.CallToolResult,
+                    progress_callback=heed,
+                )
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            raise ToolError(f"no result within {seconds:g} s{one_line(told, 100)}") from None
+
+    # -- the task ----------------------------------------------------------------------------
+
+    async def _live(self, opened: "asyncio.Future[Client]", over: asyncio.Event) -> None:
+        self._words = LastWords()
+        self._reason = ""
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                clock = asyncio.timeout(self._address.start_seconds)
+                try:
+                    async with clock:
+                        client = await self._entered(stack, over)
+                except TimeoutError:
+                    seconds = f"{self._address.start_seconds:g} s"
+                    raise ConfigError(f"no answer within {seconds} (start_seconds)") from None
+                if not opened.done():
+                    opened.set_result(client)
+                await over.wait()
+        except BaseException as error:  # noqa: BLE001 - whatever ends it is told to who waits
+            self._reason = self._why(error)
+        if not opened.done():
+            told = f"MCP server {self._address}: {self._reason or 'it ended'}"
+            opened.set_exception(ConfigError(told))
+            opened.exception()  # It is told here; that nobody asks any more is no error.
+
+    async def _entered(self, stack: contextlib.AsyncExitStack, over: asyncio.Event) -> "Client":
+        await asyncio.to_thread(importlib.import_module, "mcp")  # It takes a second.
+        from mcp import Client
+
+        transport: Any = connected(self._address, self._words, over.set)
+        client = await stack.enter_async_context(
+            Client(transport, message_handler=self._heed, cache=None)
+        )
+        self.listed = await list_tools(client)
+        self._is_stale = False
+        await self._listen(stack, client)
+        return client
+
+    async def _heed(self, message: Any) -> None:
+        """Servers tell of changed tools; they are listed again before the next call."""
+        if getattr(message, "method", "") == "notifications/tools/list_changed":
+            self._is_stale = True
+
+    async def _listen(self, stack: contextlib.AsyncExitStack, client: "Client") -> None:
+        """Newer servers tell of changes only to those who ask to be told."""
+        from mcp import MCPError
+        from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+
+        offered = client.server_capabilities.tools
+        if offered is None or not offered.list_changed:
+            return
+        with contextlib.suppress(ListenNotSupportedError, SubscriptionLost, MCPError, TimeoutError):
+            await stack.enter_async_context(client.listen(tools_list_changed=True))
+
+    async def _told(self, error: "MCPError") -> str:
+        """Why a call failed; if that was the end of the server, its last words are waited for."""
+        if error.message == CLOSED and self._task is not None:
+            await asyncio.wait({self._task}, timeout=LAST_WORDS_SECONDS)
+        return self._why(error)
+
+    def _why(self, error: BaseException) -> str:
+        """One line on what went wrong; what a server said last is worth more than our words."""
+        from mcp import MCPError
+
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, ConfigError):
+            return str(error)
+        if isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError):
+            place = "" if self._address.folder is None else ", or no such folder (cwd=)"
+            return f"there is no such program, or it can't be started{place}"
+        if isinstance(error, MCPError) and error.message == CLOSED:
+            words = str(self._words) or (f": {self._reason}" if self._reason else "")
+            return f"the server has ended{words}"
+        text = error.message if isinstance(error, MCPError) else str(error)
+        return one_line(text, MOST_REASON_CHARS) or type(error).__name__

@@ -1,0 +1,213 @@
+"""JSON schemas, shown as Python's types and checked; those of servers are strangers' work.
+
+Only what is cheap is checked: shapes, choices and bounds, never a pattern (a stranger's regular
+expression may take for ever). The rest is for the server, which has to check anyway.
+"""
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rlm.tools._texts import cut, one_line
+
+__all__ = ["Schemas"]
+
+MOST_STEPS = 2_000
+"""How many schemas one check or one shown type may visit; references can make them endless."""
+
+MOST_DEPTH = 5
+MOST_TYPE_CHARS = 80
+MOST_CHOICES = 12
+
+_TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
+    "string": ("str", (str,)),
+    "integer": ("int", (int,)),
+    "number": ("float", (int, float)),
+    "boolean": ("bool", (bool,)),
+    "null": ("None", (type(None),)),
+    "array": ("list", (list,)),
+    "object": ("dict", (dict,)),
+}
+_BOUNDS: tuple[tuple[str, str, Callable[[Any, Any], bool]], ...] = (
+    ("minimum", "at least", operator.ge),
+    ("maximum", "at most", operator.le),
+    ("exclusiveMinimum", "more than", operator.gt),
+    ("exclusiveMaximum", "less than", operator.lt),
+)
+_LENGTHS = (
+    ("minLength", "maxLength", str, "characters"),
+    ("minItems", "maxItems", list, "items"),
+)
+
+
+class Schemas:
+    """The schemas of one document: references are looked up in it and nowhere else."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._document = document
+        self._steps = 0
+
+    # -- shown -------------------------------------------------------------------------------
+
+    def shown(self, schema: Any) -> str:
+        """The type that a schema means, as Python would write it; `Any` where it is unclear."""
+        self._steps = 0
+        return one_line(self._shown(schema, 0), MOST_TYPE_CHARS)
+
+    def _shown(self, schema: Any, depth: int) -> str:
+        schema = self._visited(schema, depth)
+        if schema is None:
+            return "Any"
+        if (choices := _choices(schema)) is not None:
+            few = ", ".join(cut(repr(each), 30) for each in choices[:MOST_CHOICES])
+            return f"Literal[{few}{', …' if len(choices) > MOST_CHOICES else ''}]"
+        if branches := _branches(schema):
+            parts = [self._shown(each, depth + 1) for each in branches[:MOST_CHOICES]]
+            return " | ".join(dict.fromkeys(parts))
+        kinds = [self._kind_shown(kind, schema, depth) for kind in _kinds(schema)]
+        return " | ".join(dict.fromkeys(kinds)) or "Any"
+
+    def _kind_shown(self, kind: str, schema: Mapping[str, Any], depth: int) -> str:
+        if kind == "array" and isinstance(schema.get("items"), Mapping):
+            return f"list[{self._shown(schema['items'], depth + 1)}]"
+        if kind == "object" and (members := properties_of(schema)):
+            needed = required_of(schema)
+            listed = (
+                f"{one_line(name, 30)!r}{'' if name in needed else '?'}: "
+                f"{self._shown(each, depth + 1)}"
+                for name, each in list(members.items())[:MOST_CHOICES]
+            )
+            return "{" + ", ".join(listed) + "}"
+        if kind == "object" and isinstance(schema.get("additionalProperties"), Mapping):
+            return f"dict[str, {self._shown(schema['additionalProperties'], depth + 1)}]"
+        return _TYPES[kind][0]
+
+    # -- checked -----------------------------------------------------------------------------
+
+    def problem(self, value: Any, schema: Any) -> str | None:
+        """What is wrong with a value, or None if nothing is known to be."""
+        self._steps = 0
+        return next(self._problems(value, schema, 0), None)
+
+    def _problems(self, value: Any, given: Any, depth: int) -> Iterator[str]:
+        schema = self._visited(given, depth)
+        if schema is None:
+            return
+        wanted = f"expected {one_line(self._shown(schema, depth), MOST_TYPE_CHARS)}"
+        got = f"got {cut(repr(value), 40)}"
+        if (choices := _choices(schema)) is not None:
+            if not any(_equal(value, each) for each in choices):
+                yield f"{wanted}, {got}"
+            return
+        if branches := _branches(schema):
+            if not any(self._fits(value, each, depth + 1) for each in branches):
+                yield f"{wanted}, {got}"
+            return
+        kinds = _kinds(schema)
+        if kinds and not any(_is_kind(value, kind) for kind in kinds):
+            yield f"{wanted}, {got}"
+            return
+        yield from _out_of_bounds(value, schema)
+        yield from self._inside(value, schema, depth)
+
+    def _fits(self, value: Any, schema: Any, depth: int) -> bool:
+        return next(self._problems(value, schema, depth), None) is None
+
+    def _inside(self, value: Any, schema: Mapping[str, Any], depth: int) -> Iterator[str]:
+        if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+            for index, item in enumerate(value):
+                if self._steps > MOST_STEPS:
+                    return
+                for problem in self._problems(item, schema["items"], depth + 1):
+                    yield f"item {index}: {problem}"
+        elif isinstance(value, dict):
+            for name in sorted(required_of(schema) - value.keys()):
+                yield f"{one_line(name, 60)!r} is missing"
+            for name, each in properties_of(schema).items():
+                if name in value:
+                    for problem in self._problems(value[name], each, depth + 1):
+                        yield f"{one_line(name, 60)!r}: {problem}"
+
+    # -- both --------------------------------------------------------------------------------
+
+    def _visited(self, schema: Any, depth: int) -> Mapping[str, Any] | None:
+        """The schema behind all references; None if anything fits, or too much was looked at."""
+        for _ in range(MOST_DEPTH):
+            self._steps += 1
+            if not isinstance(schema, Mapping) or depth > MOST_DEPTH or self._steps > MOST_STEPS:
+                return None
+            if "$ref" not in schema:
+                return schema
+            schema = self._referred(schema["$ref"])
+        return None
+
+    def _referred(self, reference: Any) -> Any:
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            return None
+        found: Any = self._document
+        for part in reference[2:].split("/")[: 2 * MOST_DEPTH]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return found
+
+
+def properties_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The named members of an object, whatever the schema holds in that place."""
+    found = schema.get("properties")
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def required_of(schema: Mapping[str, Any]) -> set[str]:
+    found = schema.get("required")
+    return {each for each in found if isinstance(each, str)} if isinstance(found, list) else set()
+
+
+def _choices(schema: Mapping[str, Any]) -> list[Any] | None:
+    if "const" in schema:
+        return [schema["const"]]
+    found = schema.get("enum")
+    return found if isinstance(found, list) else None
+
+
+def _branches(schema: Mapping[str, Any]) -> list[Any]:
+    found = schema.get("anyOf") or schema.get("oneOf")
+    return found if isinstance(found, list) else []
+
+
+def _kinds(schema: Mapping[str, Any]) -> list[str]:
+    found = schema.get("type")
+    listed = found if isinstance(found, list) else [found]
+    return [kind for kind in listed if isinstance(kind, str) and kind in _TYPES]
+
+
+def _is_kind(value: Any, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _TYPES[kind][1])
+
+
+def _equal(value: Any, choice: Any) -> bool:
+    """JSON's equality, in which true is not 1."""
+    return isinstance(value, bool) == isinstance(choice, bool) and bool(value == choice)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _out_of_bounds(value: Any, schema: Mapping[str, Any]) -> Iterator[str]:
+    if _is_number(value):
+        for key, words, holds in _BOUNDS:
+            bound = schema.get(key)
+            if _is_number(bound) and not holds(value, bound):
+                yield f"must be {words} {bound}, got {value}"
+    for least, most, kind, what in _LENGTHS:
+        if isinstance(value, kind):
+            low: Any = schema.get(least)
+            high: Any = schema.get(most)
+            if _is_number(low) and len(value) < low:
+                yield f"must have at least {low} {what}, has {len(value)}"
+            if _is_number(high) and len(value) > high:
+                yield f"must have at most {high} {what}, has {len(value)}"

@@ -1,0 +1,182 @@
+"""Servers that lie, flood, hang and die: limits hold, errors say what to do, a run goes on."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="MCP is an extra: pip install 'rlm-engine[mcp]'")
+
+from rlm import RLM, ScriptedClient
+from rlm.errors import ConfigError
+from rlm.tools import mcp
+from tests.mcp_servers.harbour import hostile, run, wait_for
+from tests.processes import descendants
+
+NAME = Path(sys.executable).name
+
+
+def refusal(server: object) -> str:
+    with pytest.raises(ConfigError) as caught:
+        RLM(ScriptedClient([]), tools=[server])
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "\x1b" not in text
+    return text
+
+
+@pytest.mark.parametrize(
+    ("scene", "words"),
+    [
+        ("none", "no tool is left of those it offers: none"),
+        (
+            "many",
+            "it offers 10,000 tools, and a model is shown 128 at most: choose with only=[...]",
+        ),
+        ("more", "it offers more than 10,000 tools"),
+        ("pages", "its list of tools has no end after 200 pages"),
+        ("wrong", "2 validation errors for ListToolsResult"),
+        ("dying", "the server has ended with status 1; it wrote: out of [31mpatience"),
+    ],
+)
+def test_what_a_server_does_wrong_shows_when_an_rlm_is_made(scene: str, words: str) -> None:
+    assert refusal(hostile(scene)).startswith(f"MCP server {NAME}: {words}")
+
+
+def test_a_server_that_says_nothing_is_not_waited_for() -> None:
+    assert refusal(hostile("silent", start_seconds=0.5)).endswith(
+        "no answer within 0.5 s (start_seconds)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ("/no/such/program --flag", "MCP server program: there is no such program"),
+        ([sys.executable, "-c", "import sys; sys.exit('no luck')"], "it wrote: no luck"),
+        ("http://127.0.0.1:9/mcp", "MCP server http://127.0.0.1:9/mcp: All connection attempts"),
+    ],
+)
+def test_a_server_that_is_not_there_shows_when_an_rlm_is_made(server: str, words: str) -> None:
+    assert words in refusal(mcp(server))
+
+
+def test_a_refused_server_leaves_no_process_behind() -> None:
+    before = descendants(os.getpid())
+    refusal(hostile("none"))
+    refusal(hostile("silent", start_seconds=0.2))
+    wait_for(lambda: descendants(os.getpid()) <= before)
+
+
+def test_of_many_tools_some_can_be_chosen() -> None:
+    asked = run([hostile("many", only=["t9999"])], "FINAL(t9999())")
+    assert asked.answer == "hello"
+
+
+def test_an_unknown_name_among_only_is_told() -> None:
+    assert "it has no tool 'nope'; tools: hello" in refusal(hostile("plain", only=["nope"]))
+    assert "it has no tool 'nope'" in refusal(hostile("plain", without=["nope"]))
+    assert "no tool is left" in refusal(hostile("plain", without=["hello"]))
+
+
+def test_a_description_is_one_line_and_short_and_starts_no_block() -> None:
+    asked = run([hostile("long")], "FINAL(talk())")
+    line = asked.line_of("talk")
+    assert len(line) < 400
+    assert line.count("`") == 2
+    assert asked.prompt.count("FINAL('won')") <= line.count("FINAL('won')")
+
+
+def test_names_take_nothing_away_and_are_the_same_every_time() -> None:
+    asked = run([hostile("names")], "print(context == '', class_tool())", "FINAL(a_b_2())")
+    assert asked.answer == "hello"
+    names = [line[3:].partition("(")[0] for line in asked.lines[-12:]]
+    assert names == [
+        "print_tool",
+        "context_tool",
+        "llm_query_tool",
+        "class_tool",
+        "tool_9_lives",
+        "tool",
+        "tool_2",
+        "a_b",
+        "a_b_2",
+        "a_b_3",
+        "a_31mb",
+        "x" * 64,
+    ]
+    assert asked.line_of("a_31mb").endswith("[the server calls it a[31mb]")
+
+
+def test_a_schema_bomb_is_shown_and_checked_in_no_time() -> None:
+    asked = run(
+        [hostile("bomb")],
+        "blow(tree=5, slow='a' * 60 + '!')",
+        "FINAL(blow([], slow='a' * 60 + '!', deep=[[[]]], far=1, wide=7))",
+    )
+    assert asked.answer == "hello"
+    assert asked.line_of("blow").startswith("- `blow(tree: ")
+    assert len(asked.line_of("blow")) < 800
+
+
+def test_answers_that_are_nonsense_or_too_much_are_failures_of_the_call() -> None:
+    assert "nonsense" not in run([hostile("nonsense")], "hello()", "FINAL(1)").failure(0)
+    asked = run([hostile("huge")], "hello()", "FINAL(1)")
+    assert asked.failure(0).endswith("more than 16 MiB; ask for less")
+    asked = run([hostile("angry")], "hello()", "FINAL(1)")
+    assert len(asked.failure(0)) < 600
+    assert "`" not in asked.failure(0)
+
+
+def test_servers_from_before_2026_tell_of_changed_lists_too() -> None:
+    asked = run([hostile("changing")], "print(hello())", "hello()", "FINAL(1)")
+    assert asked.outputs[0].startswith("hello")
+    assert asked.failure(1) == "hello failed: the server does not have this tool any more"
+
+
+def test_noise_on_stdout_and_stderr_disturbs_nothing() -> None:
+    assert run([hostile("noisy")], "FINAL(hello(anything=[1]))").answer == "hello"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "words"),
+    [
+        ("", {}, "mcp takes a command"),
+        ([], {}, "mcp takes a command"),
+        ([3], {}, "mcp takes a command"),
+        ("'", {}, "can't be split into words"),
+        ("https://", {}, "no URL of a server"),
+        ("http://host:port/", {}, "no URL of a server"),
+        ("cat", {"headers": {}}, "headers= are for servers at a URL"),
+        ("http://host/", {"env": {}}, "env= and cwd= are for servers started by a command"),
+        ("http://host/", {"cwd": "."}, "env= and cwd= are for servers started by a command"),
+        ("http://host/", {"headers": {"a": 1}}, "headers must be a dict of texts"),
+        ("cat", {"env": {"a": None}}, "env must be a dict of texts"),
+        ("cat", {"transport": "http"}, "'http' does not go with a command"),
+        ("http://host/", {"transport": "stdio"}, "'stdio' does not go with a URL"),
+        ("cat", {"prefix": "a-b"}, "prefix must be a Python name"),
+        ("cat", {"only": "add"}, "only must be a list of names"),
+        ("cat", {"timeout_seconds": 0}, "timeout_seconds must be a positive number"),
+        ("cat", {"start_seconds": float("inf")}, "start_seconds must be a positive number"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_is_started(
+    arguments: Any, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
+        mcp(arguments, **options)
+
+
+def test_secrets_in_an_address_are_not_in_messages() -> None:
+    text = refusal(mcp("http://me:secret@127.0.0.1:9/mcp?key=secret"))
+    assert "127.0.0.1:9/mcp" in text
+    assert "secret" not in text
+    assert "secret" not in repr(mcp(["cat", "--key", "secret"]))
+
+
+def test_a_description_for_a_whole_server_is_refused() -> None:
+    given = {"x": {"tool": hostile("plain"), "description": "nice"}}
+    with pytest.raises(ConfigError, match="have their own descriptions"):
+        RLM(ScriptedClient([]), tools=given)
