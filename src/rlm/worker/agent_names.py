@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from .calls import CallFunctions, Dialogue
+    from .calls import Dialogue
+    from .functions import CallFunctions
     from .namespace import Namespace
 
 AGENT_NAMES = (

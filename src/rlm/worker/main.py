@@ -11,10 +11,11 @@ import sys
 
 import __main__
 
-from . import agent_names, calls, files, rehearsal, repl, reports, shared, wire
+from . import agent_names, files, rehearsal, repl, reports, shared, wire
 from .channel import Channel, ChannelClosed
 from .checkpoints import Checkpoints
 from .finals import Finals
+from .functions import CallFunctions
 from .interrupts import Interrupts
 from .memory import MemoryLimit
 from .namespace import Namespace
@@ -59,7 +60,7 @@ class WorkerSession:
         self._namespace = Namespace(vars(__main__))
         self._variables = Variables(self._namespace)
         self._finals = Finals(self._namespace.variables, self._variables)
-        self._functions = calls.CallFunctions(self._channel)
+        self._functions = CallFunctions(self._channel)
         repl.provide_names(self._namespace, self._variables, self._finals, self._functions)
         self._memory = MemoryLimit(None)
         self._runner = Runner(self._namespace, self._interrupts, self._functions.async_form)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .finals import Finals
+    from .functions import CallFunctions
     from .namespace import Namespace
     from .variables import Variables
 
@@ -23,7 +24,7 @@ def provide_names(
     namespace: Namespace,
     variables: Variables,
     finals: Finals,
-    functions: calls.CallFunctions,
+    functions: CallFunctions,
 ) -> None:
     """Bind every published name; the context is empty until one is loaded."""
 
@@ -50,7 +51,7 @@ def provide_names(
     namespace.load("context", "")
 
 
-def made_tools(listed: list[dict[str, str]], functions: calls.CallFunctions) -> dict[str, Any]:
+def made_tools(listed: list[dict[str, str]], functions: CallFunctions) -> dict[str, Any]:
     """A function for each tool that the host listed, by name."""
     return {t["name"]: functions.make_tool(t["name"], t["description"]) for t in listed}
 

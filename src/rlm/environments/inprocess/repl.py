@@ -12,9 +12,10 @@ from typing import Any, NoReturn, TypeVar
 from rlm.environments.inprocess.channel import DirectChannel, StartCall
 from rlm.environments.inprocess.interrupts import ThreadInterrupts
 from rlm.environments.inprocess.streams import Captured, captured, let_go
-from rlm.worker import calls, reports
 from rlm.worker import repl as repl_names
+from rlm.worker import reports
 from rlm.worker.finals import Finals
+from rlm.worker.functions import CallFunctions
 from rlm.worker.namespace import Namespace
 from rlm.worker.runner import Runner
 from rlm.worker.variables import Variables
@@ -55,7 +56,7 @@ class InProcessRepl:
         number = next(_numbers)
         self.interrupts = ThreadInterrupts()
         channel: Any = DirectChannel(start_call, self.interrupts)
-        functions = calls.CallFunctions(channel)
+        functions = CallFunctions(channel)
         self._namespace = Namespace({})
         self._variables = Variables(self._namespace)
         self._finals = Finals(self._namespace.variables, self._variables)
