@@ -11,6 +11,7 @@ from tests.shape.tree import Import, Module, imports_of, load_modules
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
+    ("server",),
     ("replaying", "viewer"),
     ("api",),
     ("chat", "house", "trajectories"),

@@ -1,0 +1,291 @@
+"""The OpenAPI 3.1 document, made of the types that check requests and write replies."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from rlm.server.engines import Engines
+from rlm.server.replies import (
+    Completion,
+    Deleted,
+    ErrorReply,
+    FileList,
+    FileObject,
+    Health,
+    ModelList,
+    ModelObject,
+    RunList,
+    RunObject,
+)
+from rlm.server.requests import ChatRequest, ResumeRequest, RunRequest
+from rlm.server.response_requests import ResponsesRequest
+from rlm.server.responses import ResponseObject
+
+__all__ = ["document"]
+
+TEMPLATE = "#/components/schemas/{name}"
+ERRORS = {
+    "400": "The request is wrong; `param` says where.",
+    "401": "No token, or one that is not known.",
+    "403": "A page of somebody else's may not ask this server.",
+    "404": "There is no such thing, or not for this token.",
+    "405": "This address can't be asked that way.",
+    "408": "The request took too long to arrive.",
+    "409": "There is a run of that name already.",
+    "413": "That is more than the server takes.",
+    "415": "The body is not of the type that is needed.",
+    "429": "Too many at once, or a budget is used up; `Retry-After` says when to try again.",
+    "500": "The server made a mistake.",
+    "502": "The model failed, or found no answer of the wanted shape.",
+    "503": "The server is shutting down, or no place was free in time.",
+    "504": "The model did not answer in time.",
+}
+EVENTS = {"text/event-stream": {"schema": {"type": "string"}}}
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """One address and method: what it takes, and what it answers if all is well."""
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    takes: Any = None
+    optional: bool = False
+    answers: Any = None
+    status: str = "200"
+    content: dict[str, Any] = field(default_factory=dict)
+    query: tuple[str, ...] = ()
+    streams: bool = False
+
+
+OPERATIONS = (
+    Operation(
+        method="post",
+        path="/v1/chat/completions",
+        name="createChatCompletion",
+        summary="Answer the last user message; large messages become a context.",
+        takes=ChatRequest,
+        answers=Completion,
+        streams=True,
+    ),
+    Operation(
+        method="post",
+        path="/v1/responses",
+        name="createResponse",
+        summary="The same, in the form of OpenAI's responses.",
+        takes=ResponsesRequest,
+        answers=ResponseObject,
+        streams=True,
+    ),
+    Operation(
+        method="get",
+        path="/v1/models",
+        name="listModels",
+        summary="Every model that may be asked for.",
+        answers=ModelList,
+    ),
+    Operation(
+        method="get",
+        path="/v1/models/{model}",
+        name="getModel",
+        summary="One model.",
+        answers=ModelObject,
+    ),
+    Operation(
+        method="get",
+        path="/v1/files",
+        name="listFiles",
+        summary="The files of this token, the newest first.",
+        answers=FileList,
+        query=("limit", "after", "purpose"),
+    ),
+    Operation(
+        method="post",
+        path="/v1/files",
+        name="uploadFile",
+        summary="Upload a file to be a context.",
+        takes="form",
+        answers=FileObject,
+    ),
+    Operation(
+        method="get",
+        path="/v1/files/{file_id}",
+        name="getFile",
+        summary="What is known of a file.",
+        answers=FileObject,
+    ),
+    Operation(
+        method="delete",
+        path="/v1/files/{file_id}",
+        name="deleteFile",
+        summary="Delete a file.",
+        answers=Deleted,
+    ),
+    Operation(
+        method="get",
+        path="/v1/files/{file_id}/content",
+        name="getFileContent",
+        summary="The bytes of a file.",
+        content={"application/octet-stream": {}},
+    ),
+    Operation(
+        method="get",
+        path="/v1/runs",
+        name="listRuns",
+        summary="The background runs of this token, the newest first.",
+        answers=RunList,
+        query=("limit", "after"),
+    ),
+    Operation(
+        method="post",
+        path="/v1/runs",
+        name="createRun",
+        summary="Begin a run that goes on without a connection.",
+        takes=RunRequest,
+        answers=RunObject,
+        status="202",
+    ),
+    Operation(
+        method="get",
+        path="/v1/runs/{run_id}",
+        name="getRun",
+        summary="How a run stands, and its answer.",
+        answers=RunObject,
+    ),
+    Operation(
+        method="get",
+        path="/v1/runs/{run_id}/events",
+        name="streamRunEvents",
+        summary="Every event of a run; Last-Event-ID goes on behind one.",
+        content=EVENTS,
+        query=("after",),
+    ),
+    Operation(
+        method="post",
+        path="/v1/runs/{run_id}/cancel",
+        name="cancelRun",
+        summary="End a run now, with the best answer it has.",
+        answers=RunObject,
+    ),
+    Operation(
+        method="post",
+        path="/v1/runs/{run_id}/resume",
+        name="resumeRun",
+        summary="Go on with a run that was interrupted, or that ended at a limit.",
+        takes=ResumeRequest,
+        optional=True,
+        answers=RunObject,
+        status="202",
+    ),
+    Operation(
+        method="get",
+        path="/health",
+        name="getHealth",
+        summary="Whether the server takes requests.",
+        answers=Health,
+    ),
+    Operation(
+        method="get",
+        path="/metrics",
+        name="getMetrics",
+        summary="Figures for Prometheus.",
+        content={"text/plain": {"schema": {"type": "string"}}},
+    ),
+    Operation(
+        method="get",
+        path="/openapi.json",
+        name="getOpenApi",
+        summary="This document.",
+        content={"application/json": {"schema": {"type": "object"}}},
+    ),
+)
+QUERY: dict[str, dict[str, Any]] = {
+    "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 20},
+    "after": {"type": "string"},
+    "purpose": {"type": "string"},
+}
+FORM = {
+    "type": "object",
+    "required": ["file", "purpose"],
+    "properties": {
+        "file": {"type": "string", "format": "binary"},
+        "purpose": {"type": "string", "minLength": 1, "maxLength": 64},
+    },
+}
+
+
+def document(engines: Engines, version: str) -> dict[str, Any]:
+    """The whole document; the models of this server are in it."""
+    typed = [each for op in OPERATIONS for each in (op.takes, op.answers) if isinstance(each, type)]
+    kinds = list(dict.fromkeys([*typed, ErrorReply]))
+    _, components = msgspec.json.schema_components(kinds, ref_template=TEMPLATE)
+    for name in ("ChatRequest", "ResponsesRequest", "RunRequest"):
+        components[name]["properties"]["model"] = {"enum": list(engines.offered)}
+    paths: dict[str, Any] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "rlm serve",
+            "version": version,
+            "description": "Recursive Language Models behind OpenAI's interface.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"bearer": []}, {}],
+    }
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    content = dict(operation.content)
+    if operation.answers is not None:
+        content["application/json"] = {"schema": _named(operation.answers)}
+    if operation.streams:
+        content |= EVENTS
+    error = {"application/json": {"schema": _named(ErrorReply)}}
+    responses = {
+        operation.status: {"description": "All is well.", "content": content},
+        **{code: {"description": text, "content": error} for code, text in ERRORS.items()},
+    }
+    if operation.path == "/health":
+        responses["503"] = {"description": "Shutting down.", "content": content}
+    found: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "responses": responses,
+    }
+    if parameters := _parameters(operation):
+        found["parameters"] = parameters
+    if operation.takes is not None:
+        found["requestBody"] = {
+            "required": not operation.optional,
+            "content": _body(operation.takes),
+        }
+    return found
+
+
+def _body(takes: Any) -> dict[str, Any]:
+    if takes == "form":
+        return {"multipart/form-data": {"schema": FORM}}
+    return {"application/json": {"schema": _named(takes)}}
+
+
+def _parameters(operation: Operation) -> list[dict[str, Any]]:
+    in_path = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
+    return [
+        *(
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in in_path
+        ),
+        *({"name": name, "in": "query", "schema": QUERY[name]} for name in operation.query),
+    ]
+
+
+def _named(kind: Any) -> dict[str, str]:
+    return {"$ref": TEMPLATE.format(name=kind.__name__)}
