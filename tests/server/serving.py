@@ -81,9 +81,7 @@ class Client:
     ) -> AsyncGenerator[AsyncIterator[dict[str, str]], None]:
         """Server-sent events, each as its fields; comments have the name ""."""
         method = "GET" if body is None else "POST"
-        async with self.session.request(
-            method, self.base + path, json=body, **options
-        ) as response:
+        async with self.session.request(method, self.base + path, json=body, **options) as response:
             assert response.status == 200, await response.text()
             assert response.content_type == "text/event-stream"
             yield _events(response)
@@ -157,7 +155,8 @@ async def server(
     doors = Doors("127.0.0.1", bound.getsockname()[1])
     environments = environments or {"local": make_environment("local", {})}
     engines = engines_of(client, archive, environments, **(engine or {}))
-    service = Service(chosen, engines, Tokens(tokens), archive, doors)
-    async with listening(service, bound) as base:
-        async with aiohttp.ClientSession(headers=headers) as session:
-            yield Client(session, base, service)
+    with bound:
+        service = Service(chosen, engines, Tokens(tokens), archive, doors)
+        async with listening(service, bound) as base:
+            async with aiohttp.ClientSession(headers=headers) as session:
+                yield Client(session, base, service)

@@ -11,7 +11,7 @@ from rlm.limits import Limits
 from rlm.messages import ToolCall, Usage
 from rlm.results import RunResult
 from rlm.scope import new_run_id
-from rlm.server.errors import ApiError
+from rlm.server.errors import ApiError, bad_request, too_many
 from rlm.server.ledger import Grant, Ledger
 from rlm.server.metrics import Metrics
 from rlm.server.outbox import Outbox
@@ -101,8 +101,8 @@ class Answerer:
             plan.task, relayed, (meter,), narrowed(plan.limits, grant)
         )
         outbox.content(stopper.end())
-        if reply is None:  # at a limit, before anything was sent
-            return _outcome(plan, result, "", "length")
+        _check_begun(result, grant)
+        assert reply is not None
         whole = Stopper(plan.asked.stops)
         text = whole.feed(reply.text) + whole.end()
         finish = "stop" if whole.stopped else FINISH.get(reply.finish_reason, "stop")
@@ -125,6 +125,7 @@ class Answerer:
         plain = not typed and plan.asked.max_output_tokens is None
         narrator = Narrator(outbox.progress, streamed if plain else None)
         result = await self.run(plan, (meter, narrator), plan.asked.rlm.run_id, grant)
+        _check_begun(result, grant)
         answer = answer_text(result, typed=typed)
         told = "".join(ahead)
         rest = answer.removeprefix(told) if answer.startswith(told) else answer
@@ -164,6 +165,24 @@ def narrowed(limits: Limits, grant: Grant | None) -> Limits:
         cost = money if limits.max_cost_usd is None else min(money, limits.max_cost_usd)
         limits = replace(limits, max_cost_usd=cost)
     return limits
+
+
+def _check_begun(result: RunResult, grant: Grant | None) -> None:
+    """A request that is too large for its limits is refused: an empty answer would say nothing."""
+    if result.stop_reason != "limit" or result.usage.total.requests:
+        return
+    if grant is not None:
+        raise too_many(
+            f"what is left of this token's budget is too little: {result.detail}",
+            "insufficient_quota",
+            60,
+            "insufficient_quota",
+        )
+    raise bad_request(
+        f"the limits are too low to ask the model even once: {result.detail}",
+        "rlm.limits",
+        "limit_too_low",
+    )
 
 
 def answer_text(result: RunResult, *, typed: bool) -> str:

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from starlette.types import Receive
 
+from rlm.results import RunResult
 from rlm.server.admission import Admission, Place
 from rlm.server.answering import Answerer, Outcome
 from rlm.server.asked import Asked
@@ -44,6 +45,10 @@ class Job:
         with suppress(asyncio.CancelledError):
             await asyncio.gather(self.task, return_exceptions=True)
         self._jobs.going.discard(self.task)
+        if not self.task.cancelled() and self.task.exception() is None:
+            result = self.task.result().result
+            if result is not None:
+                self._jobs.note(self.plan, result)
         if self._grant is not None:
             self._jobs.answerer.release(self._grant)  # Of a task that never began; else nothing.
         await self.plan.cleanup.aclose()
@@ -53,10 +58,17 @@ class Job:
 class Jobs:
     """All of them, so that a server that stops can end those that are left."""
 
-    def __init__(self, planner: Planner, admission: Admission, answerer: Answerer) -> None:
+    def __init__(
+        self,
+        planner: Planner,
+        admission: Admission,
+        answerer: Answerer,
+        note: Callable[[Plan, RunResult], None],
+    ) -> None:
         self._planner = planner
         self._admission = admission
         self.answerer = answerer
+        self.note = note
         self.going: set[asyncio.Task[Outcome]] = set()
 
     async def start(

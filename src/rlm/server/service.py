@@ -45,9 +45,9 @@ class Service:
         self.ledger = Ledger(settings.folder / "ledger.sqlite")
         self.answerer = Answerer(self.ledger, self.metrics)
         self.planner = Planner(settings, engines, self.files)
-        self.jobs = Jobs(self.planner, self.admission, self.answerer)
         store = RunStore(settings.folder / "runs.sqlite")
         self.runs = Runs(store, archive, self.planner, self.admission, self.answerer)
+        self.jobs = Jobs(self.planner, self.admission, self.answerer, self.runs.note)
         self._grace: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> "Service":
