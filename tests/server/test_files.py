@@ -1,5 +1,6 @@
 """Files: uploaded, listed, used as contexts, and nobody else's."""
 
+import io
 import json
 from pathlib import Path
 
@@ -11,9 +12,9 @@ from tests.server.test_tokens import ADA, BOB, _as, _token
 
 
 async def _upload(client: Client, data: bytes, name: str = "notes.txt", **more: str) -> Answer:
-    form = aiohttp.FormData()
+    form = aiohttp.FormData(quote_fields=False)
     form.add_field("purpose", "user_data")
-    form.add_field("file", data, filename=name, content_type="text/plain")
+    form.add_field("file", io.BytesIO(data), filename=name, content_type="text/plain")
     return await client.ask("POST", "/v1/files", data=form, headers=more)
 
 

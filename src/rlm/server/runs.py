@@ -23,7 +23,7 @@ from rlm.scope import new_run_id
 from rlm.server.admission import Admission, Place
 from rlm.server.answering import Answerer, facts_of
 from rlm.server.asked import of_run
-from rlm.server.errors import ApiError, api_error, bad_request, not_found
+from rlm.server.errors import ApiError, Closing, api_error, bad_request, not_found
 from rlm.server.ledger import Grant
 from rlm.server.planning import Plan, Planner
 from rlm.server.progress import Meter
@@ -125,6 +125,8 @@ class Runs:
             if not self.closing:
                 self._end(run, _failed(run.row, "cancelled", None))
             raise
+        except Closing:
+            pass  # It still waits for a place: the next server has one.
         except ApiError as error:
             self._end(run, _failed(run.row, "failed", error))
         except RLMError as error:
