@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 __all__ = [
     "above_zero",
+    "complete_models",
     "complete_recorded",
     "complete_runs",
     "exclusive",
@@ -65,6 +66,13 @@ def exclusive(ctx: click.Context, **given: object) -> None:
     named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
     if len(named) > 1:
         raise click.UsageError(f"{' and '.join(named)} exclude each other", ctx)
+
+
+def complete_models(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """For the shell: the providers, each with its slash."""
+    from rlm.registry import PROVIDERS
+
+    return [f"{name}/" for name in [*PROVIDERS, "offline"] if name.startswith(incomplete)]
 
 
 # -- which run ------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from rlm.cli._options import above_zero, exclusive, key_and_value, prices
+from rlm.cli._options import above_zero, complete_models, exclusive, key_and_value, prices
 
 __all__ = ["ask"]
 
@@ -21,13 +21,6 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
 """
 
 
-def _complete_models(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """For the shell: the providers, each with its slash."""
-    from rlm.registry import PROVIDERS
-
-    return [f"{name}/" for name in [*PROVIDERS, "offline"] if name.startswith(incomplete)]
-
-
 @click.command(epilog=EXAMPLES)
 @click.argument("query")
 @click.option(
@@ -41,12 +34,12 @@ def _complete_models(_: click.Context, __: click.Parameter, incomplete: str) -> 
 @click.option(
     "-m",
     "--model",
-    shell_complete=_complete_models,
+    shell_complete=complete_models,
     help="provider/model; else RLM_MODEL, the first key's, a local server's, the offline one.",
 )
 @click.option(
     "--sub-model",
-    shell_complete=_complete_models,
+    shell_complete=complete_models,
     help="The model for calls made from cells; else RLM_SUB_MODEL, else the model.",
 )
 @click.option("--environment", default="local", help="Where model-written code runs.")

@@ -6,6 +6,7 @@ import logging
 from rlm.api import RLM
 from rlm.errors import ConfigError
 from rlm.journal import Archive
+from rlm.journal.database import Lock
 from rlm.server.admission import Admission
 from rlm.server.answering import Answerer
 from rlm.server.engines import Engines
@@ -37,8 +38,14 @@ class Service:
         self.doors = doors
         self.closing = False
         _check_prices(engines, tokens)
-        settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         archive.places.prepare()
+        settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = Lock(settings.folder / "server.lock")
+        if not self._lock.take():
+            raise ConfigError(
+                f"process {self._lock.holder()} serves from {settings.folder} already: end it, or "
+                "set RLM_STATE_DIR to another folder"
+            )
         self.files = Files(settings)
         self.admission = Admission(settings)
         self.metrics = Metrics(lambda: self.admission.running, lambda: self.admission.queued)
@@ -66,6 +73,7 @@ class Service:
         await self.runs.close()
         self.ledger.close()
         await self.engines.close()
+        self._lock.release()
 
     def begin_to_close(self) -> None:
         """Take no more requests; those that go on have so many seconds left."""

@@ -3,10 +3,10 @@
 import asyncio
 import errno
 import logging
+import signal
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -71,7 +71,6 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, closes: Callable[[], None]) -> None:
         super().__init__(config)
         self._closes = closes
-        self._loop = asyncio.get_running_loop()
         self.up = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -80,14 +79,11 @@ class _Server(uvicorn.Server):
         finally:
             self.up.set()
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._loop.call_soon_threadsafe(self._closes)
-        super().handle_exit(sig, frame)
-
     def stop(self) -> None:
-        """The same without a signal."""
-        self._closes()
+        """Take no more requests, and end when those that go on have ended; now, the second time."""
+        self.force_exit = self.should_exit
         self.should_exit = True
+        self._closes()
 
 
 def check_address(host: str, has_tokens: bool) -> None:
@@ -140,10 +136,14 @@ def _server(service: Service) -> _Server:
 
 
 async def serve(service: Service, bound: socket.socket) -> None:
-    """Answer until a signal comes; a second one ends it at once."""
+    """Answer until a signal comes; a second one does not wait for requests that go on."""
+    loop = asyncio.get_running_loop()
     with bound:
         async with service:
-            await _server(service).serve(sockets=[bound])
+            server = _server(service)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, server.stop)
+            await server._serve([bound])
 
 
 @asynccontextmanager
