@@ -157,6 +157,8 @@ async def server(
     engines = engines_of(client, archive, environments, **(engine or {}))
     with bound:
         service = Service(chosen, engines, Tokens(tokens), archive, doors)
-        async with listening(service, bound) as base:
-            async with aiohttp.ClientSession(headers=headers) as session:
-                yield Client(session, base, service)
+        async with (
+            listening(service, bound) as base,
+            aiohttp.ClientSession(headers=headers) as session,
+        ):
+            yield Client(session, base, service)

@@ -103,11 +103,9 @@ async def test_a_background_run_goes_on_in_the_next_server(
             async with asyncio.timeout(60):
                 while (run := await _run(session, one.base, run_id))["status"] != "completed":
                     await asyncio.sleep(0.05)
-            events = []
             async with session.get(f"{one.base}/v1/runs/{run_id}/events") as response:
-                async for line in response.content:
-                    if line.startswith(b"data: {"):
-                        events.append(json.loads(line[6:]))
+                lines = [line async for line in response.content if line.startswith(b"data: {")]
+            events = [json.loads(line[6:]) for line in lines]
             assert model.count == 1, "what was paid for is not asked for again"
             await asyncio.to_thread(one.end)
     assert run["answer"] == "at last"

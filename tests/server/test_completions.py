@@ -8,7 +8,7 @@ import pytest
 
 from rlm.clients.scripted import ScriptedClient
 from rlm.messages import Reply, ToolCall, Usage
-from tests.server.serving import LARGE, MODEL, WITH_REPL, server, submits
+from tests.server.serving import LARGE, MODEL, server, submits
 
 
 async def test_a_small_request_goes_straight_to_the_model(tmp_path: Path) -> None:

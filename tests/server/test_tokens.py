@@ -1,4 +1,4 @@
-"""Who is let in, how many at once, and budgets that hold, also at the same time and after a kill."""
+"""Who is let in, how many at once, and budgets that hold, also at once and after a kill."""
 
 import asyncio
 import hashlib

@@ -1,6 +1,9 @@
 """Addresses to answers. What stands behind them is in the modules beside this one."""
 
+from collections.abc import Awaitable, Callable
+
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
@@ -14,6 +17,19 @@ from rlm.server.service import Service
 __all__ = ["make_app"]
 
 
+Endpoint = Callable[[Request], Awaitable[ASGIApp]]
+
+
+def _route(path: str, **endpoints: Endpoint) -> Route:
+    """One address with several methods: so whoever uses another one is told of all of them."""
+
+    async def chosen(request: Request) -> ASGIApp:
+        method = "GET" if request.method == "HEAD" else request.method
+        return await endpoints[method](request)
+
+    return Route(path, chosen, methods=list(endpoints))
+
+
 def make_app(service: Service) -> ASGIApp:
     """The whole application; nothing of it is shared with another one."""
     asking, files = AnswerRoutes(service), FileRoutes(service)
@@ -23,13 +39,10 @@ def make_app(service: Service) -> ASGIApp:
         Route("/v1/responses", asking.responses, methods=["POST"]),
         Route("/v1/models", asking.models, methods=["GET"]),
         Route("/v1/models/{model:path}", asking.model, methods=["GET"]),
-        Route("/v1/files", files.listed, methods=["GET"]),
-        Route("/v1/files", files.upload, methods=["POST"]),
-        Route("/v1/files/{file_id}", files.file, methods=["GET"]),
-        Route("/v1/files/{file_id}", files.delete, methods=["DELETE"]),
+        _route("/v1/files", GET=files.listed, POST=files.upload),
+        _route("/v1/files/{file_id}", GET=files.file, DELETE=files.delete),
         Route("/v1/files/{file_id}/content", files.content, methods=["GET"]),
-        Route("/v1/runs", runs.listed, methods=["GET"]),
-        Route("/v1/runs", runs.create, methods=["POST"]),
+        _route("/v1/runs", GET=runs.listed, POST=runs.create),
         Route("/v1/runs/{run_id}", runs.run, methods=["GET"]),
         Route("/v1/runs/{run_id}/events", runs.events, methods=["GET"]),
         Route("/v1/runs/{run_id}/cancel", runs.cancel, methods=["POST"]),

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -58,12 +58,32 @@ async def decoded(request: Request, settings: Settings, kind: type[T]) -> T:
     body = await body_of(request, settings)
     try:
         if len(body) < LARGE_BYTES:
-            return msgspec.json.decode(body, type=kind)
-        return await asyncio.to_thread(lambda: msgspec.json.decode(body, type=kind))
+            return _read(body, kind)
+        return await asyncio.to_thread(_read, body, kind)
     except msgspec.ValidationError as error:
         raise _mistake(str(error)) from None
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is not valid JSON: {error}", code="invalid_json") from None
+
+
+def _read(body: bytes, kind: type[T]) -> T:
+    """JSON knows one kind of number: 2.0 is a whole one, too."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        if "got `float`" not in str(error):
+            raise
+    return msgspec.convert(_with_whole_numbers(msgspec.json.decode(body)), kind)
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_with_whole_numbers(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _with_whole_numbers(each) for name, each in value.items()}
+    return value
 
 
 def _mistake(text: str) -> ApiError:

@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from rlm.server.bodies import limited
-from rlm.server.errors import ApiError, bad_request
+from rlm.server.errors import ApiError, bad_request, not_found
 from rlm.server.files import StoredFile
-from rlm.server.replies import Deleted, FileList, FileObject
+from rlm.server.replies import PURPOSES, Deleted, FileList, FileObject
 from rlm.server.service import Service
 from rlm.server.web import answer, page_of, who
 
@@ -47,8 +47,8 @@ class FileRoutes:
             file, purpose = form.get("file"), form.get("purpose")
             if file is None or isinstance(file, str):
                 raise bad_request("the form has no file", "file")
-            if not isinstance(purpose, str) or not 0 < len(purpose) <= 64:
-                raise bad_request("say what the file is for: purpose=user_data", "purpose")
+            if not isinstance(purpose, str) or purpose not in PURPOSES:
+                raise bad_request(f"purpose must be one of {', '.join(PURPOSES)}", "purpose")
             name = file.filename or "file"
             pieces = _pieces(file)
             kept = await self._service.files.keep(who(request), name, purpose, pieces)
@@ -63,7 +63,7 @@ class FileRoutes:
             kept = [each for each in kept if each.purpose == purpose]
         ids = [each.id for each in kept]
         if after is not None and after not in ids:
-            raise bad_request("there is no such file to go on from", "after")
+            raise not_found("there is no such file to go on from", "after", "file_not_found")
         start = 0 if after is None else ids.index(after) + 1
         page = [_file(each) for each in kept[start : start + most]]
         return answer(

@@ -5,8 +5,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from rlm.limits import Limits
 from rlm.server.engines import Engines
 from rlm.server.replies import (
+    PURPOSES,
     Completion,
     Deleted,
     ErrorReply,
@@ -21,6 +23,7 @@ from rlm.server.replies import (
 from rlm.server.requests import ChatRequest, ResumeRequest, RunRequest
 from rlm.server.response_requests import ResponsesRequest
 from rlm.server.responses import ResponseObject
+from rlm.server.web import MOST_WANTED, USUALLY_LISTED
 
 __all__ = ["document"]
 
@@ -41,7 +44,7 @@ ERRORS = {
     "503": "The server is shutting down, or no place was free in time.",
     "504": "The model did not answer in time.",
 }
-EVENTS = {"text/event-stream": {"schema": {"type": "string"}}}
+EVENTS: dict[str, Any] = {"text/event-stream": {}}
 
 
 class Operation(Struct, frozen=True, kw_only=True):
@@ -160,7 +163,7 @@ OPERATIONS = (
         name="streamRunEvents",
         summary="Every event of a run; Last-Event-ID goes on behind one.",
         content=EVENTS,
-        query=("after",),
+        query=("after_event",),
     ),
     Operation(
         method="post",
@@ -201,28 +204,34 @@ OPERATIONS = (
         content={"application/json": {"schema": {"type": "object"}}},
     ),
 )
+EVENT_ID = {"type": "string", "pattern": r"^([0-9]{1,15}\.[0-9]{1,9})?$"}
 QUERY: dict[str, dict[str, Any]] = {
-    "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 20},
+    "limit": {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": MOST_WANTED,
+        "default": USUALLY_LISTED,
+    },
     "after": {"type": "string"},
     "purpose": {"type": "string"},
+    "after_event": EVENT_ID,
 }
 FORM = {
     "type": "object",
     "required": ["file", "purpose"],
     "properties": {
         "file": {"type": "string", "format": "binary"},
-        "purpose": {"type": "string", "minLength": 1, "maxLength": 64},
+        "purpose": {"enum": list(PURPOSES)},
     },
 }
 
 
-def document(engines: Engines, version: str) -> dict[str, Any]:
-    """The whole document; the models of this server are in it."""
+def document(engines: Engines, limits: Limits, version: str) -> dict[str, Any]:
+    """The whole document; what this server offers and allows is in it."""
     typed = [each for op in OPERATIONS for each in (op.takes, op.answers) if isinstance(each, type)]
     kinds = list(dict.fromkeys([*typed, ErrorReply]))
     _, components = msgspec.json.schema_components(kinds, ref_template=TEMPLATE)
-    for name in ("ChatRequest", "ResponsesRequest", "RunRequest"):
-        components[name]["properties"]["model"] = {"enum": list(engines.offered)}
+    _tell_what_is_offered(components, engines, limits)
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
@@ -240,6 +249,18 @@ def document(engines: Engines, version: str) -> dict[str, Any]:
         },
         "security": [{"bearer": []}, {}],
     }
+
+
+def _tell_what_is_offered(components: dict[str, Any], engines: Engines, limits: Limits) -> None:
+    for name in ("ChatRequest", "ResponsesRequest", "RunRequest"):
+        components[name]["properties"]["model"] = {"enum": list(engines.offered)}
+    for name in ("RlmField", "RunRequest"):
+        components[name]["properties"]["environment"] = {"enum": [*engines.environments, None]}
+    for name, field_schema in components["LimitsField"]["properties"].items():
+        ceiling = getattr(limits, name)
+        for choice in field_schema["anyOf"]:
+            if "maximum" in choice and ceiling is not None:
+                choice["maximum"] = ceiling
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
@@ -283,7 +304,10 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
             for name in in_path
         ),
-        *({"name": name, "in": "query", "schema": QUERY[name]} for name in operation.query),
+        *(
+            {"name": name.removesuffix("_event"), "in": "query", "schema": QUERY[name]}
+            for name in operation.query
+        ),
     ]
 
 

@@ -19,7 +19,7 @@ class OwnRoutes:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._document = document(service.engines, _version())
+        self._document = document(service.engines, service.settings.limits, _version())
 
     async def health(self, request: Request) -> Response:
         closing = self._service.closing

@@ -10,6 +10,7 @@ from rlm.messages import ToolCall, Usage
 from rlm.server.answering import Facts
 
 __all__ = [
+    "PURPOSES",
     "Choice",
     "ChunkChoice",
     "Completion",
@@ -183,6 +184,10 @@ class ModelObject(Struct, frozen=True, kw_only=True):
 class ModelList(Struct, frozen=True):
     data: list[ModelObject]
     object: Literal["list"] = "list"
+
+
+PURPOSES = ("user_data", "assistants", "batch", "evals", "fine-tune", "vision")
+"""What OpenAI lets files be for. Here all of them mean the same: a context."""
 
 
 class FileObject(Struct, frozen=True, kw_only=True):

@@ -32,7 +32,8 @@ __all__ = [
 ]
 
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=10**12)]
-Number: TypeAlias = Annotated[float, Meta(gt=0, le=10**9)]
+Money: TypeAlias = Annotated[float, Meta(gt=0, le=10**9)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=1, le=10**9)]
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256)]
 StopText: TypeAlias = Annotated[str, Meta(max_length=200)]
 Stop: TypeAlias = StopText | Annotated[list[StopText], Meta(max_length=16)]
@@ -53,11 +54,11 @@ class LimitsField(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_calls: Count | None = None
     max_concurrent_calls: Count | None = None
     max_tokens: Count | None = None
-    max_cost_usd: Number | None = None
-    max_seconds: Number | None = None
+    max_cost_usd: Money | None = None
+    max_seconds: Seconds | None = None
     max_errors: Count | None = None
-    cell_seconds: Number | None = None
-    call_seconds: Number | None = None
+    cell_seconds: Seconds | None = None
+    call_seconds: Seconds | None = None
     output_chars: Count | None = None
     step_output_tokens: Count | None = None
     call_output_tokens: Count | None = None
