@@ -90,7 +90,7 @@ async def _run(session: aiohttp.ClientSession, base: str, run_id: str) -> Any:
 async def test_a_background_run_goes_on_in_the_next_server(
     tmp_path: Path, how: signal.Signals
 ) -> None:
-    first = [GOES_ON, Answer(reply="never", delay_seconds=60.0)]
+    first: list[str | Answer] = [GOES_ON, Answer(reply="never", delay_seconds=60.0)]
     async with aiohttp.ClientSession() as session:
         with FakeServer(first) as model, served(tmp_path, model, "--grace", "0.2") as one:
             body = {"model": MODEL, "query": "what?", "context": "some text"}

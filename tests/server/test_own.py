@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -12,6 +11,8 @@ from rlm.messages import Price, Usage
 from rlm.server.app import make_app
 from rlm.server.openapi import OPERATIONS
 from tests.server.serving import LARGE, WITH_REPL, server, submits
+
+jsonschema = pytest.importorskip("jsonschema")
 
 
 async def test_health_says_when_the_server_closes(tmp_path: Path) -> None:

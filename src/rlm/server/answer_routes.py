@@ -67,7 +67,7 @@ class AnswerRoutes:
     def _stream(self, job: Job, writer: Writer) -> EventStream:
         beat = self._settings.heartbeat_seconds
         chunks = told(writer, job.outbox, job.task, beat, error_of)
-        return EventStream(chunks, self._settings.send_seconds, job.leave)
+        return EventStream(chunks, job.leave)
 
     # -- models ------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ async def decoded(request: Request, settings: Settings, kind: type[T]) -> T:
     try:
         if len(body) < LARGE_BYTES:
             return _read(body, kind)
-        return await asyncio.to_thread(_read, body, kind)
+        return await asyncio.to_thread(lambda: _read(body, kind))
     except msgspec.ValidationError as error:
         raise _mistake(str(error)) from None
     except (ValueError, RecursionError) as error:

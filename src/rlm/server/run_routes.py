@@ -40,7 +40,7 @@ class RunRoutes:
         seen = request.headers.get("last-event-id") or request.query_params.get("after")
         place = place_of(seen)
         chunks = events_of_run(self._service.runs, run_id, token, place, self._settings)
-        return EventStream(chunks, self._settings.send_seconds, _nothing)
+        return EventStream(chunks, _nothing)
 
     async def cancel(self, request: Request) -> Response:
         run_id = request.path_params["run_id"]

@@ -30,39 +30,66 @@ _log = logging.getLogger("rlm.server")
 
 
 class _PatientProtocol(H11Protocol):
-    """Closes connections whose next request does not come whole."""
+    """Closes connections whose next request does not come whole, or that take nothing any more."""
 
-    _timer: asyncio.TimerHandle | None = None
+    stall_seconds = 30.0
+    _head_timer: asyncio.TimerHandle | None = None
+    _stall_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._wait_for_head()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._head_timer, self._stall_timer):
+            if timer is not None:
+                timer.cancel()
+        self._head_timer = self._stall_timer = None
+        super().connection_lost(exc)
+
+    # -- requests that do not come -----------------------------------------------------------
+
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._is_idle():
-            if self._timer is None:
+            if self._head_timer is None:
                 self._wait_for_head()
-        elif self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        super().connection_lost(exc)
+        elif self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def _is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
     def _wait_for_head(self) -> None:
-        self._timer = self.loop.call_later(HEAD_SECONDS, self._too_slow)
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._too_slow)
 
     def _too_slow(self) -> None:
-        self._timer = None
+        self._head_timer = None
         if self._is_idle() and not self.transport.is_closing():
             self.transport.close()
+
+    # -- answers that nobody reads -----------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._look_later(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+        super().resume_writing()
+
+    def _look_later(self, waiting: int) -> None:
+        self._stall_timer = self.loop.call_later(self.stall_seconds, self._look, waiting)
+
+    def _look(self, waiting: int) -> None:
+        now = self.transport.get_write_buffer_size()
+        if now >= waiting:
+            self.transport.abort()  # Closing would wait for the client to read.
+        else:
+            self._look_later(now)
 
 
 class _Server(uvicorn.Server):
@@ -119,9 +146,10 @@ def _why_not(error: OSError, host: str, port: int) -> str:
 
 
 def _server(service: Service) -> _Server:
+    stall = {"stall_seconds": service.settings.send_seconds}
     config = uvicorn.Config(
         make_app(service),
-        http=_PatientProtocol,
+        http=type("Protocol", (_PatientProtocol,), stall),
         ws="none",
         lifespan="off",
         log_config=None,
