@@ -255,10 +255,12 @@ class RLM:
         run_id: str | None = None,
         config: RunConfig | None = None,
         journaled: bool = True,
+        on_budget: Callable[[Budget], None] | None = None,
     ) -> RunResult:
         """Run a task, or go on with it; a typed answer is checked on the way and parsed.
 
-        `config` holds for this run only. `journaled=False` keeps nothing of it on disk.
+        `config` holds for this run only. `journaled=False` keeps nothing of it on disk. `on_budget`
+        is handed the run's ledger: only that knows what a run that is cancelled may have cost.
         """
         config = config or self.config
         task, kind = self._ready(task, response_model, config)
@@ -268,7 +270,7 @@ class RLM:
             if result is None:
                 heard_by = (*record.recorders, *self._listeners.recorders, *recorders)
                 result = await self._run(
-                    task, session, record.run_id, record.journal, heard_by, config
+                    task, session, record.run_id, record.journal, heard_by, config, on_budget
                 )
                 record.keep(result)
         return result if kind is None else _parsed(result, kind)
@@ -280,7 +282,12 @@ class RLM:
             pass
 
     async def _relay(
-        self, task: Task, relayed: Relayed, recorders: Sequence[Recorder], limits: Limits
+        self,
+        task: Task,
+        relayed: Relayed,
+        recorders: Sequence[Recorder],
+        limits: Limits,
+        on_budget: Callable[[Budget], None],
     ) -> tuple[RunResult, Reply | None]:
         """Send messages as they are; `rlm.server` is who does. Nothing is journaled."""
         config, calls = self._config(limits), self._house.services().calls
@@ -288,6 +295,7 @@ class RLM:
         task = dataclasses.replace(task, settings=self._house.settings(config, None))
         heard_by = (*self._listeners.recorders, *recorders)
         scope, memory, callbacks = self._scope(config, new_run_id(), None, heard_by)
+        on_budget(scope.budget)
         runner = RelayRun(calls, config, scope, task, relayed)
         result = await self._through(runner, scope, callbacks)
         return replace(result, events=tuple(memory.events)), runner.reply
@@ -327,11 +335,14 @@ class RLM:
         store: ReplyStore | None,
         recorders: tuple[Recorder, ...],
         config: RunConfig,
+        on_budget: Callable[[Budget], None] | None = None,
     ) -> RunResult:
         """One execution, with everybody listening."""
         services = self._house.services()
         services.calls.check_prices((config.model, config.sub_model, *config.models), config.limits)
         scope, memory, callbacks = self._scope(config, run_id, store, recorders)
+        if on_budget is not None:
+            on_budget(scope.budget)
         strategy = "rlm" if session else choose_strategy(services.calls, task, config)
         runner: Engine | PlainRun
         if strategy == "rlm":

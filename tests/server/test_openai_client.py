@@ -13,9 +13,7 @@ from rlm.fake_server.script import Call
 from tests.server.command import MODEL, Served, served
 from tests.server.serving import LARGE, submits
 
-openai = pytest.importorskip(
-    "openai", reason="openai is not installed; see make test-server-clients"
-)
+openai: Any = None
 pytestmark = pytest.mark.heavy
 
 TOKEN = "token-of-the-tests"
@@ -34,6 +32,13 @@ RULES = [
     Answer(when="repeat the file", reply="```repl\nFINAL(context)\n```"),
     Answer(when="", reply="hello from the model"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed() -> None:
+    global openai
+    why = "openai is not installed; see make test-server-clients"
+    openai = pytest.importorskip("openai", reason=why)
 
 
 @pytest.fixture(scope="module")

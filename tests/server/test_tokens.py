@@ -108,6 +108,21 @@ async def test_a_budget_of_tokens_holds_at_the_same_time(tmp_path: Path) -> None
     assert again == used, "a restart forgets nothing"
 
 
+async def test_whoever_leaves_before_the_end_pays_for_what_was_asked(tmp_path: Path) -> None:
+    model = ScriptedClient(rules=[("", "never")], delay_seconds=60)
+    tokens = [_token("ada", ADA, max_tokens=100_000, per="total")]
+    async with server(tmp_path, model, tokens=tokens) as client:
+        asked = asyncio.create_task(client.chat("hi", headers=_as(ADA), max_tokens=500))
+        async with asyncio.timeout(20):
+            while not model.in_flight:
+                await asyncio.sleep(0.01)
+        asked.cancel()
+        async with asyncio.timeout(20):
+            while client.service.admission.running:
+                await asyncio.sleep(0.01)
+        assert client.service.ledger.used(tokens[0]).tokens >= 500
+
+
 async def test_a_budget_of_money_is_used_up(tmp_path: Path) -> None:
     model = ScriptedClient(rules=[("", submits("done"))], price=Price(1_000.0, 1_000.0))
     tokens = [_token("ada", ADA, max_cost_usd=20.0)]
@@ -145,12 +160,12 @@ def test_what_was_held_back_when_the_server_was_killed_counts(tmp_path: Path) ->
     grant = ledger.hold(token, "two", Amount(tokens=40), background=True)
     assert grant is not None, "the same run takes over what was held for it"
     assert ledger.used(token).tokens == 70
-    ledger.settle(grant, Usage(5, 5, requests=1))
+    ledger.settle(grant, Amount(tokens=10))
     assert ledger.used(token).tokens == 40
     again = ledger.hold(token, "two", None)
     assert again is not None
     assert again.tokens == 60
-    ledger.settle(again, Usage(10, 10, requests=2))
+    ledger.settle(again, Amount(tokens=20))
     assert ledger.used(token).tokens == 50, "a run that went on is not paid for twice"
     ledger.hold(token, "three", None)
     with pytest.raises(ApiError, match="held back"):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rlm.api import RLM
 from rlm.cli import dotenv
@@ -30,6 +31,7 @@ from rlm.viewer.guard import Doors
 
 __all__ = ["Options", "run_server"]
 
+CALLS_A_RUN = 4
 MISSING = "rlm serve needs {package}: pip install 'rlm-engine[server]'"
 
 
@@ -70,6 +72,11 @@ class Options(Struct, frozen=True, kw_only=True):
             "max_seconds": self.timeout,
         }
         return Limits(**{name: value for name, value in given.items() if value is not None})
+
+    @property
+    def calls_at_once(self) -> int:
+        """Of all runs of a model together: several for each run that may go on."""
+        return max(Limits().max_concurrent_calls, CALLS_A_RUN * self.max_concurrent_runs)
 
     def settings(self, folder: Path) -> Settings:
         return Settings(
@@ -173,7 +180,7 @@ def _engines(
             choice.model,
             sub_model=choice.sub_model,
             environment=environment,
-            limits=options.limits(),
+            limits=replace(options.limits(), max_concurrent_calls=options.calls_at_once),
             prices=dict.fromkeys(choice.names, options.price) if options.price else None,
             journal=folder,
             variables=variables,

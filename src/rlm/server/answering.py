@@ -1,7 +1,7 @@
 """A plan carried out: one run, paid from a token's budget, with everything a client is told."""
 
 import time
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from rlm.limits import Limits
 from rlm.messages import ToolCall, Usage
+from rlm.protocols import Recorder
 from rlm.results import RunResult
 from rlm.scope import new_run_id
 from rlm.server.errors import ApiError, bad_request, too_many
@@ -19,6 +20,7 @@ from rlm.server.planning import Plan
 from rlm.server.progress import Meter, Narrator
 from rlm.server.stopping import Stopper, cut_to_tokens
 from rlm.text import sendable
+from rlm.viewer.shaping import without_paths
 
 __all__ = ["Answerer", "Facts", "Outcome", "facts_of"]
 
@@ -86,7 +88,7 @@ class Answerer:
 
     def settle(self, plan: Plan, meter: Meter, grant: Grant | None, seconds: float) -> None:
         if grant is not None:
-            self._ledger.settle(grant, meter.usage)
+            self._ledger.settle(grant, meter.used)
         self._metrics.run_ended(plan.route, meter.ended, seconds)
 
     # -- the two routes ----------------------------------------------------------------------
@@ -98,7 +100,7 @@ class Answerer:
         stopper = Stopper(plan.asked.stops)
         relayed = replace(plan.relayed, on_text=lambda piece: outbox.content(stopper.feed(piece)))
         result, reply = await plan.engine._relay(
-            plan.task, relayed, (meter,), narrowed(plan.limits, grant)
+            plan.task, relayed, (meter,), narrowed(plan.limits, grant), meter.watch
         )
         outbox.content(stopper.end())
         _check_begun(result, grant)
@@ -124,7 +126,7 @@ class Answerer:
 
         plain = not typed and plan.asked.max_output_tokens is None
         narrator = Narrator(outbox.progress, streamed if plain else None)
-        result = await self.run(plan, (meter, narrator), plan.asked.rlm.run_id, grant)
+        result = await self.run(plan, meter, narrator, plan.asked.rlm.run_id, grant)
         _check_begun(result, grant)
         answer = answer_text(result, typed=typed)
         told = "".join(ahead)
@@ -138,7 +140,12 @@ class Answerer:
         return _outcome(plan, result, text, finish)
 
     async def run(
-        self, plan: Plan, recorders: tuple[Any, ...], run_id: str | None, grant: Grant | None
+        self,
+        plan: Plan,
+        meter: Meter,
+        listener: Recorder,
+        run_id: str | None,
+        grant: Grant | None,
     ) -> RunResult:
         """A run with a REPL; one that has a name is journaled, and goes on where it was."""
         config = replace(plan.config, limits=narrowed(plan.limits, grant))
@@ -146,10 +153,11 @@ class Answerer:
             plan.task,
             None,
             plan.asked.schema,
-            recorders,
+            (meter, listener),
             run_id,
             config,
             journaled=run_id is not None,
+            on_budget=meter.watch,
         )
 
 
@@ -210,7 +218,7 @@ def facts_of(route: Literal["rlm", "direct"], result: RunResult) -> Facts:
         cost_usd=result.cost_usd,
         seconds=round(result.seconds, 3),
         limit=result.limit,
-        detail=sendable(result.detail),
+        detail=without_paths(sendable(result.detail)),
     )
 
 

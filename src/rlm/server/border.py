@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -86,12 +87,14 @@ class Border:
         if scope["type"] != "http":
             return  # neither websockets nor a lifespan: the server keeps its own
         started, status, who = time.monotonic(), 0, "-"
+        request_id = f"req_{secrets.token_hex(8)}"
 
         async def noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-content-type-options", b"nosniff")]
+                own = [(b"x-request-id", request_id.encode()), *HEADERS]
+                message["headers"] = [*message["headers"], *own]
             await send(message)
 
         try:
@@ -110,7 +113,7 @@ class Border:
                         noted, told.status, msgspec.json.encode(told.body()), told.headers
                     )
         finally:
-            self._note(scope, who, status, time.monotonic() - started)
+            self._note(scope, f"{who} {request_id}", status, time.monotonic() - started)
 
     def _note(self, scope: Scope, who: str, status: int, seconds: float) -> None:
         method, path = scope["method"], scope["path"]
@@ -146,6 +149,7 @@ class Border:
             raise ApiError(403, "pages of others may not ask this server", code="wrong_origin")
 
 
+HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH"})
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from rlm.limits import Amount, picodollars
-from rlm.messages import PICODOLLARS, Usage
+from rlm.messages import PICODOLLARS
 from rlm.server.errors import too_many
 from rlm.server.tokens import Token
 
@@ -85,24 +85,19 @@ class Ledger:
             )
         return Grant(key, token.name, period, tokens, money)
 
-    def settle(self, grant: Grant, usage: Usage | None) -> None:
-        """Count what was used; if nobody knows, all that was held.
+    def settle(self, grant: Grant, used: Amount) -> None:
+        """Count what was used instead of what was held back.
 
         A run that went on tells what it used in all: what was counted before is not counted twice.
         """
-        if usage is None:
-            used = Amount(0, grant.tokens or 0, grant.money or 0)
-        else:
-            used = Amount(0, usage.total_tokens, picodollars(usage.cost_usd or 0.0))
         find = "select tokens, money from charged where key = ?"
         with self._transaction():
             self._database.execute("delete from held where key = ?", (grant.key,))
             before = self._database.execute(find, (grant.key,)).fetchone() or (0, 0)
-            more = max(0, used.tokens - before[0]), max(0, used.picodollars - before[1])
-            self._add(grant.token, grant.period, *more)
+            tokens, money = max(used.tokens, before[0]), max(used.picodollars, before[1])
+            self._add(grant.token, grant.period, tokens - before[0], money - before[1])
             self._database.execute(
-                "insert or replace into charged values (?, ?, ?)",
-                (grant.key, used.tokens, used.picodollars),
+                "insert or replace into charged values (?, ?, ?)", (grant.key, tokens, money)
             )
 
     def release(self, grant: Grant) -> None:

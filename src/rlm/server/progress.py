@@ -14,7 +14,7 @@ from rlm.events import (
     SessionLost,
     ToolCalled,
 )
-from rlm.messages import Usage
+from rlm.limits import Amount, Budget
 from rlm.recorders.console import counted, one_line
 
 __all__ = ["Meter", "Narrator"]
@@ -24,21 +24,23 @@ QUERY_CHARS = 80
 
 
 class Meter:
-    """Remembers how the root run ended, also when it raised."""
+    """Remembers how the root run ended and what it used, also when it raised."""
 
     def __init__(self) -> None:
-        self.run_id = ""
         self.ended: RunEnded | None = None
+        self._budget: Budget | None = None
+
+    def watch(self, budget: Budget) -> None:
+        self._budget = budget
 
     def record(self, event: Event) -> None:
-        if event.parent_id is None:
-            self.run_id = event.run_id
-            if type(event) is RunEnded:
-                self.ended = event
+        if type(event) is RunEnded and event.parent_id is None:
+            self.ended = event
 
     @property
-    def usage(self) -> Usage | None:
-        return None if self.ended is None else self.ended.usage
+    def used(self) -> Amount:
+        """What was used, and what may have been billed for requests that were given up."""
+        return Amount() if self._budget is None else self._budget.used
 
 
 class Narrator:

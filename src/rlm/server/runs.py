@@ -119,7 +119,7 @@ class Runs:
         try:
             run.place = await self._admission.enter(run.plan.token, patient=True)
             started = time.monotonic()
-            result = await self._answerer.run(run.plan, (run.meter, run), run.row.run_id, run.grant)
+            result = await self._answerer.run(run.plan, run.meter, run, run.row.run_id, run.grant)
             self._end(run, _completed(run.row, run.plan, result))
         except asyncio.CancelledError:
             if not self.closing:

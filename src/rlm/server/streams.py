@@ -15,7 +15,6 @@ __all__ = ["BEAT", "EventStream", "Gone", "Writer", "event", "told", "while_conn
 BEAT = b": still here\n\n"
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
 T = TypeVar("T")
