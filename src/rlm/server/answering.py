@@ -129,12 +129,12 @@ class Answerer:
         result = await self.run(plan, meter, narrator, plan.asked.rlm.run_id, grant)
         _check_begun(result, grant)
         answer = answer_text(result, typed=typed)
-        told = "".join(ahead)
-        rest = answer.removeprefix(told) if answer.startswith(told) else answer
+        told = sendable("".join(ahead))
+        rest = _rest(told, answer)
         shown, cut = cut_to_tokens(sendable(rest), plan.asked.max_output_tokens)
         outbox.content(stopper.feed(shown) + stopper.end())
         whole = Stopper(plan.asked.stops)
-        text = whole.feed(sendable(told) + shown if rest != answer else shown) + whole.end()
+        text = whole.feed(told + shown) + whole.end()
         at_limit = result.stop_reason in {"steps", "limit", "cancelled"}
         finish: Finish = "length" if (cut or at_limit) and not whole.stopped else "stop"
         return _outcome(plan, result, text, finish)
@@ -173,6 +173,16 @@ def narrowed(limits: Limits, grant: Grant | None) -> Limits:
         cost = money if limits.max_cost_usd is None else min(money, limits.max_cost_usd)
         limits = replace(limits, max_cost_usd=cost)
     return limits
+
+
+def _rest(told: str, answer: str) -> str:
+    """What is still to be said of an answer of which a part was streamed; joined they are it.
+
+    Most models hand in all of it, some what they said last; the others go on where they were.
+    """
+    if answer.startswith(told):
+        return answer[len(told) :]
+    return "" if told.endswith(answer) else answer
 
 
 def _check_begun(result: RunResult, grant: Grant | None) -> None:
