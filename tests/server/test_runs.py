@@ -181,6 +181,16 @@ async def test_runs_are_seen_by_their_own_token_only(tmp_path: Path) -> None:
     assert created.status == 202
 
 
+async def test_a_named_run_answers_nobody_else(tmp_path: Path) -> None:
+    tokens: list[Token] = [_token("ada", ADA), _token("bob", BOB)]
+    rlm = {"context": "x", "run_id": "named"}
+    async with server(tmp_path, ScriptedClient([submits("hers")]), tokens=tokens) as client:
+        assert (await client.chat("what?", rlm=rlm, headers=_as(ADA))).status == 200
+        answer = await client.chat("what?", rlm=rlm, headers=_as(BOB))
+    assert answer.status == 409
+    assert "hers" not in answer.text
+
+
 async def test_lists_come_in_pages(tmp_path: Path) -> None:
     model = ScriptedClient(rules=[("", submits("done"))])
     async with server(tmp_path, model) as client:

@@ -12,10 +12,12 @@ from rlm.clients.scripted import ScriptedClient
 from rlm.errors import ConfigError
 from rlm.limits import Amount
 from rlm.messages import Price, Usage
+from rlm.server.admission import Admission
 from rlm.server.errors import ApiError
 from rlm.server.ledger import Ledger
 from rlm.server.serving import check_address
-from rlm.server.tokens import Token, read_tokens
+from rlm.server.settings import Settings
+from rlm.server.tokens import ANYBODY, Token, read_tokens
 from tests.server.serving import MODEL, WITH_REPL, server, submits
 
 ADA, BOB = "ada-secret-token", "bob-secret-token"
@@ -171,6 +173,34 @@ def test_what_was_held_back_when_the_server_was_killed_counts(tmp_path: Path) ->
     with pytest.raises(ApiError, match="held back"):
         ledger.hold(token, "four", Amount(tokens=1))
     ledger.close()
+
+
+def test_what_was_held_back_is_used_up_after_a_kill(tmp_path: Path) -> None:
+    token = _token("ada", ADA, max_tokens=100, per="total")
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.hold(token, "one", None)
+    ledger.close()
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    with pytest.raises(ApiError, match="used up"):
+        ledger.hold(token, "two", Amount(tokens=1))
+    ledger.close()
+
+
+async def test_a_place_is_not_lost_with_one_who_leaves_as_he_gets_it(tmp_path: Path) -> None:
+    admission = Admission(Settings(folder=tmp_path, max_concurrent_runs=1))
+    first = await admission.enter(ANYBODY)
+    second = asyncio.create_task(admission.enter(ANYBODY))
+    third = asyncio.create_task(admission.enter(ANYBODY))
+    await asyncio.sleep(0)
+    assert (admission.running, admission.queued) == (1, 2)
+    first.release()
+    second.cancel()
+    place = await asyncio.wait_for(third, 10)
+    assert second.cancelled()
+    first.release()
+    assert admission.running == 1, "a place is given back once"
+    place.release()
+    assert (admission.running, admission.queued) == (0, 0)
 
 
 # -- files of tokens ------------------------------------------------------------------------------
