@@ -1,5 +1,6 @@
 """A real server on a free port of this machine, the real engine behind it, and a client."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from rlm.api import RLM
 from rlm.clients.scripted import ScriptedClient
 from rlm.journal import Archive, Places
 from rlm.limits import Limits
+from rlm.messages import Reply, Request
 from rlm.protocols import Client as ModelClient
 from rlm.protocols import Environment
 from rlm.registry import make_environment
@@ -33,6 +35,21 @@ SUBMIT = "```repl\nFINAL({answer!r})\n```"
 def submits(answer: object) -> str:
     """A reply whose cell ends the run."""
     return SUBMIT.format(answer=answer)
+
+
+class Held(ScriptedClient):
+    """Answers nobody before the test says so."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.gate = asyncio.Event()
+        self.waiting = 0
+
+    async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
+        self.waiting += 1
+        await self.gate.wait()
+        self.waiting -= 1
+        return await super().complete(request, timeout_seconds=timeout_seconds)
 
 
 class Answer(NamedTuple):
@@ -95,6 +112,13 @@ class Client:
         return [json.loads(each) for each in data]
 
 
+async def until_done(tasks: Sequence["asyncio.Task[Any]"], count: int) -> None:
+    """Wait until so many of them are through."""
+    async with asyncio.timeout(60):
+        while sum(task.done() for task in tasks) < count:
+            await asyncio.sleep(0.01)
+
+
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, str]]:
     fields: dict[str, str] = {}
     async for raw in response.content:
@@ -106,13 +130,6 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, s
             continue
         name, _, value = line.partition(":")
         fields[name] = value.removeprefix(" ")
-
-
-class Local:
-    """One local sandbox for all servers of a test module: opening it is what takes time."""
-
-    def __init__(self) -> None:
-        self.environment = make_environment("local", {})
 
 
 def engines_of(

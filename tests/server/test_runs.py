@@ -8,7 +8,7 @@ from typing import Any
 from rlm.clients.scripted import ScriptedClient
 from rlm.limits import Limits
 from rlm.server.tokens import Token
-from tests.server.serving import WITH_REPL, Client, server, submits
+from tests.server.serving import WITH_REPL, Client, Held, server, submits
 from tests.server.test_tokens import ADA, BOB, _as, _token
 
 GOES_ON = "```repl\nprint('still reading')\n```"
@@ -97,13 +97,14 @@ async def test_a_run_can_be_cancelled(tmp_path: Path) -> None:
 
 
 async def test_a_run_that_waits_can_be_cancelled(tmp_path: Path) -> None:
-    model = ScriptedClient(rules=[("", submits("done"))], delay_seconds=0.5)
+    model = Held(rules=[("", submits("done"))])
     async with server(tmp_path, model, max_concurrent_runs=1) as client:
         first = await client.run(query="first")
         second = await client.run(query="second")
         assert second.json["status"] == "queued"
         answer = await client.ask("POST", f"/v1/runs/{second.json['id']}/cancel")
         assert answer.json["status"] == "cancelled"
+        model.gate.set()
         assert (await _until(client, first.json["id"], "completed"))["answer"] == "done"
         assert len(model.requests) == 1
 
@@ -125,13 +126,13 @@ async def test_a_run_that_ended_at_a_limit_goes_on_with_a_higher_one(tmp_path: P
 
 async def test_runs_survive_their_server(tmp_path: Path) -> None:
     """Stopped in the middle, started again: nothing is lost, and nothing is paid for twice."""
-    first = ScriptedClient([GOES_ON, "never said"], delay_seconds=0.1)
+    first: Held = Held([lambda _: (first.gate.clear(), GOES_ON)[1], "never said"])
+    first.gate.set()
     async with server(tmp_path, first, max_concurrent_runs=1) as client:
         running = (await client.run(query="running", context="one")).json["id"]
         waiting = (await client.run(query="waiting", context="two")).json["id"]
         async with asyncio.timeout(30):
-            while len(first.requests) < 2:
-                first.delay_seconds = 60 if first.requests else 0.1
+            while not (first.requests and first.waiting):
                 await asyncio.sleep(0.01)
     second = ScriptedClient(
         rules=[("waiting", "```repl\nFINAL('waited for ' + context)\n```")],
@@ -207,9 +208,10 @@ async def test_lists_come_in_pages(tmp_path: Path) -> None:
 
 
 async def test_the_line_is_bounded_for_background_runs_too(tmp_path: Path) -> None:
-    model = ScriptedClient(rules=[("", submits("done"))], delay_seconds=0.3)
+    model = Held(rules=[("", submits("done"))])
     async with server(tmp_path, model, max_concurrent_runs=1, max_queued=2) as client:
         answers = [await client.run(query="what?") for _ in range(5)]
         assert [answer.status for answer in answers] == [202, 202, 202, 429, 429]
+        model.gate.set()
         for answer in answers[:3]:
             await _until(client, answer.json["id"], "completed")

@@ -12,7 +12,7 @@ import aiohttp
 from rlm.clients.scripted import ScriptedClient
 from rlm.errors import ModelError
 from rlm.messages import Reply, Request, ToolCall
-from tests.server.serving import WITH_REPL, Client, server, submits
+from tests.server.serving import WITH_REPL, Client, Held, server, submits
 
 
 def _body(content: str = "hello", **more: Any) -> dict[str, Any]:
@@ -126,13 +126,18 @@ async def test_an_error_in_the_middle_is_an_error_event(tmp_path: Path) -> None:
 
 
 async def test_a_quiet_stream_is_kept_alive_by_comments(tmp_path: Path) -> None:
-    model = ScriptedClient(["late"], delay_seconds=0.5)
+    model, comments, rest = Held(["late"]), 0, ""
     async with (
         server(tmp_path, model, heartbeat_seconds=0.05) as client,
         client.stream("/v1/chat/completions", _body(stream=True)) as events,
     ):
-        comments = [event async for event in events if "" in event]
-    assert len(comments) > 2
+        async for event in events:
+            comments += "" in event
+            rest += event.get("data", "")
+            if comments == 3:
+                model.gate.set()
+    assert comments >= 3
+    assert "late" in rest
 
 
 # -- clients that leave ---------------------------------------------------------------------------

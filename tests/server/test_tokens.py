@@ -18,7 +18,7 @@ from rlm.server.ledger import Ledger
 from rlm.server.serving import check_address
 from rlm.server.settings import Settings
 from rlm.server.tokens import ANYBODY, Token, read_tokens
-from tests.server.serving import MODEL, WITH_REPL, server, submits
+from tests.server.serving import MODEL, WITH_REPL, Held, server, submits, until_done
 
 ADA, BOB = "ada-secret-token", "bob-secret-token"
 
@@ -55,13 +55,14 @@ async def test_a_token_sees_its_own_models_only(tmp_path: Path) -> None:
 
 
 async def test_a_token_may_have_so_many_at_once(tmp_path: Path) -> None:
-    model = ScriptedClient(rules=[("", "done")], delay_seconds=0.3)
+    model = Held(rules=[("", "done")])
     tokens = [_token("ada", ADA, max_concurrent_runs=2), _token("bob", BOB)]
     async with server(tmp_path, model, tokens=tokens) as client:
-        answers = await asyncio.gather(
-            *(client.chat("hi", headers=_as(ADA)) for _ in range(5)),
-            client.chat("hi", headers=_as(BOB)),
-        )
+        asked = [asyncio.create_task(client.chat("hi", headers=_as(ADA))) for _ in range(5)]
+        await until_done(asked, 3)
+        asked.append(asyncio.create_task(client.chat("hi", headers=_as(BOB))))
+        model.gate.set()
+        answers = await asyncio.gather(*asked)
     assert [answer.status for answer in answers[:5]].count(200) == 2
     refused = [answer for answer in answers if answer.status == 429]
     assert len(refused) == 3
@@ -70,19 +71,25 @@ async def test_a_token_may_have_so_many_at_once(tmp_path: Path) -> None:
 
 
 async def test_whoever_does_not_fit_into_the_line_is_sent_away(tmp_path: Path) -> None:
-    model = ScriptedClient(rules=[("", "done")], delay_seconds=0.3)
+    model = Held(rules=[("", "done")])
     async with server(tmp_path, model, max_concurrent_runs=2, max_queued=3) as client:
-        answers = await asyncio.gather(*(client.chat("hi") for _ in range(20)))
+        asked = [asyncio.create_task(client.chat("hi")) for _ in range(20)]
+        await until_done(asked, 15)
+        model.gate.set()
+        answers = await asyncio.gather(*asked)
     statuses = [answer.status for answer in answers]
     assert (statuses.count(200), statuses.count(429)) == (5, 15)
-    assert model.max_in_flight == 2
+    assert model.max_in_flight <= 2
     assert {a.json["error"]["code"] for a in answers if a.status == 429} == {"queue_full"}
 
 
 async def test_whoever_waits_too_long_is_told_so(tmp_path: Path) -> None:
-    model = ScriptedClient(rules=[("", "done")], delay_seconds=1.0)
+    model = Held(rules=[("", "done")])
     async with server(tmp_path, model, max_concurrent_runs=1, queue_seconds=0.05) as client:
-        answers = await asyncio.gather(*(client.chat("hi") for _ in range(2)))
+        asked = [asyncio.create_task(client.chat("hi")) for _ in range(2)]
+        await until_done(asked, 1)
+        model.gate.set()
+        answers = await asyncio.gather(*asked)
     assert sorted(answer.status for answer in answers) == [200, 503]
 
 

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -21,28 +20,22 @@ from rlm.recorders.console import one_line
 from rlm.results import RunResult
 from rlm.scope import new_run_id
 from rlm.server.admission import Admission, Place
-from rlm.server.answering import Answerer, facts_of
+from rlm.server.answering import Answerer
 from rlm.server.asked import of_run
+from rlm.server.engines import PREFIX
 from rlm.server.errors import ApiError, Closing, api_error, bad_request, not_found
 from rlm.server.ledger import Grant
 from rlm.server.planning import Plan, Planner
 from rlm.server.progress import Meter
-from rlm.server.replies import ErrorBody, RunObject, RunState, json_bytes, usage_of
+from rlm.server.replies import RunObject, RunState, json_bytes
 from rlm.server.requests import LimitsField, RunRequest
 from rlm.server.run_store import RunRow, RunStore, taken
+from rlm.server.run_telling import completed, failed, told_of
 from rlm.server.tokens import ANYBODY, Token
-from rlm.text import sendable
 
 __all__ = ["LiveRun", "Runs"]
 
-SHOWN_QUERY_CHARS = 2_000
-ENDINGS: Mapping[str, RunState] = {
-    "answer": "completed",
-    "steps": "incomplete",
-    "limit": "incomplete",
-    "cancelled": "cancelled",
-    "error": "failed",
-}
+CANCEL_SECONDS = 5.0
 _log = logging.getLogger("rlm.server")
 
 
@@ -120,18 +113,18 @@ class Runs:
             run.place = await self._admission.enter(run.plan.token, patient=True)
             started = time.monotonic()
             result = await self._answerer.run(run.plan, run.meter, run, run.row.run_id, run.grant)
-            self._end(run, _completed(run.row, run.plan, result))
+            self._end(run, completed(run.row, result))
         except asyncio.CancelledError:
             if not self.closing:
-                self._end(run, _failed(run.row, "cancelled", None))
+                self._end(run, failed(run.row, "cancelled", None))
             raise
         except Closing:
             pass  # It still waits for a place: the next server has one.
         except ApiError as error:
-            self._end(run, _failed(run.row, "failed", error))
+            self._end(run, failed(run.row, "failed", error))
         except RLMError as error:
             _log.warning("run %s failed: %s", run.row.run_id, one_line(str(error), 1_000))
-            self._end(run, _failed(run.row, "failed", api_error(error)))
+            self._end(run, failed(run.row, "failed", api_error(error)))
         finally:
             if not (self.closing and self._store_is_open(run.row.run_id)):
                 self._answerer.settle(run.plan, run.meter, run.grant, time.monotonic() - started)
@@ -184,7 +177,7 @@ class Runs:
         state: RunState = "interrupted"
         if live is not None:
             state = "queued" if live.place is None else "running"
-        return _told(row, state)
+        return told_of(row, state)
 
     # -- changing ----------------------------------------------------------------------------
 
@@ -194,7 +187,7 @@ class Runs:
         live = self._live.get(run_id)
         if live is None or live.task is None:
             if row.ended is None:
-                self._store.end(run_id, json_bytes(_failed(row, "cancelled", None)))
+                self._store.end(run_id, json_bytes(failed(row, "cancelled", None)))
             return self.get(run_id, token)
         if run_id in live.plan.engine._running:
             live.plan.engine.stop(run_id)
@@ -249,7 +242,7 @@ class Runs:
         run_id = plan.asked.rlm.run_id
         row = None if run_id is None else self._store.get(run_id)
         if row is not None:
-            self._store.end(row.run_id, json_bytes(_completed(row, plan, result)))
+            self._store.end(row.run_id, json_bytes(completed(row, result)))
 
     # -- from start to end -------------------------------------------------------------------
 
@@ -283,41 +276,5 @@ class Runs:
         self._store.close()
 
 
-CANCEL_SECONDS = 5.0
-
-
 def _with_repl(model: str) -> str:
-    return model if model.startswith("rlm/") else f"rlm/{model}"
-
-
-def _told(row: RunRow, state: RunState, **more: Any) -> RunObject:
-    query = msgspec.json.decode(row.request, type=RunRequest).query if row.request else ""
-    return RunObject(
-        id=row.run_id,
-        created_at=int(row.created),
-        model=row.model,
-        status=state,
-        query=query[:SHOWN_QUERY_CHARS],
-        **more,
-    )
-
-
-def _completed(row: RunRow, plan: Plan, result: RunResult) -> RunObject:
-    state, answer = ENDINGS[result.stop_reason], result.answer
-    if state == "completed" and answer is None:
-        state = "failed"  # there is none of the wanted type
-    return _told(
-        row,
-        state,
-        answer=sendable(answer) if isinstance(answer, str) else answer,
-        usage=usage_of(result.usage.total),
-        rlm=facts_of("rlm", result),
-        ended_at=int(time.time()),
-    )
-
-
-def _failed(row: RunRow, state: RunState, error: ApiError | None) -> RunObject:
-    body = None
-    if error is not None:
-        body = ErrorBody(error.message, error.kind, error.param, error.code)
-    return _told(row, state, error=body, ended_at=int(time.time()))
+    return model if model.startswith(PREFIX) else PREFIX + model
