@@ -115,7 +115,7 @@ async def test_a_body_that_is_too_large_is_refused(tmp_path: Path) -> None:
         (ModelError("no top_k here", status=400), 400, "model_refused"),
         (ModelError("wrong key", status=401), 502, "model_failed"),
         (ModelError("no answer", status=504), 504, "model_timeout"),
-        (RuntimeError("/home/me/secret"), 502, "model_failed"),
+        (RuntimeError("/srv/data/secret"), 502, "model_failed"),
     ],
 )
 async def test_what_the_model_failed_with(
