@@ -170,8 +170,9 @@ async def leaving(place: Place, count: int) -> dict[str, Any]:
         warm = _body("answer with a cell", with_repl=True)
         await asyncio.gather(*(_ask(session, place, warm) for _ in range(count)))
         await _until(session, place, "rlm_runs_in_flight", 0)
-        await asyncio.sleep(3)
-        before = _held(place)
+    await asyncio.sleep(3)  # Connections that were kept open are closed now.
+    before = _held(place)
+    async with _session() as session:
         body = _body("never answer", with_repl=True)
         asked = [asyncio.create_task(_ask(session, place, body)) for _ in range(count)]
         await _until(session, place, "rlm_runs_in_flight", count)
@@ -182,8 +183,8 @@ async def leaving(place: Place, count: int) -> dict[str, Any]:
         started = time.perf_counter()
         await _until(session, place, "rlm_runs_in_flight", 0)
         seconds = time.perf_counter() - started
-        await asyncio.sleep(5)
-        after = _held(place)
+    await asyncio.sleep(5)
+    after = _held(place)
     return {
         "clients": count,
         "seconds until no run was left": round(seconds, 3),
