@@ -75,7 +75,7 @@ docs: $(ready) ## write the pages that are made from the code
 
 # -- the heavier parts; each also runs alone ------------------------------------------------------
 
-heavy_parts := test-heavy test-documents test-sdks test-adapters test-environments test-clouds test-docker test-browser \
+heavy_parts := test-heavy test-documents test-sdks test-adapters test-server-clients test-environments test-clouds test-docker test-browser \
 	test-pythons test-fuzz test-clone test-sandbox-docker
 
 .PHONY: test-all
@@ -96,6 +96,7 @@ test-documents: ## PDF, Office and EPUB files through the real converter, in its
 
 adapters := build/venv-litellm build/venv-local-model build/venv-otel
 sdks := build/venv-sdks
+server_clients := build/venv-server-clients
 browser := build/venv-browser
 local_model := build/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 
@@ -105,8 +106,8 @@ environments_python := $(shell sh .ci/find-python python3.13 python3.12 $(PYTHON
 clouds := build/venv-daytona build/venv-e2b build/venv-modal build/venv-prime
 $(environments): PYTHON := $(environments_python)
 
-.PHONY: test-local-model $(adapters) $(sdks) $(browser) $(environments) $(clouds)
-$(adapters) $(sdks) $(browser) $(environments) $(clouds): build/venv-%:
+.PHONY: test-local-model $(adapters) $(sdks) $(server_clients) $(browser) $(environments) $(clouds)
+$(adapters) $(sdks) $(server_clients) $(browser) $(environments) $(clouds): build/venv-%:
 	@sh .ci/venv $(PYTHON) $@
 	@$@/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/$*.txt
 	@$@/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
@@ -146,6 +147,11 @@ bench-environments: $(environments) ## what each environment costs, beside the o
 
 test-sdks: $(sdks) ## the providers' own SDKs against the fake server, in their own environment
 	@$(sdks)/bin/python -m pytest -m heavy tests/fake_server/test_real_sdks.py $(ARGS)
+
+of_server := tests/server/test_openai_client.py tests/server/test_command_clients.py tests/server/test_fuzz.py
+
+test-server-clients: $(server_clients) ## rlm serve with the openai package, the llm command and curl, and fuzzed by schemathesis
+	@$(server_clients)/bin/python -m pytest -m heavy $(of_server) $(ARGS)
 
 test-browser: $(browser) ## the viewer in a real Chromium, its page built anew; needs Node, installs Debian's chromium
 	@sh .ci/browser-tools

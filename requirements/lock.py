@@ -26,6 +26,10 @@ LOCKS: dict[str, list[str]] = {
     ],
     "browser.txt": ["--group", "browser", "--constraints", "requirements/dev.txt"],
     "sdks.txt": ["--group", "sdks", "--constraints", "requirements/dev.txt"],
+    "server-clients.txt": [
+        *("--group", "server-clients", "--constraints", "requirements/dev.txt"),
+        *("--extra", "server", "--extra", "typed"),
+    ],
     "environments.txt": [
         *("--group", "adapters", "--group", "parallel", "--constraints", "requirements/dev.txt"),
         *("--extra", "docker", "--extra", "ipython", "--extra", "monty", "--extra", "wasm"),

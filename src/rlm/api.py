@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import os
-import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -24,21 +23,21 @@ from rlm.events import Event
 from rlm.house import House, Model, Traffic
 from rlm.journal import kept
 from rlm.limits import Budget, Limits
+from rlm.listeners import Listeners
 from rlm.logger import RLMLogger, trajectory
-from rlm.messages import Price
+from rlm.messages import Price, Reply
 from rlm.pacing import RateLimit
 from rlm.portal import in_a_run, portal
 from rlm.prompts import FIXED_QUERY
 from rlm.protocols import Client, Environment, Recorder, ReplyStore
 from rlm.recorders.callbacks import CallbackRecorder
-from rlm.recorders.console import ConsoleRecorder
 from rlm.recorders.memory import MemoryRecorder
 from rlm.recorders.queue import events_of
 from rlm.results import RunResult, Submission
 from rlm.run import Run, Task
-from rlm.scope import Scope, Tree
+from rlm.scope import Scope, Tree, new_run_id
 from rlm.sessions import RunSession
-from rlm.strategies import PlainRun, choose_strategy
+from rlm.strategies import PlainRun, Relayed, RelayRun, choose_strategy
 from rlm.typed import AnswerMismatch, AnswerType, answer_type
 
 __all__ = ["RLM", "acompletion", "completion"]
@@ -113,7 +112,7 @@ class RLM:
         self.config = RunConfig(**{n: v for n, v in options.items() if v is not None})
         self._house.furnish(environment, environment_kwargs, self.config, tools, sub_tools)
         self.logger = logger
-        self._listeners = _Listeners(recorders, logger, verbose)
+        self._listeners = Listeners(recorders, logger, verbose)
         self._listeners.call_back(
             on_iteration_start, on_iteration_complete, on_subcall_start, on_subcall_complete
         )
@@ -130,15 +129,19 @@ class RLM:
         response_model: Any = None,
         recorders: Sequence[Recorder] = (),
         run_id: str | None = None,
+        limits: Limits | None = None,
     ) -> RunResult:
         """Answer `query` about `context`; ends with the best answer at every limit.
 
         With `response_model` (a pydantic model, a dataclass, a JSON schema …) the answer is a
         value of that type, or None if no valid one was found. With `journal=`, a `run_id` names
         the run: one that was interrupted goes on where it was, one that has answered answers again.
+        `limits` are those of this run, in place of the ones that this object was made with.
         """
-        stored = await _stored(context)
-        return await self._answer(Task(query, stored), None, response_model, recorders, run_id)
+        stored, config = await _stored(context), self._config(limits)
+        return await self._answer(
+            Task(query, stored), None, response_model, recorders, run_id, config
+        )
 
     def ask(
         self,
@@ -147,10 +150,13 @@ class RLM:
         *,
         response_model: Any = None,
         run_id: str | None = None,
+        limits: Limits | None = None,
     ) -> RunResult:
         """The blocking form of `aask`; works in scripts, threads and notebooks alike."""
         return portal().call(
-            lambda: self.aask(query, context, response_model=response_model, run_id=run_id)
+            lambda: self.aask(
+                query, context, response_model=response_model, run_id=run_id, limits=limits
+            )
         )
 
     async def stream(
@@ -160,12 +166,18 @@ class RLM:
         *,
         response_model: Any = None,
         run_id: str | None = None,
+        limits: Limits | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Every event of a run while it goes on; leaving the loop cancels the run."""
 
         def start(recorder: Recorder) -> Coroutine[Any, Any, RunResult]:
             return self.aask(
-                query, context, response_model=response_model, recorders=(recorder,), run_id=run_id
+                query,
+                context,
+                response_model=response_model,
+                recorders=(recorder,),
+                run_id=run_id,
+                limits=limits,
             )
 
         async with aclosing(events_of(start)) as events:
@@ -254,10 +266,14 @@ class RLM:
 
     # -- ending ------------------------------------------------------------------------------
 
-    def stop(self) -> None:
-        """Ask every run of this object to end now with its best answer; safe from any thread."""
-        for run, loop in list(self._running.values()):
-            loop.call_soon_threadsafe(run.stop)
+    def stop(self, run_id: str | None = None) -> None:
+        """Ask every run of this object, or one of them, to end now with its best answer.
+
+        Safe from any thread.
+        """
+        for name, (run, loop) in list(self._running.items()):
+            if run_id in {None, name}:
+                loop.call_soon_threadsafe(run.stop)
 
     async def aclose(self) -> None:
         """Close connections and sessions of this event loop."""
@@ -285,22 +301,54 @@ class RLM:
         recorders: Sequence[Recorder],
         run_id: str | None = None,
         config: RunConfig | None = None,
+        journaled: bool = True,
+        on_budget: Callable[[Budget], None] | None = None,
     ) -> RunResult:
         """Run a task, or go on with it; a typed answer is checked on the way and parsed.
 
-        `config` holds for this run only.
+        `config` holds for this run only. `journaled=False` keeps nothing of it on disk. `on_budget`
+        is handed the run's ledger: only that knows what a run that is cancelled may have cost.
         """
         config = config or self.config
         task, kind = self._ready(task, response_model, config)
-        async with kept(self._house.archive, task, run_id, in_chat=session is not None) as record:
+        archive = self._house.archive if journaled else None
+        async with kept(archive, task, run_id, in_chat=session is not None) as record:
             result = record.result
             if result is None:
                 heard_by = (*record.recorders, *self._listeners.recorders, *recorders)
                 result = await self._run(
-                    task, session, record.run_id, record.journal, heard_by, config
+                    task, session, record.run_id, record.journal, heard_by, config, on_budget
                 )
                 record.keep(result)
         return result if kind is None else _parsed(result, kind)
+
+    async def _begin(self, task: Task, response_model: Any, run_id: str, config: RunConfig) -> None:
+        """Journal what is asked and over what, and no more: from now on the run can go on."""
+        task, _ = self._ready(task, response_model, config)
+        async with kept(self._house.archive, task, run_id, in_chat=False):
+            pass
+
+    async def _relay(
+        self,
+        task: Task,
+        relayed: Relayed,
+        recorders: Sequence[Recorder],
+        limits: Limits,
+        on_budget: Callable[[Budget], None],
+    ) -> tuple[RunResult, Reply | None]:
+        """Send messages as they are; `rlm.server` is who does. Nothing is journaled."""
+        config, calls = self._config(limits), self._house.services().calls
+        calls.check_prices((config.model,), limits)
+        task = dataclasses.replace(task, settings=self._house.settings(config, None))
+        heard_by = (*self._listeners.recorders, *recorders)
+        scope, memory, callbacks = self._scope(config, new_run_id(), None, heard_by)
+        on_budget(scope.budget)
+        runner = RelayRun(calls, config, scope, task, relayed)
+        result = await self._through(runner, scope, callbacks)
+        return replace(result, events=tuple(memory.events)), runner.reply
+
+    def _config(self, limits: Limits | None) -> RunConfig:
+        return self.config if limits is None else replace(self.config, limits=limits)
 
     async def _again(
         self,
@@ -314,9 +362,6 @@ class RLM:
         """Execute a run once more with what a store knows of it; `rlm.replaying` is who does."""
         task, _ = self._ready(Task(query, await _stored(context)), response_model, self.config)
         await self._run(task, None, run_id, store, (recorder,), self.config)
-
-    def _config(self, limits: Limits | None) -> RunConfig:
-        return self.config if limits is None else replace(self.config, limits=limits)
 
     def _ready(
         self, task: Task, response_model: Any, config: RunConfig
@@ -337,10 +382,31 @@ class RLM:
         store: ReplyStore | None,
         recorders: tuple[Recorder, ...],
         config: RunConfig,
+        on_budget: Callable[[Budget], None] | None = None,
     ) -> RunResult:
         """One execution, with everybody listening."""
         services = self._house.services()
         services.calls.check_prices((config.model, config.sub_model, *config.models), config.limits)
+        scope, memory, callbacks = self._scope(config, run_id, store, recorders)
+        if on_budget is not None:
+            on_budget(scope.budget)
+        strategy = "rlm" if session else choose_strategy(services.calls, task, config)
+        runner: Engine | PlainRun
+        if strategy == "rlm":
+            runner = Engine(services, config, scope, task, session)
+        else:
+            runner = PlainRun(services.calls, config, scope, task, strategy)
+        result = await self._through(runner, scope, callbacks)
+        return replace(result, events=tuple(memory.events))
+
+    def _scope(
+        self,
+        config: RunConfig,
+        run_id: str,
+        store: ReplyStore | None,
+        recorders: tuple[Recorder, ...],
+    ) -> tuple[Scope, MemoryRecorder, CallbackRecorder]:
+        """The place of a root run, and who of ours listens there."""
         memory, callbacks = MemoryRecorder(), self._listeners.new_callbacks()
         scope = Scope(
             run_id=run_id,
@@ -348,40 +414,20 @@ class RLM:
             recorders=(memory, callbacks, *recorders),
             tree=Tree(config.limits.max_child_sessions, store),
         )
-        strategy = "rlm" if session else choose_strategy(services.calls, task, config)
-        runner: Engine | PlainRun
-        if strategy == "rlm":
-            runner = Engine(services, config, scope, task, session)
-        else:
-            runner = PlainRun(services.calls, config, scope, task, strategy)
+        return scope, memory, callbacks
+
+    async def _through(
+        self, runner: Engine | PlainRun, scope: Scope, callbacks: CallbackRecorder
+    ) -> RunResult:
+        """A run from its start to its end; meanwhile it can be stopped."""
         self._running[scope.run_id] = runner.state, asyncio.get_running_loop()
         token = in_a_run.set(True)
         try:
-            result = await runner.run()
+            return await runner.run()
         finally:
             in_a_run.reset(token)
             del self._running[scope.run_id]
             await callbacks.finish()
-        return replace(result, events=tuple(memory.events))
-
-
-class _Listeners:
-    """Who hears of every run of an RLM, besides those that one run is given."""
-
-    def __init__(
-        self, recorders: Sequence[Recorder], logger: RLMLogger | None, verbose: bool
-    ) -> None:
-        if logger is not None and not hasattr(logger, "record"):
-            raise ConfigError(f"logger must be an RLMLogger or a recorder, not {logger!r}")
-        own: list[Recorder] = [ConsoleRecorder(sys.stderr)] if verbose else []
-        self.recorders = (*recorders, *own, *([] if logger is None else [logger]))
-
-    def call_back(self, *callbacks: Callable[..., Any] | None) -> None:
-        self._callbacks = callbacks
-
-    def new_callbacks(self) -> CallbackRecorder:
-        """One for each run: it waits for its callbacks before the run returns."""
-        return CallbackRecorder(*self._callbacks)
 
 
 def completion(prompt: ContextValue, model: Model | None = None, **options: Any) -> Completion:

@@ -20,7 +20,7 @@ from rlm.caching import ReplyCache
 from rlm.errors import CallRefused, ModelError, UnknownPriceError
 from rlm.events import CallEnded, CallRetried, CallStarted, ModelAsked, ModelReplied
 from rlm.failures import error_of, failed
-from rlm.flights import Flight, Route, first_reply, give_back
+from rlm.flights import Flight, Route, Telling, first_reply, give_back
 from rlm.images import shown
 from rlm.limits import Amount, Limits, Reservation, picodollars
 from rlm.messages import Message, ModelInfo, Reply, ReplyKey, Request, Usage
@@ -41,6 +41,7 @@ class _Wanted(Struct, gc=False):
     """A request with everything that stays the same through all its tries.
 
     `patient`: it may take all of `call_seconds`. `call_id` is None for the engine's own requests.
+    `telling`: somebody hears the reply while it comes.
     """
 
     scope: Scope
@@ -49,6 +50,12 @@ class _Wanted(Struct, gc=False):
     call_id: str | None
     deadline: float
     patient: bool
+    telling: Telling | None = None
+
+    @property
+    def has_told(self) -> bool:
+        """Whether a part of a reply was heard already: then there is no other try."""
+        return self.telling is not None and self.telling.has_begun
 
 
 class _Try(Struct, gc=False):
@@ -130,11 +137,16 @@ class Calls:
         purpose: str,
         new_messages: int | None = None,
         held: Reservation | None = None,
+        on_text: Callable[[str], None] | None = None,
     ) -> Reply:
-        """A request of the engine's own: a step, a final answer, a compaction, a repair."""
+        """A request of the engine's own: a step, a final answer, a compaction, a repair.
+
+        `on_text` hears the reply while it comes, each piece once; see `Telling` about retries.
+        """
         count = len(request.messages)
         fresh = request.messages[0 if new_messages is None else count - new_messages :]
         wanted = self._wanted(scope, request, purpose, is_last=held is not None)
+        wanted.telling = None if on_text is None else Telling(on_text)
         scope.emit(
             ModelAsked,
             purpose=purpose,
@@ -146,6 +158,8 @@ class Calls:
         )
         outcome = await self._settled(wanted, held)
         reply = outcome.reply or Reply(text="")
+        if wanted.telling is not None:
+            wanted.telling.finish(reply.text)
         scope.emit(
             ModelReplied,
             purpose=purpose,
@@ -194,7 +208,7 @@ class Calls:
                 failure = error
                 attempt += 1
                 wait = self.scheduler.wait_before_retry(attempt, error)
-                may_retry = error.retryable and attempt < MAX_ATTEMPTS
+                may_retry = error.retryable and attempt < MAX_ATTEMPTS and not wanted.has_told
                 if not may_retry or now() + wait >= wanted.deadline:
                     return _Outcome(None, error, None, now() - started, attempt - 1)
                 held = None
@@ -288,7 +302,13 @@ class Calls:
     def _flight(self, this: _Try, reservation: Reservation) -> Flight:
         wanted = this.wanted
         return Flight(
-            self.scheduler, this.route, this.request, reservation, wanted.deadline, wanted.patient
+            self.scheduler,
+            this.route,
+            this.request,
+            reservation,
+            wanted.deadline,
+            wanted.patient,
+            telling=wanted.telling,
         )
 
     def _second(self, this: _Try) -> Flight | None:

@@ -5,7 +5,8 @@ if there is a reply, released if nothing was billed, kept if something may have 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable
+from contextlib import aclosing, nullcontext
 
 import msgspec
 from msgspec import Struct
@@ -17,7 +18,7 @@ from rlm.pacing import TimeLimit
 from rlm.protocols import Client
 from rlm.scheduler import Place, Scheduler
 
-__all__ = ["Flight", "Route", "first_reply"]
+__all__ = ["Flight", "Route", "Telling", "first_reply"]
 
 
 class Route(Struct, frozen=True):
@@ -39,6 +40,33 @@ class Route(Struct, frozen=True):
         return self.identity or id(self.client)
 
 
+class Telling:
+    """Pieces of a reply for somebody who wants to hear it while it comes.
+
+    What was told can't be taken back: a try that fails after its first piece is the last one. The
+    pieces together are the text of the reply, unless a server sends a text that is not its stream.
+    """
+
+    def __init__(self, hear: Callable[[str], None]) -> None:
+        self._hear = hear
+        self._told: list[str] = []
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(self._told)
+
+    def tell(self, piece: str) -> None:
+        if piece:
+            self._told.append(piece)
+            self._hear(piece)
+
+    def finish(self, text: str) -> None:
+        """What is left of the whole: all of it, if it comes from a store."""
+        told = "".join(self._told)
+        if text.startswith(told):
+            self.tell(text[len(told) :])
+
+
 class Flight(Struct, gc=False):
     """One try on the wire.
 
@@ -52,6 +80,7 @@ class Flight(Struct, gc=False):
     deadline: float
     patient: bool
     place: Place | None = None
+    telling: Telling | None = None
 
     def has_place(self) -> bool:
         """Take a place, if one is free."""
@@ -96,7 +125,7 @@ class Flight(Struct, gc=False):
         wire_request = msgspec.structs.replace(self.request, model=route.wire_name)
         try:
             with TimeLimit(self.scheduler.deadlines, self.deadline):
-                reply = await route.client.complete(wire_request, timeout_seconds=seconds)
+                reply = await self._answer(wire_request, seconds)
             if not isinstance(reply, Reply):
                 raise TypeError(f"it returned {type(reply).__name__}, not a Reply")
             return reply
@@ -115,6 +144,23 @@ class Flight(Struct, gc=False):
             raise ModelError(
                 f"the client of {model} failed: {type(error).__name__}: {error}", ambiguous=True
             ) from error
+
+    async def _answer(self, request: Request, seconds: float) -> Reply:
+        """The whole reply; where somebody listens, its text is told while it comes."""
+        client, telling = self.route.client, self.telling
+        if telling is None:
+            return await client.complete(request, timeout_seconds=seconds)
+        whole: Reply | None = None
+        stream = client.stream(request, timeout_seconds=seconds)
+        async with aclosing(stream) if isinstance(stream, AsyncGenerator) else nullcontext():
+            async for part in stream:
+                if isinstance(part, Reply):
+                    whole = part
+                else:
+                    telling.tell(part)
+        if whole is None:
+            raise TypeError("its stream ended without a Reply")
+        return whole
 
 
 def give_back(reservation: Reservation, error: BaseException) -> None:

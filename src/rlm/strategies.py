@@ -1,6 +1,10 @@
 """Runs that need no REPL: one plain call, or the engine's own map/reduce."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct, field
 
 from rlm import prompts
 from rlm.calls import Calls
@@ -8,12 +12,12 @@ from rlm.cells import strip_thinking
 from rlm.config import RunConfig
 from rlm.errors import ConfigError, RLMError
 from rlm.mapreduce import map_reduce
-from rlm.messages import Message, Request
+from rlm.messages import Message, Reply, Request, ToolSpec
 from rlm.results import RunResult, Submission
 from rlm.run import Ending, Run, Task
 from rlm.scope import Scope
 
-__all__ = ["PlainRun", "choose_strategy"]
+__all__ = ["PlainRun", "RelayRun", "Relayed", "choose_strategy"]
 
 MOST_REPAIRS = 3
 
@@ -39,9 +43,8 @@ class PlainRun:
 
     async def run(self) -> RunResult:
         self.state.announce("none", self.strategy)
-        answer = _direct if self.strategy == "direct" else _mapreduce
         try:
-            ending = await answer(self.state)
+            ending = await self._ending()
         except asyncio.CancelledError as error:
             ending = Ending("cancelled", "none", detail="the run was cancelled")
             if not self.state.was_stopped(error):
@@ -54,6 +57,45 @@ class PlainRun:
                 self.state.end(ending, failed=True)
                 raise
         return self.state.end(ending)
+
+    async def _ending(self) -> Ending:
+        return await (_direct if self.strategy == "direct" else _mapreduce)(self.state)
+
+
+class Relayed(Struct, frozen=True, kw_only=True):
+    """Messages that go to a model as they are; `on_text` hears the reply while it comes."""
+
+    messages: tuple[Message, ...]
+    max_output_tokens: int
+    sampling: dict[str, Any] = field(default_factory=dict)
+    tools: tuple[ToolSpec, ...] = ()
+    on_text: Callable[[str], None] | None = None
+
+
+class RelayRun(PlainRun):
+    """One request of somebody else's, with the budget and the events of every run."""
+
+    def __init__(
+        self, calls: Calls, config: RunConfig, scope: Scope, task: Task, relayed: Relayed
+    ) -> None:
+        super().__init__(calls, config, scope, task, "direct")
+        self.relayed = relayed
+        self.reply: Reply | None = None
+
+    async def _ending(self) -> Ending:
+        run, relayed = self.state, self.relayed
+        run.scope.step = 1
+        request = Request(
+            model=run.config.model,
+            messages=relayed.messages,
+            max_output_tokens=relayed.max_output_tokens,
+            sampling=relayed.sampling,
+            tools=relayed.tools,
+        )
+        self.reply = await run.calls.ask(
+            run.scope, request, purpose="direct", on_text=relayed.on_text
+        )
+        return Ending("answer", "asked", Submission(self.reply.text, "direct"))
 
 
 async def _mapreduce(run: Run) -> Ending:

@@ -11,9 +11,10 @@ from tests.shape.tree import Import, Module, imports_of, load_modules
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
+    ("server",),
     ("agent", "gateway", "replaying", "viewer"),
     ("api",),
-    ("chat", "house", "trajectories"),
+    ("chat", "house", "listeners", "trajectories"),
     ("chats", "journal"),
     ("logger", "registry", "compat", "strategies", "tools", "typed"),
     ("engine", "mapreduce", "portal"),

@@ -21,6 +21,7 @@ from rlm.cli.replay import replay
 from rlm.cli.resume import resume
 from rlm.cli.rm import rm
 from rlm.cli.runs import runs
+from rlm.cli.serve import serve
 from rlm.cli.show import show
 from rlm.cli.view import view
 
@@ -34,6 +35,7 @@ Examples:
   rlm runs
   rlm resume last
   rlm view
+  rlm serve
   rlm doctor
 
 \b
@@ -71,6 +73,7 @@ for command in (
     resume,
     rm,
     runs,
+    serve,
     show,
     view,
 ):

@@ -17,6 +17,7 @@ SESSION_SECONDS = 30.0
 EXTRAS = {
     "documents": (("markitdown",), "PDF, Office and HTML files as contexts"),
     "otel": (("opentelemetry",), "spans and metrics for OpenTelemetry"),
+    "server": (("starlette", "uvicorn"), "rlm serve"),
     "typed": (("jsonschema", "pydantic"), "answers that satisfy a JSON schema"),
 }
 """Extra → the modules it brings, and what they are good for."""

@@ -8,7 +8,7 @@ from rlm.journal.archive import Archive, Retention, RunSummary, facts_of
 from rlm.journal.contexts import ContextFolder
 from rlm.journal.facts import Origin, RunFacts
 from rlm.journal.forking import fork
-from rlm.journal.journal import Journal, events_of, long_results
+from rlm.journal.journal import Journal, events_after, events_of, long_results
 from rlm.journal.keeping import Record, kept
 from rlm.journal.places import Places, RunFile
 
@@ -23,6 +23,7 @@ __all__ = [
     "RunFacts",
     "RunFile",
     "RunSummary",
+    "events_after",
     "events_of",
     "facts_of",
     "fork",

@@ -24,7 +24,7 @@ from rlm.logger import encoded
 from rlm.messages import Reply, ReplyKey, Request
 from rlm.results import Told
 
-__all__ = ["Journal", "events_of", "long_results", "text_in"]
+__all__ = ["Journal", "events_after", "events_of", "long_results", "text_in"]
 
 MOST_WAITING = 1_024
 MOST_WAITING_SECONDS = 0.1
@@ -317,6 +317,23 @@ def long_results(path: str | Path) -> dict[str, Reply]:
             for *_, key, reply in database.replies_in(connection)
             if key.kind == "tool" and len(reply.text) > MOST_RESULT_CHARS
         }
+
+
+def events_after(path: Path, row: int, line: int, most: int) -> list[tuple[int, int, bytes]]:
+    """The next events behind a place, each with its own: the row it is in, and its line there.
+
+    Journals only grow, so a place stays where it is, also when the run goes on in another process.
+    """
+    found: list[tuple[int, int, bytes]] = []
+    with database.reading(path) as connection:
+        query = "select number, lines from events where number >= ? order by number"
+        for number, lines in connection.execute(query, (row,)):
+            for at, each in enumerate(lines.splitlines() if isinstance(lines, bytes) else ()):
+                if (number, at) > (row, line):
+                    found.append((number, at, each))
+                    if len(found) >= most:
+                        return found
+    return found
 
 
 def _lines(events: list[Event]) -> Iterator[bytes]:

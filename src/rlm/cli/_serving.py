@@ -1,0 +1,211 @@
+"""What `rlm serve` does with its options: models, environments, tokens, and the server."""
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rlm.api import RLM
+from rlm.cli import dotenv
+from rlm.cli._asking import _client_options, _infos, _notices
+from rlm.cli._border import say
+from rlm.cli._models import Choice, choose, windows_of
+from rlm.cli._records import where_to_journal
+from rlm.cli._servers import find_servers
+from rlm.errors import ConfigError
+from rlm.journal import Archive, Places
+from rlm.limits import Limits
+from rlm.protocols import Environment
+from rlm.registry import make_environment
+from rlm.server.engines import PREFIX, Engines
+from rlm.server.settings import MIB, Settings
+from rlm.server.tokens import read_tokens
+from rlm.viewer.guard import Doors
+
+__all__ = ["Options", "run_server"]
+
+CALLS_A_RUN = 4
+MISSING = "rlm serve needs {package}: pip install 'rlm-engine[server]'"
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """Everything that was said on the command line."""
+
+    host: str
+    port: int
+    models: tuple[str, ...]
+    sub_model: str | None
+    environment: str
+    environment_options: tuple[tuple[str, Any], ...]
+    environments: tuple[str, ...]
+    max_steps: int | None
+    max_depth: int | None
+    budget_usd: float | None
+    price: tuple[float, float] | None
+    max_tokens: int | None
+    timeout: float
+    context_over: int
+    tokens: tuple[str, ...]
+    tokens_file: Path | None
+    max_concurrent_runs: int
+    max_queued: int
+    max_body_mb: float
+    max_file_mb: float
+    grace: float
+    resumes: bool
+    cors_origins: tuple[str, ...]
+    quiet: bool
+
+    def limits(self) -> Limits:
+        given: dict[str, Any] = {
+            "max_steps": self.max_steps,
+            "max_depth": self.max_depth,
+            "max_cost_usd": self.budget_usd,
+            "max_tokens": self.max_tokens,
+            "max_seconds": self.timeout,
+        }
+        return Limits(**{name: value for name, value in given.items() if value is not None})
+
+    @property
+    def calls_at_once(self) -> int:
+        """Of all runs of a model together: several for each run that may go on."""
+        return max(Limits().max_concurrent_calls, CALLS_A_RUN * self.max_concurrent_runs)
+
+    def settings(self, folder: Path) -> Settings:
+        return Settings(
+            folder=folder,
+            limits=self.limits(),
+            context_over=self.context_over,
+            max_concurrent_runs=self.max_concurrent_runs,
+            max_queued=self.max_queued,
+            max_body_bytes=int(self.max_body_mb * MIB),
+            max_file_bytes=int(self.max_file_mb * MIB),
+            grace_seconds=self.grace,
+            cors_origins=self.cors_origins,
+            resumes=self.resumes,
+        )
+
+
+def run_server(options: Options) -> None:
+    """Until a signal comes."""
+    try:
+        import prometheus_client
+        import starlette
+        import uvicorn
+    except ImportError as error:
+        raise ConfigError(MISSING.format(package=error.name)) from error
+    del prometheus_client, starlette, uvicorn
+    from rlm.server.serving import check_address, open_socket
+
+    tokens = read_tokens(options.tokens_file, options.tokens)
+    check_address(options.host, bool(tokens))
+    settings = dotenv.settings(os.environ, Path.cwd())
+    folder, problem = where_to_journal(settings.variables, wanted=True)
+    if folder is None:
+        why = problem or "RLM_JOURNAL is off"
+        raise ConfigError(f"rlm serve keeps background runs in a journal, but {why}")
+    choices = _choices(options, settings)
+    if not options.quiet:
+        for notice in dict.fromkeys(n for each in choices for n in _notices(each, settings, "")):
+            say(notice)
+    _log_to_stderr(quiet=options.quiet)
+    bound = open_socket(options.host, options.port)
+    with bound:
+        asyncio.run(_serve(options, settings, choices, folder, bound))
+    say("The server has ended.")
+
+
+async def _serve(
+    options: Options,
+    settings: dotenv.Settings,
+    choices: list[Choice],
+    folder: Path,
+    bound: socket.socket,
+) -> None:
+    from rlm.server.service import Service
+    from rlm.server.serving import serve
+
+    archive = Archive(Places(folder))
+    service = Service(
+        options.settings(folder / "server"),
+        _engines(options, settings, choices, folder),
+        read_tokens(options.tokens_file, options.tokens),
+        archive,
+        Doors(options.host, bound.getsockname()[1]),
+    )
+    for line in _welcome(options, service.engines.models, bound.getsockname()[1]):
+        print(line, file=sys.stderr, flush=True)
+    await serve(service, bound)
+
+
+def _choices(options: Options, settings: dotenv.Settings) -> list[Choice]:
+    """The models that were asked for; without any, what `rlm ask` would take."""
+    variables, doubtful = settings.variables, settings.taken
+    asked: Iterable[str | None] = options.models or (None,)
+    return [
+        choose(
+            model,
+            options.sub_model,
+            variables,
+            lambda: find_servers(variables, doubtful),
+        )
+        for model in asked
+    ]
+
+
+def _engines(
+    options: Options, settings: dotenv.Settings, choices: list[Choice], folder: Path
+) -> Engines:
+    """One `RLM` for each model and environment; all of them share the environments."""
+    variables, doubtful = settings.variables, settings.taken
+    by_name = {choice.model: choice for choice in choices}
+    environments = {
+        options.environment: make_environment(
+            options.environment, dict(options.environment_options)
+        ),
+        **{name: make_environment(name, {}) for name in options.environments},
+    }
+
+    def make(model: str, environment: Environment) -> RLM:
+        choice = by_name[model]
+        infos = _infos(choice, windows_of(choice, variables, doubtful))
+        return RLM(
+            choice.model,
+            sub_model=choice.sub_model,
+            environment=environment,
+            limits=replace(options.limits(), max_concurrent_calls=options.calls_at_once),
+            prices=dict.fromkeys(choice.names, options.price) if options.price else None,
+            journal=folder,
+            variables=variables,
+            client_options=_client_options(infos),
+        )
+
+    return Engines(list(by_name), environments, make)
+
+
+def _welcome(options: Options, models: tuple[str, ...], port: int) -> list[str]:
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    base, model = f"http://{host}:{port}/v1", PREFIX + models[0]
+    body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
+    guarded = bool(options.tokens or options.tokens_file)
+    key = ' -H "Authorization: Bearer $TOKEN"' if guarded else ""
+    offered = ", ".join(PREFIX + each for each in models)
+    example = f"curl {base}/chat/completions -H 'Content-Type: application/json'{key} -d '{body}'"
+    return [f"Listening at {base} (models: {offered}). Ctrl-C ends it.", f"  {example}"]
+
+
+def _log_to_stderr(*, quiet: bool) -> None:
+    """One line for each request, without bodies and keys."""
+    logger = logging.getLogger("rlm.server")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    logger.propagate = False

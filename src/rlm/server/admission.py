@@ -1,0 +1,136 @@
+"""How many runs go on at once, how many wait, and who is sent away: first come, first served."""
+
+import asyncio
+import math
+import time
+from collections import Counter, deque
+
+from rlm.server.errors import Closing, too_many, unavailable
+from rlm.server.settings import Settings
+from rlm.server.tokens import Token
+
+__all__ = ["Admission", "Place"]
+
+MOST_RETRY_SECONDS = 60
+USUAL_SECONDS = 1.0
+
+
+class Place:
+    """The right to run; to be released once, and releasing it twice does no harm."""
+
+    def __init__(self, admission: "Admission", token: Token) -> None:
+        self._admission = admission
+        self._token = token
+        self._since = time.monotonic()
+        self._open = True
+
+    def release(self) -> None:
+        if self._open:
+            self._open = False
+            self._admission._left(self._token, time.monotonic() - self._since)
+
+
+class Admission:
+    """Lives on one event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._most = settings.max_concurrent_runs
+        self._most_queued = settings.max_queued
+        self._queue_seconds = settings.queue_seconds
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._of_token: Counter[str] = Counter()
+        self._seconds = USUAL_SECONDS
+        self._closing = False
+        self.running = 0
+
+    @property
+    def queued(self) -> int:
+        return sum(not each.done() for each in self._waiting)
+
+    def check(self, token: Token) -> None:
+        """An ApiError for who could not even wait."""
+        if self._closing:
+            raise Closing
+        most = token.max_concurrent_runs
+        if most is not None and self._of_token[token.name] >= most:
+            raise too_many(
+                f"this token may have {most} requests at once, and has them; wait for one to end",
+                "concurrency_exceeded",
+                self._patience(1),
+            )
+        if self.running >= self._most and self.queued >= self._most_queued:
+            raise too_many(
+                f"{self._most} requests are running and {self._most_queued} are waiting; "
+                "try again later",
+                "queue_full",
+                self._patience(self._most_queued + 1),
+            )
+
+    async def enter(self, token: Token, *, patient: bool = False) -> Place:
+        """A place, at once or after waiting in line; an ApiError for who can't wait.
+
+        A background run is patient: it was accepted, so it waits for as long as it takes.
+        """
+        if not patient:
+            self.check(token)
+        self._of_token[token.name] += 1
+        try:
+            if self.running < self._most and not self.queued:
+                self.running += 1
+            else:
+                await self._wait(None if patient else self._queue_seconds)
+        except BaseException:
+            self._forget(token)
+            raise
+        return Place(self, token)
+
+    def close(self) -> None:
+        """Nobody gets in any more, and who waits is told so."""
+        self._closing = True
+        for each in self._waiting:
+            if not each.done():
+                each.set_exception(Closing())
+
+    async def _wait(self, seconds: float | None) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            async with asyncio.timeout(seconds):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._next()  # The place had just been given to one who has left.
+            if isinstance(error, TimeoutError):
+                raise unavailable(
+                    f"no place was free within {self._queue_seconds:g} s; try again later",
+                    "queue_timeout",
+                    self._patience(self.queued),
+                ) from None
+            raise
+        finally:
+            turn.cancel()
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+
+    def _left(self, token: Token, seconds: float) -> None:
+        self._seconds = 0.9 * self._seconds + 0.1 * seconds
+        self._forget(token)
+        self._next()
+
+    def _next(self) -> None:
+        """Hand a place that was given back to the first who waits."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self.running -= 1
+
+    def _forget(self, token: Token) -> None:
+        self._of_token[token.name] -= 1
+        if not self._of_token[token.name]:
+            del self._of_token[token.name]
+
+    def _patience(self, ahead: int) -> int:
+        """After how long it may be worth trying again, going by how long runs took lately."""
+        return max(1, min(MOST_RETRY_SECONDS, math.ceil(ahead * self._seconds / self._most)))

@@ -1,0 +1,242 @@
+"""A plan carried out: one run, paid from a token's budget, with everything a client is told."""
+
+import time
+from typing import Literal
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from rlm.limits import Limits
+from rlm.messages import ToolCall, Usage
+from rlm.protocols import Recorder
+from rlm.results import RunResult
+from rlm.scope import new_run_id
+from rlm.server.errors import ApiError, bad_request, too_many
+from rlm.server.ledger import Grant, Ledger
+from rlm.server.metrics import Metrics
+from rlm.server.outbox import Outbox
+from rlm.server.planning import Plan
+from rlm.server.progress import Meter, Narrator
+from rlm.server.stopping import Stopper, cut_to_tokens
+from rlm.text import sendable
+from rlm.viewer.shaping import without_paths
+
+__all__ = ["Answerer", "Facts", "Outcome", "facts_of"]
+
+Finish = Literal["stop", "length", "tool_calls", "content_filter"]
+FINISH: dict[str, Finish] = {
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "refusal": "content_filter",
+}
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """What a reply says of its run, in its field `rlm`."""
+
+    run_id: str
+    route: Literal["rlm", "direct"]
+    stop_reason: str
+    answer_source: str
+    steps: int
+    calls: int
+    cost_usd: float | None
+    seconds: float
+    limit: str | None = None
+    detail: str = ""
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What came of a request. `text` is what was said, up to a stop sequence."""
+
+    text: str
+    finish: Finish
+    usage: Usage
+    facts: Facts
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    refused: bool = False
+    result: RunResult | None = field(default=None)
+
+
+class Answerer:
+    """Carries out plans. Whatever happens, the token's budget is settled."""
+
+    def __init__(self, ledger: Ledger, metrics: Metrics) -> None:
+        self._ledger = ledger
+        self._metrics = metrics
+
+    def hold(self, plan: Plan, key: str | None = None, *, background: bool = False) -> Grant | None:
+        """Hold back what the plan wants of its token's budget; refused if nothing is left."""
+        key = key or plan.asked.rlm.run_id or new_run_id()
+        return self._ledger.hold(plan.token, key, plan.wanted, background=background)
+
+    def release(self, grant: Grant) -> None:
+        """Give back what was held for a run that never began."""
+        self._ledger.release(grant)
+
+    async def answer(self, plan: Plan, outbox: Outbox, grant: Grant | None) -> Outcome:
+        """One request of a client that waits for it."""
+        meter, started = Meter(), time.monotonic()
+        try:
+            if plan.route == "direct":
+                return await self._direct(plan, outbox, meter, grant)
+            return await self._run(plan, outbox, meter, grant)
+        finally:
+            self.settle(plan, meter, grant, time.monotonic() - started)
+
+    def settle(self, plan: Plan, meter: Meter, grant: Grant | None, seconds: float) -> None:
+        if grant is not None:
+            self._ledger.settle(grant, meter.used)
+        self._metrics.run_ended(plan.route, meter.ended, seconds)
+
+    # -- the two routes ----------------------------------------------------------------------
+
+    async def _direct(
+        self, plan: Plan, outbox: Outbox, meter: Meter, grant: Grant | None
+    ) -> Outcome:
+        assert plan.relayed is not None
+        stopper = Stopper(plan.asked.stops)
+        relayed = replace(plan.relayed, on_text=lambda piece: outbox.content(stopper.feed(piece)))
+        result, reply = await plan.engine._relay(
+            plan.task, relayed, (meter,), narrowed(plan.limits, grant), meter.watch
+        )
+        outbox.content(stopper.end())
+        _check_begun(result, grant)
+        assert reply is not None
+        whole = Stopper(plan.asked.stops)
+        text = whole.feed(reply.text) + whole.end()
+        finish = "stop" if whole.stopped else FINISH.get(reply.finish_reason, "stop")
+        return replace(
+            _outcome(plan, result, text, finish),
+            reasoning=sendable(reply.reasoning),
+            tool_calls=() if whole.stopped else reply.tool_calls,
+            refused=reply.finish_reason == "refusal",
+        )
+
+    async def _run(self, plan: Plan, outbox: Outbox, meter: Meter, grant: Grant | None) -> Outcome:
+        ahead: list[str] = []
+        typed = plan.asked.schema is not None
+        stopper = Stopper(plan.asked.stops)
+
+        def streamed(text: str) -> None:
+            ahead.append(text)
+            outbox.content(stopper.feed(sendable(text)))
+
+        plain = not typed and plan.asked.max_output_tokens is None
+        narrator = Narrator(outbox.progress, streamed if plain else None)
+        result = await self.run(plan, meter, narrator, plan.asked.rlm.run_id, grant)
+        _check_begun(result, grant)
+        answer = answer_text(result, typed=typed)
+        told = sendable("".join(ahead))
+        rest = _rest(told, answer)
+        shown, cut = cut_to_tokens(sendable(rest), plan.asked.max_output_tokens)
+        outbox.content(stopper.feed(shown) + stopper.end())
+        whole = Stopper(plan.asked.stops)
+        text = whole.feed(told + shown) + whole.end()
+        at_limit = result.stop_reason in {"steps", "limit", "cancelled"}
+        finish: Finish = "length" if (cut or at_limit) and not whole.stopped else "stop"
+        return _outcome(plan, result, text, finish)
+
+    async def run(
+        self,
+        plan: Plan,
+        meter: Meter,
+        listener: Recorder,
+        run_id: str | None,
+        grant: Grant | None,
+    ) -> RunResult:
+        """A run with a REPL; one that has a name is journaled, and goes on where it was."""
+        config = replace(plan.config, limits=narrowed(plan.limits, grant))
+        return await plan.engine._answer(
+            plan.task,
+            None,
+            plan.asked.schema,
+            (meter, listener),
+            run_id,
+            config,
+            journaled=run_id is not None,
+            on_budget=meter.watch,
+        )
+
+
+def narrowed(limits: Limits, grant: Grant | None) -> Limits:
+    """The limits of a run that has to get along with what it was granted."""
+    if grant is None:
+        return limits
+    tokens, money = grant.tokens, grant.cost_usd
+    if tokens is not None:
+        most = tokens if limits.max_tokens is None else min(tokens, limits.max_tokens)
+        limits = replace(limits, max_tokens=max(1, most))
+    if money:
+        cost = money if limits.max_cost_usd is None else min(money, limits.max_cost_usd)
+        limits = replace(limits, max_cost_usd=cost)
+    return limits
+
+
+def _rest(told: str, answer: str) -> str:
+    """What is still to be said of an answer of which a part was streamed; joined they are it.
+
+    Most models hand in all of it, some what they said last; the others go on where they were.
+    """
+    if answer.startswith(told):
+        return answer[len(told) :]
+    return "" if told.endswith(answer) else answer
+
+
+def _check_begun(result: RunResult, grant: Grant | None) -> None:
+    """A request that is too large for its limits is refused: an empty answer would say nothing."""
+    if result.stop_reason != "limit" or result.usage.total.requests:
+        return
+    if grant is not None:
+        raise too_many(
+            f"what is left of this token's budget is too little: {result.detail}",
+            "insufficient_quota",
+            60,
+            "insufficient_quota",
+        )
+    raise bad_request(
+        f"the limits are too low to ask the model even once: {result.detail}",
+        "rlm.limits",
+        "limit_too_low",
+    )
+
+
+def answer_text(result: RunResult, *, typed: bool) -> str:
+    """The answer as text; a typed one as JSON. ApiError if none of that type was found."""
+    if not typed:
+        return "" if result.answer is None else str(result.answer)
+    if result.answer is None:
+        detail = result.detail or "the run ended without one"
+        raise ApiError(
+            502,
+            f"no answer of the wanted shape was found (run {result.run_id}): {detail}",
+            code="no_valid_answer",
+        )
+    return msgspec.json.encode(result.answer).decode()
+
+
+def facts_of(route: Literal["rlm", "direct"], result: RunResult) -> Facts:
+    return Facts(
+        run_id=result.run_id,
+        route=route,
+        stop_reason=result.stop_reason,
+        answer_source=result.answer_source,
+        steps=result.steps,
+        calls=result.usage.total.requests,
+        cost_usd=result.cost_usd,
+        seconds=round(result.seconds, 3),
+        limit=result.limit,
+        detail=without_paths(sendable(result.detail)),
+    )
+
+
+def _outcome(plan: Plan, result: RunResult, text: str, finish: Finish) -> Outcome:
+    return Outcome(
+        text=sendable(text),
+        finish=finish,
+        usage=result.usage.total,
+        facts=facts_of(plan.route, result),
+        result=result,
+    )

@@ -1,0 +1,69 @@
+"""The models that the operator offers: one `RLM` each, all on the same environments."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rlm.api import RLM
+from rlm.errors import ConfigError
+from rlm.protocols import Environment
+from rlm.server.errors import ApiError, bad_request
+
+__all__ = ["PREFIX", "Engines"]
+
+PREFIX = "rlm/"
+"""`rlm/<model>` is a model with a REPL around it; `<model>` alone is asked directly."""
+
+Maker = Callable[[str, Environment], RLM]
+
+
+class Engines:
+    """Made when they are first asked for, and kept. The first environment is the usual one."""
+
+    def __init__(
+        self, models: Sequence[str], environments: Mapping[str, Environment], make: Maker
+    ) -> None:
+        if not models or not environments:
+            raise ConfigError("a server needs a model and an environment")
+        self.models = tuple(dict.fromkeys(models))
+        self.environments = tuple(environments)
+        self._environments = dict(environments)
+        self._make = make
+        self._made: dict[tuple[str, str], RLM] = {}
+        for model in self.models:
+            self.get(model, None)  # mistakes show before anybody asks
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """Every id that may be asked for."""
+        return (*(PREFIX + model for model in self.models), *self.models)
+
+    def named(self, asked: str) -> tuple[str, bool]:
+        """The model of an id, and whether it is meant with a REPL around it."""
+        if asked.startswith(PREFIX) and asked.removeprefix(PREFIX) in self.models:
+            return asked.removeprefix(PREFIX), True
+        if asked in self.models:
+            return asked, False
+        raise ApiError(
+            404,
+            f"the model {asked!r} does not exist here, or you may not use it; GET /v1/models "
+            "lists those that do",
+            param="model",
+            code="model_not_found",
+        )
+
+    def get(self, model: str, environment: str | None) -> RLM:
+        name = environment or self.environments[0]
+        if name not in self._environments:
+            offered = ", ".join(self.environments)
+            raise bad_request(
+                f"the environment {name!r} is not offered here; these are: {offered}",
+                "rlm.environment",
+                "environment_not_offered",
+            )
+        key = model, name
+        if key not in self._made:
+            self._made[key] = self._make(model, self._environments[name])
+        return self._made[key]
+
+    async def close(self) -> None:
+        for engine in self._made.values():
+            await engine.aclose()

@@ -1,0 +1,104 @@
+"""`/v1/files`: contexts that are uploaded once and named by their id."""
+
+from collections.abc import AsyncIterator
+
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+
+from rlm.server.bodies import limited
+from rlm.server.errors import ApiError, bad_request, not_found
+from rlm.server.files import StoredFile
+from rlm.server.replies import PURPOSES, Deleted, FileList, FileObject
+from rlm.server.service import Service
+from rlm.server.web import answer, page_of, who
+
+__all__ = ["FileRoutes"]
+
+MULTIPART_OVERHEAD_BYTES = 1 << 20
+PIECE_BYTES = 1 << 20
+SLOWER = 10
+"""Files may take so many times longer to arrive than other bodies."""
+
+
+class FileRoutes:
+    """One method an address."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._settings = service.settings
+
+    async def upload(self, request: Request) -> Response:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "multipart/form-data":
+            raise ApiError(
+                415,
+                "a file is uploaded as multipart/form-data, with the fields file and purpose",
+                code="unsupported_media_type",
+            )
+        most = self._settings.max_file_bytes + MULTIPART_OVERHEAD_BYTES
+        chunks = limited(request, most, self._settings.body_seconds * SLOWER)
+        try:
+            form = await MultiPartParser(request.headers, chunks, max_files=1).parse()
+        except (MultiPartException, ValueError, KeyError) as error:
+            raise bad_request(f"the form can't be read: {error}", code="invalid_form") from None
+        try:
+            file, purpose = form.get("file"), form.get("purpose")
+            if file is None or isinstance(file, str):
+                raise bad_request("the form has no file", "file")
+            if not isinstance(purpose, str) or purpose not in PURPOSES:
+                raise bad_request(f"purpose must be one of {', '.join(PURPOSES)}", "purpose")
+            name = file.filename or "file"
+            pieces = _pieces(file)
+            kept = await self._service.files.keep(who(request), name, purpose, pieces)
+        finally:
+            await form.close()
+        return answer(_file(kept))
+
+    async def listed(self, request: Request) -> Response:
+        most, after = page_of(request)
+        kept = self._service.files.listed(who(request))
+        if purpose := request.query_params.get("purpose"):
+            kept = [each for each in kept if each.purpose == purpose]
+        ids = [each.id for each in kept]
+        if after is not None and after not in ids:
+            raise not_found("there is no such file to go on from", "after", "file_not_found")
+        start = 0 if after is None else ids.index(after) + 1
+        page = [_file(each) for each in kept[start : start + most]]
+        return answer(
+            FileList(
+                data=page,
+                has_more=start + most < len(kept),
+                first_id=page[0].id if page else None,
+                last_id=page[-1].id if page else None,
+            )
+        )
+
+    async def file(self, request: Request) -> Response:
+        return answer(_file(self._service.files.get(who(request), request.path_params["file_id"])))
+
+    async def content(self, request: Request) -> Response:
+        path = self._service.files.data_of(who(request), request.path_params["file_id"])
+        return FileResponse(path, media_type="application/octet-stream")
+
+    async def delete(self, request: Request) -> Response:
+        identity = request.path_params["file_id"]
+        self._service.files.delete(who(request), identity)
+        return answer(Deleted(id=identity, object="file"))
+
+
+def _file(kept: StoredFile) -> FileObject:
+    return FileObject(
+        id=kept.id,
+        bytes=kept.bytes,
+        created_at=kept.created_at,
+        filename=kept.filename,
+        purpose=kept.purpose,
+        expires_at=kept.expires_at,
+    )
+
+
+async def _pieces(file: UploadFile) -> AsyncIterator[bytes]:
+    while piece := await file.read(PIECE_BYTES):
+        yield piece

@@ -1,0 +1,181 @@
+"""What every token has used of its budget, on disk: a restart forgets nothing.
+
+Before a run, what it may use is held back, so that runs at the same time can't exceed the budget
+together; afterwards what it did use is counted instead. What a killed server leaves held back is
+counted as used, except that of background runs: they go on, and are counted when they end.
+"""
+
+import sqlite3
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from rlm.limits import Amount, picodollars
+from rlm.messages import PICODOLLARS
+from rlm.server.errors import too_many
+from rlm.server.tokens import Token
+
+__all__ = ["Grant", "Ledger"]
+
+DAY_SECONDS = 86_400
+_TABLES = """
+create table if not exists spent (token text, period text, tokens integer, money integer,
+    primary key (token, period));
+create table if not exists held (key text primary key, token text, period text, tokens integer,
+    money integer, background integer);
+create table if not exists charged (key text primary key, tokens integer, money integer);
+"""
+
+
+class Grant(Struct, frozen=True):
+    """What one run may use; None is what the budget says nothing about. Money in picodollars."""
+
+    key: str
+    token: str
+    period: str
+    tokens: int | None
+    money: int | None
+
+    @property
+    def cost_usd(self) -> float | None:
+        return None if self.money is None else self.money / PICODOLLARS
+
+
+class Ledger:
+    """One SQLite file. Sums are whole numbers, so that nothing drifts."""
+
+    def __init__(self, path: Path) -> None:
+        self._database = sqlite3.connect(path, isolation_level=None)
+        self._database.execute("pragma journal_mode = wal")
+        self._database.execute("pragma synchronous = normal")
+        self._database.executescript(_TABLES)
+        self._count_what_was_left()
+
+    def close(self) -> None:
+        self._database.close()
+
+    def hold(
+        self, token: Token, key: str, wanted: Amount | None, *, background: bool = False
+    ) -> Grant | None:
+        """Hold back what a run wants, or as much as is free; refused if nothing is.
+
+        None for a token without a budget. `wanted` None takes all there is.
+        """
+        if not token.has_budget:
+            return None
+        period = _period(token)
+        with self._transaction():
+            self._database.execute("delete from held where key = ?", (key,))
+            used = self._used(token.name, period)
+            most_money = None if token.max_cost_usd is None else picodollars(token.max_cost_usd)
+            if _is_used_up(token.max_tokens, used.tokens) or _is_used_up(
+                most_money, used.picodollars
+            ):
+                raise _exhausted(token, self._is_held(token.name))
+            most = None if wanted is None else wanted.tokens
+            tokens = _part(token.max_tokens, used.tokens, most)
+            most = None if wanted is None else wanted.picodollars
+            money = _part(most_money, used.picodollars, most)
+            self._database.execute(
+                "insert into held values (?, ?, ?, ?, ?, ?)",
+                (key, token.name, period, tokens or 0, money or 0, background),
+            )
+        return Grant(key, token.name, period, tokens, money)
+
+    def settle(self, grant: Grant, used: Amount) -> None:
+        """Count what was used instead of what was held back.
+
+        A run that went on tells what it used in all: what was counted before is not counted twice.
+        """
+        find = "select tokens, money from charged where key = ?"
+        with self._transaction():
+            self._database.execute("delete from held where key = ?", (grant.key,))
+            before = self._database.execute(find, (grant.key,)).fetchone() or (0, 0)
+            tokens, money = max(used.tokens, before[0]), max(used.picodollars, before[1])
+            self._add(grant.token, grant.period, tokens - before[0], money - before[1])
+            self._database.execute(
+                "insert or replace into charged values (?, ?, ?)", (grant.key, tokens, money)
+            )
+
+    def release(self, grant: Grant) -> None:
+        """Give back what a run that never began was granted."""
+        self._database.execute("delete from held where key = ?", (grant.key,))
+
+    def used(self, token: Token) -> Amount:
+        """What is spent or held back in the period that goes on."""
+        return self._used(token.name, _period(token))
+
+    # -- bookkeeping -------------------------------------------------------------------------
+
+    def _used(self, name: str, period: str) -> Amount:
+        tokens, money = 0, 0
+        for table in ("spent", "held"):
+            found = self._database.execute(
+                f"select sum(tokens), sum(money) from {table} where token = ? and period = ?",  # noqa: S608
+                (name, period),
+            ).fetchone()
+            tokens, money = tokens + (found[0] or 0), money + (found[1] or 0)
+        return Amount(0, tokens, money)
+
+    def _is_held(self, name: str) -> bool:
+        find = "select 1 from held where token = ? limit 1"
+        return self._database.execute(find, (name,)).fetchone() is not None
+
+    def _add(self, name: str, period: str, tokens: int, money: int) -> None:
+        self._database.execute(
+            "insert into spent values (?, ?, ?, ?) on conflict (token, period) do update set "
+            "tokens = tokens + excluded.tokens, money = money + excluded.money",
+            (name, period, tokens, money),
+        )
+
+    def _count_what_was_left(self) -> None:
+        """Of a server that was killed."""
+        with self._transaction():
+            find = "select key, token, period, tokens, money from held where background = 0"
+            for key, name, period, tokens, money in self._database.execute(find).fetchall():
+                self._add(name, period, tokens, money)
+                self._database.execute("delete from held where key = ?", (key,))
+
+    @contextmanager
+    def _transaction(self) -> Generator[None, None, None]:
+        self._database.execute("begin immediate")
+        try:
+            yield
+        except BaseException:
+            self._database.execute("rollback")
+            raise
+        self._database.execute("commit")
+
+
+def _is_used_up(most: int | None, used: int) -> bool:
+    return most is not None and used >= most
+
+
+def _part(most: int | None, used: int, wanted: int | None) -> int | None:
+    """What of a budget a run gets."""
+    if most is None:
+        return None
+    return most - used if wanted is None else min(wanted, most - used)
+
+
+def _period(token: Token) -> str:
+    return "total" if token.per == "total" else time.strftime("%Y-%m-%d", time.gmtime())
+
+
+def _exhausted(token: Token, others_run: bool) -> Exception:
+    if others_run:
+        return too_many(
+            "the rest of this token's budget is held back for requests that are running; wait for "
+            "them, or give requests smaller limits",
+            "budget_held",
+            5,
+        )
+    until_midnight = DAY_SECONDS - int(time.time()) % DAY_SECONDS
+    seconds = until_midnight if token.per == "day" else DAY_SECONDS
+    text = "today's budget" if token.per == "day" else "the budget"
+    return too_many(
+        f"{text} of this token is used up", "insufficient_quota", seconds, "insufficient_quota"
+    )

@@ -1,0 +1,142 @@
+"""The OpenAPI 3.1 document, made of the types that check requests and write replies."""
+
+from typing import Any
+
+import msgspec
+
+from rlm.limits import Limits
+from rlm.server.engines import Engines
+from rlm.server.operations import EVENTS, OPERATIONS, Operation
+from rlm.server.replies import PURPOSES, ErrorReply
+from rlm.server.web import MOST_WANTED, USUALLY_LISTED
+
+__all__ = ["document"]
+
+TEMPLATE = "#/components/schemas/{name}"
+ERRORS = {
+    "400": "The request is wrong; `param` says where.",
+    "401": "No token, or one that is not known.",
+    "403": "A page of somebody else's may not ask this server.",
+    "404": "There is no such thing, or not for this token.",
+    "405": "This address can't be asked that way.",
+    "408": "The request took too long to arrive.",
+    "409": "There is a run of that name already.",
+    "413": "That is more than the server takes.",
+    "415": "The body is not of the type that is needed.",
+    "429": "Too many at once, or a budget is used up; `Retry-After` says when to try again.",
+    "500": "The server made a mistake.",
+    "502": "The model failed, or found no answer of the wanted shape.",
+    "503": "The server is shutting down, or no place was free in time.",
+    "504": "The model did not answer in time.",
+}
+
+
+EVENT_ID = {"type": "string", "pattern": r"^([0-9]{1,15}\.[0-9]{1,9})?$"}
+QUERY: dict[str, dict[str, Any]] = {
+    "limit": {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": MOST_WANTED,
+        "default": USUALLY_LISTED,
+    },
+    "after": {"type": "string"},
+    "purpose": {"type": "string"},
+    "after_event": EVENT_ID,
+}
+FORM = {
+    "type": "object",
+    "required": ["file", "purpose"],
+    "properties": {
+        "file": {"type": "string", "format": "binary"},
+        "purpose": {"enum": list(PURPOSES)},
+    },
+}
+
+
+def document(engines: Engines, limits: Limits, version: str) -> dict[str, Any]:
+    """The whole document; what this server offers and allows is in it."""
+    typed = [each for op in OPERATIONS for each in (op.takes, op.answers) if isinstance(each, type)]
+    kinds = list(dict.fromkeys([*typed, ErrorReply]))
+    _, components = msgspec.json.schema_components(kinds, ref_template=TEMPLATE)
+    _tell_what_is_offered(components, engines, limits)
+    paths: dict[str, Any] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "rlm serve",
+            "version": version,
+            "description": "Recursive Language Models behind OpenAI's interface.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"bearer": []}, {}],
+    }
+
+
+def _tell_what_is_offered(components: dict[str, Any], engines: Engines, limits: Limits) -> None:
+    for name in ("ChatRequest", "ResponsesRequest", "RunRequest"):
+        components[name]["properties"]["model"] = {"enum": list(engines.offered)}
+    for name in ("RlmField", "RunRequest"):
+        components[name]["properties"]["environment"] = {"enum": [*engines.environments, None]}
+    for name, field_schema in components["LimitsField"]["properties"].items():
+        ceiling = getattr(limits, name)
+        for choice in field_schema["anyOf"]:
+            if "maximum" in choice and ceiling is not None:
+                choice["maximum"] = ceiling
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    content = dict(operation.content)
+    if operation.answers is not None:
+        content["application/json"] = {"schema": _named(operation.answers)}
+    if operation.streams:
+        content |= EVENTS
+    error = {"application/json": {"schema": _named(ErrorReply)}}
+    responses = {
+        operation.status: {"description": "All is well.", "content": content},
+        **{code: {"description": text, "content": error} for code, text in ERRORS.items()},
+    }
+    if operation.path == "/health":
+        responses["503"] = {"description": "Shutting down.", "content": content}
+    found: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "responses": responses,
+    }
+    if parameters := _parameters(operation):
+        found["parameters"] = parameters
+    if operation.takes is not None:
+        found["requestBody"] = {
+            "required": not operation.optional,
+            "content": _body(operation.takes),
+        }
+    return found
+
+
+def _body(takes: Any) -> dict[str, Any]:
+    if takes == "form":
+        return {"multipart/form-data": {"schema": FORM}}
+    return {"application/json": {"schema": _named(takes)}}
+
+
+def _parameters(operation: Operation) -> list[dict[str, Any]]:
+    in_path = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
+    return [
+        *(
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in in_path
+        ),
+        *(
+            {"name": name.removesuffix("_event"), "in": "query", "schema": QUERY[name]}
+            for name in operation.query
+        ),
+    ]
+
+
+def _named(kind: Any) -> dict[str, str]:
+    return {"$ref": TEMPLATE.format(name=kind.__name__)}

@@ -1,0 +1,276 @@
+"""`POST /v1/responses`: an outcome as a response object, or as its events while the run goes on."""
+
+import secrets
+from typing import Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from rlm.messages import Usage
+from rlm.server.answering import Facts, Outcome
+from rlm.server.errors import ApiError
+from rlm.server.replies import ErrorBody, json_bytes, now, tool_calls_of
+from rlm.server.response_requests import ResponsesRequest
+from rlm.server.streams import event
+
+__all__ = ["ResponseObject", "ResponsesWriter", "response_of"]
+
+
+class CachedDetails(Struct, frozen=True):
+    cached_tokens: int = 0
+
+
+class ReasoningDetails(Struct, frozen=True):
+    reasoning_tokens: int = 0
+
+
+class ResponseUsage(Struct, frozen=True):
+    input_tokens: int
+    input_tokens_details: CachedDetails
+    output_tokens: int
+    output_tokens_details: ReasoningDetails
+    total_tokens: int
+
+
+class IncompleteDetails(Struct, frozen=True):
+    reason: Literal["max_output_tokens", "content_filter"]
+
+
+class ResponseObject(Struct, frozen=True, kw_only=True):
+    """As OpenAI has it. The run's own facts are in `rlm`."""
+
+    id: str
+    object: Literal["response"] = "response"
+    created_at: int
+    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    model: str
+    output: list[dict[str, Any]] = field(default_factory=list)
+    error: ErrorBody | None = None
+    incomplete_details: IncompleteDetails | None = None
+    instructions: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    parallel_tool_calls: bool = True
+    temperature: float | None = None
+    top_p: float | None = None
+    tool_choice: Any = "auto"
+    tools: list[Any] = field(default_factory=list)
+    usage: ResponseUsage | None = None
+    rlm: Facts | None = None
+    background: bool = False
+    store: bool = False
+
+
+def begun(request: ResponsesRequest) -> ResponseObject:
+    return ResponseObject(
+        id=_new_id("resp"),
+        created_at=now(),
+        status="in_progress",
+        model=request.model,
+        instructions=request.instructions,
+        metadata=request.metadata or {},
+        parallel_tool_calls=request.parallel_tool_calls is not False,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        tool_choice=request.tool_choice or "auto",
+        tools=list(request.tools or ()),
+    )
+
+
+def response_of(request: ResponsesRequest, outcome: Outcome) -> ResponseObject:
+    """The whole response of a request that was not streamed."""
+    thought = [_reasoning(_new_id("rs"), outcome.reasoning)] if outcome.reasoning else []
+    spoken = [_message(_new_id("msg"), outcome)] if outcome.text or not outcome.tool_calls else []
+    return _ended(begun(request), outcome, [*thought, *spoken, *_calls(outcome)])
+
+
+def _ended(
+    response: ResponseObject, outcome: Outcome, output: list[dict[str, Any]]
+) -> ResponseObject:
+    reasons: dict[str, IncompleteDetails] = {
+        "length": IncompleteDetails("max_output_tokens"),
+        "content_filter": IncompleteDetails("content_filter"),
+    }
+    why = reasons.get(outcome.finish)
+    return replace(
+        response,
+        status="incomplete" if why else "completed",
+        output=output,
+        incomplete_details=why,
+        usage=_usage(outcome.usage),
+        rlm=outcome.facts,
+    )
+
+
+def _usage(usage: Usage) -> ResponseUsage:
+    return ResponseUsage(
+        usage.input_tokens,
+        CachedDetails(usage.cached_tokens),
+        usage.output_tokens,
+        ReasoningDetails(usage.reasoning_tokens),
+        usage.total_tokens,
+    )
+
+
+def _new_id(kind: str) -> str:
+    return f"{kind}_{secrets.token_hex(12)}"
+
+
+def _part(text: str, *, refused: bool = False) -> dict[str, Any]:
+    if refused:
+        return {"type": "refusal", "refusal": text}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _message(identity: str, outcome: Outcome) -> dict[str, Any]:
+    return _message_item(identity, "completed", [_part(outcome.text, refused=outcome.refused)])
+
+
+def _message_item(identity: str, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "type": "message",
+        "id": identity,
+        "status": status,
+        "role": "assistant",
+        "content": content,
+    }
+
+
+def _reasoning(identity: str, text: str) -> dict[str, Any]:
+    summary = [{"type": "summary_text", "text": text}] if text else []
+    return {"type": "reasoning", "id": identity, "summary": summary}
+
+
+def _calls(outcome: Outcome) -> list[dict[str, Any]]:
+    return [
+        {
+            "type": "function_call",
+            "id": _new_id("fc"),
+            "call_id": call.id,
+            "name": call.function.name,
+            "arguments": call.function.arguments,
+            "status": "completed",
+        }
+        for call in tool_calls_of(outcome.tool_calls, numbered=False)
+    ]
+
+
+class ResponsesWriter:
+    """The events of a response, numbered. Progress is the summary of a reasoning item."""
+
+    def __init__(self, request: ResponsesRequest) -> None:
+        self._response = begun(request)
+        self._number = 0
+        self._output: list[dict[str, Any]] = []
+        self._thought: list[str] | None = None
+        self._text: list[str] | None = None
+        self._identity = ""
+
+    def begin(self) -> bytes:
+        return self._event("response.created", response=self._response) + self._event(
+            "response.in_progress", response=self._response
+        )
+
+    # -- progress ----------------------------------------------------------------------------
+
+    def progress(self, text: str) -> bytes:
+        if self._text is not None:
+            return b""  # It would come after the answer has begun.
+        told = b""
+        if self._thought is None:
+            self._thought, self._identity = [], _new_id("rs")
+            told += self._item("added", _reasoning(self._identity, ""))
+            told += self._about_thought("part.added", part={"type": "summary_text", "text": ""})
+        self._thought.append(text)
+        return told + self._about_thought("text.delta", delta=text)
+
+    def _end_thought(self) -> bytes:
+        if self._thought is None:
+            return b""
+        text, self._thought = "".join(self._thought), None
+        part = {"type": "summary_text", "text": text}
+        told = self._about_thought("text.done", text=text)
+        told += self._about_thought("part.done", part=part)
+        return told + self._finish(_reasoning(self._identity, text))
+
+    def _about_thought(self, what: str, **more: Any) -> bytes:
+        return self._event(
+            f"response.reasoning_summary_{what}",
+            item_id=self._identity,
+            output_index=len(self._output),
+            summary_index=0,
+            **more,
+        )
+
+    # -- the answer --------------------------------------------------------------------------
+
+    def content(self, text: str) -> bytes:
+        told = b""
+        if self._text is None:
+            told += self._begin_text()
+        assert self._text is not None
+        self._text.append(text)
+        return told + self._about_text("output_text.delta", delta=text, logprobs=[])
+
+    def _begin_text(self) -> bytes:
+        told = self._end_thought()
+        self._text, self._identity = [], _new_id("msg")
+        told += self._item("added", _message_item(self._identity, "in_progress", []))
+        return told + self._about_text("content_part.added", part=_part(""))
+
+    def _end_text(self) -> bytes:
+        text, self._text = "".join(self._text or ()), None
+        told = self._about_text("output_text.done", text=text, logprobs=[])
+        told += self._about_text("content_part.done", part=_part(text))
+        return told + self._finish(_message_item(self._identity, "completed", [_part(text)]))
+
+    def _about_text(self, what: str, **more: Any) -> bytes:
+        return self._event(
+            f"response.{what}",
+            item_id=self._identity,
+            output_index=len(self._output),
+            content_index=0,
+            **more,
+        )
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def end(self, outcome: Outcome) -> bytes:
+        told = b""
+        if self._text is None and not outcome.tool_calls:
+            told += self._begin_text()
+        told += self._end_text() if self._text is not None else self._end_thought()
+        for call in _calls(outcome):
+            told += self._call(call)
+        whole = _ended(self._response, outcome, self._output)
+        return told + self._event(f"response.{whole.status}", response=whole)
+
+    def fail(self, error: ApiError) -> bytes:
+        body = ErrorBody(error.message, error.kind, error.param, error.code)
+        failed = replace(self._response, status="failed", error=body, output=self._output)
+        return self._event("error", **error.body()) + self._event(
+            "response.failed", response=failed
+        )
+
+    def _call(self, call: dict[str, Any]) -> bytes:
+        about = {"item_id": call["id"], "output_index": len(self._output)}
+        told = self._item("added", {**call, "arguments": "", "status": "in_progress"})
+        named = "response.function_call_arguments"
+        told += self._event(f"{named}.delta", **about, delta=call["arguments"])
+        told += self._event(
+            f"{named}.done", **about, name=call["name"], arguments=call["arguments"]
+        )
+        return told + self._finish(call)
+
+    def _finish(self, item: dict[str, Any]) -> bytes:
+        told = self._item("done", item)
+        self._output.append(item)
+        return told
+
+    def _item(self, what: str, item: dict[str, Any]) -> bytes:
+        return self._event(
+            f"response.output_item.{what}", output_index=len(self._output), item=item
+        )
+
+    def _event(self, kind: str, **facts: Any) -> bytes:
+        number, self._number = self._number, self._number + 1
+        return event(json_bytes({"type": kind, "sequence_number": number, **facts}), kind)

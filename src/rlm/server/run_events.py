@@ -1,0 +1,94 @@
+"""The events of a background run as a stream: from its journal, so that none is lost or told twice.
+
+`Last-Event-ID` goes on behind the event it names, also after the server was started anew.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rlm.errors import ConfigError
+from rlm.journal import events_after
+from rlm.server.errors import bad_request
+from rlm.server.replies import json_bytes
+from rlm.server.runs import Runs
+from rlm.server.settings import Settings
+from rlm.server.streams import BEAT, event
+from rlm.server.tokens import Token
+
+__all__ = ["events_of_run", "place_of"]
+
+PORTION = 200
+FLUSH_SECONDS = 0.15
+"""A journal writes events down a tenth of a second after they happened."""
+
+_PLACE = re.compile(r"([0-9]{1,15})\.([0-9]{1,9})")
+
+
+def place_of(text: str | None) -> tuple[int, int]:
+    """The place of the event that a client has seen last."""
+    if not text:
+        return 0, -1
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise bad_request("that is no id of an event of ours", "Last-Event-ID")
+    return int(found[1]), int(found[2])
+
+
+async def events_of_run(
+    runs: Runs, run_id: str, token: Token, place: tuple[int, int], settings: Settings
+) -> AsyncGenerator[bytes, None]:
+    """Every event behind a place, while the run goes on; then the run itself, as `end`."""
+    path = runs.journal(run_id, token)
+    yield b"retry: 1000\n\n"
+    beat = time.monotonic()
+    while True:
+        live = runs.live(run_id)
+        if live is not None:
+            live.changed.clear()
+        told = await asyncio.to_thread(_portion, path, place)
+        for _, chunk in told:
+            yield chunk
+        if told:
+            place, beat = told[-1][0], time.monotonic()
+        elif live is None or runs.closing:
+            break
+        else:
+            if await _changed(live.changed, settings.heartbeat_seconds):
+                await asyncio.sleep(FLUSH_SECONDS)
+            elif time.monotonic() - beat >= settings.heartbeat_seconds:
+                beat = time.monotonic()
+                yield BEAT
+    if not runs.closing:
+        yield event(json_bytes(runs.get(run_id, token)), "end")
+
+
+async def _changed(changed: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await changed.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _portion(path: Path, place: tuple[int, int]) -> list[tuple[tuple[int, int], bytes]]:
+    try:
+        found = events_after(path, *place, PORTION)
+    except ConfigError:
+        return []  # There is no journal yet, or none any more.
+    return [((row, line), event(_public(data), "", f"{row}.{line}")) for row, line, data in found]
+
+
+def _public(data: bytes) -> bytes:
+    """An event without the operator's settings, which only the first event of a run has."""
+    if b'"type":"run_started"' not in data[:200]:
+        return data
+    plain: dict[str, Any] = msgspec.json.decode(data)
+    plain.pop("settings", None)
+    return msgspec.json.encode(plain)

@@ -1,0 +1,57 @@
+"""`/v1/runs`: runs that go on without a connection."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rlm.server.bodies import decoded
+from rlm.server.replies import RunList
+from rlm.server.requests import ResumeRequest, RunRequest
+from rlm.server.run_events import events_of_run, place_of
+from rlm.server.service import Service
+from rlm.server.streams import EventStream
+from rlm.server.web import answer, page_of, who
+
+__all__ = ["RunRoutes"]
+
+
+class RunRoutes:
+    """One method an address."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._settings = service.settings
+
+    async def create(self, request: Request) -> Response:
+        body = await decoded(request, self._settings, RunRequest)
+        return answer(await self._service.runs.create(body, who(request)), 202)
+
+    async def listed(self, request: Request) -> Response:
+        most, after = page_of(request)
+        data, more = self._service.runs.listed(who(request), most, after)
+        first, last = (data[0].id, data[-1].id) if data else (None, None)
+        return answer(RunList(data=data, has_more=more, first_id=first, last_id=last))
+
+    async def run(self, request: Request) -> Response:
+        return answer(self._service.runs.get(request.path_params["run_id"], who(request)))
+
+    async def events(self, request: Request) -> EventStream:
+        run_id, token = request.path_params["run_id"], who(request)
+        self._service.runs.get(run_id, token)
+        seen = request.headers.get("last-event-id") or request.query_params.get("after")
+        place = place_of(seen)
+        chunks = events_of_run(self._service.runs, run_id, token, place, self._settings)
+        return EventStream(chunks, _nothing)
+
+    async def cancel(self, request: Request) -> Response:
+        run_id = request.path_params["run_id"]
+        return answer(await self._service.runs.cancel(run_id, who(request)))
+
+    async def resume(self, request: Request) -> Response:
+        run_id, limits = request.path_params["run_id"], None
+        if request.headers.get("content-length", "0") != "0":
+            limits = (await decoded(request, self._settings, ResumeRequest)).limits
+        return answer(await self._service.runs.resume(run_id, who(request), limits), 202)
+
+
+async def _nothing() -> None:
+    """A stream of events has nothing to give back."""

@@ -1,0 +1,103 @@
+"""Which background runs there are, whose they are, and how they ended: one SQLite file.
+
+What a run has paid for is in its journal; here is only what a server needs to find it again.
+"""
+
+import sqlite3
+import time
+from pathlib import Path
+
+from msgspec import Struct
+
+from rlm.server.errors import ApiError
+
+__all__ = ["RunRow", "RunStore"]
+
+MOST_ROWS = 50_000
+_TABLE = """
+create table if not exists runs (run_id text primary key, token text not null, created real,
+    model text, request blob, ended real, reply blob);
+create index if not exists by_token on runs (token, created);
+"""
+_COLUMNS = "run_id, token, created, model, request, ended, reply"
+
+
+class RunRow(Struct, frozen=True):
+    """`request` is what was asked, without its context. `reply` is there when it has ended."""
+
+    run_id: str
+    token: str
+    created: float
+    model: str
+    request: bytes
+    ended: float | None = None
+    reply: bytes | None = None
+
+
+class RunStore:
+    """All rows of one server folder."""
+
+    def __init__(self, path: Path) -> None:
+        self._database = sqlite3.connect(path, isolation_level=None)
+        self._database.execute("pragma journal_mode = wal")
+        self._database.executescript(_TABLE)
+        self._database.execute(
+            "delete from runs where ended is not null and run_id not in "
+            "(select run_id from runs order by created desc limit ?)",
+            (MOST_ROWS,),
+        )
+
+    def close(self) -> None:
+        self._database.close()
+
+    def add(self, run_id: str, token: str, model: str, request: bytes) -> RunRow:
+        row = RunRow(run_id, token, time.time(), model, request)
+        values = (row.run_id, row.token, row.created, row.model, row.request, None, None)
+        try:
+            self._database.execute("insert into runs values (?, ?, ?, ?, ?, ?, ?)", values)
+        except sqlite3.IntegrityError:
+            raise taken(run_id) from None
+        return row
+
+    def end(self, run_id: str, reply: bytes) -> None:
+        self._database.execute(
+            "update runs set ended = ?, reply = ? where run_id = ?", (time.time(), reply, run_id)
+        )
+
+    def reopen(self, run_id: str, request: bytes) -> None:
+        """It goes on, and has not ended any more."""
+        self._database.execute(
+            "update runs set ended = null, reply = null, request = ? where run_id = ?",
+            (request, run_id),
+        )
+
+    def remove(self, run_id: str) -> None:
+        self._database.execute("delete from runs where run_id = ?", (run_id,))
+
+    def get(self, run_id: str) -> RunRow | None:
+        find = f"select {_COLUMNS} from runs where run_id = ?"  # noqa: S608 - our own words
+        row = self._database.execute(find, (run_id,)).fetchone()
+        return None if row is None else RunRow(*row)
+
+    def of_token(self, token: str, most: int, before: RunRow | None) -> list[RunRow]:
+        """The newest first, after the one that was seen last."""
+        find = (
+            f"select {_COLUMNS} from runs where token = ? and (created, run_id) < (?, ?) "  # noqa: S608
+            "order by created desc, run_id desc limit ?"
+        )
+        at = (float("inf"), "") if before is None else (before.created, before.run_id)
+        rows = self._database.execute(find, (token, *at, most)).fetchall()
+        return [RunRow(*row) for row in rows]
+
+    def unended(self) -> list[RunRow]:
+        find = f"select {_COLUMNS} from runs where ended is null order by created"  # noqa: S608
+        return [RunRow(*row) for row in self._database.execute(find).fetchall()]
+
+
+def taken(run_id: str) -> ApiError:
+    return ApiError(
+        409,
+        f"there is a run {run_id} already: GET /v1/runs/{run_id}, or choose another run_id",
+        param="run_id",
+        code="run_exists",
+    )

@@ -1,0 +1,280 @@
+"""Background runs: begun, looked at, cancelled, resumed. They outlive connections and servers.
+
+What was accepted is in the journal and in the store before its client hears of it.
+"""
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from rlm.errors import ConfigError, RLMError
+from rlm.events import Event
+from rlm.journal import Archive
+from rlm.recorders.console import one_line
+from rlm.results import RunResult
+from rlm.scope import new_run_id
+from rlm.server.admission import Admission, Place
+from rlm.server.answering import Answerer
+from rlm.server.asked import of_run
+from rlm.server.engines import PREFIX
+from rlm.server.errors import ApiError, Closing, api_error, bad_request, not_found
+from rlm.server.ledger import Grant
+from rlm.server.planning import Plan, Planner
+from rlm.server.progress import Meter
+from rlm.server.replies import RunObject, RunState, json_bytes
+from rlm.server.requests import LimitsField, RunRequest
+from rlm.server.run_store import RunRow, RunStore, taken
+from rlm.server.run_telling import completed, failed, told_of
+from rlm.server.tokens import ANYBODY, Token
+
+__all__ = ["LiveRun", "Runs"]
+
+CANCEL_SECONDS = 5.0
+_log = logging.getLogger("rlm.server")
+
+
+class LiveRun:
+    """A run of this process. `changed` is set with every event, and when it ends."""
+
+    def __init__(self, row: RunRow, plan: Plan, grant: Grant | None) -> None:
+        self.row = row
+        self.plan = plan
+        self.grant = grant
+        self.meter = Meter()
+        self.place: Place | None = None
+        self.cancel_asked = False
+        self.changed = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    def record(self, event: Event) -> None:
+        self.changed.set()
+
+
+class Runs:
+    """All background runs of one server."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        archive: Archive,
+        planner: Planner,
+        admission: Admission,
+        answerer: Answerer,
+    ) -> None:
+        self._store = store
+        self._archive = archive
+        self._planner = planner
+        self._admission = admission
+        self._answerer = answerer
+        self._live: dict[str, LiveRun] = {}
+        self.closing = False
+
+    # -- beginning ---------------------------------------------------------------------------
+
+    async def create(self, request: RunRequest, token: Token) -> RunObject:
+        """Begin a run; when this returns, it will be brought to an end, whatever happens."""
+        run_id = request.run_id or new_run_id()
+        self._check_free(run_id)
+        self._admission.check(token)
+        asked = replace(of_run(request), model=_with_repl(request.model))
+        plan = await self._planner.plan(asked, token)
+        grant = None
+        try:
+            grant = self._answerer.hold(plan, run_id, background=True)
+            await plan.engine._begin(plan.task, plan.asked.schema, run_id, plan.config)
+            kept = json_bytes(replace(request, context=None, file_ids=None, run_id=run_id))
+            row = self._store.add(run_id, token.name, request.model, kept)
+        except BaseException:
+            if grant is not None:
+                self._answerer.release(grant)
+            await plan.cleanup.aclose()
+            raise
+        return self._start(LiveRun(row, plan, grant))
+
+    def _check_free(self, run_id: str) -> None:
+        if self._store.get(run_id) is not None or self._journal_of(run_id).exists():
+            raise taken(run_id)
+
+    def _start(self, run: LiveRun) -> RunObject:
+        self._live[run.row.run_id] = run
+        run.task = asyncio.create_task(self._go(run))
+        return self._told(run.row)
+
+    async def _go(self, run: LiveRun) -> None:
+        """A run from its place in the line to its end."""
+        started = time.monotonic()
+        try:
+            run.place = await self._admission.enter(run.plan.token, patient=True)
+            started = time.monotonic()
+            result = await self._answerer.run(run.plan, run.meter, run, run.row.run_id, run.grant)
+            self._end(run, completed(run.row, result))
+        except asyncio.CancelledError:
+            if not self.closing:
+                self._end(run, failed(run.row, "cancelled", None))
+            raise
+        except Closing:
+            pass  # It still waits for a place: the next server has one.
+        except ApiError as error:
+            self._end(run, failed(run.row, "failed", error))
+        except RLMError as error:
+            _log.warning("run %s failed: %s", run.row.run_id, one_line(str(error), 1_000))
+            self._end(run, failed(run.row, "failed", api_error(error)))
+        finally:
+            if not (self.closing and self._store_is_open(run.row.run_id)):
+                self._answerer.settle(run.plan, run.meter, run.grant, time.monotonic() - started)
+            if run.place is not None:
+                run.place.release()
+            await run.plan.cleanup.aclose()
+            self._live.pop(run.row.run_id, None)
+            run.changed.set()
+
+    def _store_is_open(self, run_id: str) -> bool:
+        """Whether a run has not ended: then it goes on when the server is started again."""
+        row = self._store.get(run_id)
+        return row is not None and row.ended is None
+
+    def _end(self, run: LiveRun, told: RunObject) -> None:
+        self._store.end(run.row.run_id, json_bytes(told))
+
+    # -- looking -----------------------------------------------------------------------------
+
+    def get(self, run_id: str, token: Token) -> RunObject:
+        return self._told(self._row(run_id, token))
+
+    def listed(self, token: Token, most: int, after: str | None) -> tuple[list[RunObject], bool]:
+        """This token's runs, the newest first; and whether there are more."""
+        before = None if after is None else self._row(after, token, "after")
+        rows = self._store.of_token(token.name, most + 1, before)
+        return [self._told(row) for row in rows[:most]], len(rows) > most
+
+    def live(self, run_id: str) -> LiveRun | None:
+        return self._live.get(run_id)
+
+    def journal(self, run_id: str, token: Token) -> Path:
+        self._row(run_id, token)
+        return self._journal_of(run_id)
+
+    def _journal_of(self, run_id: str) -> Path:
+        return self._archive.places.journal_of(run_id)
+
+    def _row(self, run_id: str, token: Token, param: str = "run_id") -> RunRow:
+        """A run of this token's; those of others do not exist for it."""
+        row = self._store.get(run_id)
+        if row is None or row.token != token.name:
+            raise not_found("there is no such run", param, "run_not_found")
+        return row
+
+    def _told(self, row: RunRow) -> RunObject:
+        if row.reply is not None:
+            return msgspec.json.decode(row.reply, type=RunObject)
+        live = self._live.get(row.run_id)
+        state: RunState = "interrupted"
+        if live is not None:
+            state = "queued" if live.place is None else "running"
+        return told_of(row, state)
+
+    # -- changing ----------------------------------------------------------------------------
+
+    async def cancel(self, run_id: str, token: Token) -> RunObject:
+        """End a run with the best answer it has; one that has ended stays as it is."""
+        row = self._row(run_id, token)
+        live = self._live.get(run_id)
+        if live is None or live.task is None:
+            if row.ended is None:
+                self._store.end(run_id, json_bytes(failed(row, "cancelled", None)))
+            return self.get(run_id, token)
+        if run_id in live.plan.engine._running:
+            live.plan.engine.stop(run_id)
+        else:
+            live.task.cancel()
+        await asyncio.wait({live.task}, timeout=CANCEL_SECONDS)
+        return self.get(run_id, token)
+
+    async def resume(
+        self, run_id: str, token: Token, limits: LimitsField | None = None
+    ) -> RunObject:
+        """Go on with a run that was interrupted, cancelled, failed or ended at a limit."""
+        row = self._row(run_id, token)
+        told = self._told(row)
+        if run_id in self._live or told.status == "completed":
+            return told
+        if not row.request:
+            raise bad_request("this run was asked for by another endpoint: send that once more")
+        request = msgspec.json.decode(row.request, type=RunRequest)
+        if limits is not None:
+            request = replace(request, limits=limits)
+        plan = await self._again(request, token)
+        grant = self._answerer.hold(plan, run_id, background=True)
+        if run_id in self._live:  # Somebody else was faster.
+            return self._told(row)
+        self._store.reopen(run_id, json_bytes(request))
+        row = self._row(run_id, token)
+        return self._start(LiveRun(row, plan, grant))
+
+    async def _again(self, request: RunRequest, token: Token) -> Plan:
+        """The plan of a run that was begun, with the context that the journal keeps."""
+        asked = of_run(replace(request, run_id=None))
+        plan = await self._planner.plan(replace(asked, model=_with_repl(request.model)), token)
+        run = self._archive.places.find(request.run_id or "")
+        facts = await asyncio.to_thread(self._archive.facts, run)
+        context = await asyncio.to_thread(self._archive.context_of, facts)
+        task = dataclasses.replace(plan.task, query=facts.query, context=context)
+        return replace(plan, task=task)
+
+    # -- names for requests that wait --------------------------------------------------------
+
+    def claim(self, run_id: str, token: Token, model: str) -> None:
+        """A request that waits names its run: it must be new, or the same token's."""
+        row = self._store.get(run_id)
+        if row is None and not self._journal_of(run_id).exists():
+            self._store.add(run_id, token.name, model, b"")
+        elif row is None or row.token != token.name or run_id in self._live or row.request:
+            raise taken(run_id)
+
+    def note(self, plan: Plan, result: RunResult) -> None:
+        """How a named run of a request that waited has ended."""
+        run_id = plan.asked.rlm.run_id
+        row = None if run_id is None else self._store.get(run_id)
+        if row is not None:
+            self._store.end(row.run_id, json_bytes(completed(row, result)))
+
+    # -- from start to end -------------------------------------------------------------------
+
+    async def resume_all(self, tokens: Mapping[str, Token]) -> int:
+        """Go on with what the last server left; how many runs that are."""
+        count = 0
+        for row in self._store.unended():
+            token = tokens.get(row.token) or (ANYBODY if row.token == ANYBODY.name else None)
+            if not row.request or token is None:
+                continue
+            try:
+                await self.resume(row.run_id, token)
+                count += 1
+            except (ApiError, ConfigError) as error:
+                _log.warning("run %s can't go on: %s", row.run_id, error)
+        return count
+
+    def shut(self) -> None:
+        """Let go of who listens; they can go on with the next server."""
+        self.closing = True
+        for run in self._live.values():
+            run.changed.set()
+
+    async def close(self) -> None:
+        """Leave what goes on to the next server: all of it is in the journal."""
+        self.shut()
+        tasks = [run.task for run in self._live.values() if run.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._store.close()
+
+
+def _with_repl(model: str) -> str:
+    return model if model.startswith(PREFIX) else PREFIX + model

@@ -1,0 +1,222 @@
+"""Background runs: they answer, can be watched, cancelled and resumed, and outlive their server."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from rlm.clients.scripted import ScriptedClient
+from rlm.limits import Limits
+from rlm.server.tokens import Token
+from tests.server.serving import WITH_REPL, Client, Held, server, submits
+from tests.server.test_tokens import ADA, BOB, _as, _token
+
+GOES_ON = "```repl\nprint('still reading')\n```"
+
+
+async def _until(client: Client, run_id: str, *states: str, **options: Any) -> Any:
+    async with asyncio.timeout(60):
+        while True:
+            answer = await client.get(f"/v1/runs/{run_id}", **options)
+            assert answer.status == 200, answer.text
+            if answer.json["status"] in states:
+                return answer.json
+            await asyncio.sleep(0.02)
+
+
+async def test_a_run_goes_on_without_a_connection(tmp_path: Path) -> None:
+    model = ScriptedClient([GOES_ON, "```repl\nFINAL(context[:5])\n```"])
+    async with server(tmp_path, model) as client:
+        created = await client.run(query="how does it begin?", context="hello world")
+        assert created.status == 202, created.text
+        run_id = created.json["id"]
+        assert created.json["status"] in {"queued", "running"}
+        run = await _until(client, run_id, "completed", "failed")
+        listed = await client.get("/v1/runs")
+    assert (run["answer"], run["query"], run["model"]) == ("hello", "how does it begin?", WITH_REPL)
+    assert run["rlm"]["steps"] == 2
+    assert run["usage"]["total_tokens"] > 0
+    assert [each["id"] for each in listed.json["data"]] == [run_id]
+
+
+async def test_typed_answers_are_values(tmp_path: Path) -> None:
+    schema = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
+    wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    async with server(tmp_path, ScriptedClient([submits({"n": 3})])) as client:
+        created = await client.run(query="count", response_format=wanted)
+        run = await _until(client, created.json["id"], "completed", "failed")
+    assert run["answer"] == {"n": 3}
+
+
+async def test_events_are_streamed_and_resumed_without_loss(tmp_path: Path) -> None:
+    model = ScriptedClient([GOES_ON, GOES_ON, submits("done")], delay_seconds=0.1)
+    async with server(tmp_path, model) as client:
+        created = await client.run(query="what?", context="text", run_id="watched")
+        address = f"/v1/runs/{created.json['id']}/events"
+        first: list[dict[str, str]] = []
+        async with client.stream(address) as events:
+            async for event in events:
+                if "id" in event:
+                    first.append(event)
+                if len(first) == 4:
+                    break  # The connection is lost.
+        seen = {"Last-Event-ID": first[-1]["id"]}
+        async with client.stream(address, headers=seen) as events:
+            rest = [event async for event in events if "data" in event]
+        async with client.stream(address) as events:
+            whole = [event async for event in events if "data" in event]
+        refused = await client.get(address, headers={"Last-Event-ID": "../1"})
+    end = rest.pop()
+    assert end["event"] == "end"
+    assert json.loads(end["data"])["answer"] == "done"
+    assert [e["id"] for e in first + rest] == [e["id"] for e in whole[:-1]]
+    told = [json.loads(each["data"]) for each in whole[:-1]]
+    assert [told[0]["type"], told[-1]["type"]] == ["run_started", "run_ended"]
+    assert "settings" not in told[0], "the operator's settings are nobody's business"
+    assert str(tmp_path) not in json.dumps(told)
+    assert refused.status == 400
+
+
+async def test_a_run_can_be_cancelled(tmp_path: Path) -> None:
+    model = ScriptedClient(rules=[("", GOES_ON)], delay_seconds=0.05)
+    limits = Limits(max_steps=1_000, max_seconds=60)
+    async with server(tmp_path, model, limits=limits) as client:
+        created = await client.run(query="what?", context="text")
+        run_id = created.json["id"]
+        async with asyncio.timeout(30):
+            while len(model.requests) < 2:
+                await asyncio.sleep(0.01)
+        answer = await client.ask("POST", f"/v1/runs/{run_id}/cancel")
+        assert answer.json["status"] == "cancelled"
+        count = len(model.requests)
+        again = await client.ask("POST", f"/v1/runs/{run_id}/cancel")
+        assert again.json["status"] == "cancelled"
+        await asyncio.sleep(0.2)
+        assert len(model.requests) == count
+        assert client.service.admission.running == 0
+
+
+async def test_a_run_that_waits_can_be_cancelled(tmp_path: Path) -> None:
+    model = Held(rules=[("", submits("done"))])
+    async with server(tmp_path, model, max_concurrent_runs=1) as client:
+        first = await client.run(query="first")
+        second = await client.run(query="second")
+        assert second.json["status"] == "queued"
+        answer = await client.ask("POST", f"/v1/runs/{second.json['id']}/cancel")
+        assert answer.json["status"] == "cancelled"
+        model.gate.set()
+        assert (await _until(client, first.json["id"], "completed"))["answer"] == "done"
+        assert len(model.requests) == 1
+
+
+async def test_a_run_that_ended_at_a_limit_goes_on_with_a_higher_one(tmp_path: Path) -> None:
+    model = ScriptedClient([GOES_ON, "no answer yet", GOES_ON, submits("found")])
+    async with server(tmp_path, model) as client:
+        created = await client.run(query="what?", context="text", limits={"max_steps": 1})
+        run_id = created.json["id"]
+        run = await _until(client, run_id, "incomplete", "completed")
+        assert run["status"] == "incomplete"
+        resumed = await client.post(f"/v1/runs/{run_id}/resume", {"limits": {"max_steps": 4}})
+        assert resumed.status == 202
+        run = await _until(client, run_id, "incomplete", "completed")
+        again = await client.ask("POST", f"/v1/runs/{run_id}/resume")
+    assert (run["status"], run["answer"]) == ("completed", "found")
+    assert again.json["answer"] == "found", "an answer is not looked for twice"
+
+
+async def test_runs_survive_their_server(tmp_path: Path) -> None:
+    """Stopped in the middle, started again: nothing is lost, and nothing is paid for twice."""
+
+    def then_nothing(_: object) -> str:
+        first.gate.clear()
+        return GOES_ON
+
+    first = Held([then_nothing, "never said"])
+    first.gate.set()
+    async with server(tmp_path, first, max_concurrent_runs=1) as client:
+        running = (await client.run(query="running", context="one")).json["id"]
+        waiting = (await client.run(query="waiting", context="two")).json["id"]
+        async with asyncio.timeout(30):
+            while not (first.requests and first.waiting):
+                await asyncio.sleep(0.01)
+    second = ScriptedClient(
+        rules=[("waiting", "```repl\nFINAL('waited for ' + context)\n```")],
+        script=[submits("went on")],
+    )
+    async with server(tmp_path, second) as client:
+        run = await _until(client, running, "completed", "failed", "incomplete")
+        other = await _until(client, waiting, "completed", "failed", "incomplete")
+    assert run["answer"] == "went on"
+    assert other["answer"] == "waited for two"
+    assert len(second.requests) == 2, "the first step was paid for, and is not asked for again"
+
+
+async def test_runs_that_are_not_resumed_by_themselves_can_be_asked_to(tmp_path: Path) -> None:
+    slow = ScriptedClient(rules=[("", "never")], delay_seconds=60)
+    async with server(tmp_path, slow) as client:
+        run_id = (await client.run(query="what?", context="text")).json["id"]
+        async with asyncio.timeout(30):
+            while not slow.requests:
+                await asyncio.sleep(0.01)
+    async with server(tmp_path, ScriptedClient([submits("later")]), resumes=False) as client:
+        assert (await client.get(f"/v1/runs/{run_id}")).json["status"] == "interrupted"
+        await client.ask("POST", f"/v1/runs/{run_id}/resume")
+        assert (await _until(client, run_id, "completed"))["answer"] == "later"
+
+
+async def test_runs_are_seen_by_their_own_token_only(tmp_path: Path) -> None:
+    tokens: list[Token] = [_token("ada", ADA), _token("bob", BOB)]
+    async with server(tmp_path, ScriptedClient([submits("hers")]), tokens=tokens) as client:
+        created = await client.run(query="mine?", run_id="hers", headers=_as(ADA))
+        await _until(client, "hers", "completed", headers=_as(ADA))
+        for method, path in (
+            ("GET", "/v1/runs/hers"),
+            ("GET", "/v1/runs/hers/events"),
+            ("POST", "/v1/runs/hers/cancel"),
+            ("POST", "/v1/runs/hers/resume"),
+            ("GET", "/v1/runs?after=hers"),
+        ):
+            answer = await client.ask(method, path, headers=_as(BOB))
+            assert answer.status == 404, path
+        listed = await client.get("/v1/runs", headers=_as(BOB))
+        assert listed.json["data"] == []
+        taken = await client.run(query="mine?", run_id="hers", headers=_as(BOB))
+        assert taken.status == 409
+        rlm = {"context": "x", "run_id": "hers"}
+        assert (await client.chat("mine?", rlm=rlm, headers=_as(BOB))).status == 409
+    assert created.status == 202
+
+
+async def test_a_named_run_answers_nobody_else(tmp_path: Path) -> None:
+    tokens: list[Token] = [_token("ada", ADA), _token("bob", BOB)]
+    rlm = {"context": "x", "run_id": "named"}
+    async with server(tmp_path, ScriptedClient([submits("hers")]), tokens=tokens) as client:
+        assert (await client.chat("what?", rlm=rlm, headers=_as(ADA))).status == 200
+        answer = await client.chat("what?", rlm=rlm, headers=_as(BOB))
+    assert answer.status == 409
+    assert "hers" not in answer.text
+
+
+async def test_lists_come_in_pages(tmp_path: Path) -> None:
+    model = ScriptedClient(rules=[("", submits("done"))])
+    async with server(tmp_path, model) as client:
+        ids = [(await client.run(query=f"number {n}")).json["id"] for n in range(5)]
+        for run_id in ids:
+            await _until(client, run_id, "completed")
+        first = (await client.get("/v1/runs?limit=2")).json
+        second = (await client.get(f"/v1/runs?limit=2&after={first['last_id']}")).json
+        last = (await client.get(f"/v1/runs?limit=2&after={second['last_id']}")).json
+        wrong = await client.get("/v1/runs?limit=none")
+    assert [e["id"] for p in (first, second, last) for e in p["data"]] == ids[::-1]
+    assert [page["has_more"] for page in (first, second, last)] == [True, True, False]
+    assert wrong.status == 400
+
+
+async def test_the_line_is_bounded_for_background_runs_too(tmp_path: Path) -> None:
+    model = Held(rules=[("", submits("done"))])
+    async with server(tmp_path, model, max_concurrent_runs=1, max_queued=2) as client:
+        answers = [await client.run(query="what?") for _ in range(5)]
+        assert [answer.status for answer in answers] == [202, 202, 202, 429, 429]
+        model.gate.set()
+        for answer in answers[:3]:
+            await _until(client, answer.json["id"], "completed")

@@ -1,0 +1,70 @@
+"""Clients that are slow, on purpose or not: they hold nothing for long."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from rlm.clients.scripted import ScriptedClient
+from rlm.limits import Limits
+from rlm.server import serving
+from tests.server.serving import WITH_REPL, Client, server
+
+
+async def _connect(client: Client) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, port = client.base.removeprefix("http://").partition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+def _head(client: Client, length: int) -> bytes:
+    host = client.base.removeprefix("http://")
+    return (
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    ).encode()
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
+    async with server(tmp_path, body_seconds=0.2) as client:
+        reader, writer = await _connect(client)
+        writer.write(_head(client, 100) + b"{")
+        async with asyncio.timeout(20):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+        writer.close()
+
+
+async def test_a_head_that_does_not_come_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.2)
+    async with server(tmp_path) as client:
+        for said in (b"", b"POST /v1/chat", _head(client, 5)[:-2]):
+            reader, writer = await _connect(client)
+            writer.write(said)
+            async with asyncio.timeout(20):
+                assert await reader.read() == b""
+            writer.close()
+        assert (await client.get("/health")).status == 200
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_that_nobody_reads_is_dropped(tmp_path: Path, stream: bool) -> None:
+    model, limits = ScriptedClient(["x" * 30_000_000]), Limits(step_output_tokens=10**8)
+    async with server(tmp_path, model, send_seconds=0.3, limits=limits) as client:
+        reader, writer = await _connect(client)
+        messages = [{"role": "user", "content": "much"}]
+        asked = {"model": WITH_REPL, "messages": messages, "stream": stream}
+        body = json.dumps(asked).encode()
+        writer.write(_head(client, len(body)) + body)
+        service = client.service
+        async with asyncio.timeout(60):
+            while not model.requests or service.admission.running or service.jobs.going:
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.3 if stream else 1.0)
+            try:
+                whole = await reader.read()
+            except ConnectionError:
+                whole = b""
+        assert len(whole) < 30_000_000
+        writer.close()
