@@ -258,11 +258,12 @@ async def test_text_that_is_no_unicode_is_answered_all_the_same(
     model = ScriptedClient([called, submits(LONE), submits({"x": LONE})])
     wanted = {"type": "json_object"}
     async with server(tmp_path, model) as client:
-        for more in (
+        asked: list[dict[str, Any]] = [
             {"tools": TOOLS},
             {"rlm": {"context": "x"}},
             {"rlm": {"context": "x"}, "response_format": wanted},
-        ):
+        ]
+        for more in asked:
             answer = await client.chat("what?", stream=stream, **more)
             assert answer.status == 200, answer.text
             assert "error" not in answer.text
