@@ -42,7 +42,9 @@ def bill(request: Request, reply: Reply, info: ModelInfo) -> tuple[Usage, Amount
         return FREE, NOTHING
     usage = reply.usage or Usage(
         input_tokens=bound_tokens(request.messages),
-        output_tokens=min(len(reply.text.encode()), request.max_output_tokens),
+        output_tokens=min(
+            len(reply.text.encode("utf-8", "surrogatepass")), request.max_output_tokens
+        ),
     )
     money = None if usage.cost_usd is None else picodollars(usage.cost_usd)
     if money is None and info.price is not None:

@@ -245,3 +245,26 @@ async def test_a_named_run_answers_again_for_nothing(tmp_path: Path) -> None:
     assert first.json["choices"] == again.json["choices"]
     assert len(model.requests) == 1
     assert (seen.json["status"], seen.json["answer"]) == ("completed", "once")
+
+
+LONE = "a\ud800b"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_text_that_is_no_unicode_is_answered_all_the_same(
+    tmp_path: Path, stream: bool
+) -> None:
+    called = Reply(text=LONE, tool_calls=(ToolCall("c", "f", {"x": LONE}),))
+    model = ScriptedClient([called, submits(LONE), submits({"x": LONE})])
+    wanted = {"type": "json_object"}
+    async with server(tmp_path, model) as client:
+        asked: list[dict[str, Any]] = [
+            {"tools": TOOLS},
+            {"rlm": {"context": "x"}},
+            {"rlm": {"context": "x"}, "response_format": wanted},
+        ]
+        for more in asked:
+            answer = await client.chat("what?", stream=stream, **more)
+            assert answer.status == 200, answer.text
+            assert "error" not in answer.text
+            assert answer.text.endswith("[DONE]\n\n" if stream else "}")

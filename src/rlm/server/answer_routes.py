@@ -10,6 +10,7 @@ from rlm.server.asked import Asked, of_chat
 from rlm.server.bodies import decoded
 from rlm.server.border import error_of
 from rlm.server.completions import ChatWriter, completion_of
+from rlm.server.engines import unknown_model
 from rlm.server.jobs import Job
 from rlm.server.planning import Plan
 from rlm.server.replies import ModelList, ModelObject
@@ -84,5 +85,5 @@ class AnswerRoutes:
     async def model(self, request: Request) -> Response:
         name = request.path_params["model"]
         if name not in self._allowed(request):
-            self._service.engines.named("")
+            raise unknown_model(name)
         return answer(self._model(name))

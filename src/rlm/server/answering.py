@@ -1,9 +1,9 @@
 """A plan carried out: one run, paid from a token's budget, with everything a client is told."""
 
+import json
 import time
 from typing import Literal
 
-import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -106,7 +106,7 @@ class Answerer:
         _check_begun(result, grant)
         assert reply is not None
         whole = Stopper(plan.asked.stops)
-        text = whole.feed(reply.text) + whole.end()
+        text = whole.feed(sendable(reply.text)) + whole.end()
         finish = "stop" if whole.stopped else FINISH.get(reply.finish_reason, "stop")
         return replace(
             _outcome(plan, result, text, finish),
@@ -214,7 +214,7 @@ def answer_text(result: RunResult, *, typed: bool) -> str:
             f"no answer of the wanted shape was found (run {result.run_id}): {detail}",
             code="no_valid_answer",
         )
-    return msgspec.json.encode(result.answer).decode()
+    return json.dumps(result.answer, ensure_ascii=False, separators=(",", ":"))
 
 
 def facts_of(route: Literal["rlm", "direct"], result: RunResult) -> Facts:

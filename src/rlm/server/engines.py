@@ -7,7 +7,7 @@ from rlm.errors import ConfigError
 from rlm.protocols import Environment
 from rlm.server.errors import ApiError, bad_request
 
-__all__ = ["PREFIX", "Engines"]
+__all__ = ["PREFIX", "Engines", "unknown_model"]
 
 PREFIX = "rlm/"
 """`rlm/<model>` is a model with a REPL around it; `<model>` alone is asked directly."""
@@ -42,13 +42,7 @@ class Engines:
             return asked.removeprefix(PREFIX), True
         if asked in self.models:
             return asked, False
-        raise ApiError(
-            404,
-            f"the model {asked!r} does not exist here, or you may not use it; GET /v1/models "
-            "lists those that do",
-            param="model",
-            code="model_not_found",
-        )
+        raise unknown_model(asked)
 
     def get(self, model: str, environment: str | None) -> RLM:
         name = environment or self.environments[0]
@@ -67,3 +61,14 @@ class Engines:
     async def close(self) -> None:
         for engine in self._made.values():
             await engine.aclose()
+
+
+def unknown_model(asked: str) -> ApiError:
+    """The same for a model that is not there and for one that a token may not use."""
+    return ApiError(
+        404,
+        f"the model {asked!r} does not exist here, or you may not use it; GET /v1/models lists "
+        "those that you may",
+        param="model",
+        code="model_not_found",
+    )

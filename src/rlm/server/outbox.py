@@ -5,6 +5,8 @@ from collections import deque
 
 from msgspec import Struct
 
+from rlm.text import sendable
+
 __all__ = ["Outbox", "Portion"]
 
 MOST_PROGRESS_LINES = 500
@@ -32,7 +34,7 @@ class Outbox:
 
     def content(self, text: str) -> None:
         if text:
-            self._content.append(text)
+            self._content.append(sendable(text))
             self._changed.set()
 
     def wake(self) -> None:

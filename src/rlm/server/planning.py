@@ -25,7 +25,7 @@ from rlm.server.conversation import (
     has_images,
     with_tools,
 )
-from rlm.server.engines import Engines
+from rlm.server.engines import Engines, unknown_model
 from rlm.server.errors import bad_request
 from rlm.server.files import Files
 from rlm.server.settings import Settings
@@ -72,7 +72,7 @@ class Planner:
     async def plan(self, asked: Asked, token: Token) -> Plan:
         model, has_repl = self._engines.named(asked.model)
         if not token.allows(asked.model, model):
-            self._engines.named("")  # as if it did not exist
+            raise unknown_model(asked.model)
         engine = self._engines.get(model, asked.rlm.environment)
         limits = limits_of(asked.rlm.limits, self._settings.limits, asked.prefix)
         config = replace(engine.config, limits=limits)

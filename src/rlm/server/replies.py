@@ -1,5 +1,6 @@
 """What clients are answered, as types; the OpenAPI document is made of them, too."""
 
+import json
 import time
 from typing import Any, Literal
 
@@ -42,7 +43,11 @@ def now() -> int:
 
 
 def json_bytes(value: Any) -> bytes:
-    return msgspec.json.encode(value)
+    """As JSON; lone surrogates, which models can write and UTF-8 can't hold, are escaped."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value)).encode("ascii")
 
 
 class ErrorBody(Struct, frozen=True):
@@ -109,7 +114,7 @@ def tool_calls_of(calls: tuple[ToolCall, ...], *, numbered: bool) -> list[ReplyT
     return [
         ReplyToolCall(
             call.id,
-            FunctionCall(call.name, msgspec.json.encode(call.arguments).decode()),
+            FunctionCall(call.name, json_bytes(call.arguments).decode()),
             index=number if numbered else UNSET,
         )
         for number, call in enumerate(calls)
