@@ -10,7 +10,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ __all__ = ["FIRST_SEAL", "Provenance", "Verdict", "digest", "verify"]
 
 FIRST_SEAL = "0" * 64
 MOST_LINE_BYTES = 1 << 20
+
+Look = Callable[[dict[str, Any], str], None]
 
 
 def digest(value: Any) -> str:
@@ -82,19 +84,25 @@ class Provenance:
         self._file.close()
 
 
-def verify(path: str | Path) -> Verdict:
-    """Read a file from its first line and check every seal; memory does not grow with it."""
+def verify(path: str | Path, look: Look | None = None) -> Verdict:
+    """Read a file from its first line and check every seal; memory does not grow with it.
+
+    `look` gets every line that holds, and its seal.
+    """
     seal, number = FIRST_SEAL, 0
     with Path(path).open("rb") as file:
         while line := file.readline(MOST_LINE_BYTES + 1):
-            problem, following = _checked(line, number + 1, seal)
-            if problem is not None:
-                return Verdict(number, seal, f"line {number + 1}: {problem}")
+            entry, following = _checked(line, number + 1, seal)
+            if isinstance(entry, str):
+                return Verdict(number, seal, f"line {number + 1}: {entry}")
             number, seal = number + 1, following
+            if look is not None:
+                look(entry, seal)
     return Verdict(number, seal)
 
 
-def _checked(line: bytes, number: int, before: str) -> tuple[str | None, str]:
+def _checked(line: bytes, number: int, before: str) -> tuple[dict[str, Any] | str, str]:
+    """A line and its seal, or what is wrong with it."""
     if not line.endswith(b"\n"):
         return "it is cut off, or too long", ""
     try:
@@ -108,7 +116,7 @@ def _checked(line: bytes, number: int, before: str) -> tuple[str | None, str]:
         return "it does not follow the line before it", ""
     if seal != digest(entry):
         return "it was changed", ""
-    return None, seal
+    return entry, seal
 
 
 def _private(path: str, flags: int) -> int:
