@@ -235,11 +235,11 @@ class Completer:
                 await caller.progress(told, run.watch.message)
             if caller.sampling == "rounds" and run.round_is_full:
                 return self._asking(run)
-            if caller.sampling == "each":
-                self._send_all(caller, run)
             left = until - time.monotonic()
             if left <= 0 or (caller.sampling == "none" and run.desk and run.desk.waiting):
                 return self._unfinished(run)
+            if caller.sampling == "each":
+                self._send_all(caller, run)
             waits = run.desk is not None and caller.sampling == "rounds" and run.desk.waiting
             await run.changed(min(left, QUIET_SECONDS) if waits else left)
         return self._finished(run)

@@ -84,6 +84,7 @@ class GatewayRun:
         self.watch = Watch(self._tell)
         self.desk = Desk(show, self._tell) if samples else None
         self.rounds = 0
+        self.is_over = False  # and counted, and on record
         self.task: asyncio.Task[Answer] | None = None
         self.sending: set[asyncio.Task[None]] = set()
         self._listening: set[asyncio.Future[None]] = set()
@@ -95,18 +96,17 @@ class GatewayRun:
     def _end(self, when_over: Callable[[], None]) -> None:
         for each in self.sending:
             each.cancel()
-        when_over()
-        self._tell()
+        try:
+            when_over()
+        finally:
+            self.is_over = True
+            self._tell()
 
     @property
     def answer(self) -> Answer:
         """What it came to; nothing if it was cancelled."""
         assert self.task is not None
         return {} if self.task.cancelled() else self.task.result()
-
-    @property
-    def is_over(self) -> bool:
-        return self.task is not None and self.task.done()
 
     def cancel(self) -> None:
         if self.task is not None:
