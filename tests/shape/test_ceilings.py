@@ -32,7 +32,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.tools._results:_safe_text",
         "rlm.worker.sandbox.preload:try_import",
     ),
-    "server request": ("rlm.viewer._border:answered",),
+    "server request": ("rlm.gateway.server:_answered", "rlm.viewer._border:answered"),
     "command": ("rlm.cli._border:run",),
 }
 """Where everything may be caught, because whatever happens there must be recorded, not spread.

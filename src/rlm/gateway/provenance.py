@@ -73,11 +73,11 @@ class Provenance:
             return seal
 
     def entries(self, session: str) -> Iterator[dict[str, Any]]:
-        """What is recorded of one session, oldest first."""
+        """What is recorded of one session, oldest first; reads the file from its beginning."""
+        mark = json.dumps(session).encode()
         with self.path.open("rb") as file:
             for line in file:
-                entry = json.loads(line)
-                if entry.get("session") == session:
+                if mark in line and (entry := json.loads(line)).get("session") == session:
                     yield entry
 
     def close(self) -> None:
