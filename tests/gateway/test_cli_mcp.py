@@ -6,14 +6,19 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 from mcp import Client
 
+from rlm.cli._mcp_models import models_of
+from rlm.cli._mcp_roots import denials_of
+from rlm.errors import ConfigError
 from rlm.gateway.denial import USUAL_DENIALS
 from rlm.gateway.wire import MOST_LINE_BYTES
 from tests.cli.running import SECONDS, command, environment, one_clear_line, rlm
+from tests.endpoint import endpoint
 from tests.gateway.serving import TEXT, answer, http_client, make_tree, over_http, refusal, stdio
 
 NOISY = """
@@ -44,6 +49,13 @@ def create_session(self, *given, **named):
 Gateway.create_session = create_session
 main(sys.argv[1:])
 """
+DONE = '```repl\nFINAL({"answer": "all is well", "citations": []})\n```'
+RUNS: dict[str, Any] = {
+    **dict.fromkeys(("model", "sub_model", "max_steps", "max_depth", "max_tokens", "timeout")),
+    "environment": "local",
+    "environment_options": (),
+    "price": None,
+}
 INITIALIZE: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -92,7 +104,7 @@ def as_lines(*messages: Any) -> bytes:
     return b"".join(json.dumps(each).encode() + b"\n" for each in messages)
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.heavy)])
 async def test_a_client_lists_searches_and_reads(tmp_path: Path, mode: str) -> None:
     record = tmp_path / "record.jsonl"
     options = ("--root", f"code={make_tree(tmp_path)}", "--show-names", "--max-calls", "4")
@@ -130,6 +142,7 @@ def test_nothing_but_the_protocol_reaches_stdout(tmp_path: Path) -> None:
     assert noise == {f"NOISE {kind}".encode() for kind in kinds.split()}
 
 
+@pytest.mark.heavy
 async def test_a_client_gets_on_with_a_gateway_that_prints(tmp_path: Path) -> None:
     given = ("--root", str(make_tree(tmp_path)))
     async with Client(stdio(*given, noise=NOISY)) as client:
@@ -148,7 +161,9 @@ def test_a_message_that_is_too_long_is_dropped_and_the_next_is_answered(tmp_path
     assert b"Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.heavy)]
+)
 def test_a_signal_ends_it_though_the_client_says_nothing(tmp_path: Path, number: int) -> None:
     process = subprocess.Popen(
         command("mcp", "--root", str(make_tree(tmp_path))),
@@ -230,11 +245,52 @@ def test_without_its_package_it_says_what_to_install(tmp_path: Path) -> None:
 
 
 def test_the_usual_denials_can_be_dropped_only_as_a_whole_or_one_by_one() -> None:
-    from rlm.cli._mcp_roots import denials_of
-
     assert denials_of([], [], usual=True).patterns == USUAL_DENIALS
     assert denials_of(["*.sql"], [], usual=False).patterns == ("*.sql",)
     assert ".env" not in denials_of([], [".env"], usual=True).patterns
+
+
+async def test_the_operators_model_makes_runs(tmp_path: Path) -> None:
+    """Over HTTP to a server here; the limits of the command line hold for the run."""
+
+    def model(_: dict[str, Any]) -> str:
+        return "```repl\nprint(len(context))\n```" if len(server.bodies) < 2 else DONE
+
+    options = ("--root", str(make_tree(tmp_path)), "-m", "openai/gpt-5", "--max-steps", "2")
+    with endpoint(model) as server:
+        variables = {"OPENAI_API_KEY": "sk-none", "OPENAI_BASE_URL": server.url}
+        async with Client(stdio(*options, variables=variables)) as client:
+            session = (await answer(client, "rlm_session_create"))["session"]
+            run = await answer(client, "rlm_complete", session=session, query="?", path="docs")
+            assert (run["status"], run["answer"]) == ("done", "all is well")
+            assert run["left"]["runs"] == 49
+    assert [body["model"] for body in server.bodies] == ["gpt-5", "gpt-5"]
+    assert "swordfish" not in json.dumps(server.bodies)
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "model"),
+    [
+        ({}, {}, None),
+        ({}, {"OPENAI_API_KEY": "sk-x"}, "openai/"),
+        ({}, {"RLM_MODEL": "ollama/a", "OPENAI_API_KEY": "sk-x"}, "ollama/a"),
+        ({"model": "anthropic/b"}, {"RLM_MODEL": "ollama/a"}, "anthropic/b"),
+    ],
+)
+def test_options_come_before_variables_and_the_clients_model_is_last(
+    options: dict[str, Any], variables: dict[str, str], model: str | None
+) -> None:
+    found = models_of(SimpleNamespace(**{**RUNS, **options}), variables).model
+    assert found == model or (model is not None and str(found).startswith(model))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"environment": "moon"}, "there is no environment"), ({"model": "what"}, "what")],
+)
+def test_what_runs_can_not_be_made_of_is_told_at_once(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        models_of(SimpleNamespace(**{**RUNS, **options}), {})
 
 
 async def test_a_command_stands_in_for_a_gateway_elsewhere(tmp_path: Path) -> None:

@@ -38,13 +38,13 @@ def test_a_gateway_elsewhere_is_tried_with_its_token(tmp_path: Path) -> None:
     with over_http(*given) as served:
         asked = ("mcp", "doctor", "--url", served.url, "--json")
         keeping = ("--token-env", "GATEWAY_TOKEN")
-        home = {"HOME": str(tmp_path)}
-        well = rlm(*asked, *keeping, GATEWAY_TOKEN=TOKEN, **home)
-        wrong = rlm(*asked, *keeping, GATEWAY_TOKEN=TOKEN[::-1], **home)
+        home = str(tmp_path)
+        well = rlm(*asked, *keeping, GATEWAY_TOKEN=TOKEN, HOME=home)
+        wrong = rlm(*asked, *keeping, GATEWAY_TOKEN=TOKEN[::-1], HOME=home)
         elsewhere = rlm(
             *("mcp", "doctor", "--url", served.base + "/other", "--json"),
             *("--token-file", str(tmp_path / "token")),
-            **home,
+            HOME=home,
         )
     assert well.returncode == 0, well.stdout
     assert json.loads(well.stdout)["ok"]

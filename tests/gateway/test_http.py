@@ -64,7 +64,10 @@ async def test_a_client_with_a_token_reads_a_span(gateway: Served, place: Path, 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_session_is_unknown_to_another_principal(gateway: Served, mode: str) -> None:
-    async with http_client(gateway.url, ANNE) as anne, http_client(gateway.url, BERT) as bert:
+    async with (
+        http_client(gateway.url, ANNE, mode=mode) as anne,
+        http_client(gateway.url, BERT, mode=mode) as bert,
+    ):
         session = (await answer(anne, "rlm_session_create"))["session"]
         assert "not known" in await refusal(bert, "rlm_list", session=session)
         assert (await answer(anne, "rlm_list", session=session))["files"]
@@ -197,7 +200,9 @@ async def test_what_follows_a_body_may_take_its_time(monkeypatch: pytest.MonkeyP
     assert came == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.heavy)]
+)
 async def test_a_signal_ends_it_though_a_client_listens(tmp_path: Path, number: int) -> None:
     with over_http("--root", str(make_tree(tmp_path))) as served:
         async with http_client(served.url, None, mode="legacy") as client:

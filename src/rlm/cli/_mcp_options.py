@@ -63,6 +63,13 @@ _CEILINGS = (
         show_default=True,
         help="How long a search may take before it is ended.",
     ),
+    click.option(
+        "--exec-seconds",
+        type=above_zero,
+        default="30",
+        show_default=True,
+        help="How long a client's code may run before it is ended.",
+    ),
 )
 _RUNS = (
     click.option(
@@ -71,6 +78,7 @@ _RUNS = (
         help="provider/model for runs; else RLM_MODEL or the first key's, else the client's own.",
     ),
     click.option("--sub-model", help="The model for calls made from cells; else the model."),
+    click.option("--no-sampling", is_flag=True, help="Never ask the client's own model."),
     click.option(
         "--environment", default="local", show_default=True, help="Where model-written code runs."
     ),

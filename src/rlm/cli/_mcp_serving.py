@@ -45,8 +45,10 @@ class Options(Struct, frozen=True, kw_only=True):
     max_runs: int | None
     max_cost_usd: float | None
     search_seconds: float
+    exec_seconds: float
     model: str | None
     sub_model: str | None
+    no_sampling: bool
     environment: str
     environment_options: tuple[tuple[str, Any], ...]
     max_steps: int | None
@@ -106,6 +108,7 @@ def serve(options: Options, wire: Wire | None) -> int:
 
 
 def _gateway(options: Options, roots: list[Root], record: Provenance) -> "Gateway":
+    from rlm.cli._mcp_models import models_of
     from rlm.gateway.gateway import Gateway
 
     return Gateway(
@@ -115,6 +118,9 @@ def _gateway(options: Options, roots: list[Root], record: Provenance) -> "Gatewa
         shows_names=options.show_names,
         shows_ignored=options.shows_ignored,
         search_seconds=options.search_seconds,
+        exec_seconds=options.exec_seconds,
+        models=models_of(options, os.environ),
+        samples=not options.no_sampling,
     )
 
 
@@ -174,7 +180,6 @@ def _tell(address: str, record: Provenance) -> None:
 
 
 def _all_is_imported() -> None:
-    gc.collect()
     gc.freeze()
     gc.enable()
 

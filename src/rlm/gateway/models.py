@@ -10,9 +10,9 @@ from rlm.gateway.desk import DeskClient
 from rlm.house import Model
 from rlm.limits import Limits
 
-__all__ = ["Models"]
+__all__ = ["USUAL_LIMITS", "Models"]
 
-_USUAL = Limits(max_steps=20, max_calls=200, max_seconds=1_800.0, cell_seconds=60.0)
+USUAL_LIMITS = Limits(max_steps=20, max_calls=200, max_seconds=1_800.0, cell_seconds=60.0)
 
 
 class Models:
@@ -26,7 +26,7 @@ class Models:
         self, model: Model | None = None, *, limits: Limits | None = None, **options: Any
     ) -> None:
         self.model = model
-        self._limits = limits or _USUAL
+        self._limits = limits or USUAL_LIMITS
         self._options = options
 
     def for_run(
