@@ -53,6 +53,8 @@ _CEILINGS = (
     click.option("--max-seconds", type=above_zero, help="How long a session lasts."),
     click.option("--max-idle-seconds", type=above_zero, help="How long a session may rest."),
     click.option("--max-runs", type=click.IntRange(min=0), help="Runs of a session."),
+    click.option("--max-run-files", type=_COUNT, help="Files that one run may be given."),
+    click.option("--max-run-bytes", type=_COUNT, help="Bytes of files that one run may be given."),
     click.option(
         "--max-cost-usd", type=above_zero, metavar="USD", help="US dollars for a session's runs."
     ),

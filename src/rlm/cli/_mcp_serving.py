@@ -43,6 +43,8 @@ class Options(Struct, frozen=True, kw_only=True):
     max_seconds: float | None
     max_idle_seconds: float | None
     max_runs: int | None
+    max_run_files: int | None
+    max_run_bytes: int | None
     max_cost_usd: float | None
     search_seconds: float
     exec_seconds: float
@@ -71,6 +73,8 @@ class Options(Struct, frozen=True, kw_only=True):
             "seconds": self.max_seconds,
             "idle_seconds": self.max_idle_seconds,
             "runs": self.max_runs,
+            "run_files": self.max_run_files,
+            "run_bytes": self.max_run_bytes,
             "cost_usd": self.max_cost_usd,
         }
         return Ceilings(**{name: value for name, value in given.items() if value is not None})
