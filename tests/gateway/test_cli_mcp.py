@@ -159,6 +159,7 @@ def test_a_message_that_is_too_long_is_dropped_and_the_next_is_answered(tmp_path
     assert [each["id"] for each in answers if "result" in each] == [1, 2]
     assert done.code == 0
     assert b"Traceback" not in done.stderr
+    assert b"was dropped" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -184,6 +185,7 @@ def test_a_signal_ends_it_though_the_client_says_nothing(tmp_path: Path, number:
     assert said == b""
 
 
+@pytest.mark.heavy
 async def test_gateways_at_once_have_records_of_their_own(tmp_path: Path) -> None:
     options = ("--root", str(make_tree(tmp_path)))
     state = {"RLM_STATE_DIR": str(tmp_path / "state")}
@@ -210,6 +212,11 @@ async def test_gateways_at_once_have_records_of_their_own(tmp_path: Path) -> Non
         (["--root", "{tmp}/tree", "--provenance", "{tmp}/link/p.jsonl"], "clients could read it"),
         (["--root", "{tmp}/tree", "--provenance", "{tmp}/spoiled"], "is no whole provenance file"),
         (["--root", "{tmp}/tree", "--max-calls", "0"], "--max-calls"),
+        (
+            ["--root", "{tmp}/tree", "--port", "1", "--allowed-host", "x"],
+            "--allowed-host, --port is",
+        ),
+        (["--root", "{tmp}/tree", "doctor"], "put options after 'doctor'"),
         (["--root", "{tmp}/tree", "--token-file", "{tmp}/tree/t", "--http"], "the token file"),
     ],
 )
@@ -293,26 +300,31 @@ def test_what_runs_can_not_be_made_of_is_told_at_once(options: dict[str, Any], w
         models_of(SimpleNamespace(**{**RUNS, **options}), {})
 
 
-async def test_a_command_stands_in_for_a_gateway_elsewhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", ["file", pytest.param("variable", marks=pytest.mark.heavy)])
+async def test_a_command_stands_in_for_a_gateway_elsewhere(tmp_path: Path, kept: str) -> None:
     token = "anne-0123456789abcdef"
     (tmp_path / "token").write_text(token, "utf-8")
     options = ("--root", str(make_tree(tmp_path)), "--token-file", str(tmp_path / "token"))
     with over_http(*options) as served:
-        given = ("connect", "--url", served.url)
-        for keeping, variables in (
-            (("--token-env", "GATEWAY_TOKEN"), {"GATEWAY_TOKEN": token}),
-            (("--token-file", str(tmp_path / "token")), {}),
+        keeping = ("--token-file", str(tmp_path / "token"))
+        if kept == "variable":
+            keeping = ("--token-env", "GATEWAY_TOKEN")
+        given = ("connect", "--url", served.url, *keeping)
+        async with (
+            Client(stdio(*given, variables={"GATEWAY_TOKEN": token})) as near,
+            http_client(served.url, token) as far,
         ):
-            async with (
-                Client(stdio(*given, *keeping, variables=variables)) as near,
-                http_client(served.url, token) as far,
-            ):
-                assert (await near.list_tools()).tools == (await far.list_tools()).tools
-                session = (await answer(near, "rlm_session_create"))["session"]
-                assert await answer(near, "rlm_list", session=session)
-                assert "not known" in await refusal(near, "rlm_list", session="s_other")
-        done = rlm("mcp", *given, "--token-env", "GATEWAY_TOKEN", GATEWAY_TOKEN="x" * 20)
-        assert done.returncode == 1
-        assert "401" in one_clear_line(done.stderr)
-    done = rlm("mcp", *given, "--token-env", "GATEWAY_TOKEN")
+            assert (await near.list_tools()).tools == (await far.list_tools()).tools
+            session = (await answer(near, "rlm_session_create"))["session"]
+            assert await answer(near, "rlm_list", session=session)
+            assert "not known" in await refusal(near, "rlm_list", session="s_other")
+        if kept == "variable":
+            done = rlm("mcp", *given, GATEWAY_TOKEN="x" * 20)
+            assert done.returncode == 1
+            assert "401" in one_clear_line(done.stderr)
+
+
+def test_a_variable_without_a_token_is_told() -> None:
+    given = ("--url", "http://127.0.0.1:1/mcp", "--token-env", "GATEWAY_TOKEN")
+    done = rlm("mcp", "connect", *given)
     assert "GATEWAY_TOKEN holds no token" in one_clear_line(done.stderr)

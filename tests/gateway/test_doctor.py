@@ -5,6 +5,8 @@ import socket
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.running import rlm
 from tests.gateway.serving import make_tree, over_http
 
@@ -16,8 +18,8 @@ def test_it_reads_a_line_through_a_gateway_of_its_own(tmp_path: Path) -> None:
     cursor = tmp_path / ".cursor"
     cursor.mkdir()
     entry = {"command": sys.executable, "args": ["-m", "rlm", "mcp", "--root", "."]}
-    gone = {"command": str(tmp_path / "gone"), "args": ["mcp"]}
-    servers = {"mcpServers": {"rlm": entry, "old": gone, "other": {"command": "x"}}}
+    gone = {"command": str(tmp_path / "rlm"), "args": ["mcp"]}
+    servers = {"mcpServers": {"rlm": entry, "old": gone, "other": {"url": "https://x/mcp"}}}
     (cursor / "mcp.json").write_text(json.dumps(servers), "utf-8")
     state = str(tmp_path / "state")
     done = rlm("mcp", "doctor", "--root", str(root), HOME=str(tmp_path), RLM_STATE_DIR=state)
@@ -32,6 +34,7 @@ def test_it_reads_a_line_through_a_gateway_of_its_own(tmp_path: Path) -> None:
     assert [*(tmp_path / "state" / "provenance").iterdir()] == []
 
 
+@pytest.mark.heavy
 def test_a_gateway_elsewhere_is_tried_with_its_token(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN, "utf-8")
     given = ("--root", str(make_tree(tmp_path)), "--token-file", str(tmp_path / "token"))

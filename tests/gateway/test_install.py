@@ -174,16 +174,25 @@ def test_a_second_run_changes_nothing(run: Run, home: Path) -> None:
 
 
 def test_what_the_user_added_to_our_entry_stays(home: Path) -> None:
-    text = '{"mcpServers": {"rlm": {"command": "x", "args": ["mcp"], "disabled": true}}}'
+    text = '{"mcpServers": {"rlm": {"command": "/bin/rlm", "args": ["mcp"], "disabled": true}}}'
     client = CLIENTS["cursor"]
     made = changed(text, client, "rlm", entry_for(client, Server(name="rlm", url=URL)))
     assert value_of(made)["mcpServers"]["rlm"] == {"disabled": True, "url": URL}
 
 
-def test_a_server_of_somebody_else_is_not_replaced(run: Run, home: Path) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"command": "roblox-lm"},
+        {"command": "docker", "args": ["mcp", "gateway", "run"]},
+        {"command": "x", "url": URL},
+        "rlm",
+    ],
+)
+def test_a_server_of_somebody_else_is_not_replaced(run: Run, home: Path, other: Any) -> None:
     path = home / ".cursor" / "mcp.json"
     path.parent.mkdir()
-    path.write_text('{"mcpServers": {"rlm": {"command": "roblox-lm"}}}', "utf-8")
+    path.write_text(json.dumps({"mcpServers": {"rlm": other}}), "utf-8")
     code, _, err = run("mcp", "install", "--client", "cursor", "--url", URL)
     assert code == 1
     assert "--name" in err

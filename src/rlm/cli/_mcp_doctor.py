@@ -32,6 +32,8 @@ __all__ = ["Asked", "Finding", "examine"]
 LONGEST_SECONDS = 60.0
 TRIED_FILES = 5
 LEAST_VERSION = (2, 3)
+NAME = "rlm"
+"""What `rlm mcp install` calls an entry, unless it is told otherwise."""
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -149,14 +151,14 @@ def _entries(title: str, section: str, path: Path) -> Iterator[Finding]:
     try:
         held = value_of(path.read_text("utf-8"))
         servers = held.get(section, {}) if isinstance(held, dict) else {}
-        ours = {name: each for name, each in servers.items() if is_ours(each)}
+        ours = {name: each for name, each in servers.items() if is_ours(each) or name == NAME}
     except (Unreadable, OSError, UnicodeDecodeError, AttributeError) as error:
         yield Finding(title, False, f"{path} can't be read: {error}", "repair it")
         return
     if not ours:
         yield Finding(title, True, f"no gateway in {path}", "rlm mcp install")
     for name, entry in ours.items():
-        command = entry.get("command")
+        command = entry.get("command") if isinstance(entry, dict) else None
         if command is not None and shutil.which(str(command)) is None:
             state = f"{name} in {path}: there is no command {command}"
             yield Finding(title, False, state, "run rlm mcp install again")

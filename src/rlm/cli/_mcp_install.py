@@ -79,7 +79,7 @@ def changed(text: str, client: Client, name: str, entry: Entry | None) -> str:
         text = drop_element(text, ("inputs",), "id", f"{name}-token") if client.typed else text
         return drop_member(text, (client.section, name))
     held = _held(text, client, name)
-    if held is not None and not is_ours(held):
+    if held is not None and not _may_be_replaced(held):
         raise ConfigError(
             f"{client.title} has another server called {name!r}; choose a name with --name"
         )
@@ -100,13 +100,22 @@ def changed(text: str, client: Client, name: str, entry: Entry | None) -> str:
 
 
 def is_ours(entry: Any) -> bool:
-    """Whether a client's entry starts or names a gateway of this kind."""
-    if not isinstance(entry, dict):
+    """Whether a client's entry starts `rlm mcp`."""
+    arguments = entry.get("args") if isinstance(entry, dict) else None
+    if not isinstance(arguments, list):
         return False
-    arguments = entry.get("args", [])
-    starts = isinstance(arguments, list) and arguments[:3] == ["-m", "rlm", "mcp"]
-    calls = isinstance(arguments, list) and arguments[:1] == ["mcp"]
-    return starts or calls or str(entry.get("url", "")).endswith("/mcp")
+    if arguments[:3] == ["-m", "rlm", "mcp"]:
+        return True
+    return arguments[:1] == ["mcp"] and Path(str(entry.get("command"))).stem == "rlm"
+
+
+def _may_be_replaced(entry: Any) -> bool:
+    """An entry of that name which is ours, or which only names an address as ours would be."""
+    if is_ours(entry):
+        return True
+    if not isinstance(entry, dict) or "command" in entry:
+        return False
+    return not entry.keys() - {*OWNED, "env", "disabled"} or str(entry.get("url")).endswith("/mcp")
 
 
 def _held(text: str, client: Client, name: str) -> Any:

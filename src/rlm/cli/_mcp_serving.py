@@ -1,10 +1,12 @@
 """What `rlm mcp` does: open what the operator says, serve it, and leave nothing behind."""
 
 import asyncio
+import contextlib
 import gc
 import importlib.util
 import logging
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,17 +17,19 @@ from msgspec import Struct
 import rlm
 from rlm.cli._border import say
 from rlm.cli._mcp_roots import denials_of, keep_out_of, new_record, roots_of
-from rlm.errors import ConfigError
+from rlm.gateway.doors import bound_socket, bracketed, check_door
 from rlm.gateway.paths import Root
+from rlm.gateway.principals import LOCAL, UNNAMED, Tokens, read_tokens
 from rlm.gateway.provenance import Provenance
 from rlm.gateway.sessions import Ceilings
 from rlm.gateway.wire import Wire
 
 if TYPE_CHECKING:
     from rlm.gateway.gateway import Gateway
-    from rlm.gateway.principals import Tokens
 
 __all__ = ["Options", "needs_the_extra", "serve"]
+
+LONGEST_NOTE_CHARS = 10_000
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -92,22 +96,25 @@ def serve(options: Options, wire: Wire | None) -> int:
     gc.disable()  # what is imported now stays; to look through it again and again takes time
     _log_to_stderr()
     denials = denials_of(options.deny, options.allow, usual=not options.no_usual_denials)
-    roots = roots_of(options.roots, denials)
-    path = options.provenance or new_record()
-    try:
+    with contextlib.ExitStack() as opened:
+        roots = roots_of(options.roots, denials)
+        for root in roots:
+            opened.callback(root.close)
+        path = options.provenance or new_record()
         keep_out_of(roots, path, "the provenance file")
         if options.token_file is not None:
             keep_out_of(roots, options.token_file, "the token file")
+        tokens = _tokens(options)
+        listening = None
+        if wire is None:
+            check_door(options.host, tokens)
+            listening = opened.enter_context(bound_socket(options.host, options.port))
         record = Provenance(path)
-    except ConfigError:
-        for root in roots:
-            root.close()
-        raise
-    asyncio.run(
-        _over_http(options, roots, record)
-        if wire is None
-        else _over_stdio(options, roots, record, wire)
-    )
+        opened.callback(record.close)
+        if wire is not None:
+            asyncio.run(_over_stdio(options, roots, record, wire))
+        elif listening is not None:
+            asyncio.run(_over_http(options, roots, record, tokens, listening))
     return 0
 
 
@@ -129,7 +136,6 @@ def _gateway(options: Options, roots: list[Root], record: Provenance) -> "Gatewa
 
 
 async def _over_stdio(options: Options, roots: list[Root], record: Provenance, wire: Wire) -> None:
-    from rlm.gateway.principals import LOCAL
     from rlm.gateway.server import make_server
     from rlm.gateway.stdio import serve_until_signal
 
@@ -144,35 +150,38 @@ async def _over_stdio(options: Options, roots: list[Root], record: Provenance, w
         await gateway.close()
 
 
-async def _over_http(options: Options, roots: list[Root], record: Provenance) -> None:
-    from rlm.gateway.http import PATH, bound_socket, check_door, make_app, principal_of, serve_http
+async def _over_http(
+    options: Options,
+    roots: list[Root],
+    record: Provenance,
+    tokens: Tokens | None,
+    listening: socket.socket,
+) -> None:
+    from rlm.gateway.http import PATH, make_app, principal_of, serve_http
     from rlm.gateway.server import make_server
 
     gateway = _gateway(options, roots, record)
     try:
-        tokens = _tokens(options)
-        check_door(options.host, tokens)
-        listening = bound_socket(options.host, options.port)
-        host, port = options.host, listening.getsockname()[1]
+        port = listening.getsockname()[1]
         server = make_server(gateway, principal_of, rlm.__version__)
         app = make_app(
             server,
             tokens,
-            host=host,
+            host=options.host,
             port=port,
             allowed_hosts=options.allowed_hosts,
             allowed_origins=options.allowed_origins,
         )
         _all_is_imported()
-        shown = f"[{host}]" if ":" in host else host
-        await serve_http(app, listening, lambda: _tell(f"http://{shown}:{port}{PATH}", record))
+        address = f"http://{bracketed(options.host)}:{port}{PATH}"
+        await serve_http(app, listening, lambda: _tell(address, record))
     finally:
         await gateway.close()
 
 
-def _tokens(options: Options) -> "Tokens | None":
-    from rlm.gateway.principals import UNNAMED, Tokens, read_tokens
-
+def _tokens(options: Options) -> Tokens | None:
+    if not options.http:
+        return None
     named = read_tokens(options.token_file) if options.token_file is not None else {}
     if options.token:
         named[UNNAMED] = options.token.strip()
@@ -189,13 +198,12 @@ def _all_is_imported() -> None:
 
 
 def _log_to_stderr() -> None:
-    """What goes wrong, in lines that no client's words can bend."""
-    from rlm.recorders.console import one_line
+    """What goes wrong, in words that no terminal obeys: some of them are clients'."""
+    from rlm.recorders.console import harmless
 
     class Harmless(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
-            record.exc_info = record.exc_text = None
-            return one_line(super().format(record), limit=1_000)
+            return harmless(super().format(record))[:LONGEST_NOTE_CHARS]
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Harmless("%(levelname)s %(name)s: %(message)s"))

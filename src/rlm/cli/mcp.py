@@ -21,6 +21,8 @@ Examples:
 Without --http it speaks over stdin and stdout to the client that started it.
 """
 
+COMMANDLINE = click.core.ParameterSource.COMMANDLINE
+FOR_HTTP = {"host", "port", "token", "token_file", "allowed_hosts", "allowed_origins"}
 CLIENTS = ("cursor", "vscode", "claude", "claude-code", "zed")
 
 
@@ -29,8 +31,14 @@ CLIENTS = ("cursor", "vscode", "claude", "claude-code", "zed")
 @click.pass_context
 def mcp(ctx: click.Context, /, **given: Any) -> None:
     """Serve folders to MCP clients: lists, spans, searches and whole runs, all on record."""
+    said = {name for name in given if ctx.get_parameter_source(name) is COMMANDLINE}
     if ctx.invoked_subcommand is not None:
+        if said:
+            raise click.UsageError(f"put options after {ctx.invoked_subcommand!r}", ctx)
         return
+    if not given["http"] and (alone := said & FOR_HTTP):
+        named = ", ".join(sorted(f"--{name.replace('_', '-').removesuffix('s')}" for name in alone))
+        raise click.UsageError(f"{named} is for --http", ctx)
     wire = None
     if not given["http"]:
         from rlm.gateway.wire import take_wire

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ipaddress
 import signal
 import socket
 from collections.abc import Callable, Generator, Sequence
@@ -19,19 +18,10 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rlm.errors import ConfigError
+from rlm.gateway.doors import bracketed, check_door
 from rlm.gateway.principals import ANONYMOUS, Tokens
 
-__all__ = [
-    "HEALTH",
-    "PATH",
-    "bound_socket",
-    "check_door",
-    "is_loopback",
-    "make_app",
-    "principal_of",
-    "serve_http",
-]
+__all__ = ["HEALTH", "PATH", "make_app", "principal_of", "serve_http"]
 
 PATH, HEALTH = "/mcp", "/health"
 MOST_BODY_BYTES = 1 << 20
@@ -39,37 +29,6 @@ MOST_BODY_SECONDS = 30.0
 MOST_CONNECTIONS = 512
 ENDING_SECONDS = 3
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach that address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-def check_door(host: str, tokens: Tokens | None) -> None:
-    """Nobody opens folders to a network without asking who comes in."""
-    if tokens is None and not is_loopback(host):
-        raise ConfigError(
-            f"{host} can be reached from other machines, so a token is needed: set --token-file "
-            "or RLM_MCP_TOKEN, or listen at 127.0.0.1"
-        )
-
-
-def bound_socket(host: str, port: int) -> socket.socket:
-    """Listen, or say why not, before anything else is begun."""
-    try:
-        kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=kind, backlog=128)
-    except OSError as error:
-        raise ConfigError(
-            f"can't listen at {host} port {port}: {error.strerror or error}; choose another with "
-            "--host and --port"
-        ) from error
 
 
 def principal_of(context: Any) -> str:
@@ -94,7 +53,7 @@ def make_app(
     origins; programs that are no browsers send none.
     """
     check_door(host, tokens)
-    own = _with_port([*LOCAL_NAMES, _bracketed(host)], port)
+    own = _with_port([*LOCAL_NAMES, bracketed(host)], port)
     more = [each for name in allowed_hosts for each in _named(name)]
     security = TransportSecuritySettings(
         allowed_hosts=[*own, *more],
@@ -211,10 +170,6 @@ class _Server(uvicorn.Server):
     def end(self, number: int) -> None:
         """The SDK's streams listen to this one, too: they end at once."""
         self.handle_exit(number, None)
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def _with_port(names: Sequence[str], port: int) -> list[str]:

@@ -7,8 +7,10 @@ back, so that nothing can slip in at the end either.
 
 import asyncio
 import fcntl
+import logging
 import os
 import threading
+from concurrent.futures import CancelledError
 
 from msgspec import Struct
 
@@ -16,6 +18,8 @@ __all__ = ["MOST_LINE_BYTES", "Lines", "Wire", "take_wire"]
 
 MOST_LINE_BYTES = 4 << 20
 """A longer message is dropped: no request of the gateway needs as much."""
+
+_log = logging.getLogger(__name__)
 
 
 class Wire(Struct, frozen=True):
@@ -71,6 +75,7 @@ class Lines:
                 if len(line) > MOST_LINE_BYTES:
                     while line and not line.endswith(b"\n"):
                         line = file.readline(MOST_LINE_BYTES)
+                    _log.warning("a message of more than %s bytes was dropped", MOST_LINE_BYTES)
                     continue
                 if not self._hand_over(line.decode("utf-8", "replace")):
                     return
@@ -78,8 +83,10 @@ class Lines:
 
     def _hand_over(self, line: str | None) -> bool:
         """Whether anybody is there to take it."""
+        putting = self._lines.put(line)
         try:
-            asyncio.run_coroutine_threadsafe(self._lines.put(line), self._loop).result()
-        except (RuntimeError, asyncio.CancelledError):
+            asyncio.run_coroutine_threadsafe(putting, self._loop).result()
+        except (RuntimeError, CancelledError):  # the loop has ended
+            putting.close()
             return False
         return True
