@@ -182,7 +182,7 @@ async def _clean(client: Client, recipe: Recipe, tool: str, arguments: dict[str,
         assert "operator's log" not in told, (tool, arguments)
 
 
-def _cases(number: int) -> Any:
+def _cases(number: int) -> settings:
     return settings(
         max_examples=max(1, number // AT_ONCE),
         deadline=None,
