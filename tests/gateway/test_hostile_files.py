@@ -172,11 +172,11 @@ async def test_a_race_of_links_never_shows_what_is_outside(recipe: Recipe) -> No
                 )
                 told += await asyncio.gather(*asking, return_exceptions=True)
             for _ in range(10):
-                asking = (
+                looking = (
                     gateway.search(ME, session, "inside|outside", "regex"),
                     gateway.execute(ME, session, "print(files)", handles),
                 )
-                told += await asyncio.gather(*asking, return_exceptions=True)
+                told += await asyncio.gather(*looking, return_exceptions=True)
         assert SECRET not in repr(told)
         assert {type(each) for each in told} <= {dict, Refused}
         assert any("inside" in repr(each) for each in told)
