@@ -37,7 +37,8 @@ class Recipe:
     @classmethod
     def read(cls, text: str) -> "Recipe":
         facts = json.loads(text)
-        return cls(**{**facts, "folder": Path(facts["folder"])})
+        folder = Path(facts.pop("folder"))
+        return cls(folder=folder, **facts)
 
     def gateway(self, **more: Any) -> Gateway:
         """What the recipe says; `more` is for tests in the same process."""

@@ -43,7 +43,7 @@ class Person:
         self.asked: list[str] = []
         self.now = self.most = 0
 
-    async def __call__(self, _context: Any, params: types.CreateMessageRequestParams) -> Any:
+    async def __call__(self, _context: Any, params: Any) -> Any:
         content = params.messages[-1].content
         assert isinstance(content, types.TextContent)
         self.asked.append(content.text)

@@ -201,3 +201,13 @@ async def test_all_tools_are_told_in_six_kilobytes(place: str, recipe: Recipe) -
 
 def test_documented_names_lead_to_tools_that_are_there() -> None:
     assert set(DOCUMENTED_NAMES.values()) <= {entry.name for entry in TOOLS}
+    page = (Path(__file__).parents[2] / "docs" / "concepts" / "gateway.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `rlm_")]
+    told = {
+        earlier: row.split("`")[1]
+        for row in rows
+        for earlier in row.rpartition("|")[0].rpartition("|")[2].split("`")
+        if earlier.startswith("rlm.")
+    }
+    assert told == DOCUMENTED_NAMES
+    assert [row.split("`")[1] for row in rows] == [entry.name for entry in TOOLS]

@@ -83,18 +83,16 @@ def load_files(handles: Sequence[Handle], most_bytes: int) -> Loading:
             continue
         with os.fdopen(fd, "rb") as file:
             facts = os.fstat(fd)
-            data = b"" if _is_binary(fd) else file.read(max(0, most_bytes - total) + 1)
-        if facts.st_size and (not data or b"\0" in data):
+            is_binary = b"\0" in os.pread(fd, SNIFFED_BYTES, 0)
+            is_too_large = total + facts.st_size > most_bytes
+            data = b"" if is_binary or is_too_large else file.read(most_bytes - total + 1)
+        if is_binary or b"\0" in data:
             skipped += 1
             continue
         total += len(data)
-        if total > most_bytes:
+        if is_too_large or total > most_bytes:
             raise Refused(f"these files have more than {most_bytes:,} bytes; choose fewer")
         found.append(Loaded(handle, data, version_of(facts)))
     if not found:
         raise Refused("none of these files is text that can be read")
     return Loading(tuple(found), skipped)
-
-
-def _is_binary(fd: int) -> bool:
-    return b"\0" in os.pread(fd, SNIFFED_BYTES, 0)
