@@ -43,6 +43,8 @@ def create_session(self, *given, **named):
     subprocess.run(["sh", "-c", "echo NOISE child; echo NOISE descriptor >/proc/self/fd/1"])
     child = "import os, sys; print('NOISE python'); os.write(1, b'NOISE low.')"
     subprocess.run([sys.executable, "-c", child], close_fds=False)
+    leak = "for n in /proc/self/fd/*; do echo NOISE leak 2>&- >&${n##*/}; done 2>&-; true"
+    subprocess.run(["bash", "-c", leak], close_fds=False)
     logging.getLogger("library").warning("NOISE log")
     return quiet(self, *given, **named)
 
@@ -138,7 +140,7 @@ def test_nothing_but_the_protocol_reaches_stdout(tmp_path: Path) -> None:
     assert [each["id"] for each in answers] == [1, 2]
     assert not answers[1]["result"]["isError"]
     noise = set(re.findall(rb"NOISE \w+", done.stderr))
-    kinds = "import print original write child descriptor python low log exit"
+    kinds = "import print original write child descriptor python low leak log exit"
     assert noise == {f"NOISE {kind}".encode() for kind in kinds.split()}
 
 

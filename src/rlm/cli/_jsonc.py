@@ -114,29 +114,25 @@ def _checked(text: str, path: Sequence[str], value: Any) -> str:
 
 def _inserted(text: str, root: Node, node: Node, key: str | None, value: Any) -> str:
     """The text with one more item, as the last one, written as its neighbours are."""
-    inside = text[node.start : node.end]
     newline, unit = _newline(text), _unit(text, root)
     label = "" if key is None else f"{json.dumps(key, ensure_ascii=False)}: "
-    if node.items and "\n" not in inside:
-        last = node.items[-1]
-        comma = "" if last.comma is not None else ","
-        written = f" {label}{json.dumps(value, ensure_ascii=False)}"
-        at = node.tail if last.comma is not None else max(node.tail, last.node.end)
-        end = last.node.end
-        return text[:end] + comma + text[end:at] + written + text[at:]
     outer = _indent_of(text, node.start)
-    indent = _indent_of(text, node.items[0].start) if node.items else outer + unit
-    written = newline + indent + label + _rendered(value, text, indent, unit)
     if not node.items:
+        indent = outer + unit
+        written = newline + indent + label + _rendered(value, text, indent, unit)
         rest = text[node.tail : node.end - 1]
         closing = rest[rest.rfind("\n") :] if "\n" in rest else newline + outer
         return text[: node.tail] + written + closing + text[node.end - 1 :]
     last = node.items[-1]
-    end, at = last.node.end, max(node.tail, last.node.end)
+    if "\n" in text[node.start : node.end]:
+        indent = _indent_of(text, node.items[0].start)
+        written = newline + indent + label + _rendered(value, text, indent, unit)
+    else:
+        written = f" {label}{json.dumps(value, ensure_ascii=False)}"
     if last.comma is not None:
-        at = max(at, last.comma + 1)
-        return text[:at] + written + "," + text[at:]
-    return text[:end] + "," + text[end:at] + written + text[at:]
+        return text[: node.tail] + written + "," + text[node.tail :]
+    end = last.node.end
+    return text[:end] + "," + text[end : node.tail] + written + text[node.tail :]
 
 
 def _removed(text: str, node: Node, item: Item) -> str:
