@@ -1,19 +1,24 @@
 """Files that are no files, that are too large, or that change while they are read."""
 
 import asyncio
+import json
 import os
 import threading
 import tracemalloc
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from rlm.errors import ModelError
+from rlm.gateway.callers import Sampling
 from rlm.gateway.lines import BLOCK_BYTES, LineIndex
 from rlm.gateway.refusals import Refused
+from rlm.messages import Reply, Request
 from tests.gateway.recipes import Recipe
 
 ME = "ada"
@@ -76,6 +81,50 @@ async def test_pipes_devices_and_sockets_are_refused_without_being_opened(recipe
         assert (await gateway.search(ME, session, ".", "regex"))["hits"] == []
     finally:
         await gateway.close()
+
+
+async def test_files_with_odd_names_can_be_used_like_any_other(recipe: Recipe) -> None:
+    names = [b"\xff\xfe.txt", b"new\nline.txt", b" .txt", "é".encode(), "e\u0301".encode(), b"-rf"]
+    for name in names:
+        (recipe.root / os.fsdecode(name)).write_text("word here\n")
+    recipe.script = ["```repl\nFINAL(str(len(context)))\n```"]
+    gateway = recipe.gateway()
+    try:
+        session = gateway.create_session(ME)["session"]
+        files: list[Any] = []
+        cursor = None
+        while not files or cursor is not None:
+            page = await gateway.list_files(ME, session, limit=1, cursor=cursor)
+            files, cursor = files + page["files"], page["next_cursor"]
+        assert len(files) == len(names)
+        json.dumps(files, ensure_ascii=False).encode()  # what can be sent
+        handles = [file["handle"] for file in files]
+        for handle in handles:
+            assert (await gateway.read(ME, session, handle))["text"] == "word here\n"
+        for chosen in (None, handles):
+            found = await gateway.search(ME, session, "word", "regex", handles=chosen)
+            assert [hit["handle"] for hit in found["hits"]] == handles
+        done = await gateway.execute(ME, session, "print(len(files))", handles)
+        assert done["output"] == f"{len(names)}\n"
+        run = await gateway.complete(ME, session, "?", handles=handles, caller=_Nobody())
+        assert isinstance(run, dict)
+        assert run["answer"] == str(len(names))
+    finally:
+        await gateway.close()
+
+
+class _Nobody:
+    """A caller that lends no model and wants no progress."""
+
+    sampling: Sampling = "none"
+    state: str | None = None
+    replies: Mapping[str, Reply | ModelError] = MappingProxyType({})
+
+    async def progress(self, number: int, message: str) -> None:
+        pass
+
+    async def sample(self, request: Request) -> Reply:
+        raise AssertionError
 
 
 async def test_a_file_that_grows_or_goes_is_told_of(recipe: Recipe) -> None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from rlm.errors import ModelError
 from rlm.messages import Reply, Request
 
-__all__ = ["Asking", "Caller", "Gone"]
+__all__ = ["Asking", "Caller", "Gone", "Sampling"]
 
 Sampling = Literal["none", "each", "rounds"]
 """How a client lends its model: not at all, request by request, or all that wait in one round."""

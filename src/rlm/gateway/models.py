@@ -41,7 +41,9 @@ class Models:
             self._limits, max_seconds=None if seconds == math.inf else max(seconds, 1.0)
         )
         if sampler is not None:
-            limits = structs.replace(limits, max_cost_usd=None)
+            # People may have to agree to each call: nobody but the run's own time hurries them.
+            patience = max(limits.call_seconds, limits.max_seconds or 0.0)
+            limits = structs.replace(limits, max_cost_usd=None, call_seconds=patience)
             return RLM(sampler, limits=limits, **self._options)
         if cost_usd is not None:
             own = math.inf if limits.max_cost_usd is None else limits.max_cost_usd

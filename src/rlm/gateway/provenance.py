@@ -48,7 +48,7 @@ class Provenance:
         self._lock = threading.Lock()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._file = open(self.path, "ab", opener=_private)  # noqa: SIM115 - kept open
+            self._file = open(self.path, "ab", 0, opener=_private)  # noqa: SIM115 - kept open
         except OSError as error:
             raise ConfigError(f"the provenance file can't be written: {error}") from error
         verdict = verify(self.path)
@@ -67,10 +67,19 @@ class Provenance:
             entry["before"] = self.seal
             seal = digest(entry)
             line = json.dumps({**entry, "seal": seal}, sort_keys=True, default=str).encode()
-            self._file.write(line + b"\n")
-            self._file.flush()
+            self._append(line + b"\n")
             self.lines, self.seal = self.lines + 1, seal
             return seal
+
+    def _append(self, line: bytes) -> None:
+        """A whole line or nothing: half of one, on a disk that is full, would spoil the file."""
+        before = os.fstat(self._file.fileno()).st_size
+        try:
+            while line:
+                line = line[self._file.write(line) :]
+        except OSError:
+            os.ftruncate(self._file.fileno(), before)
+            raise
 
     def entries(self, session: str) -> Iterator[dict[str, Any]]:
         """What is recorded of one session, oldest first; reads the file from its beginning."""
