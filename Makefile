@@ -76,7 +76,7 @@ docs: $(ready) ## write the pages that are made from the code
 # -- the heavier parts; each also runs alone ------------------------------------------------------
 
 heavy_parts := test-heavy test-documents test-sdks test-adapters test-server-clients test-environments test-clouds test-docker test-browser \
-	test-pythons test-fuzz test-clone test-sandbox-docker
+	test-pythons test-fuzz test-clone test-sandbox-docker test-gateway-image
 
 .PHONY: test-all
 test-all: $(ready) ## run test and every heavier part, then a summary with every skip
@@ -174,6 +174,9 @@ test-clone: ## make demo and make test in a fresh clone with an empty home and e
 
 test-sandbox-docker: $(ready) ## the sandbox in a container with Docker's default profile
 	@sh .ci/with-docker $(bin)/python sh .ci/test-sandbox-docker $(bin)/python
+
+test-gateway-image: $(ready) ## the gateway's Docker image, built from this machine's files and used
+	@sh .ci/with-docker $(bin)/python $(bin)/python -m pytest tests/gateway_image $(ARGS)
 
 .PHONY: clean
 clean: ## remove everything that was made here, .venv included

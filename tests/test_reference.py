@@ -20,6 +20,8 @@ from rlm.cli import commands
 from rlm.cli._border import MISUSED
 from rlm.cli._output import EXIT_CODES
 from rlm.cli.env import env
+from rlm.cli.mcp import mcp
+from rlm.cli.provenance import provenance
 from rlm.compat import Completion
 from rlm.config import Guards
 from rlm.environments.local import LocalEnvironment
@@ -157,7 +159,10 @@ RECORDED = ("export", "fork", "replay", "resume", "rm", "runs", "show", "view")
         ("doctor", commands.commands["doctor"]),
         ("env", env.commands["check"]),
         ("fake-server", commands.commands["fake-server"]),
+        ("mcp", mcp),
+        *((f"mcp {name}", command) for name, command in mcp.commands.items()),
         ("models", commands.commands["models"]),
+        ("provenance", provenance.commands["verify"]),
         *((name, commands.commands[name]) for name in RECORDED),
     ],
 )
@@ -181,6 +186,8 @@ def test_every_command_is_told() -> None:
     told = re.findall(r"^## rlm ([\w-]+)$", page, re.MULTILINE)
     assert sorted(told) == sorted(commands.commands)
     assert sorted(env.commands) == ["check", "list"]
+    assert sorted(mcp.commands) == ["connect", "doctor", "install"]
+    assert sorted(provenance.commands) == ["verify"]
 
 
 def test_exit_codes() -> None:

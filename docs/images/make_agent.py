@@ -22,6 +22,8 @@ from tests.seeds.test_engine_documents import AGENT, AS_IN_A_NOTEBOOK  # noqa: E
 
 COLUMNS, CHAR, LINE, MARGIN = 76, 8.4, 20, 16
 PAUSE_SECONDS = 3.0
+COMMAND = "python agent.py"
+TITLE = "The answer of an agent appears piece by piece"
 CELL = """```repl
 import time
 user = context_data["user_info"]["name"]
@@ -65,10 +67,10 @@ def record(folder: Path) -> Recording:
         return seen
 
 
-def drawn(recording: Recording) -> str:
+def drawn(recording: Recording, command: str = COMMAND, title: str = TITLE) -> str:
     """A moving picture of a terminal; where nothing moves, it shows the end."""
     start, total = recording[0][0], recording[-1][0] - recording[0][0] + PAUSE_SECONDS
-    marks, styles = [_line(0, 0, "$ python agent.py", "p")], []
+    marks, styles = [_line(0, 0, f"$ {command}", "p")], []
     row, column = 1, 0
     for number, (moment, text) in enumerate(recording):
         after = 100 * (moment - start) / total
@@ -89,7 +91,7 @@ def drawn(recording: Recording) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" height="{height:.0f}" role="img">'
-        "<title>The answer of an agent appears piece by piece</title>"
+        f"<title>{html.escape(title)}</title>"
         f"<style>{look}@media (prefers-reduced-motion:reduce){{text{{animation:none!important}}}}"
         f'</style><rect width="100%" height="100%" rx="8" fill="#2e3440"/>{"".join(marks)}</svg>\n'
     )

@@ -56,7 +56,8 @@ def test_ceilings_can_only_be_lowered(sessions: Sessions) -> None:
     low = sessions.open("ada", None, {"calls": 2, "bytes": 10**9, "cost_usd": 0.5})
     assert (low.ceilings.calls, low.ceilings.bytes, low.ceilings.cost_usd) == (2, 100, 0.5)
     wrong: list[dict[str, Any]] = [{"calls": "x"}, {"calls": -1}, {"calls": True}, {"lines": 1}]
-    for limits in [*wrong, {"bytes": float("nan")}, {"clock": 1}, {"calls": None}]:
+    wrong += [{"bytes": float("nan")}, {"clock": 1}, {"calls": None}]
+    for limits in wrong:
         with pytest.raises(Refused):
             sessions.open("ada", None, limits)
     with pytest.raises(Refused, match="there is no root 'three'; roots: one, two"):

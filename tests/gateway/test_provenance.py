@@ -1,6 +1,7 @@
 """Provenance: every line sealed by the one before it."""
 
 import json
+import resource
 import stat
 from pathlib import Path
 from typing import Any
@@ -98,3 +99,21 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(ConfigError):
         Provenance(tmp_path / "link")
+
+
+def test_a_disk_that_is_full_leaves_no_half_line(tmp_path: Path) -> None:
+    record = Provenance(tmp_path / "record.jsonl")
+    record.record(tool="first")
+    size = record.path.stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 50, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            record.record(tool="second")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert record.path.stat().st_size == size
+    record.record(tool="third")
+    record.close()
+    found = verify(record.path)
+    assert (found.lines, found.problem) == (2, None)

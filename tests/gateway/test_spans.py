@@ -1,7 +1,7 @@
 """Spans: bounded, exact about lines, and together the whole file."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ CONTENT = st.one_of(
 
 
 @contextmanager
-def opened(path: Path, data: bytes) -> Iterator[tuple[int, LineIndex]]:
+def opened(path: Path, data: bytes) -> Generator[tuple[int, LineIndex], None, None]:
     path.write_bytes(data)
     fd = os.open(path, os.O_RDONLY)
     try:

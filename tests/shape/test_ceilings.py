@@ -36,7 +36,11 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.tools._results:_safe_text",
         "rlm.worker.sandbox.preload:try_import",
     ),
-    "server request": ("rlm.server.border:__call__", "rlm.viewer._border:answered"),
+    "server request": (
+        "rlm.gateway.server:_answered",
+        "rlm.server.border:__call__",
+        "rlm.viewer._border:answered",
+    ),
     "command": ("rlm.cli._border:run",),
 }
 """Where everything may be caught, because whatever happens there must be recorded, not spread.

@@ -16,7 +16,9 @@ from rlm.cli.env import env
 from rlm.cli.export import export
 from rlm.cli.fake_server import fake_server
 from rlm.cli.fork import fork
+from rlm.cli.mcp import mcp
 from rlm.cli.models import models
+from rlm.cli.provenance import provenance
 from rlm.cli.replay import replay
 from rlm.cli.resume import resume
 from rlm.cli.rm import rm
@@ -68,7 +70,9 @@ for command in (
     export,
     fake_server,
     fork,
+    mcp,
     models,
+    provenance,
     replay,
     resume,
     rm,

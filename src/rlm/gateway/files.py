@@ -2,8 +2,9 @@
 
 import hashlib
 import os
+import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from rlm.gateway.lines import LineIndex
@@ -25,9 +26,10 @@ class OpenFiles:
 
     def __init__(self) -> None:
         self._indexes: OrderedDict[str, LineIndex] = OrderedDict()
+        self._taking = threading.Lock()
 
     @contextmanager
-    def opened(self, handle: Handle) -> Iterator[tuple[int, LineIndex, str]]:
+    def opened(self, handle: Handle) -> Generator[tuple[int, LineIndex, str], None, None]:
         """The file of a handle: a descriptor, its lines, and its version now."""
         fd = handle.root.open_file(handle.parts)
         try:
@@ -38,8 +40,9 @@ class OpenFiles:
             os.close(fd)
 
     def _index(self, version: str, size_bytes: int) -> LineIndex:
-        known = self._indexes.pop(version, None) or LineIndex(size_bytes)
-        self._indexes[version] = known
-        while len(self._indexes) > MOST_INDEXES:
-            self._indexes.popitem(last=False)
-        return known
+        with self._taking:  # requests are served in threads
+            known = self._indexes.pop(version, None) or LineIndex(size_bytes)
+            self._indexes[version] = known
+            while len(self._indexes) > MOST_INDEXES:
+                self._indexes.popitem(last=False)
+            return known

@@ -5,35 +5,41 @@ plain values that hold no path of this machine. What it can't grant is a `Refuse
 """
 
 import asyncio
-import base64
-import binascii
-import json
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
+from rlm.gateway.callers import Asking, Caller
+from rlm.gateway.completing import Completer
+from rlm.gateway.cursors import cursor_of, read_cursor
+from rlm.gateway.executing import Executor
 from rlm.gateway.files import OpenFiles
+from rlm.gateway.ledger import Answer, Ledger
+from rlm.gateway.lines import LineIndex
 from rlm.gateway.listing import Entry, list_page
+from rlm.gateway.loading import load_files
+from rlm.gateway.models import Models
 from rlm.gateway.paths import Root, parts_of
 from rlm.gateway.provenance import Provenance, digest
 from rlm.gateway.refusals import Refused
-from rlm.gateway.searching import Search, Searcher
+from rlm.gateway.searching import MOST_HITS, Hit, Search, Searcher
 from rlm.gateway.sessions import Ceilings, GatewaySession, Handle, Sessions
 from rlm.gateway.spans import MOST_BYTES, MOST_LINES, Span, read_span
 from rlm.text import sendable
 
 __all__ = ["Gateway"]
 
-Answer = dict[str, Any]
-MOST_CURSOR_CHARS = 20_000
 MOST_PROVENANCE = 100
+SWEEP_SECONDS = 30.0
 
 
 class Gateway:
-    """Roots, sessions, search and the record, behind the tools.
+    """Roots, sessions, search, code, runs and the record, behind the tools.
 
     `shows_names`: clients see paths below the roots; otherwise files are known by handle alone.
+    `models`: what runs are made of; None is the client's own model, unless `samples` forbids it.
+    `run_seconds`: a request for a run is answered by then, and the run goes on.
     """
 
     def __init__(
@@ -45,20 +51,51 @@ class Gateway:
         shows_names: bool = False,
         shows_ignored: bool = False,
         search_seconds: float = 10.0,
+        models: Models | None = None,
+        samples: bool = True,
+        exec_seconds: float = 30.0,
+        run_seconds: float = 45.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.sessions = Sessions(roots, ceilings or Ceilings())
+        self.sessions = Sessions(roots, ceilings or Ceilings(), clock, self._ended)
+        self.ledger = Ledger(self.sessions, provenance, shows_names=shows_names)
         self.files = OpenFiles()
         self.searcher = Searcher(seconds=search_seconds)
+        self.executor = Executor(seconds=exec_seconds)
+        self.completer = Completer(
+            self.ledger,
+            models,
+            samples=samples,
+            seconds=run_seconds,
+            shows_ignored=shows_ignored,
+        )
         self.provenance = provenance
-        self.shows_names = shows_names
         self._shows_ignored = shows_ignored
         self._roots = tuple(roots)
+        self._sweeper: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
+        """End everything: runs, code, searches, the record."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+        await self.completer.close()
+        await self.executor.close()
         await self.searcher.close()
         self.provenance.close()
         for root in self._roots:
             root.close()
+
+    def _ended(self, session: GatewaySession) -> None:
+        """A session is over: what it has going on is, too."""
+        self.completer.end(session)
+        self.executor.end_soon(session.id)
+
+    async def _sweep(self) -> None:
+        """Sessions that nobody closes end by themselves, also when no request comes any more."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self.sessions.end_old()
 
     # -- sessions ----------------------------------------------------------------------------
 
@@ -67,25 +104,27 @@ class Gateway:
     ) -> Answer:
         """A session, and what it may use."""
         session = self.sessions.open(principal, roots, limits or {})
-        self._record(session, "rlm_session_create", {"roots": list(session.roots)})
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep())
+        self.ledger.record(session, "rlm_session_create", {"roots": list(session.roots)})
         self.searcher.prepare()
         return {
             "session": session.id,
             "roots": list(session.roots),
             "span": {"lines": MOST_LINES, "bytes": MOST_BYTES},
-            "left": self._left(session),
+            "left": self.ledger.left(session),
         }
 
     def close_session(self, principal: str, session_id: str) -> Answer:
         session = self.sessions.get(session_id, principal)
-        left = self._left(session)
-        self._record(session, "rlm_session_close", {})
+        left = self.ledger.left(session)
         self.sessions.close(session)
+        self.ledger.record(session, "rlm_session_close", {})
         return {"closed": True, "left": left}
 
     # -- files -------------------------------------------------------------------------------
 
-    async def list(
+    async def list_files(
         self,
         principal: str,
         session_id: str,
@@ -95,31 +134,33 @@ class Gateway:
         limit: int = 100,
     ) -> Answer:
         """Files below a folder: handles, sizes, and names where they may be shown."""
-        session = self._begin(principal, session_id)
-        chosen, below = self._root(session, root), parts_of(path)
-        after = None if cursor is None else tuple(_read_cursor(cursor, list[str]))
+        session = self.ledger.begin(principal, session_id)
+        chosen, below = self.ledger.root(session, root), parts_of(path)
+        after = None if cursor is None else tuple(read_cursor(cursor, list[str]))
         ignored = self._shows_ignored
         page = await asyncio.to_thread(list_page, chosen, below, after, limit, ignored=ignored)
         files = [self._entry(session, chosen, entry) for entry in page.entries]
-        self._record(session, "rlm_list", {"root": chosen.name, "path": path, "cursor": cursor})
-        following = None if page.after is None else _cursor(list(page.after))
-        return {"files": files, "next_cursor": following, "left": self._left(session)}
+        self.ledger.record(
+            session, "rlm_list", {"root": chosen.name, "path": path, "cursor": cursor}
+        )
+        following = None if page.after is None else cursor_of(list(page.after))
+        return {"files": files, "next_cursor": following, "left": self.ledger.left(session)}
 
     async def open(
         self, principal: str, session_id: str, path: str, root: str | None = None
     ) -> Answer:
         """The handle of a file whose path the client knows."""
-        session = self._begin(principal, session_id)
-        chosen, parts = self._root(session, root), parts_of(path)
+        session = self.ledger.begin(principal, session_id)
+        chosen, parts = self.ledger.root(session, root), parts_of(path)
 
         def look() -> Answer:
             with self.files.opened(Handle("", chosen, parts)) as (fd, index, version):
-                return {"lines": index.count(fd), "bytes": index.size_bytes, "version": version}
+                return {"lines": _lines(fd, index), "bytes": index.size_bytes, "version": version}
 
         found = await asyncio.to_thread(look)
         handle = session.handle_for(chosen, parts)
-        self._record(session, "rlm_open", {"root": chosen.name, "path": path}, handle=handle)
-        return {"handle": handle, **found, "left": self._left(session)}
+        self.ledger.record(session, "rlm_open", {"root": chosen.name, "path": path}, handle=handle)
+        return {"handle": handle, **found, "left": self.ledger.left(session)}
 
     async def read(
         self,
@@ -131,9 +172,9 @@ class Gateway:
         cursor: str | None = None,
     ) -> Answer:
         """A span of a file: at most 200 lines and 8,192 bytes, whatever is asked for."""
-        session = self._begin(principal, session_id)
+        session = self.ledger.begin(principal, session_id)
         known = session.handle(handle)
-        offset = None if cursor is None else _read_cursor(cursor, int)
+        offset = None if cursor is None else read_cursor(cursor, int)
         most = min(MOST_BYTES, session.bytes_left)
         if most <= 0:
             session.count_bytes(1)  # says what is left
@@ -148,16 +189,16 @@ class Gateway:
         span, version = await asyncio.to_thread(look)
         session.count_bytes(span.end_offset - span.start_offset)
         asked = {"handle": handle, "start_line": start_line, "lines": lines, "cursor": cursor}
-        self._record(session, "rlm_read", asked, spans=[_evidence(known.id, span)])
+        self.ledger.record(session, "rlm_read", asked, spans=[_evidence(known.id, span)])
         return {
             "text": span.text,
             "start_line": span.start_line,
             "end_line": span.end_line,
             "sha256": span.sha256,
             "version": version,
-            "next_cursor": None if span.next_offset is None else _cursor(span.next_offset),
+            "next_cursor": None if span.next_offset is None else cursor_of(span.next_offset),
             **({"lossy": True} if span.lossy else {}),
-            "left": self._left(session),
+            "left": self.ledger.left(session),
         }
 
     async def search(
@@ -173,79 +214,144 @@ class Gateway:
         cursor: str | None = None,
     ) -> Answer:
         """Lines that match: the best for some words, or all for a regular expression."""
-        session = self._begin(principal, session_id)
-        if mode not in ("ranked", "regex"):
-            raise Refused("mode is `ranked` or `regex`")
-        chosen = self._root(session, root)
-        files = None
-        if handles is not None:
-            known = [session.handle(each) for each in handles]
-            chosen = known[0].root if known else chosen
-            files = tuple(each.parts for each in known if each.root is chosen)
+        session = self.ledger.begin(principal, session_id)
+        if session.bytes_left <= 0:
+            session.count_bytes(1)  # says what is left
+        chosen, files = self._looked_at(session, root, handles)
         after = None
         if cursor is not None:
-            parts, line = _read_cursor(cursor, tuple[list[str], int])
+            parts, line = read_cursor(cursor, tuple[list[str], int])
             after = (tuple(parts), line)
         wanted = Search(
             query=query,
             ranked=mode == "ranked",
-            most=limit,
+            most=min(limit, MOST_HITS),
             below=parts_of(path),
             files=files,
             ignored=self._shows_ignored,
             after=after,
         )
         found = await self.searcher.search(chosen, wanted)
+        hits = self._shown(session, chosen, found.hits)
+        more = len(hits) < len(found.hits) or (mode == "regex" and len(hits) == wanted.most)
+        last = found.hits[len(hits) - 1] if hits and more and mode == "regex" else None
+        spans = [[h["handle"], h["line"], h["line"], digest(h["text"])] for h in hits]
+        self.ledger.record(session, "rlm_search", {"query": query, "mode": mode}, spans=spans)
+        return {
+            "hits": hits,
+            "complete": found.complete and not more,
+            "next_cursor": None if last is None else cursor_of([list(last.parts), last.line]),
+            "left": self.ledger.left(session),
+        }
+
+    def _looked_at(
+        self, session: GatewaySession, root: str | None, handles: Sequence[str] | None
+    ) -> tuple[Root, tuple[tuple[str, ...], ...] | None]:
+        """Where to search: everywhere in a root, or in some files of it, in their order."""
+        if not handles:
+            return self.ledger.root(session, root), None
+        known = [session.handle(each) for each in handles]
+        if any(each.root is not known[0].root for each in known):
+            raise Refused("these handles are of different roots; search one root at a time")
+        return known[0].root, tuple(sorted({each.parts for each in known}))
+
+    def _shown(self, session: GatewaySession, root: Root, found: Sequence[Hit]) -> list[Answer]:
+        """As many hits as one answer, and the session, have room for."""
         hits, shown = [], 0
-        for hit in found.hits:
+        for hit in found:
             size = len(hit.text.encode("utf-8", "replace"))
             if shown + size > min(MOST_BYTES, session.bytes_left):
                 break
             shown += size
-            told = {"handle": session.handle_for(chosen, hit.parts), "line": hit.line}
-            told |= {"text": hit.text, **self._name(hit.parts)}
+            told = {"handle": session.handle_for(root, hit.parts), "line": hit.line}
+            told |= {"text": hit.text, **self.ledger.name(hit.parts)}
             hits.append(told if hit.score is None else {**told, "score": hit.score})
         session.count_bytes(shown)
-        more = len(hits) < len(found.hits) or (mode == "regex" and len(hits) == wanted.most)
-        last = found.hits[len(hits) - 1] if hits and more and mode == "regex" else None
-        spans = [[h["handle"], h["line"], h["line"], digest(h["text"])] for h in hits]
-        self._record(session, "rlm_search", {"query": query, "mode": mode}, spans=spans)
+        return hits
+
+    async def report(self, principal: str, session_id: str, limit: int = 50) -> Answer:
+        """What is on record about this session, the newest last, and the seal of the file."""
+        session = self.ledger.begin(principal, session_id)
+        most = max(1, min(limit, MOST_PROVENANCE))
+
+        def look() -> tuple[list[Answer], int]:
+            last: deque[Answer] = deque(maxlen=most)
+            number = 0
+            for number, entry in enumerate(self.provenance.entries(session.id), 1):  # noqa: B007
+                last.append(entry)
+            return list(last), number
+
+        entries, number = await asyncio.to_thread(look)
+        hidden = ("principal", "session")
         return {
-            "hits": hits,
-            "complete": found.complete and not more,
-            "next_cursor": None if last is None else _cursor([list(last.parts), last.line]),
-            "left": self._left(session),
+            "entries": [{n: v for n, v in each.items() if n not in hidden} for each in entries],
+            "of": number,
+            "seal": self.provenance.seal,
+            "left": self.ledger.left(session),
         }
 
-    def report(self, principal: str, session_id: str, limit: int = 50) -> Answer:
-        """What is on record about this session, the newest last, and the seal of the file."""
-        session = self._begin(principal, session_id)
-        entries = list(self.provenance.entries(session.id))
-        most = max(1, min(limit, MOST_PROVENANCE))
-        shown = [
-            {name: value for name, value in entry.items() if name not in ("principal", "session")}
-            for entry in entries[-most:]
-        ]
+    # -- code and runs -----------------------------------------------------------------------
+
+    async def execute(
+        self, principal: str, session_id: str, code: str, handles: Sequence[str] | None = None
+    ) -> Answer:
+        """Run code in the session's interpreter, with `files`: a dict from handle to text."""
+        session = self.ledger.begin(principal, session_id)
+        if session.bytes_left <= 0:
+            session.count_bytes(1)  # says what is left
+        files, skipped = None, 0
+        if handles is not None:
+            chosen = [session.handle(each) for each in dict.fromkeys(handles)]
+            if len(chosen) > session.ceilings.run_files:
+                raise Refused(f"at most {session.ceilings.run_files:,} files at once")
+            most = session.ceilings.run_bytes
+            loading = await asyncio.to_thread(load_files, chosen, most)
+            files, skipped = {each.handle.id: each.text for each in loading.files}, loading.skipped
+        done = await self.executor.run(session.id, code, files)
+        if session.is_closed:
+            self.executor.end_soon(session.id)
+            raise Refused("this session is over")
+        session.count_bytes(done.size_bytes)
+        self.ledger.record(
+            session,
+            "rlm_exec",
+            {"code": code, "handles": handles},
+            handles=list(files or ()),
+            code=digest(code),
+            output=digest([done.output, done.error]),
+        )
         return {
-            "entries": shown,
-            "of": len(entries),
-            "seal": self.provenance.seal,
-            "left": self._left(session),
+            "output": done.output,
+            "error": done.error,
+            "cut": done.cut,
+            "fresh": done.fresh,
+            **({"skipped_files": skipped} if skipped else {}),
+            "left": self.ledger.left(session),
         }
+
+    async def complete(
+        self,
+        principal: str,
+        session_id: str,
+        query: str,
+        *,
+        caller: Caller,
+        handles: Sequence[str] = (),
+        root: str | None = None,
+        path: str | None = None,
+    ) -> Answer | Asking:
+        """A whole run over chosen files, with citations; or a `run_id`, if it takes longer."""
+        session = self.ledger.begin(principal, session_id)
+        return await self.completer.complete(caller, session, query, handles, root, path)
+
+    async def go_on(
+        self, principal: str, session_id: str, run_id: str, *, caller: Caller
+    ) -> Answer | Asking:
+        """The answer of a run that began earlier, or word that it still goes on."""
+        session = self.ledger.begin(principal, session_id)
+        return await self.completer.go_on(caller, session, run_id)
 
     # -- shared ------------------------------------------------------------------------------
-
-    def _begin(self, principal: str, session_id: str) -> GatewaySession:
-        session = self.sessions.get(session_id, principal)
-        session.count_call(self.sessions.clock())
-        return session
-
-    def _root(self, session: GatewaySession, name: str | None) -> Root:
-        if name is None:
-            return next(iter(session.roots.values()))
-        if name not in session.roots:
-            raise Refused(f"this session has no root {name!r}; roots: {', '.join(session.roots)}")
-        return session.roots[name]
 
     def _entry(self, session: GatewaySession, root: Root, entry: Entry) -> Answer:
         kind = entry.parts[-1].rpartition(".")[2] if "." in entry.parts[-1] else ""
@@ -253,39 +359,16 @@ class Gateway:
             "handle": session.handle_for(root, entry.parts),
             "bytes": entry.size_bytes,
             "kind": sendable(kind[:16]),
-            **self._name(entry.parts),
+            **self.ledger.name(entry.parts),
         }
 
-    def _name(self, parts: Sequence[str]) -> Answer:
-        return {"name": sendable("/".join(parts))} if self.shows_names else {}
 
-    def _left(self, session: GatewaySession) -> Answer:
-        return session.left(self.sessions.clock())
-
-    def _record(self, session: GatewaySession, tool: str, arguments: Answer, **facts: Any) -> None:
-        self.provenance.record(
-            principal=session.principal,
-            session=session.id,
-            tool=tool,
-            arguments=digest(arguments),
-            **facts,
-        )
+def _lines(fd: int, index: LineIndex) -> int | None:
+    try:
+        return index.count(fd)
+    except Refused:
+        return None  # too many to count
 
 
 def _evidence(handle: str, span: Span) -> list[Any]:
     return [handle, span.start_line, span.end_line, span.sha256]
-
-
-def _cursor(value: Any) -> str:
-    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
-
-
-def _read_cursor(cursor: str, kind: Any) -> Any:
-    """What `_cursor` made; a client may send anything."""
-    if len(cursor) > MOST_CURSOR_CHARS:
-        raise Refused("this is no cursor of an earlier answer")
-    try:
-        value = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        return msgspec.convert(value, kind)
-    except (binascii.Error, ValueError, RecursionError):
-        raise Refused("this is no cursor of an earlier answer") from None

@@ -4,11 +4,16 @@ A file of gigabytes has millions of lines; what is kept is the count at every so
 """
 
 import os
+import threading
 from bisect import bisect_right
+
+from rlm.gateway.refusals import Refused
 
 __all__ = ["LineIndex"]
 
 BLOCK_BYTES = 1 << 20
+MOST_SCANNED_BYTES = 4 << 30
+"""Where lines begin further on is not found out: it would take minutes for one request."""
 
 
 class LineIndex:
@@ -17,11 +22,13 @@ class LineIndex:
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self._counts = [0]  # line ends before each block that has been looked at
+        self._looking = threading.Lock()
 
     def line_at(self, fd: int, offset: int) -> int:
         """The number of the line that holds the byte at `offset`, from 1."""
         block = offset // BLOCK_BYTES
-        self._look_until(fd, block)
+        while len(self._counts) <= block:
+            self._look_at_next(fd)
         start = block * BLOCK_BYTES
         return self._counts[block] + os.pread(fd, offset - start, start).count(b"\n") + 1
 
@@ -55,13 +62,13 @@ class LineIndex:
     def _is_more(self) -> bool:
         return (len(self._counts) - 1) * BLOCK_BYTES < self.size_bytes
 
-    def _look_until(self, fd: int, block: int) -> None:
-        while len(self._counts) <= block:
-            self._look_at_next(fd)
-
     def _look_at_next(self, fd: int) -> None:
-        block = len(self._counts) - 1
-        self._counts.append(self._counts[-1] + self._block(fd, block).count(b"\n"))
+        """One block further; threads that want the same file take turns."""
+        with self._looking:
+            block = len(self._counts) - 1
+            if block * BLOCK_BYTES >= MOST_SCANNED_BYTES:
+                raise Refused("this file is too large: lines this far on can't be found")
+            self._counts.append(self._counts[-1] + self._block(fd, block).count(b"\n"))
 
     def _block(self, fd: int, block: int) -> bytes:
         start = block * BLOCK_BYTES

@@ -6,7 +6,7 @@ Nothing is kept between pages: a page begins where the name that the last one en
 import contextlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -45,16 +45,17 @@ def list_page(
     """The next files below a folder; `ignored`: also those that git would not see."""
     most = max(1, min(most, MOST_ENTRIES))
     found: list[Entry] = []
-    for entry in files_below(root, below, after, ignored=ignored):
-        if len(found) == most:
-            return Page(tuple(found), found[-1].parts)
-        found.append(entry)
+    with contextlib.closing(files_below(root, below, after, ignored=ignored)) as entries:
+        for entry in entries:
+            if len(found) == most:
+                return Page(tuple(found), found[-1].parts)
+            found.append(entry)
     return Page(tuple(found), None)
 
 
 def files_below(
     root: Root, below: Sequence[str], after: tuple[str, ...] | None = None, *, ignored: bool = False
-) -> Iterator[Entry]:
+) -> Generator[Entry, None, None]:
     """Every regular file that clients may see, folder by folder, each in the order of its names."""
     top = tuple(below)
     rules = IgnoreRules() if ignored else rules_above(root.path.joinpath(*top), root.path)
@@ -68,35 +69,41 @@ def _walk(
     after: tuple[str, ...] | None,
     ignored: bool,
 ) -> Iterator[Entry]:
-    names = _names(root, folder)
     prefix = "".join(f"{part}/" for part in folder)
     if not ignored:
         rules = rules.entering(root.path.joinpath(*folder), prefix)
-    for name, facts in names:
-        parts = (*folder, name)
-        is_folder = stat.S_ISDIR(facts.st_mode)
-        if after is not None and parts < after[: len(parts)]:
-            continue
-        if root.denials.forbid((name,)) or rules.ignore(prefix + name, is_folder=is_folder):
-            continue
-        if is_folder and len(parts) < MOST_DEPTH:
-            with contextlib.suppress(Refused):  # gone since, or not for us: the others count
-                yield from _walk(root, parts, rules, after, ignored)
-        elif stat.S_ISREG(facts.st_mode) and (after is None or parts > after):
-            yield Entry(parts, facts.st_size, facts.st_mtime_ns)
-
-
-def _names(root: Root, folder: tuple[str, ...]) -> list[tuple[str, os.stat_result]]:
-    """The entries of a folder in order; links are left out, wherever they lead."""
     fd = root.open_folder(folder)
     try:
-        found = []
-        with os.scandir(fd) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):  # gone since
-                    found.append((entry.name, entry.stat(follow_symlinks=False)))
-    except OSError:
-        raise Refused("this folder can't be listed") from None
+        for name in _names(fd, None if after is None else after[len(folder) : len(folder) + 1]):
+            parts = (*folder, name)
+            facts = _facts(fd, name)
+            if facts is None or root.denials.forbid((name,)):
+                continue
+            is_folder = stat.S_ISDIR(facts.st_mode)
+            if rules.ignore(prefix + name, is_folder=is_folder):
+                continue
+            if is_folder and len(parts) < MOST_DEPTH:
+                within = after if after is not None and after[: len(parts)] == parts else None
+                with contextlib.suppress(Refused):  # gone since, or not for us: the others count
+                    yield from _walk(root, parts, rules, within, ignored)
+            elif stat.S_ISREG(facts.st_mode) and (after is None or parts > after):
+                yield Entry(parts, facts.st_size, facts.st_mtime_ns)
     finally:
         os.close(fd)
-    return sorted(found, key=lambda each: each[0])
+
+
+def _names(fd: int, first: tuple[str, ...] | None) -> list[str]:
+    """The names in a folder from the first that is wanted on, in order; nothing else is held."""
+    try:
+        with os.scandir(fd) as entries:
+            return sorted(each.name for each in entries if not first or each.name >= first[0])
+    except OSError:
+        raise Refused("this folder can't be listed") from None
+
+
+def _facts(fd: int, name: str) -> os.stat_result | None:
+    """What an entry is; a link is only a link, wherever it leads."""
+    try:
+        return os.stat(name, dir_fd=fd, follow_symlinks=False)
+    except OSError:
+        return None  # gone since

@@ -10,7 +10,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ __all__ = ["FIRST_SEAL", "Provenance", "Verdict", "digest", "verify"]
 
 FIRST_SEAL = "0" * 64
 MOST_LINE_BYTES = 1 << 20
+
+Look = Callable[[dict[str, Any], str], None]
 
 
 def digest(value: Any) -> str:
@@ -46,7 +48,7 @@ class Provenance:
         self._lock = threading.Lock()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._file = open(self.path, "ab", opener=_private)  # noqa: SIM115 - kept open
+            self._file = open(self.path, "ab", 0, opener=_private)  # noqa: SIM115 - kept open
         except OSError as error:
             raise ConfigError(f"the provenance file can't be written: {error}") from error
         verdict = verify(self.path)
@@ -65,36 +67,51 @@ class Provenance:
             entry["before"] = self.seal
             seal = digest(entry)
             line = json.dumps({**entry, "seal": seal}, sort_keys=True, default=str).encode()
-            self._file.write(line + b"\n")
-            self._file.flush()
+            self._append(line + b"\n")
             self.lines, self.seal = self.lines + 1, seal
             return seal
 
+    def _append(self, line: bytes) -> None:
+        """A whole line or nothing: half of one, on a disk that is full, would spoil the file."""
+        before = os.fstat(self._file.fileno()).st_size
+        try:
+            while line:
+                line = line[self._file.write(line) :]
+        except OSError:
+            os.ftruncate(self._file.fileno(), before)
+            raise
+
     def entries(self, session: str) -> Iterator[dict[str, Any]]:
-        """What is recorded of one session, oldest first."""
+        """What is recorded of one session, oldest first; reads the file from its beginning."""
+        mark = json.dumps(session).encode()
         with self.path.open("rb") as file:
             for line in file:
-                entry = json.loads(line)
-                if entry.get("session") == session:
+                if mark in line and (entry := json.loads(line)).get("session") == session:
                     yield entry
 
     def close(self) -> None:
         self._file.close()
 
 
-def verify(path: str | Path) -> Verdict:
-    """Read a file from its first line and check every seal; memory does not grow with it."""
+def verify(path: str | Path, look: Look | None = None) -> Verdict:
+    """Read a file from its first line and check every seal; memory does not grow with it.
+
+    `look` gets every line that holds, and its seal.
+    """
     seal, number = FIRST_SEAL, 0
     with Path(path).open("rb") as file:
         while line := file.readline(MOST_LINE_BYTES + 1):
-            problem, following = _checked(line, number + 1, seal)
-            if problem is not None:
-                return Verdict(number, seal, f"line {number + 1}: {problem}")
+            entry, following = _checked(line, number + 1, seal)
+            if isinstance(entry, str):
+                return Verdict(number, seal, f"line {number + 1}: {entry}")
             number, seal = number + 1, following
+            if look is not None:
+                look(entry, seal)
     return Verdict(number, seal)
 
 
-def _checked(line: bytes, number: int, before: str) -> tuple[str | None, str]:
+def _checked(line: bytes, number: int, before: str) -> tuple[dict[str, Any] | str, str]:
+    """A line and its seal, or what is wrong with it."""
     if not line.endswith(b"\n"):
         return "it is cut off, or too long", ""
     try:
@@ -108,7 +125,7 @@ def _checked(line: bytes, number: int, before: str) -> tuple[str | None, str]:
         return "it does not follow the line before it", ""
     if seal != digest(entry):
         return "it was changed", ""
-    return None, seal
+    return entry, seal
 
 
 def _private(path: str, flags: int) -> int:

@@ -8,13 +8,21 @@ from msgspec import Meta, Struct
 from rlm.gateway.refusals import Refused
 from rlm.gateway.spans import MOST_BYTES, MOST_LINES
 
-__all__ = ["TOOLS", "ToolEntry", "read_request", "schema_of"]
+__all__ = [
+    "DOCUMENTED_NAMES",
+    "TOOLS",
+    "ToolEntry",
+    "answer_schema_of",
+    "read_request",
+    "schema_of",
+]
 
 Count = Annotated[int, Meta(ge=1)]
 Text = Annotated[str, Meta(max_length=10_000)]
 Handles = Annotated[list[str], Meta(max_length=1_000)]
 
 
+_MAY_BE_NULL = ("error", "lines", "next_cursor")
 _LEFT_OUT = ("title", "maxLength", "maxItems", "default")
 
 
@@ -64,19 +72,44 @@ class SearchLines(_Request, frozen=True, kw_only=True):
     cursor: str | None = None
 
 
+class ExecuteCode(_Request, frozen=True, kw_only=True):
+    session: str
+    code: Annotated[str, Meta(max_length=100_000)]
+    handles: Handles | None = None
+
+
+class CompleteRun(_Request, frozen=True, kw_only=True):
+    session: str
+    query: Text
+    handles: Handles | None = None
+    root: str | None = None
+    path: Text | None = None
+
+
+class ContinueRun(_Request, frozen=True, kw_only=True):
+    session: str
+    run_id: str
+
+
 class Report(_Request, frozen=True, kw_only=True):
     session: str
     limit: Count = 50
 
 
 class ToolEntry(Struct, frozen=True):
-    """A tool as clients see it. `method` is the method of `Gateway` behind it."""
+    """A tool as clients see it. `method` is the method of `Gateway` behind it.
+
+    `answers`: the parts of its answer and their types, `?` for one that may be missing, or null.
+    `takes_caller`: the method wants to know who waits, and how their model can be asked.
+    """
 
     name: str
     method: str
     request: type[_Request]
     description: str
+    answers: str
     reads_only: bool = True
+    takes_caller: bool = False
 
 
 TOOLS = (
@@ -85,34 +118,111 @@ TOOLS = (
         "create_session",
         SessionCreate,
         "Begin: every other tool needs this session. Limits can only be lowered.",
+        "session:string roots:array span:object left:object",
         reads_only=False,
     ),
     ToolEntry(
-        "rlm_session_close", "close_session", SessionClose, "End a session.", reads_only=False
+        "rlm_session_close",
+        "close_session",
+        SessionClose,
+        "End a session.",
+        "closed:boolean left:object",
+        reads_only=False,
     ),
     ToolEntry(
         "rlm_list",
-        "list",
+        "list_files",
         ListFiles,
         "Files below a folder, as handles with sizes; no content. next_cursor goes on.",
+        "files:array next_cursor:string? left:object",
     ),
-    ToolEntry("rlm_open", "open", OpenFile, "The handle of a file whose relative path is known."),
+    ToolEntry(
+        "rlm_open",
+        "open",
+        OpenFile,
+        "The handle of a file whose relative path is known.",
+        "handle:string lines:integer? bytes:integer version:string left:object",
+    ),
     ToolEntry(
         "rlm_read",
         "read",
         ReadSpan,
         f"Up to {MOST_LINES} lines and {MOST_BYTES:,} bytes of a file, from start_line or cursor.",
+        "text:string start_line:integer end_line:integer sha256:string version:string "
+        "next_cursor:string? left:object",
     ),
     ToolEntry(
         "rlm_search",
         "search",
         SearchLines,
         "Lines that match: ranked (words, best first) or regex (in order).",
+        "hits:array complete:boolean next_cursor:string? left:object",
     ),
     ToolEntry(
-        "rlm_provenance", "report", Report, "What was shown in this session, sealed line by line."
+        "rlm_exec",
+        "execute",
+        ExecuteCode,
+        "Python in a sandbox; `files` is a dict from handle to text. Variables stay. "
+        f"Print what you need: {MOST_BYTES:,} bytes.",
+        "output:string error:string? cut:boolean fresh:boolean left:object",
+    ),
+    ToolEntry(
+        "rlm_complete",
+        "complete",
+        CompleteRun,
+        "Answer a question about whole files (handles, or a file or folder at path), with checked "
+        "citations. If status is not done, call rlm_continue with run_id.",
+        "status:string run_id:string? answer:string? citations:array? left:object",
+        takes_caller=True,
+    ),
+    ToolEntry(
+        "rlm_continue",
+        "go_on",
+        ContinueRun,
+        "Wait for a run.",
+        "status:string run_id:string? answer:string? citations:array? left:object",
+        takes_caller=True,
+    ),
+    ToolEntry(
+        "rlm_provenance",
+        "report",
+        Report,
+        "What was shown in this session, sealed line by line.",
+        "entries:array of:integer seal:string left:object",
     ),
 )
+
+DOCUMENTED_NAMES = {
+    "rlm.session.create": "rlm_session_create",
+    "rlm.session.close": "rlm_session_close",
+    "rlm.roots.set": "rlm_session_create",
+    "rlm.fs.list": "rlm_list",
+    "rlm.fs.manifest": "rlm_list",
+    "rlm.fs.handle.create": "rlm_open",
+    "rlm.span.read": "rlm_read",
+    "rlm.chunk.create": "rlm_read",
+    "rlm.chunk.get": "rlm_read",
+    "rlm.search.query": "rlm_search",
+    "rlm.search.regex": "rlm_search",
+    "rlm.exec.run": "rlm_exec",
+    "rlm.complete": "rlm_complete",
+    "rlm.provenance.report": "rlm_provenance",
+}
+"""Tools as earlier documents call them, and those that do their work here."""
+
+
+def answer_schema_of(entry: ToolEntry) -> dict[str, Any]:
+    """The JSON schema of an answer: its parts, and which of them are always there."""
+    properties: dict[str, Any] = {}
+    required = []
+    for each in entry.answers.split():
+        name, kind = each.split(":")
+        properties[name] = {"type": kind.rstrip("?")}
+        if name in _MAY_BE_NULL:
+            properties[name] = {"type": [kind.rstrip("?"), "null"]}
+        if not kind.endswith("?"):
+            required.append(name)
+    return {"type": "object", "properties": properties, "required": required}
 
 
 def schema_of(entry: ToolEntry) -> dict[str, Any]:
@@ -141,4 +251,5 @@ def read_request(entry: ToolEntry, arguments: dict[str, Any]) -> dict[str, Any]:
         request = msgspec.convert(given, entry.request)
     except (msgspec.ValidationError, RecursionError) as error:
         raise Refused(f"wrong arguments for {entry.name}: {error}") from None
-    return {name: getattr(request, name) for name in request.__struct_fields__}
+    found = {name: getattr(request, name) for name in request.__struct_fields__}
+    return {name: value for name, value in found.items() if value is not None}

@@ -58,7 +58,7 @@ def _files(root: Root, job: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     if job["files"] is not None:
         yield from (tuple(parts) for parts in job["files"])
         return
-    wanted = re.compile(job["names"]) if job["names"] else None
+    wanted: re.Pattern[str] | None = re.compile(str(job["names"])) if job["names"] else None
     for entry in files_below(root, job["below"], ignored=job["ignored"]):
         if wanted is None or wanted.search(entry.path):
             yield entry.parts

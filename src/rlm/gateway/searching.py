@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+from rlm.gateway.detached import Detached
 from rlm.gateway.paths import Root
 from rlm.gateway.refusals import Refused
 
@@ -15,7 +17,10 @@ __all__ = ["Hit", "Search", "Searched", "Searcher"]
 
 MOST_HITS = 50
 MOST_LINE_BYTES = 1 << 20
-_COMMAND = (sys.executable, "-I", "-m", "rlm.gateway.search_worker")
+_PACKAGES = str(Path(__file__).resolve().parents[2])
+_START = "import sys; sys.path.insert(0, sys.argv[1]); from rlm.gateway import search_worker as w"
+_COMMAND = (sys.executable, "-I", "-c", f"{_START}; w.main()", _PACKAGES)
+"""This very package, wherever it is, and nothing that the environment adds."""
 
 
 class Search(Struct, frozen=True, kw_only=True):
@@ -59,14 +64,18 @@ class Searcher:
         self._seconds = seconds
         self._places = asyncio.Semaphore(most_at_once)
         self._ready: asyncio.Task[asyncio.subprocess.Process] | None = None
+        self._detached = Detached()
 
     def prepare(self) -> None:
         """Start the process of the next search."""
         if self._ready is None:
-            self._ready = asyncio.ensure_future(_started())
+            self._ready = self._detached.start(_started())
 
     async def search(self, root: Root, wanted: Search) -> Searched:
         """All hits up to the number that is wanted, or those that were found in time."""
+        return await self._detached.run(self._search(root, wanted))
+
+    async def _search(self, root: Root, wanted: Search) -> Searched:
         async with self._places:
             process = await self._take()
             hits: list[Hit] = []
@@ -80,9 +89,10 @@ class Searcher:
             return Searched(tuple(hits), complete=True)
 
     async def close(self) -> None:
-        if self._ready is not None:
-            ready, self._ready = self._ready, None
+        ready, self._ready = self._ready, None
+        if ready is not None:
             await _ended(await ready)
+        await self._detached.close()
 
     async def _take(self) -> asyncio.subprocess.Process:
         ready, self._ready = self._ready, None

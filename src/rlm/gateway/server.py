@@ -10,9 +10,11 @@ from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 
 from rlm.errors import RLMError
+from rlm.gateway.callers import Asking
 from rlm.gateway.gateway import Gateway
 from rlm.gateway.refusals import Refused
-from rlm.gateway.requests import TOOLS, ToolEntry, read_request, schema_of
+from rlm.gateway.requests import TOOLS, ToolEntry, answer_schema_of, read_request, schema_of
+from rlm.gateway.sampling import SdkCaller, input_required
 
 __all__ = ["make_server"]
 
@@ -36,18 +38,13 @@ def make_server(gateway: Gateway, principal_of: Principal, version: str = "") ->
     async def list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
         return listed
 
-    async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call_tool(
+        context: Any, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
         entry = entries.get(params.name)
         if entry is None:
             return _failure(f"there is no tool {params.name[:100]!r}; tools: {', '.join(entries)}")
-        try:
-            arguments = read_request(entry, params.arguments or {})
-            return _success(await _call(gateway, entry, principal_of(context), arguments))
-        except Refused as refusal:
-            return _failure(str(refusal))
-        except (RLMError, OSError) as error:
-            _log.warning("%s failed: %s", entry.name, error)
-            return _failure("it could not be done; the operator's log says why")
+        return await _answered(gateway, entry, principal_of, context, params)
 
     server: Server[Any] = Server(
         NAME,
@@ -61,13 +58,31 @@ def make_server(gateway: Gateway, principal_of: Principal, version: str = "") ->
     return server
 
 
-async def _call(
-    gateway: Gateway, entry: ToolEntry, principal: str, arguments: dict[str, Any]
-) -> dict[str, Any]:
-    named = {_SESSION_NAMES.get(name, name): value for name, value in arguments.items()}
-    answer = getattr(gateway, entry.method)(principal, **named)
-    found: dict[str, Any] = answer if isinstance(answer, dict) else await answer
-    return found
+async def _answered(
+    gateway: Gateway,
+    entry: ToolEntry,
+    principal_of: Principal,
+    context: Any,
+    params: types.CallToolRequestParams,
+) -> types.CallToolResult | types.InputRequiredResult:
+    """The border: whatever happens, a client gets a clean answer, and the log the rest."""
+    try:
+        arguments = read_request(entry, params.arguments or {})
+        named = {_SESSION_NAMES.get(name, name): value for name, value in arguments.items()}
+        if entry.takes_caller:
+            named["caller"] = SdkCaller(context, params)
+        answer = getattr(gateway, entry.method)(principal_of(context), **named)
+        found = answer if isinstance(answer, dict) else await answer
+        return input_required(found) if isinstance(found, Asking) else _success(found)
+    except Refused as refusal:
+        return _failure(str(refusal))
+    except Exception as error:  # noqa: BLE001 - the border: one bug must not end the others
+        _log.warning("%s failed: %s", entry.name, error, exc_info=not _is_expected(error))
+        return _failure("it could not be done; the operator's log says why")
+
+
+def _is_expected(error: Exception) -> bool:
+    return isinstance(error, RLMError | OSError)
 
 
 def _tool(entry: ToolEntry) -> types.Tool:
@@ -75,10 +90,16 @@ def _tool(entry: ToolEntry) -> types.Tool:
         name=entry.name,
         description=entry.description,
         input_schema=schema_of(entry),
-        annotations=types.ToolAnnotations(
-            read_only_hint=entry.reads_only, destructive_hint=False, open_world_hint=False
-        ),
+        output_schema=answer_schema_of(entry),
+        annotations=_annotations(entry),
     )
+
+
+def _annotations(entry: ToolEntry) -> types.ToolAnnotations:
+    """What only reads can't destroy anything; saying so would take room."""
+    if entry.reads_only:
+        return types.ToolAnnotations(read_only_hint=True)
+    return types.ToolAnnotations(read_only_hint=False, destructive_hint=False)
 
 
 def _success(answer: dict[str, Any]) -> types.CallToolResult:

@@ -16,13 +16,17 @@ from rlm.gateway.refusals import BudgetSpent, Refused
 __all__ = ["Ceilings", "GatewaySession", "Handle", "Sessions"]
 
 MOST_SESSIONS = 1_000
+MOST_SESSIONS_EACH = 100
 MOST_HANDLES = 200_000
 _ID_BYTES = 16
 _HANDLE_BYTES = 9
 
 
 class Ceilings(Struct, frozen=True, kw_only=True):
-    """What one session may use; the operator sets it, and a client may only ask for less."""
+    """What one session may use; the operator sets it, and a client may only ask for less.
+
+    `run_files` and `run_bytes` are what one run, or one piece of code, may be given to work on.
+    """
 
     calls: int = 5_000
     bytes: int = 20_000_000
@@ -30,6 +34,8 @@ class Ceilings(Struct, frozen=True, kw_only=True):
     idle_seconds: float = 3_600.0
     runs: int = 50
     cost_usd: float | None = None
+    run_files: int = 1_000
+    run_bytes: int = 50_000_000
 
     def narrowed(self, wanted: dict[str, float]) -> "Ceilings":
         """These ceilings, lower where that is wanted; more than there is can't be had."""
@@ -41,12 +47,12 @@ class Ceilings(Struct, frozen=True, kw_only=True):
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
                 raise Refused(f"the limit {name!r} must be a number, not {value!r}")
             if ceiling is None or value < ceiling:
-                changes[name] = value
+                changes[name] = int(value) if isinstance(ceiling, int) else value
         return structs.replace(self, **changes)
 
 
 class Handle(Struct, frozen=True):
-    """A file as it was when it was named; `version` changes when the file does."""
+    """A file by its place below a root, whatever is in it at the moment."""
 
     id: str
     root: Root
@@ -65,7 +71,8 @@ class GatewaySession:
         self.ceilings = ceilings
         self.started = self.used_at = now
         self.calls = self.bytes = self.runs = 0
-        self.cost_usd = 0.0
+        self.cost_usd = self.held_usd = 0.0
+        self.is_closed = False
         self._handles: dict[str, Handle] = {}
         self._ids: dict[tuple[str, tuple[str, ...]], str] = {}
 
@@ -108,6 +115,21 @@ class GatewaySession:
             raise BudgetSpent(f"all {self.ceilings.runs:,} runs of this session are used")
         self.runs += 1
 
+    def hold_money(self) -> float | None:
+        """Set aside for a run all that is left; None if there is no limit."""
+        if self.ceilings.cost_usd is None:
+            return None
+        left = self.ceilings.cost_usd - self.cost_usd - self.held_usd
+        if left <= 0:
+            raise BudgetSpent("the money of this session is spent, or held by a run that goes on")
+        self.held_usd += left
+        return left
+
+    def settle_money(self, held: float | None, spent: float) -> None:
+        """Give back what a run did not spend."""
+        self.held_usd = max(0.0, self.held_usd - (held or 0.0))
+        self.cost_usd += spent
+
     @property
     def bytes_left(self) -> int:
         return self.ceilings.bytes - self.bytes
@@ -136,18 +158,21 @@ class Sessions:
         roots: Sequence[Root],
         ceilings: Ceilings,
         clock: Callable[[], float] = time.monotonic,
+        on_end: "Callable[[GatewaySession], None]" = lambda _session: None,
     ) -> None:
         self._roots = {root.name: root for root in roots}
         self._ceilings = ceilings
         self.clock = clock
+        self._on_end = on_end
         self._sessions: dict[str, GatewaySession] = {}
 
     def open(
         self, principal: str, roots: Sequence[str] | None, limits: dict[str, float]
     ) -> GatewaySession:
         """A new session over some of the roots, or all; limits that are lower than ours hold."""
-        self._end_old()
-        if len(self._sessions) >= MOST_SESSIONS:
+        self.end_old()
+        own = sum(each.principal == principal for each in self._sessions.values())
+        if len(self._sessions) >= MOST_SESSIONS or own >= MOST_SESSIONS_EACH:
             raise Refused("too many sessions are open; close one, or come back later")
         chosen = [self._root(name) for name in (self._roots if roots is None else roots)]
         session = GatewaySession(principal, chosen, self._ceilings.narrowed(limits), self.clock())
@@ -156,21 +181,24 @@ class Sessions:
 
     def get(self, session_id: str, principal: str) -> GatewaySession:
         """A principal's own session; somebody else's is as unknown as one that never was."""
-        self._end_old()
+        self.end_old()
         found = self._sessions.get(session_id)
         if found is None or found.principal != principal:
             raise Refused("this session is not known, or is over; open one by rlm_session_create")
         return found
 
     def close(self, session: GatewaySession) -> None:
-        self._sessions.pop(session.id, None)
+        if self._sessions.pop(session.id, None) is not None:
+            session.is_closed = True
+            self._on_end(session)
 
     def _root(self, name: str) -> Root:
         if name not in self._roots:
             raise Refused(f"there is no root {name!r}; roots: {', '.join(self._roots)}")
         return self._roots[name]
 
-    def _end_old(self) -> None:
+    def end_old(self) -> None:
+        """Close those whose time is over, or that were left alone too long."""
         now = self.clock()
-        for session_id in [each.id for each in self._sessions.values() if each.is_over(now)]:
-            del self._sessions[session_id]
+        for session in [each for each in self._sessions.values() if each.is_over(now)]:
+            self.close(session)

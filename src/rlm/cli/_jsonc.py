@@ -1,0 +1,183 @@
+"""Changes to JSON files that belong to somebody else: what is not changed stays, to the letter.
+
+Comments, blanks, the order of keys, the way numbers are written: all of it is text that is copied.
+Every change is read again and compared with what it should be before anybody gets to see it.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rlm.cli._jsonc_parts import Item, Node, Unreadable, read
+
+__all__ = ["Unreadable", "add_element", "drop_element", "drop_member", "put_member", "value_of"]
+
+EMPTY = "{}\n"
+
+
+def value_of(text: str) -> Any:
+    """What a file holds; an empty one holds an empty object."""
+    return read(text if text.strip("\ufeff \t\r\n") else EMPTY).value
+
+
+def put_member(text: str, path: Sequence[str], value: Any) -> str:
+    """The text with a member set; the objects that lead to it are made if need be."""
+    text = text if text.strip("\ufeff \t\r\n") else EMPTY
+    root = read(text)
+    node = _object(root, ())
+    for depth, key in enumerate(path):
+        item = _member(node, key)
+        if item is None:
+            for name in reversed(path[depth + 1 :]):
+                value = {name: value}
+            return _checked(_inserted(text, root, node, key, value), path[: depth + 1], value)
+        if depth + 1 < len(path):
+            node = _object(item.node, path[: depth + 1])
+    assert item is not None
+    if item.node.value == value:
+        return text
+    written = _rendered(value, text, _indent_of(text, item.start), _unit(text, root))
+    return _checked(text[: item.node.start] + written + text[item.node.end :], path, value)
+
+
+def drop_member(text: str, path: Sequence[str]) -> str:
+    """The text without a member; the same text if it has none of that name."""
+    found = _found(text, path[:-1])
+    item = None if found is None else _member(found, path[-1])
+    if found is None or item is None:
+        return text
+    return _checked(_removed(text, found, item), path, None)
+
+
+def add_element(text: str, path: Sequence[str], element: Any) -> str:
+    """The text with one more element in a list, which is made if need be."""
+    found = _found(text, path)
+    if found is None:
+        return put_member(text, path, [element])
+    if found.kind != "[":
+        raise Unreadable(f"{'.'.join(path)} is no list")
+    wanted = [*found.value, element]
+    return _checked(_inserted(text, read(text), found, None, element), path, wanted)
+
+
+def drop_element(text: str, path: Sequence[str], name: str, value: Any) -> str:
+    """The text without those elements of a list whose member of that name has that value."""
+    found = _found(text, path)
+    for item in reversed(found.items if found is not None and found.kind == "[" else []):
+        held = item.node.value
+        if isinstance(held, dict) and held.get(name) == value:
+            again = _found(text, path)
+            assert found is not None
+            assert again is not None
+            text = _removed(text, again, again.items[found.items.index(item)])
+            read(text)
+    return text
+
+
+# -- finding ---------------------------------------------------------------------------------------
+
+
+def _found(text: str, path: Sequence[str]) -> Node | None:
+    node = read(text if text.strip("\ufeff \t\r\n") else EMPTY)
+    for depth, key in enumerate(path):
+        item = _member(_object(node, path[:depth]), key)
+        if item is None:
+            return None
+        node = item.node
+    return node
+
+
+def _object(node: Node, path: Sequence[str]) -> Node:
+    if node.kind != "{":
+        raise Unreadable(f"{'.'.join(path) or 'the file'} holds no object")
+    return node
+
+
+def _member(node: Node, key: str) -> Item | None:
+    found = [item for item in node.items if item.key == key]
+    if len(found) > 1:
+        raise Unreadable(f"the key {key!r} is there twice")
+    return found[0] if found else None
+
+
+def _checked(text: str, path: Sequence[str], value: Any) -> str:
+    """Read what was made once more: a change that did something else is none."""
+    node = _found(text, path)
+    if (None if node is None else node.value) != value:
+        raise Unreadable(f"{'.'.join(path)} can't be changed safely")
+    return text
+
+
+# -- changing --------------------------------------------------------------------------------------
+
+
+def _inserted(text: str, root: Node, node: Node, key: str | None, value: Any) -> str:
+    """The text with one more item, as the last one, written as its neighbours are."""
+    newline, unit = _newline(text), _unit(text, root)
+    label = "" if key is None else f"{json.dumps(key, ensure_ascii=False)}: "
+    outer = _indent_of(text, node.start)
+    if not node.items:
+        indent = outer + unit
+        written = newline + indent + label + _rendered(value, text, indent, unit)
+        rest = text[node.tail : node.end - 1]
+        closing = rest[rest.rfind("\n") :] if "\n" in rest else newline + outer
+        return text[: node.tail] + written + closing + text[node.end - 1 :]
+    last = node.items[-1]
+    if "\n" in text[node.start : node.end]:
+        indent = _indent_of(text, node.items[0].start)
+        written = newline + indent + label + _rendered(value, text, indent, unit)
+    else:
+        written = f" {label}{json.dumps(value, ensure_ascii=False)}"
+    if last.comma is not None:
+        return text[: node.tail] + written + "," + text[node.tail :]
+    end = last.node.end
+    return text[:end] + "," + text[end : node.tail] + written + text[node.tail :]
+
+
+def _removed(text: str, node: Node, item: Item) -> str:
+    """The text without an item, and without the comma that would be one too many."""
+    number = node.items.index(item)
+    spans = [(item.start, item.node.end)]
+    if item.comma is not None:
+        spans.append((item.comma, item.comma + 1))
+    elif number:
+        before = node.items[number - 1].comma
+        assert before is not None
+        spans.append((before, before + 1))
+    for start, end in sorted(spans, reverse=True):
+        text = text[:start] + text[end:]
+    return _without_blank_line(text, item.start - (spans[-1][0] < item.start))
+
+
+def _without_blank_line(text: str, at: int) -> str:
+    """If nothing is left in the line at that place, it goes too."""
+    start = text.rfind("\n", 0, at) + 1
+    stop = text.find("\n", at)
+    if start and stop >= 0 and not text[start:stop].strip():
+        return text[:start] + text[stop + 1 :]
+    return text
+
+
+def _rendered(value: Any, text: str, indent: str, unit: str) -> str:
+    written = json.dumps(value, indent=unit, ensure_ascii=False)
+    return written.replace("\n", _newline(text) + indent)
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _indent_of(text: str, at: int) -> str:
+    """The blanks with which the line of that place begins."""
+    line = text[text.rfind("\n", 0, at) + 1 : at]
+    blanks = re.match(r"\ufeff?([ \t]*)", line)
+    return blanks[1] if blanks else ""
+
+
+def _unit(text: str, root: Node) -> str:
+    """How far one level is indented here."""
+    for item in root.items:
+        if "\n" in text[root.start : item.start]:
+            return _indent_of(text, item.start) or "  "
+    return "  "

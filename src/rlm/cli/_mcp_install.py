@@ -1,0 +1,227 @@
+"""What `rlm mcp install` does: change a client's file, and nothing in it that is not ours."""
+
+import difflib
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from rlm.cli._border import FAILED, say
+from rlm.cli._jsonc import (
+    Unreadable,
+    add_element,
+    drop_element,
+    drop_member,
+    put_member,
+    value_of,
+)
+from rlm.cli._mcp_clients import CLIENTS, OWNED, Client, Entry, Server, entry_for, file_of
+from rlm.cli._mcp_roots import named_folders
+from rlm.errors import ConfigError
+
+__all__ = ["Wanted", "changed", "install_into", "is_ours"]
+
+LARGEST_FILE_BYTES = 64 << 20
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What was said on the command line."""
+
+    client: str
+    roots: tuple[str, ...]
+    url: str | None
+    token_env: str | None
+    token_file: Path | None
+    clear_token: bool
+    name: str
+    project: Path | None
+    show_names: bool
+    remove: bool
+    dry_run: bool
+
+
+def install_into(wanted: Wanted) -> int:
+    """Write, or say what to write; the exit code."""
+    client = CLIENTS[wanted.client]
+    path = file_of(wanted.client, wanted.project)
+    entry = None if wanted.remove else entry_for(client, _server(wanted))
+    before = _text_of(path)
+    try:
+        after = changed(before, client, wanted.name, entry)
+    except Unreadable as problem:
+        return _paste_it_yourself(path, client, wanted.name, entry, problem)
+    if after == before:
+        say(f"{path} is as it should be already.", 0)
+        return 0
+    if wanted.dry_run:
+        click.echo(_difference(before, after, path), nl=False)
+        return 0
+    kept = write(path, before, after)
+    aside = "" if kept is None else f"; what it held before is in {kept}"
+    what = "is not in" if entry is None else "is in"
+    say(f"The gateway {what} {path} now{aside}.", 0)
+    say(f"Next: {client.restart}; `rlm mcp doctor` checks it.", 0)
+    return 0
+
+
+def changed(text: str, client: Client, name: str, entry: Entry | None) -> str:
+    """The file's text with the entry in it; without it if it is None."""
+    if entry is None:
+        text = drop_element(text, ("inputs",), "id", f"{name}-token") if client.typed else text
+        return drop_member(text, (client.section, name))
+    held = _held(text, client, name)
+    if held is not None and not _may_be_replaced(held):
+        raise ConfigError(
+            f"{client.title} has another server called {name!r}; choose a name with --name"
+        )
+    if held is None:
+        text = put_member(text, (client.section, name), entry.value)
+    else:
+        kept = {path[0] for path in entry.members}
+        for member in OWNED:
+            if member not in kept:
+                text = drop_member(text, (client.section, name, member))
+        for path, value in entry.members.items():
+            text = put_member(text, (client.section, name, *path), value)
+    for question in entry.inputs:
+        known = value_of(text).get("inputs", [])
+        if not any(isinstance(each, dict) and each.get("id") == question["id"] for each in known):
+            text = add_element(text, ("inputs",), question)
+    return text
+
+
+def is_ours(entry: Any) -> bool:
+    """Whether a client's entry starts `rlm mcp`."""
+    arguments = entry.get("args") if isinstance(entry, dict) else None
+    if not isinstance(arguments, list):
+        return False
+    if arguments[:3] == ["-m", "rlm", "mcp"]:
+        return True
+    return arguments[:1] == ["mcp"] and Path(str(entry.get("command"))).stem == "rlm"
+
+
+def _may_be_replaced(entry: Any) -> bool:
+    """An entry of that name which is ours, or which only names an address as ours would be."""
+    if is_ours(entry):
+        return True
+    if not isinstance(entry, dict) or "command" in entry:
+        return False
+    return not entry.keys() - {*OWNED, "env", "disabled"} or str(entry.get("url")).endswith("/mcp")
+
+
+def _held(text: str, client: Client, name: str) -> Any:
+    section = value_of(text)
+    section = section.get(client.section, {}) if isinstance(section, dict) else {}
+    return section.get(name) if isinstance(section, dict) else None
+
+
+def _server(wanted: Wanted) -> Server:
+    """Absolute paths: a client starts the gateway wherever it likes."""
+    if not _NAME.fullmatch(wanted.name):
+        raise click.UsageError(f"--name {wanted.name!r}: letters, digits, - and _ are allowed")
+    if wanted.token_env is not None and not _VARIABLE.fullmatch(wanted.token_env):
+        raise click.UsageError("--token-env wants the name of a variable, not a token")
+    if (wanted.token_env or wanted.token_file) and not wanted.url:
+        raise click.UsageError("a token is for a gateway elsewhere: give --url")
+    if wanted.token_env and wanted.token_file:
+        raise click.UsageError("--token-env and --token-file exclude each other")
+    token = None
+    if wanted.clear_token:
+        token = os.environ.get(wanted.token_env or "", "").strip()
+        if not token:
+            raise ConfigError("--clear-token needs --token-env, and a token in that variable")
+    if wanted.url and not wanted.url.startswith(("http://", "https://")):
+        raise click.UsageError(f"--url {wanted.url!r} is no address such as https://HOST/mcp")
+    folders = named_folders(wanted.roots) if wanted.roots else {}
+    for name, folder in folders.items():
+        if not folder.is_dir():
+            raise ConfigError(f"the root {name!r} is no folder: {folder}")
+    return Server(
+        name=wanted.name,
+        roots=tuple(f"{name}={folder.resolve()}" for name, folder in folders.items()),
+        shows_names=wanted.show_names,
+        url=wanted.url,
+        token_env=wanted.token_env,
+        token_file=None if wanted.token_file is None else wanted.token_file.absolute(),
+        token=token,
+    )
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def _text_of(path: Path) -> str:
+    try:
+        if path.stat().st_size > LARGEST_FILE_BYTES:
+            raise ConfigError(f"{path} is too large to be a client's configuration")
+        with path.open(encoding="utf-8", newline="") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is no text in UTF-8; nothing was changed") from error
+
+
+def write(path: Path, before: str, after: str) -> Path | None:
+    """Put the new text in the old one's place, all at once; where the old one is kept."""
+    target = path.resolve()  # a link stays one
+    target.parent.mkdir(parents=True, exist_ok=True)
+    kept = None
+    if target.exists():
+        kept = _free_name(target)
+        shutil.copy2(target, kept)
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    made = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(after)
+            file.flush()
+            os.fsync(file.fileno())
+        if kept is not None:
+            shutil.copymode(target, made)
+        if _text_of(target) != before:
+            raise ConfigError(f"{path} was changed by somebody else meanwhile; try again")
+        made.replace(target)
+    except BaseException:
+        made.unlink(missing_ok=True)
+        raise
+    return kept
+
+
+def _free_name(path: Path) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    number = 0
+    while True:
+        kept = path.with_name(f"{path.name}.before-rlm-{stamp}{f'-{number}' if number else ''}")
+        if not kept.exists():
+            return kept
+        number += 1
+
+
+def _difference(before: str, after: str, path: Path) -> str:
+    old, new = (text.splitlines(keepends=True) for text in (before, after))
+    found = difflib.unified_diff(old, new, str(path), f"{path} (new)")
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in found)
+
+
+def _paste_it_yourself(
+    path: Path, client: Client, name: str, entry: Entry | None, problem: Unreadable
+) -> int:
+    say(f"{path} can't be edited safely ({problem}); nothing was changed.")
+    if entry is None:
+        return say(f'Take "{name}" out of "{client.section}" by hand.', FAILED)
+    say("Put this into it by hand:")
+    wanted: dict[str, Any] = {client.section: {name: entry.value}}
+    if entry.inputs:
+        wanted["inputs"] = list(entry.inputs)
+    click.echo(json.dumps(wanted, indent=2))
+    return FAILED

@@ -1,0 +1,87 @@
+"""What the operator of a gateway opens: folders, what stays shut in them, where it is recorded."""
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rlm.errors import ConfigError
+from rlm.gateway.denial import USUAL_DENIALS, Denials
+from rlm.gateway.paths import Root
+from rlm.journal import Places
+
+__all__ = ["denials_of", "keep_out_of", "named_folders", "new_record", "roots_of"]
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def named_folders(given: Sequence[str]) -> dict[str, Path]:
+    """Name → folder, of `DIR` and `NAME=DIR`."""
+    if not given:
+        raise ConfigError("say which folders clients may see: --root DIR, or --root NAME=DIR")
+    found: dict[str, Path] = {}
+    for text in given:
+        name, equals, folder = text.partition("=")
+        if not equals or not _NAME.fullmatch(name) or Path(text).is_dir():
+            folder = text
+            name = Path(folder).resolve().name or "root"
+        if not folder:
+            raise ConfigError(f"--root {text!r} names no folder")
+        if name in found:
+            raise ConfigError(f"two roots are called {name!r}; name one: --root NAME={folder}")
+        found[name] = Path(folder)
+    return found
+
+
+def denials_of(deny: Iterable[str], allow: Iterable[str], *, usual: bool) -> Denials:
+    """The usual denials and the operator's; only a pattern of the usual ones can be taken back."""
+    patterns = list(USUAL_DENIALS) if usual else []
+    for pattern in allow:
+        if pattern not in patterns:
+            raise ConfigError(
+                f"--allow {pattern!r} is none of the usual denials; these are: "
+                f"{' '.join(USUAL_DENIALS)}"
+            )
+        patterns.remove(pattern)
+    for pattern in deny:
+        if not pattern.strip() or "/" in pattern:
+            raise ConfigError(f"--deny {pattern!r}: a pattern is about one name, without slashes")
+    return Denials([*patterns, *deny])
+
+
+def roots_of(given: Sequence[str], denials: Denials) -> list[Root]:
+    """The folders, opened; all or none."""
+    opened: list[Root] = []
+    try:
+        for name, folder in named_folders(given).items():
+            opened.append(Root(folder, name, denials))
+    except ConfigError:
+        for root in opened:
+            root.close()
+        raise
+    return opened
+
+
+def new_record() -> Path:
+    """A file of its own for every gateway: several may run at once."""
+    try:
+        state = Places.usual(os.environ).root
+    except RuntimeError as error:  # how `pathlib` says that there is no home
+        raise ConfigError(
+            f"there is no folder for the record ({error}); set --provenance"
+        ) from error
+    began = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return state / "provenance" / f"{began}-{os.getpid()}-{secrets.token_hex(3)}.jsonl"
+
+
+def keep_out_of(roots: Iterable[Root], path: Path, what: str) -> None:
+    """What is about clients is not for clients."""
+    place = path.absolute().parent.resolve() / path.name
+    for root in roots:
+        if place.is_relative_to(root.path):
+            raise ConfigError(
+                f"{what} {path} is below the root {root.name!r}, where clients could read it; "
+                "put it elsewhere"
+            )

@@ -1,0 +1,210 @@
+"""What `rlm mcp` does: open what the operator says, serve it, and leave nothing behind."""
+
+import asyncio
+import contextlib
+import gc
+import importlib.util
+import logging
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import Struct
+
+import rlm
+from rlm.cli._border import say
+from rlm.cli._mcp_roots import denials_of, keep_out_of, new_record, roots_of
+from rlm.gateway.doors import bound_socket, bracketed, check_door
+from rlm.gateway.paths import Root
+from rlm.gateway.principals import LOCAL, UNNAMED, Tokens, read_tokens
+from rlm.gateway.provenance import Provenance
+from rlm.gateway.sessions import Ceilings
+from rlm.gateway.wire import Wire
+
+if TYPE_CHECKING:
+    from rlm.gateway.gateway import Gateway
+
+__all__ = ["Options", "needs_the_extra", "serve"]
+
+LONGEST_NOTE_CHARS = 10_000
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """Everything that was said on the command line."""
+
+    roots: tuple[str, ...]
+    show_names: bool
+    shows_ignored: bool
+    deny: tuple[str, ...]
+    allow: tuple[str, ...]
+    no_usual_denials: bool
+    provenance: Path | None
+    max_calls: int | None
+    max_bytes: int | None
+    max_seconds: float | None
+    max_idle_seconds: float | None
+    max_runs: int | None
+    max_run_files: int | None
+    max_run_bytes: int | None
+    max_cost_usd: float | None
+    search_seconds: float
+    exec_seconds: float
+    model: str | None
+    sub_model: str | None
+    no_sampling: bool
+    environment: str
+    environment_options: tuple[tuple[str, Any], ...]
+    max_steps: int | None
+    max_depth: int | None
+    max_tokens: int | None
+    timeout: float | None
+    price: tuple[float, float] | None
+    http: bool
+    host: str
+    port: int
+    token: str | None
+    token_file: Path | None
+    allowed_hosts: tuple[str, ...]
+    allowed_origins: tuple[str, ...]
+
+    def ceilings(self) -> Ceilings:
+        given: dict[str, Any] = {
+            "calls": self.max_calls,
+            "bytes": self.max_bytes,
+            "seconds": self.max_seconds,
+            "idle_seconds": self.max_idle_seconds,
+            "runs": self.max_runs,
+            "run_files": self.max_run_files,
+            "run_bytes": self.max_run_bytes,
+            "cost_usd": self.max_cost_usd,
+        }
+        return Ceilings(**{name: value for name, value in given.items() if value is not None})
+
+
+def needs_the_extra() -> None:
+    """One line for a package that is not there."""
+    if importlib.util.find_spec("mcp") is None:
+        raise click.ClickException("the gateway needs a package: pip install 'rlm-engine[mcp]'")
+
+
+def serve(options: Options, wire: Wire | None) -> int:
+    """Until the client closes the pipe, or a signal comes."""
+    needs_the_extra()
+    gc.disable()  # what is imported now stays; to look through it again and again takes time
+    _log_to_stderr()
+    denials = denials_of(options.deny, options.allow, usual=not options.no_usual_denials)
+    with contextlib.ExitStack() as opened:
+        roots = roots_of(options.roots, denials)
+        for root in roots:
+            opened.callback(root.close)
+        path = options.provenance or new_record()
+        keep_out_of(roots, path, "the provenance file")
+        if options.token_file is not None:
+            keep_out_of(roots, options.token_file, "the token file")
+        tokens = _tokens(options)
+        listening = None
+        if wire is None:
+            check_door(options.host, tokens)
+            listening = opened.enter_context(bound_socket(options.host, options.port))
+        record = Provenance(path)
+        opened.callback(record.close)
+        if wire is not None:
+            asyncio.run(_over_stdio(options, roots, record, wire))
+        elif listening is not None:
+            asyncio.run(_over_http(options, roots, record, tokens, listening))
+    return 0
+
+
+def _gateway(options: Options, roots: list[Root], record: Provenance) -> "Gateway":
+    from rlm.cli._mcp_models import models_of
+    from rlm.gateway.gateway import Gateway
+
+    return Gateway(
+        roots,
+        record,
+        ceilings=options.ceilings(),
+        shows_names=options.show_names,
+        shows_ignored=options.shows_ignored,
+        search_seconds=options.search_seconds,
+        exec_seconds=options.exec_seconds,
+        models=models_of(options, os.environ),
+        samples=not options.no_sampling,
+    )
+
+
+async def _over_stdio(options: Options, roots: list[Root], record: Provenance, wire: Wire) -> None:
+    from rlm.gateway.server import make_server
+    from rlm.gateway.stdio import serve_until_signal
+
+    if os.isatty(wire.reading):
+        say("A client talks here in JSON; `rlm mcp install` tells one to. Ctrl-D ends it.")
+    gateway = _gateway(options, roots, record)
+    try:
+        server = make_server(gateway, lambda _context: LOCAL, rlm.__version__)
+        _all_is_imported()
+        await serve_until_signal(server, wire)
+    finally:
+        await gateway.close()
+
+
+async def _over_http(
+    options: Options,
+    roots: list[Root],
+    record: Provenance,
+    tokens: Tokens | None,
+    listening: socket.socket,
+) -> None:
+    from rlm.gateway.http import PATH, make_app, principal_of, serve_http
+    from rlm.gateway.server import make_server
+
+    gateway = _gateway(options, roots, record)
+    try:
+        port = listening.getsockname()[1]
+        server = make_server(gateway, principal_of, rlm.__version__)
+        app = make_app(
+            server,
+            tokens,
+            host=options.host,
+            port=port,
+            allowed_hosts=options.allowed_hosts,
+            allowed_origins=options.allowed_origins,
+        )
+        _all_is_imported()
+        address = f"http://{bracketed(options.host)}:{port}{PATH}"
+        await serve_http(app, listening, lambda: _tell(address, record))
+    finally:
+        await gateway.close()
+
+
+def _tokens(options: Options) -> Tokens | None:
+    if not options.http:
+        return None
+    named = read_tokens(options.token_file) if options.token_file is not None else {}
+    if options.token:
+        named[UNNAMED] = options.token.strip()
+    return Tokens(named) if named else None
+
+
+def _tell(address: str, record: Provenance) -> None:
+    say(f"Gateway: {address} (Ctrl-C ends it); record: {record.path}")
+
+
+def _all_is_imported() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def _log_to_stderr() -> None:
+    """What goes wrong, in words that no terminal obeys: some of them are clients'."""
+    from rlm.recorders.console import harmless
+
+    class Harmless(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return harmless(super().format(record))[:LONGEST_NOTE_CHARS]
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Harmless("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)

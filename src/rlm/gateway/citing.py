@@ -1,0 +1,187 @@
+"""Citations of a run: asked for in plain words, and believed only if they are verbatim.
+
+A model's word for where a quote stands is not enough: it is looked up in the very bytes that the
+run was given. What is not there is left out, and counted.
+"""
+
+import hashlib
+import json
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from rlm.gateway.ledger import Answer
+from rlm.gateway.loading import Loaded
+from rlm.gateway.spans import MOST_BYTES, MOST_LINES
+from rlm.results import Submission
+from rlm.typed import AnswerMismatch, answer_type
+
+__all__ = ["Cited", "Library", "read_answer", "with_instructions"]
+
+MOST_CITATIONS = 50
+
+_INSTRUCTIONS = """{query}
+
+The files are in `context`, a dict from name to text. Hand in a dict, in a cell:
+FINAL({{"answer": text, "citations": [
+    {{"file": name, "start_line": 1, "end_line": 2, "quote": text}}]}})
+Each quote is copied from its file character by character and is at most a few lines long; take it
+from the text with code. Lines count from 1. With nothing to quote, hand in the text alone."""
+
+
+class Claim(Struct, frozen=True):
+    """A citation as a model gives it."""
+
+    file: str = ""
+    quote: str = ""
+    start_line: int | None = None
+    end_line: int | None = None
+
+
+class Cited(Struct, frozen=True):
+    """An answer as a model gives it, with what it says that it rests on."""
+
+    answer: str
+    citations: list[Claim] = field(default_factory=list)
+
+
+class _Loose(Struct, frozen=True):
+    """The same, of a model that is not so careful: whatever it handed in as citations."""
+
+    answer: str | int | float | bool | list[Any] | dict[str, Any]
+    citations: Any = None
+
+
+def with_instructions(query: str) -> str:
+    return _INSTRUCTIONS.format(query=query)
+
+
+def read_answer(text: str, as_json: str | None) -> Cited:
+    """What a run handed in; an answer in any other form is an answer without citations."""
+    submission = Submission(text, "answer", as_json)
+    try:
+        found: Cited = answer_type(Cited).parse(submission)
+    except AnswerMismatch:
+        return _read_loosely(submission)
+    return found
+
+
+def _read_loosely(submission: Submission) -> Cited:
+    try:
+        found: _Loose = answer_type(_Loose).parse(submission)
+    except AnswerMismatch:
+        return Cited(submission.text)
+    claims = []
+    for each in found.citations if isinstance(found.citations, list) else ():
+        try:
+            claims.append(answer_type(Claim).parse(Submission("", "answer", _json(each))))
+        except AnswerMismatch:
+            claims.append(Claim())  # counts as dropped
+    return Cited(found.answer if isinstance(found.answer, str) else _json(found.answer), claims)
+
+
+class Library:
+    """The files of one run, by the names it knew them by."""
+
+    def __init__(self, files: Mapping[str, Loaded]) -> None:
+        self._files = files
+        self._starts: dict[str, list[int]] = {}
+
+    def checked(self, claims: Sequence[Claim], most_bytes: int) -> tuple[list[Answer], int]:
+        """Citations that are true, with right lines, and the number of those that are not.
+
+        Quotes have `most_bytes` together; those beyond are left out, too.
+        """
+        found: list[Answer] = []
+        for claim in claims[:MOST_CITATIONS]:
+            citation = self._citation(claim)
+            if citation is None or citation in found:
+                continue
+            most_bytes -= len(citation["quote"].encode())
+            if most_bytes < 0:
+                break
+            found.append(citation)
+        return found, len(claims) - len(found)
+
+    def _citation(self, claim: Claim) -> Answer | None:
+        name = self._named(claim.file)
+        if name is None or not claim.quote.strip():
+            return None
+        file = self._files[name]
+        for quote in _spellings(claim.quote, file.data):
+            at = self._place(name, file.data, quote, claim)
+            if at is not None:
+                first, last = self._line(name, at), self._line(name, at + len(quote) - 1)
+                return {
+                    "handle": file.handle.id,
+                    "start_line": first,
+                    "end_line": last,
+                    "sha256": hashlib.sha256(self._lines(name, first, last)).hexdigest(),
+                    "quote": quote.decode(),
+                    "version": file.version,
+                }
+        return None
+
+    def _named(self, name: str) -> str | None:
+        """The file that is meant: by its name, by its handle, or by the end of its name."""
+        if name in self._files:
+            return name
+        by_handle = [key for key, file in self._files.items() if file.handle.id == name]
+        by_end = [key for key in self._files if name and key.endswith(f"/{name.lstrip('./')}")]
+        for found in (by_handle, by_end, list(self._files)):
+            if len(found) == 1:
+                return found[0]
+        return None
+
+    def _place(self, name: str, data: bytes, quote: bytes, claim: Claim) -> int | None:
+        """Where the quote is: in the lines that were named, or else at its only place."""
+        starts = self._line_starts(name)
+        first = max(1, claim.start_line or 0)
+        last = max(first, claim.end_line or first)
+        if claim.start_line is not None and first <= len(starts):
+            end = starts[last] if last < len(starts) else len(data)
+            at = data.find(quote, starts[first - 1], end)
+            if at >= 0:
+                return at
+        at = data.find(quote)
+        return at if at >= 0 and data.find(quote, at + 1) < 0 else None
+
+    def _line(self, name: str, offset: int) -> int:
+        return bisect_right(self._line_starts(name), offset)
+
+    def _lines(self, name: str, first: int, last: int) -> bytes:
+        starts, data = self._line_starts(name), self._files[name].data
+        return data[starts[first - 1] : starts[last] if last < len(starts) else len(data)]
+
+    def _line_starts(self, name: str) -> list[int]:
+        known = self._starts.get(name)
+        if known is None:
+            known, at, data = [0], 0, self._files[name].data
+            while (at := data.find(b"\n", at) + 1) > 0:
+                if at < len(data):
+                    known.append(at)
+            self._starts[name] = known
+        return known
+
+
+def _spellings(quote: str, data: bytes) -> list[bytes]:
+    """The quote as it is, without blanks around it, and with the line ends of the file."""
+    found = []
+    for text in (quote, quote.strip("\r\n"), quote.strip()):
+        whole = _bounded(text)
+        found.append(whole)
+        if b"\r\n" in data:
+            found.append(whole.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n"))
+    return [each for each in dict.fromkeys(found) if each and len(each) <= MOST_BYTES]
+
+
+def _bounded(text: str) -> bytes:
+    """No more than a span may have: so many lines, so many bytes, whole characters."""
+    text = "\n".join(text.split("\n")[:MOST_LINES])
+    return text.encode("utf-8", "replace")[:MOST_BYTES].decode("utf-8", "ignore").encode()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,302 @@
+"""`rlm_complete` and `rlm_continue`: whole runs over chosen files, with citations that are checked.
+
+Models are asked in this order: the operator's; the client's own, by sampling; none, and then the
+client is told how to do it with the other tools.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Sequence
+
+from rlm.errors import ModelError, RLMError
+from rlm.gateway.callers import Asking, Caller, Gone
+from rlm.gateway.citing import Library, read_answer, with_instructions
+from rlm.gateway.desk import DeskClient
+from rlm.gateway.detached import Detached
+from rlm.gateway.ledger import Answer, Ledger
+from rlm.gateway.loading import Loaded, Loading, chosen_files, load_files
+from rlm.gateway.models import Models
+from rlm.gateway.paths import parts_of
+from rlm.gateway.provenance import digest
+from rlm.gateway.refusals import Refused
+from rlm.gateway.runs import QUIET_SECONDS, GatewayRun, Runs
+from rlm.gateway.sessions import GatewaySession
+from rlm.gateway.spans import MOST_BYTES
+from rlm.messages import Request
+from rlm.results import RunResult
+from rlm.text import sendable
+
+__all__ = ["Completer"]
+
+MOST_ROUNDS = 8
+MOST_ANSWER_BYTES = 32_768
+HOST_INSTRUCTION = (
+    "This gateway has no model and your client lends none (sampling). Do it yourself: find lines "
+    "with rlm_search, read them with rlm_read, work over whole files in Python with rlm_exec "
+    "(its variables stay), then answer with handles and lines."
+)
+_log = logging.getLogger(__name__)
+
+
+class Completer:
+    """Starts runs and waits for them, `seconds` at most in one request."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        models: Models | None,
+        *,
+        samples: bool,
+        seconds: float,
+        shows_ignored: bool,
+    ) -> None:
+        self._ledger = ledger
+        self._models = models or Models()
+        self._samples = samples
+        self._seconds = seconds
+        self._shows_ignored = shows_ignored
+        self._runs = Runs()
+        self._detached = Detached()
+
+    async def complete(
+        self,
+        caller: Caller,
+        session: GatewaySession,
+        query: str,
+        handles: Sequence[str],
+        root: str | None,
+        path: str | None,
+    ) -> Answer | Asking:
+        """Begin a run, or go on with the one that the caller's state names."""
+        if caller.state is not None:
+            return await self._wait(caller, self._runs.get(session, caller.state))
+        asked = {"query": query, "handles": list(handles), "root": root, "path": path}
+        is_own = self._models.model is not None
+        if not is_own and not (self._samples and caller.sampling != "none"):
+            self._ledger.record(session, "rlm_complete", asked, way="host")
+            return {
+                "status": "host",
+                "instruction": HOST_INSTRUCTION,
+                "left": self._ledger.left(session),
+            }
+        self._runs.check_room(session)
+        chosen = self._ledger.root(session, root)
+        parts = None if path is None else parts_of(path)
+
+        def load() -> Loading:
+            named = chosen_files(session, handles, chosen, parts, ignored=self._shows_ignored)
+            return load_files(named, session.ceilings.run_bytes)
+
+        loading = await asyncio.to_thread(load)
+        run = self._begin(session, query, asked, loading, samples=not is_own)
+        return await self._wait(caller, run)
+
+    async def go_on(self, caller: Caller, session: GatewaySession, run_id: str) -> Answer | Asking:
+        """Wait for a run that began earlier; its answer, if it is over."""
+        run = self._runs.get(session, run_id)
+        if caller.state is None:
+            run.rounds = 0
+        self._ledger.record(session, "rlm_continue", {"run_id": run_id}, run=run.id)
+        return await self._wait(caller, run)
+
+    def end(self, session: GatewaySession) -> None:
+        self._runs.end(session)
+
+    async def close(self) -> None:
+        await self._detached.close()
+
+    # -- one run -----------------------------------------------------------------------------
+
+    def _begin(
+        self, session: GatewaySession, query: str, asked: Answer, loading: Loading, *, samples: bool
+    ) -> GatewayRun:
+        if session.is_closed:
+            raise Refused("this session is over")
+        self._runs.check_room(session)
+        session.count_run()
+        held = None if samples else session.hold_money()
+
+        def show(request: Request) -> None:
+            self._show(session, run, request)
+
+        run = GatewayRun(session, show, samples=samples)
+        files = self._labelled(loading.files)
+        self._ledger.record(
+            session,
+            "rlm_complete",
+            asked,
+            run=run.id,
+            files=[[f.handle.id, hashlib.sha256(f.data).hexdigest()] for f in loading.files],
+        )
+        work = self._detached.start(self._work(run, query, files, held))
+        run.start(work, lambda: self._settle(run, held, loading.skipped))
+        self._runs.add(run)
+        return run
+
+    def _settle(self, run: GatewayRun, held: float | None, skipped: int) -> None:
+        """A run is over, however that came: give back its money, and record what it showed."""
+        run.session.settle_money(held, run.watch.cost_usd)
+        answer = run.answer
+        if skipped and answer:
+            answer["skipped_files"] = skipped
+        spans = [
+            [each["handle"], each["start_line"], each["end_line"], each["sha256"]]
+            for each in answer.get("citations", ())
+        ]
+        self._ledger.record(
+            run.session,
+            "rlm_complete",
+            {},
+            run=run.id,
+            ended=answer.get("stop_reason", "error" if answer else "cancelled"),
+            usage=run.watch.facts(is_sampled=run.desk is not None),
+            answer=digest(answer.get("answer")),
+            spans=spans,
+        )
+
+    def _labelled(self, files: Sequence[Loaded]) -> dict[str, Loaded]:
+        """Files by the names that the run knows them by: what clients may see, or handles."""
+        labelled: dict[str, Loaded] = {}
+        for file in files:
+            name = self._ledger.name(file.handle.parts).get("name", file.handle.id)
+            labelled[file.handle.id if name in labelled else name] = file
+        return labelled
+
+    async def _work(
+        self, run: GatewayRun, query: str, files: dict[str, Loaded], held: float | None
+    ) -> Answer:
+        """The run itself: its answer as the client gets it, or why there is none."""
+        try:
+            result = await self._result(run, query, files, held)
+        except RLMError as error:
+            _log.warning("a run failed: %s", error)
+            return {"problem": _problem(error, is_sampled=run.desk is not None)}
+        return self._answer(result, Library(files), run.session)
+
+    async def _result(
+        self, run: GatewayRun, query: str, files: dict[str, Loaded], held: float | None
+    ) -> RunResult:
+        seconds = self._ledger.left(run.session)["seconds"]
+        sampler = None if run.desk is None else DeskClient(run.desk)
+        engine = self._models.for_run(sampler, seconds, held)
+        try:
+            context = {name: file.text for name, file in files.items()}
+            return await engine.aask(with_instructions(query), context, recorders=(run.watch,))
+        finally:
+            await engine.aclose()
+
+    def _answer(self, result: RunResult, library: Library, session: GatewaySession) -> Answer:
+        cited = read_answer(str(result.answer or ""), result.answer_json)
+        citations, dropped = library.checked(cited.citations, MOST_BYTES)
+        for each in citations:
+            each |= self._ledger.name(session.handle(each["handle"]).parts)
+        data = sendable(cited.answer).encode()
+        text = data[:MOST_ANSWER_BYTES].decode("utf-8", "ignore")
+        return {
+            "answer": text,
+            "citations": citations,
+            "dropped_citations": dropped,
+            "cited": bool(citations),
+            "stop_reason": result.stop_reason,
+            **({"answer_cut": True} if len(data) > MOST_ANSWER_BYTES else {}),
+        }
+
+    def _show(self, session: GatewaySession, run: GatewayRun, request: Request) -> None:
+        """What a client's model is asked, its client sees: so it counts, and is on the record."""
+        texts = [str(message.content) for message in request.messages]
+        size = sum(len(text.encode("utf-8", "replace")) for text in texts)
+        try:
+            session.count_bytes(size)
+        except Refused as refusal:
+            raise ModelError(str(refusal)) from None
+        self._ledger.record(session, "sampling", {"messages": texts}, run=run.id, bytes=size)
+
+    # -- waiting -----------------------------------------------------------------------------
+
+    async def _wait(self, caller: Caller, run: GatewayRun) -> Answer | Asking:
+        """Until the run is over, needs the client's model, or the time of this request is."""
+        for name, reply in caller.replies.items():
+            if run.desk is not None:
+                run.desk.deliver(name, reply)
+        try:
+            return await self._news(caller, run)
+        except asyncio.CancelledError:
+            run.cancel()
+            raise
+
+    async def _news(self, caller: Caller, run: GatewayRun) -> Answer | Asking:
+        until = time.monotonic() + self._seconds
+        told = 0
+        while not run.is_over:
+            if run.watch.number > told:
+                told = run.watch.number
+                await caller.progress(told, run.watch.message)
+            if caller.sampling == "rounds" and run.round_is_full:
+                return self._asking(run)
+            left = until - time.monotonic()
+            if left <= 0 or (caller.sampling == "none" and run.desk and run.desk.waiting):
+                return self._unfinished(run)
+            if caller.sampling == "each":
+                self._send_all(caller, run)
+            waits = run.desk is not None and caller.sampling == "rounds" and run.desk.waiting
+            await run.changed(min(left, QUIET_SECONDS) if waits else left)
+        return self._finished(run)
+
+    def _asking(self, run: GatewayRun) -> Answer | Asking:
+        """One more round, unless it is one too many: then the client may come back later."""
+        if run.rounds >= MOST_ROUNDS:
+            return self._unfinished(run)
+        assert run.desk is not None
+        run.rounds += 1
+        return Asking(run.desk.waiting, run.id)
+
+    def _send_all(self, caller: Caller, run: GatewayRun) -> None:
+        if run.desk is not None:
+            for name, request in run.desk.take().items():
+                task = self._detached.start(_send(caller, run, name, request))
+                run.sending.add(task)
+                task.add_done_callback(run.sending.discard)
+
+    def _unfinished(self, run: GatewayRun) -> Answer:
+        waits = run.desk is not None and bool(run.desk.waiting)
+        return {
+            "status": "paused" if waits else "running",
+            "run_id": run.id,
+            "left": self._ledger.left(run.session),
+        }
+
+    def _finished(self, run: GatewayRun) -> Answer:
+        answer = run.answer
+        if not answer or run.session.is_closed:
+            raise Refused("this run was cancelled")
+        if "problem" in answer:
+            raise Refused(answer["problem"])
+        quotes = sum(len(each["quote"].encode()) for each in answer["citations"])
+        run.session.count_bytes(len(answer["answer"].encode()) + quotes)
+        return {
+            "status": "done",
+            "run_id": run.id,
+            **answer,
+            "usage": run.watch.facts(is_sampled=run.desk is not None),
+            "left": self._ledger.left(run.session),
+        }
+
+
+async def _send(caller: Caller, run: GatewayRun, name: str, request: Request) -> None:
+    """Carry one request to the client's model, also when nobody waits for the run any more."""
+    assert run.desk is not None
+    try:
+        run.desk.deliver(name, await caller.sample(request))
+    except ModelError as error:
+        run.desk.deliver(name, error)
+    except Gone:
+        run.desk.put_back(name)
+
+
+def _problem(error: RLMError, *, is_sampled: bool) -> str:
+    """What a client may know of a failed run: nothing of the operator's models."""
+    if is_sampled and isinstance(error, ModelError):
+        return f"the run failed: {error}"
+    return "the run failed; the operator's log says why"

@@ -1,0 +1,99 @@
+"""Who a client is, by the token it shows. Tokens have names, and the names are what is recorded."""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from rlm.errors import ConfigError
+
+__all__ = ["ANONYMOUS", "LOCAL", "UNNAMED", "Tokens", "read_tokens"]
+
+LOCAL = "local"
+"""The principal of a client that started the gateway itself."""
+
+ANONYMOUS = "anonymous"
+"""The principal of clients on this machine where no token is asked for."""
+
+UNNAMED = "token"
+"""The principal of a token without a name."""
+
+LARGEST_FILE_BYTES = 1 << 20
+MOST_TOKEN_CHARS = 512
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")  # what RFC 6750 lets a header hold
+
+
+class Tokens:
+    """The tokens that open the gateway, each with the name of its principal.
+
+    Only hashes are kept and compared, and always with every one of them: how long an answer takes
+    tells nothing about any token.
+    """
+
+    def __init__(self, named: Mapping[str, str]) -> None:
+        for name, token in named.items():
+            _check(name, token)
+        self._hashes = {name: _hash(token) for name, token in named.items()}
+        if len(set(self._hashes.values())) < len(self._hashes):
+            raise ConfigError("two principals have the same token; give each its own")
+
+    def __bool__(self) -> bool:
+        return bool(self._hashes)
+
+    def principal_of(self, token: str) -> str | None:
+        """Whose token that is; None if nobody's."""
+        if len(token) > MOST_TOKEN_CHARS:
+            return None
+        shown, found = _hash(token), None
+        for name, known in self._hashes.items():
+            if hmac.compare_digest(shown, known):
+                found = name
+        return found
+
+
+def read_tokens(path: Path) -> dict[str, str]:
+    """`NAME:TOKEN` lines of a file, or a single token; empty lines and `#` lines are skipped."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(LARGEST_FILE_BYTES + 1).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise ConfigError(f"the token file {path} can't be read: {reason}") from error
+    if len(text) > LARGEST_FILE_BYTES:
+        raise ConfigError(f"the token file {path} is larger than 1 MiB")
+    named: dict[str, str] = {}
+    for number, line in enumerate(map(str.strip, text.splitlines()), 1):
+        if not line or line.startswith("#"):
+            continue
+        name, colon, token = line.partition(":")
+        name, token = (name.strip(), token.strip()) if colon else (UNNAMED, line)
+        if name in named:
+            raise ConfigError(f"line {number} of {path}: {name!r} has a token already")
+        try:
+            _check(name, token)
+        except ConfigError as error:
+            raise ConfigError(f"line {number} of {path}: {error}") from error
+        named[name] = token
+    if not named:
+        raise ConfigError(f"the token file {path} holds no token; a line is NAME:TOKEN")
+    return named
+
+
+def _check(name: str, token: str) -> None:
+    """No token is ever part of a message."""
+    if not _NAME.fullmatch(name) or name in (LOCAL, ANONYMOUS):
+        raise ConfigError(
+            f"{name[:64]!r} can't be a principal: letters, digits and ._@- are allowed, "
+            f"{LOCAL} and {ANONYMOUS} are taken"
+        )
+    if not _TOKEN.fullmatch(token):
+        raise ConfigError(
+            f"the token of {name} must have 16 to 512 letters, digits or -._~+/, as "
+            "`openssl rand -hex 32` prints"
+        )
+
+
+def _hash(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "replace")).digest()

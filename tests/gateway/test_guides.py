@@ -1,0 +1,64 @@
+"""The guides of the gateway say what the code says: limits, names, clients."""
+
+import re
+from pathlib import Path
+
+from rlm.cli._mcp_clients import CLIENTS
+from rlm.cli.mcp import CLIENTS as OFFERED
+from rlm.cli.mcp import mcp
+from rlm.gateway.completing import MOST_ANSWER_BYTES
+from rlm.gateway.http import MOST_BODY_BYTES
+from rlm.gateway.listing import MOST_ENTRIES
+from rlm.gateway.requests import DOCUMENTED_NAMES, TOOLS
+from rlm.gateway.searching import MOST_HITS
+from rlm.gateway.sessions import Ceilings
+from rlm.gateway.spans import MOST_BYTES, MOST_LINES
+from rlm.gateway.wire import MOST_LINE_BYTES
+
+GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
+IDE = (GUIDES / "ide-setup.md").read_text("utf-8")
+
+
+def rows(text: str, head: str) -> list[list[str]]:
+    table = text.partition(f"| {head} |")[2].partition("\n\n")[0]
+    lines = [line.strip("|").split("|") for line in table.splitlines()[2:]]
+    return [[cell.strip() for cell in line] for line in lines]
+
+
+def test_ceilings_and_their_options() -> None:
+    told = [
+        (name.strip("`"), default, option) for name, default, option in rows(IDE, "for a session")
+    ]
+    usual = Ceilings()
+    shown = {n: getattr(usual, n) for n in usual.__struct_fields__}
+    assert {name: default for name, default, _ in told} == {
+        name: "none" if value is None else f"{value:,.0f}" for name, value in shown.items()
+    }
+    options = {option for each in mcp.params for option in each.opts}
+    for name, _, option in told:
+        assert option == f"`--max-{name.replace('_', '-')}`"
+        assert option.strip("`") in options
+
+
+def test_limits_that_always_hold() -> None:
+    told = dict(rows(IDE, "always"))
+    assert told["a span of `rlm_read`"] == f"{MOST_LINES} lines and {MOST_BYTES:,} bytes"
+    assert told["a page of `rlm_list`"] == f"{MOST_ENTRIES} files"
+    assert told["hits of `rlm_search`"].startswith(f"{MOST_HITS},")
+    assert told["an answer of `rlm_complete`"].startswith(f"{MOST_ANSWER_BYTES:,} bytes")
+    assert told["a message"] == (
+        f"{MOST_LINE_BYTES >> 20} MiB over stdio, {MOST_BODY_BYTES >> 20} MiB over HTTP"
+    )
+
+
+def test_names_of_earlier_documents() -> None:
+    told = {there.strip("`"): re.findall(r"`(\w+)`", here)[0] for there, here in rows(IDE, "there")}
+    assert told == DOCUMENTED_NAMES
+
+
+def test_every_client_and_every_tool_is_told() -> None:
+    assert tuple(CLIENTS) == OFFERED
+    told = [row[1].strip("`") for row in rows(IDE, "client")]
+    assert told == list(CLIENTS)
+    start = (GUIDES / "mcp-gateway-quick-start.md").read_text("utf-8")
+    assert [row[0].strip("`") for row in rows(start, "tool")] == [each.name for each in TOOLS]

@@ -1,0 +1,273 @@
+"""`rlm mcp install`: each client's real file, changed only where it is ours."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm.cli._jsonc import value_of
+from rlm.cli._mcp_clients import CLIENTS, Server, entry_for, file_of
+from rlm.cli._mcp_install import changed, write
+from rlm.errors import ConfigError
+from tests.cli.conftest import Run
+
+NAMES = [*CLIENTS]
+USER_FILES = {
+    "cursor": ".cursor/mcp.json",
+    "vscode": ".config/Code/User/mcp.json",
+    "claude": ".config/Claude/claude_desktop_config.json",
+    "claude-code": ".claude.json",
+    "zed": ".config/zed/settings.json",
+}
+SECTIONS = {
+    "cursor": "mcpServers",
+    "vscode": "servers",
+    "claude": "mcpServers",
+    "claude-code": "mcpServers",
+    "zed": "context_servers",
+}
+URL = "https://files.example/mcp"
+SECRET = "very-secret-0123456789"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("GATEWAY_TOKEN", SECRET)
+    return tmp_path
+
+
+def held(path: Path) -> Any:
+    return value_of(path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_command_is_written_where_the_client_looks(run: Run, home: Path, name: str) -> None:
+    code, out, err = run("mcp", "install", "--client", name, "--root", f"code={home}")
+    assert (code, out) == (0, ""), err
+    entry = held(home / USER_FILES[name])[SECTIONS[name]]["rlm"]
+    assert entry["command"] == sys.executable
+    assert entry["args"] == ["-m", "rlm", "mcp", "--root", f"code={home}"]
+    assert entry.get("type") == ("stdio" if name in ("vscode", "claude-code") else None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_token_is_written_in_clear(run: Run, home: Path, name: str) -> None:
+    given = ("--client", name, "--url", URL, "--token-env", "GATEWAY_TOKEN")
+    code, _, err = run("mcp", "install", *given)
+    assert code == 0, err
+    path = home / USER_FILES[name]
+    assert SECRET not in path.read_text("utf-8") + err
+    file = held(path)
+    entry = file[SECTIONS[name]]["rlm"]
+    if name in ("claude", "zed"):  # these expand nothing: a command here gets the token
+        connect = ["connect", "--url", URL, "--token-env", "GATEWAY_TOKEN"]
+        assert entry["args"][3:] == connect
+        assert "url" not in entry
+        return
+    assert entry["url"] == URL
+    shown = {
+        "cursor": "Bearer ${env:GATEWAY_TOKEN}",
+        "vscode": "Bearer ${input:rlm-token}",
+        "claude-code": "Bearer ${GATEWAY_TOKEN}",
+    }
+    assert entry["headers"] == {"Authorization": shown[name]}
+    if name == "vscode":
+        (question,) = file["inputs"]
+        assert (question["id"], question["password"]) == ("rlm-token", True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_token_is_written_in_clear_only_if_that_is_asked_for(
+    run: Run,
+    home: Path,
+    name: str,
+) -> None:
+    given = ("--client", name, "--url", URL, "--token-env", "GATEWAY_TOKEN", "--clear-token")
+    assert run("mcp", "install", *given)[0] == 0
+    entry = held(home / USER_FILES[name])[SECTIONS[name]]["rlm"]
+    if name == "claude":
+        assert entry["env"] == {"GATEWAY_TOKEN": SECRET}
+    else:
+        assert entry["headers"] == {"Authorization": f"Bearer {SECRET}"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_with_the_token_is_named(run: Run, home: Path, name: str) -> None:
+    given = ("--client", name, "--url", URL, "--token-file", "secret")
+    assert run("mcp", "install", *given)[0] == 0
+    entry = held(home / USER_FILES[name])[SECTIONS[name]]["rlm"]
+    assert entry["args"][-2:] == ["--token-file", str(home / "secret")]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "claude"])
+def test_a_project_has_a_file_of_its_own(run: Run, home: Path, name: str) -> None:
+    assert run("mcp", "install", "--client", name, "--url", URL, "--project", ".")[0] == 0
+    path = home / (CLIENTS[name].project_file or "")
+    assert held(path)[SECTIONS[name]]["rlm"]["url"] == URL
+
+
+def test_claude_desktop_has_no_projects(run: Run, home: Path) -> None:
+    code, _, err = run("mcp", "install", "--client", "claude", "--url", URL, "--project", ".")
+    assert code == 1
+    assert "leave out --project" in err
+
+
+@pytest.mark.parametrize(
+    ("platform", "name", "file"),
+    [
+        ("darwin", "claude", "Library/Application Support/Claude/claude_desktop_config.json"),
+        ("darwin", "vscode", "Library/Application Support/Code/User/mcp.json"),
+        ("darwin", "zed", ".config/zed/settings.json"),
+        ("darwin", "cursor", ".cursor/mcp.json"),
+        ("win32", "claude", "Roaming/Claude/claude_desktop_config.json"),
+        ("win32", "vscode", "Roaming/Code/User/mcp.json"),
+        ("win32", "zed", "Roaming/Zed/settings.json"),
+    ],
+)
+def test_files_of_other_systems(
+    home: Path, monkeypatch: pytest.MonkeyPatch, platform: str, name: str, file: str
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    assert file_of(name, None, {"APPDATA": str(home / "Roaming")}) == home / file
+
+
+OTHERS = """// mine
+{
+\t"theme": "dark", // do not touch
+\t"mcpServers": {
+\t\t"github": {"command": "gh-mcp", "env": {"KEY": "x"}},
+\t},
+\t"numbers": 1e3,
+}
+"""
+
+
+def test_all_else_stays_and_what_was_is_kept(run: Run, home: Path) -> None:
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    path.write_text(OTHERS, "utf-8")
+    path.chmod(0o640)
+    code, _, err = run("mcp", "install", "--client", "cursor", "--url", URL)
+    assert code == 0
+    (kept,) = path.parent.glob("*.before-rlm-*")
+    assert kept.name in err
+    assert kept.read_text("utf-8") == OTHERS
+    assert path.stat().st_mode & 0o777 == 0o640
+    added = '\n\t\t"rlm": {\n\t\t\t"url": "https://files.example/mcp"\n\t\t},'
+    assert path.read_text("utf-8") == OTHERS.replace('"x"}},', '"x"}},' + added)
+
+
+def test_a_second_run_changes_nothing(run: Run, home: Path) -> None:
+    for name in NAMES:
+        given = ("install", "--client", name, "--url", URL, "--token-env", "GATEWAY_TOKEN")
+        assert run("mcp", *given)[0] == 0
+        path = home / USER_FILES[name]
+        first = (path.read_bytes(), path.stat().st_mtime_ns, sorted(path.parent.iterdir()))
+        code, _, err = run("mcp", *given)
+        assert (code, "already" in err) == (0, True)
+        assert (path.read_bytes(), path.stat().st_mtime_ns, sorted(path.parent.iterdir())) == first
+
+
+def test_what_the_user_added_to_our_entry_stays(home: Path) -> None:
+    text = '{"mcpServers": {"rlm": {"command": "/bin/rlm", "args": ["mcp"], "disabled": true}}}'
+    client = CLIENTS["cursor"]
+    made = changed(text, client, "rlm", entry_for(client, Server(name="rlm", url=URL)))
+    assert value_of(made)["mcpServers"]["rlm"] == {"disabled": True, "url": URL}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"command": "roblox-lm"},
+        {"command": "docker", "args": ["mcp", "gateway", "run"]},
+        {"command": "x", "url": URL},
+        "rlm",
+    ],
+)
+def test_a_server_of_somebody_else_is_not_replaced(run: Run, home: Path, other: Any) -> None:
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"mcpServers": {"rlm": other}}), "utf-8")
+    code, _, err = run("mcp", "install", "--client", "cursor", "--url", URL)
+    assert code == 1
+    assert "--name" in err
+    assert run("mcp", "install", "--client", "cursor", "--url", URL, "--name", "files")[0] == 0
+    assert [*held(path)["mcpServers"]] == ["rlm", "files"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_can_be_taken_out_again(run: Run, home: Path, name: str) -> None:
+    path = home / USER_FILES[name]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = OTHERS.replace("mcpServers", SECTIONS[name])
+    path.write_text(text, "utf-8")
+    given = ("--client", name, "--url", URL, "--token-env", "GATEWAY_TOKEN")
+    assert run("mcp", "install", *given)[0] == 0
+    assert run("mcp", "install", "--client", name, "--remove")[0] == 0
+    left = held(path)
+    assert left.pop("inputs", []) == []
+    assert left == value_of(text)
+    assert run("mcp", "install", "--client", name, "--remove")[0] == 0
+
+
+def test_a_trial_writes_nothing(run: Run, home: Path) -> None:
+    code, out, _ = run("mcp", "install", "--client", "zed", "--url", URL, "--dry-run")
+    assert code == 0
+    assert '+    "rlm": {' in out
+    assert not (home / ".config").exists()
+
+
+def test_what_can_not_be_edited_is_left_and_told(run: Run, home: Path) -> None:
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    path.write_text('{"mcpServers": {"a": 1} oops', "utf-8")
+    code, out, err = run("mcp", "install", "--client", "cursor", "--url", URL)
+    assert code == 1
+    assert "can't be edited safely (line 1: a comma is missing)" in err
+    assert json.loads(out) == {"mcpServers": {"rlm": {"url": URL}}}
+    assert path.read_text("utf-8") == '{"mcpServers": {"a": 1} oops'
+    assert [*path.parent.iterdir()] == [path]
+
+
+def test_a_link_stays_a_link(run: Run, home: Path) -> None:
+    (home / "dotfiles").mkdir()
+    (home / "dotfiles" / "claude.json").write_text("{}", "utf-8")
+    (home / ".claude.json").symlink_to(home / "dotfiles" / "claude.json")
+    assert run("mcp", "install", "--client", "claude-code", "--url", URL)[0] == 0
+    assert (home / ".claude.json").is_symlink()
+    assert held(home / "dotfiles" / "claude.json")["mcpServers"]["rlm"]["type"] == "http"
+
+
+def test_a_file_that_changes_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text('{"new": 1}', "utf-8")
+    with pytest.raises(ConfigError, match="try again"):
+        write(path, "{}", '{"rlm": 1}')
+    assert path.read_text("utf-8") == '{"new": 1}'
+    assert not [*tmp_path.glob(".mcp*")]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "--root for a gateway here, or --url"),
+        (["--root", ".", "--url", URL], "--root for a gateway here, or --url"),
+        (["--root", "nowhere"], "is no folder"),
+        (["--root", ".", "--token-env", "X"], "give --url"),
+        (["--url", "files.example"], "is no address"),
+        (["--url", URL, "--token-env", "sk-123 456"], "not a token"),
+        (["--url", URL, "--token-env", "A", "--token-file", "b"], "exclude each other"),
+        (["--url", URL, "--clear-token"], "needs --token-env"),
+        (["--url", URL, "--name", "a b"], "--name"),
+    ],
+)
+def test_mistakes_are_told(run: Run, home: Path, options: list[str], words: str) -> None:
+    code, _, err = run("mcp", "install", "--client", "cursor", *options)
+    assert code in (1, 2)
+    assert words in err
+    assert not (home / ".cursor").exists()
