@@ -16,7 +16,7 @@ from rlm.gateway.models import Models
 from rlm.gateway.runs import MOST_AT_ONCE
 from rlm.limits import Limits
 from rlm.messages import Price
-from tests.gateway.places import NEAR, House, asked, opened, refused, session_of
+from tests.gateway.places import HERE, NEAR, House, asked, opened, refused, session_of
 from tests.gateway.recipes import Recipe
 
 STEP = '```repl\nprint(llm_query_batched(["one?", "two?"]))\n```'
@@ -92,9 +92,8 @@ async def test_a_long_run_goes_on_and_is_waited_for_later(recipe: Recipe) -> Non
         assert (run["status"], run["answer"], run["run_id"]) == ("done", "done", first["run_id"])
 
 
+@pytest.mark.parametrize("place", HERE)
 async def test_runs_end_with_their_session(place: str, recipe: Recipe) -> None:
-    if "stdio" in place:
-        pytest.skip("the model is in this process")
     model = Gate([DONE])
     async with (
         opened(place, recipe, models=Models(model), run_seconds=0.0) as house,
@@ -114,29 +113,25 @@ async def test_runs_end_with_their_session(place: str, recipe: Recipe) -> None:
 
 
 async def test_cancelling_the_request_cancels_the_run(place: str, recipe: Recipe) -> None:
-    if "stdio" in place:
-        pytest.skip("the model is in this process")
-    model = Gate([DONE])
-    async with opened(place, recipe, models=Models(model)) as house, house.client() as client:
+    recipe.script, recipe.delay_seconds = [DONE], 600.0
+    async with opened(place, recipe) as house, house.client() as client:
         session = await session_of(client)
 
         async def give_up(scope: anyio.CancelScope) -> None:
-            while not model.waiting:
+            while _last(await asked(client, "rlm_provenance", session=session)).get("run") is None:
                 await asyncio.sleep(0.01)
             scope.cancel()
 
+        arguments = {"session": session, "query": "?", "path": "a.txt"}
         async with anyio.create_task_group() as group:
             group.start_soon(give_up, group.cancel_scope)
-            await client.call_tool(
-                "rlm_complete", {"session": session, "query": "?", "path": "a.txt"}
-            )
-        while model.cancelled < 1:
-            await asyncio.sleep(0.01)
-        assert house.gateway is not None
-        while _last(await asked(client, "rlm_provenance", session=session)).get("ended") is None:
-            await asyncio.sleep(0.01)
-        ended = _last(await asked(client, "rlm_provenance", session=session))
+            await client.call_tool("rlm_complete", arguments)
+        ended: dict[str, Any] = {}
+        while "ended" not in ended:
+            ended = _last(await asked(client, "rlm_provenance", session=session))
         assert (ended["ended"], ended["usage"]["calls"]) == ("cancelled", 0)
+        text = await refused(client, "rlm_continue", session=session, run_id=ended["run"])
+        assert text == "this run was cancelled"
 
 
 def _last(report: dict[str, Any]) -> dict[str, Any]:

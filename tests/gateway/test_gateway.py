@@ -12,7 +12,7 @@ pytest.importorskip("mcp")
 from rlm.gateway import gateway as gateway_module
 from rlm.gateway.refusals import BudgetSpent, Refused
 from rlm.gateway.sessions import MOST_SESSIONS_EACH
-from tests.gateway.places import NEAR, asked, opened, session_of
+from tests.gateway.places import HERE, asked, opened, session_of
 from tests.gateway.recipes import Recipe
 from tests.processes import descendants
 
@@ -43,6 +43,19 @@ async def test_pages_of_a_search_over_handles_do_not_depend_on_their_order(recip
             seen += [(hit["name"], hit["line"]) for hit in found["hits"]]
             cursor = found["next_cursor"]
         assert seen == [(name, n) for name in ("a.txt", "b.txt", "c.txt") for n in (1, 2, 3)]
+    finally:
+        await gateway.close()
+
+
+async def test_a_search_that_was_stopped_can_be_gone_on_with(recipe: Recipe) -> None:
+    (recipe.root / "b.txt").write_text("a" * 5_000 + "!\n")
+    recipe.options = {"search_seconds": 0.5}
+    gateway = recipe.gateway()
+    try:
+        session = gateway.create_session(ME)["session"]
+        found = await gateway.search(ME, session, "word in a|(a+)+$", "regex")
+        assert ([hit["line"] for hit in found["hits"]], found["complete"]) == ([1, 2, 3], False)
+        assert found["next_cursor"] is not None
     finally:
         await gateway.close()
 
@@ -109,7 +122,7 @@ async def test_sessions_end_although_no_request_comes_any_more(
         await gateway.close()
 
 
-@pytest.mark.parametrize("place", [place for place in NEAR if "stdio" not in str(place)])
+@pytest.mark.parametrize("place", HERE)
 async def test_a_cancelled_search_leaves_no_process(place: str, recipe: Recipe) -> None:
     (recipe.root / "trap.txt").write_text("a" * 5_000 + "!\n")
     recipe.options = {"search_seconds": 600.0}
@@ -131,7 +144,7 @@ async def test_a_cancelled_search_leaves_no_process(place: str, recipe: Recipe) 
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("place", [place for place in NEAR if "stdio" not in str(place)])
+@pytest.mark.parametrize("place", HERE)
 async def test_cancelled_code_of_a_client_is_killed(place: str, recipe: Recipe) -> None:
     recipe.options = {"exec_seconds": 600.0}
     async with opened(place, recipe) as house, house.client() as client:

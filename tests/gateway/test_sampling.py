@@ -11,8 +11,8 @@ pytest.importorskip("mcp")
 
 from mcp import types
 
-from rlm.gateway.completing import MOST_ROUNDS
 from rlm.gateway.models import Models
+from rlm.gateway.waiting import MOST_ROUNDS
 from rlm.limits import Limits
 from tests.gateway.places import NEAR, PLACES, asked, opened, refused, session_of
 from tests.gateway.recipes import Recipe
@@ -159,7 +159,7 @@ async def test_calls_wait_until_somebody_comes_who_lends_a_model(recipe: Recipe)
                 run = await asked(client, "rlm_continue", session=session, run_id=run["run_id"])
             assert (run["status"], person.asked) == ("paused", [])
         assert house.gateway is not None
-        house.gateway.completer._seconds = 45.0
+        house.gateway.completer._waiter.seconds = 45.0
         async with house.client(sampling_callback=person) as client:
             run = await asked(client, "rlm_continue", session=session, run_id=run["run_id"])
             assert (run["status"], len(person.asked)) == ("done", 1)

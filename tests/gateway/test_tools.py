@@ -8,7 +8,16 @@ import pytest
 
 pytest.importorskip("mcp")
 
+from rlm.gateway.completing import MOST_ANSWER_BYTES
+from rlm.gateway.executing import MOST_INTERPRETERS
+from rlm.gateway.lines import MOST_SCANNED_BYTES
+from rlm.gateway.listing import MOST_ENTRIES
 from rlm.gateway.requests import DOCUMENTED_NAMES, TOOLS
+from rlm.gateway.runs import MOST_AT_ONCE
+from rlm.gateway.search_worker import SHOWN_CHARS
+from rlm.gateway.searching import MOST_HITS
+from rlm.gateway.sessions import MOST_SESSIONS, MOST_SESSIONS_EACH, Ceilings
+from rlm.gateway.spans import MOST_BYTES, MOST_LINES
 from tests.gateway.places import NEAR, PLACES, asked, opened, refused, session_of
 from tests.gateway.recipes import Recipe
 
@@ -197,6 +206,25 @@ async def test_all_tools_are_told_in_six_kilobytes(place: str, recipe: Recipe) -
         assert [tool.annotations.read_only_hint for tool in listed.tools if tool.annotations] == [
             entry.reads_only for entry in TOOLS
         ]
+
+
+def test_the_page_about_the_gateway_tells_the_limits_that_hold() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "concepts" / "gateway.md").read_text()
+    usual = Ceilings()
+    for row in (
+        f"| lines, bytes | one span | {MOST_LINES}, {MOST_BYTES:,} |",
+        f"| one search | {MOST_HITS}, {MOST_BYTES:,}, {SHOWN_CHARS} |",
+        f"| files | one page of a list | {MOST_ENTRIES} |",
+        f"| one run, or one `rlm_exec` | {usual.run_files:,}, {usual.run_bytes:,} |",
+        f"| one run | {MOST_ANSWER_BYTES:,} bytes, {MOST_BYTES:,} bytes |",
+        f"| runs at once | one session | {MOST_AT_ONCE} |",
+        f"| one session | {usual.calls:,}, {usual.bytes:,}, {usual.runs} |",
+        f"| one session | {usual.seconds / 3600:g} hours, {usual.idle_seconds / 3600:g} hour |",
+        f"| one principal, all | {MOST_SESSIONS_EACH}, {MOST_SESSIONS:,} |",
+        f"| one file | {MOST_SCANNED_BYTES >> 30} GiB |",
+        f"At most {MOST_INTERPRETERS} are open",
+    ):
+        assert row in page, row
 
 
 def test_documented_names_lead_to_tools_that_are_there() -> None:

@@ -7,11 +7,10 @@ client is told how to do it with the other tools.
 import asyncio
 import hashlib
 import logging
-import time
 from collections.abc import Sequence
 
 from rlm.errors import ModelError, RLMError
-from rlm.gateway.callers import Asking, Caller, Gone
+from rlm.gateway.callers import Asking, Caller
 from rlm.gateway.citing import Library, read_answer, with_instructions
 from rlm.gateway.desk import DeskClient
 from rlm.gateway.detached import Detached
@@ -21,16 +20,16 @@ from rlm.gateway.models import Models
 from rlm.gateway.paths import parts_of
 from rlm.gateway.provenance import digest
 from rlm.gateway.refusals import Refused
-from rlm.gateway.runs import QUIET_SECONDS, GatewayRun, Runs
+from rlm.gateway.runs import GatewayRun, Runs
 from rlm.gateway.sessions import GatewaySession
 from rlm.gateway.spans import MOST_BYTES
+from rlm.gateway.waiting import Waiter
 from rlm.messages import Request
 from rlm.results import RunResult
 from rlm.text import sendable
 
 __all__ = ["Completer"]
 
-MOST_ROUNDS = 8
 MOST_ANSWER_BYTES = 32_768
 HOST_INSTRUCTION = (
     "This gateway has no model and your client lends none (sampling). Do it yourself: find lines "
@@ -55,10 +54,10 @@ class Completer:
         self._ledger = ledger
         self._models = models or Models()
         self._samples = samples
-        self._seconds = seconds
         self._shows_ignored = shows_ignored
         self._runs = Runs()
         self._detached = Detached()
+        self._waiter = Waiter(ledger, self._detached, seconds)
 
     async def complete(
         self,
@@ -71,7 +70,7 @@ class Completer:
     ) -> Answer | Asking:
         """Begin a run, or go on with the one that the caller's state names."""
         if caller.state is not None:
-            return await self._wait(caller, self._runs.get(session, caller.state))
+            return await self._waiter.wait(caller, self._runs.get(session, caller.state))
         asked = {"query": query, "handles": list(handles), "root": root, "path": path}
         is_own = self._models.model is not None
         if not is_own and not (self._samples and caller.sampling != "none"):
@@ -91,7 +90,7 @@ class Completer:
 
         loading = await asyncio.to_thread(load)
         run = self._begin(session, query, asked, loading, samples=not is_own)
-        return await self._wait(caller, run)
+        return await self._waiter.wait(caller, run)
 
     async def go_on(self, caller: Caller, session: GatewaySession, run_id: str) -> Answer | Asking:
         """Wait for a run that began earlier; its answer, if it is over."""
@@ -99,7 +98,7 @@ class Completer:
         if caller.state is None:
             run.rounds = 0
         self._ledger.record(session, "rlm_continue", {"run_id": run_id}, run=run.id)
-        return await self._wait(caller, run)
+        return await self._waiter.wait(caller, run)
 
     def end(self, session: GatewaySession) -> None:
         self._runs.end(session)
@@ -212,87 +211,6 @@ class Completer:
         except Refused as refusal:
             raise ModelError(str(refusal)) from None
         self._ledger.record(session, "sampling", {"messages": texts}, run=run.id, bytes=size)
-
-    # -- waiting -----------------------------------------------------------------------------
-
-    async def _wait(self, caller: Caller, run: GatewayRun) -> Answer | Asking:
-        """Until the run is over, needs the client's model, or the time of this request is."""
-        for name, reply in caller.replies.items():
-            if run.desk is not None:
-                run.desk.deliver(name, reply)
-        try:
-            return await self._news(caller, run)
-        except asyncio.CancelledError:
-            run.cancel()
-            raise
-
-    async def _news(self, caller: Caller, run: GatewayRun) -> Answer | Asking:
-        until = time.monotonic() + self._seconds
-        told = 0
-        while not run.is_over:
-            if run.watch.number > told:
-                told = run.watch.number
-                await caller.progress(told, run.watch.message)
-            if caller.sampling == "rounds" and run.round_is_full:
-                return self._asking(run)
-            left = until - time.monotonic()
-            if left <= 0 or (caller.sampling == "none" and run.desk and run.desk.waiting):
-                return self._unfinished(run)
-            if caller.sampling == "each":
-                self._send_all(caller, run)
-            waits = run.desk is not None and caller.sampling == "rounds" and run.desk.waiting
-            await run.changed(min(left, QUIET_SECONDS) if waits else left)
-        return self._finished(run)
-
-    def _asking(self, run: GatewayRun) -> Answer | Asking:
-        """One more round, unless it is one too many: then the client may come back later."""
-        if run.rounds >= MOST_ROUNDS:
-            return self._unfinished(run)
-        assert run.desk is not None
-        run.rounds += 1
-        return Asking(run.desk.waiting, run.id)
-
-    def _send_all(self, caller: Caller, run: GatewayRun) -> None:
-        if run.desk is not None:
-            for name, request in run.desk.take().items():
-                task = self._detached.start(_send(caller, run, name, request))
-                run.sending.add(task)
-                task.add_done_callback(run.sending.discard)
-
-    def _unfinished(self, run: GatewayRun) -> Answer:
-        waits = run.desk is not None and bool(run.desk.waiting)
-        return {
-            "status": "paused" if waits else "running",
-            "run_id": run.id,
-            "left": self._ledger.left(run.session),
-        }
-
-    def _finished(self, run: GatewayRun) -> Answer:
-        answer = run.answer
-        if not answer or run.session.is_closed:
-            raise Refused("this run was cancelled")
-        if "problem" in answer:
-            raise Refused(answer["problem"])
-        quotes = sum(len(each["quote"].encode()) for each in answer["citations"])
-        run.session.count_bytes(len(answer["answer"].encode()) + quotes)
-        return {
-            "status": "done",
-            "run_id": run.id,
-            **answer,
-            "usage": run.watch.facts(is_sampled=run.desk is not None),
-            "left": self._ledger.left(run.session),
-        }
-
-
-async def _send(caller: Caller, run: GatewayRun, name: str, request: Request) -> None:
-    """Carry one request to the client's model, also when nobody waits for the run any more."""
-    assert run.desk is not None
-    try:
-        run.desk.deliver(name, await caller.sample(request))
-    except ModelError as error:
-        run.desk.deliver(name, error)
-    except Gone:
-        run.desk.put_back(name)
 
 
 def _problem(error: RLMError, *, is_sampled: bool) -> str:

@@ -15,6 +15,7 @@ from rlm.gateway.completing import Completer
 from rlm.gateway.cursors import cursor_of, read_cursor
 from rlm.gateway.executing import Executor
 from rlm.gateway.files import OpenFiles
+from rlm.gateway.finding import Finder
 from rlm.gateway.ledger import Answer, Ledger
 from rlm.gateway.lines import LineIndex
 from rlm.gateway.listing import Entry, list_page
@@ -23,7 +24,7 @@ from rlm.gateway.models import Models
 from rlm.gateway.paths import Root, parts_of
 from rlm.gateway.provenance import Provenance, digest
 from rlm.gateway.refusals import Refused
-from rlm.gateway.searching import MOST_HITS, Hit, Search, Searcher
+from rlm.gateway.searching import Searcher
 from rlm.gateway.sessions import Ceilings, GatewaySession, Handle, Sessions
 from rlm.gateway.spans import MOST_BYTES, MOST_LINES, Span, read_span
 from rlm.text import sendable
@@ -61,6 +62,7 @@ class Gateway:
         self.ledger = Ledger(self.sessions, provenance, shows_names=shows_names)
         self.files = OpenFiles()
         self.searcher = Searcher(seconds=search_seconds)
+        self.finder = Finder(self.ledger, self.searcher, shows_ignored=shows_ignored)
         self.executor = Executor(seconds=exec_seconds)
         self.completer = Completer(
             self.ledger,
@@ -215,59 +217,8 @@ class Gateway:
     ) -> Answer:
         """Lines that match: the best for some words, or all for a regular expression."""
         session = self.ledger.begin(principal, session_id)
-        if session.bytes_left <= 0:
-            session.count_bytes(1)  # says what is left
-        chosen, files = self._looked_at(session, root, handles)
-        after = None
-        if cursor is not None:
-            parts, line = read_cursor(cursor, tuple[list[str], int])
-            after = (tuple(parts), line)
-        wanted = Search(
-            query=query,
-            ranked=mode == "ranked",
-            most=min(limit, MOST_HITS),
-            below=parts_of(path),
-            files=files,
-            ignored=self._shows_ignored,
-            after=after,
-        )
-        found = await self.searcher.search(chosen, wanted)
-        hits = self._shown(session, chosen, found.hits)
-        more = len(hits) < len(found.hits) or (mode == "regex" and len(hits) == wanted.most)
-        last = found.hits[len(hits) - 1] if hits and more and mode == "regex" else None
-        spans = [[h["handle"], h["line"], h["line"], digest(h["text"])] for h in hits]
-        self.ledger.record(session, "rlm_search", {"query": query, "mode": mode}, spans=spans)
-        return {
-            "hits": hits,
-            "complete": found.complete and not more,
-            "next_cursor": None if last is None else cursor_of([list(last.parts), last.line]),
-            "left": self.ledger.left(session),
-        }
-
-    def _looked_at(
-        self, session: GatewaySession, root: str | None, handles: Sequence[str] | None
-    ) -> tuple[Root, tuple[tuple[str, ...], ...] | None]:
-        """Where to search: everywhere in a root, or in some files of it, in their order."""
-        if not handles:
-            return self.ledger.root(session, root), None
-        known = [session.handle(each) for each in handles]
-        if any(each.root is not known[0].root for each in known):
-            raise Refused("these handles are of different roots; search one root at a time")
-        return known[0].root, tuple(sorted({each.parts for each in known}))
-
-    def _shown(self, session: GatewaySession, root: Root, found: Sequence[Hit]) -> list[Answer]:
-        """As many hits as one answer, and the session, have room for."""
-        hits, shown = [], 0
-        for hit in found:
-            size = len(hit.text.encode("utf-8", "replace"))
-            if shown + size > min(MOST_BYTES, session.bytes_left):
-                break
-            shown += size
-            told = {"handle": session.handle_for(root, hit.parts), "line": hit.line}
-            told |= {"text": hit.text, **self.ledger.name(hit.parts)}
-            hits.append(told if hit.score is None else {**told, "score": hit.score})
-        session.count_bytes(shown)
-        return hits
+        place = self.finder.place(session, root, path, handles)
+        return await self.finder.search(session, place, query, mode == "ranked", limit, cursor)
 
     async def report(self, principal: str, session_id: str, limit: int = 50) -> Answer:
         """What is on record about this session, the newest last, and the seal of the file."""

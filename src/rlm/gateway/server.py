@@ -23,6 +23,9 @@ INSTRUCTIONS = (
     "Bounded access to files: create a session, list or search, read spans by handle. Answers are "
     "short on purpose; follow next_cursor. `left` tells what the session may still use."
 )
+STATE_SECONDS = 1_800.0
+"""So long a client may take to answer a round; its people may have to agree."""
+
 _SESSION_NAMES = {"session": "session_id"}
 _log = logging.getLogger(__name__)
 
@@ -53,7 +56,9 @@ def make_server(gateway: Gateway, principal_of: Principal, version: str = "") ->
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
-    boundary = RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=NAME)
+    boundary = RequestStateBoundary(
+        RequestStateSecurity.ephemeral(ttl=STATE_SECONDS), default_audience=NAME
+    )
     server.middleware.append(boundary)
     return server
 
