@@ -14,12 +14,20 @@ __all__ = [
     "complete_models",
     "complete_recorded",
     "complete_runs",
+    "environment_option",
+    "environment_settings_option",
     "exclusive",
     "key_and_value",
+    "max_depth_option",
+    "model_option",
     "of_going_on",
+    "price_option",
     "prices",
+    "quiet_option",
     "recorded_argument",
     "run_argument",
+    "sub_model_option",
+    "verbose_option",
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -113,6 +121,45 @@ def complete_recorded(
     return [*complete_runs(ctx, parameter, incomplete), CompletionItem(incomplete, type="file")]
 
 
+# What several commands have in the same words.
+model_option = click.option(
+    "-m",
+    "--model",
+    shell_complete=complete_models,
+    help="provider/model; else RLM_MODEL, the first key's, a local server's, the offline one.",
+)
+sub_model_option = click.option(
+    "--sub-model",
+    shell_complete=complete_models,
+    help="The model for calls made from cells; else RLM_SUB_MODEL, else the model.",
+)
+environment_option = click.option(
+    "--environment", default="local", help="Where model-written code runs."
+)
+environment_settings_option = click.option(
+    "--environment-option",
+    "environment_options",
+    type=key_and_value,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An option of the environment, as image=python:3.13-slim; may be given several times.",
+)
+max_depth_option = click.option(
+    "--max-depth",
+    type=click.IntRange(min=1),
+    help="Levels that own a REPL; 1 means no child runs.",
+)
+price_option = click.option(
+    "--price",
+    type=prices,
+    metavar="IN,OUT",
+    help="What the models cost, in US dollars per million tokens.",
+)
+quiet_option = click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
+verbose_option = click.option(
+    "--verbose", is_flag=True, help="Also the code and the output of cells, on stderr."
+)
+
 run_argument = click.argument("run", shell_complete=complete_runs)
 recorded_argument = click.argument("recorded", metavar="RUN|LOG", shell_complete=complete_recorded)
 
@@ -162,10 +209,8 @@ _GOING_ON = (
         type=click.Path(path_type=Path),
         help="A folder for a log of every event of the run, as JSON lines.",
     ),
-    click.option("--quiet", is_flag=True, help="Nothing on stderr but errors."),
-    click.option(
-        "--verbose", is_flag=True, help="Also the code and the output of cells, on stderr."
-    ),
+    quiet_option,
+    verbose_option,
 )
 
 

@@ -5,7 +5,18 @@ from typing import Any
 
 import click
 
-from rlm.cli._options import above_zero, complete_models, exclusive, key_and_value, prices
+from rlm.cli._options import (
+    above_zero,
+    environment_option,
+    environment_settings_option,
+    exclusive,
+    max_depth_option,
+    model_option,
+    price_option,
+    quiet_option,
+    sub_model_option,
+    verbose_option,
+)
 
 __all__ = ["ask"]
 
@@ -31,44 +42,19 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
     type=click.Path(allow_dash=True, path_type=str),
     help="A file, a folder, a glob pattern, or - for stdin; may be given several times.",
 )
-@click.option(
-    "-m",
-    "--model",
-    shell_complete=complete_models,
-    help="provider/model; else RLM_MODEL, the first key's, a local server's, the offline one.",
-)
-@click.option(
-    "--sub-model",
-    shell_complete=complete_models,
-    help="The model for calls made from cells; else RLM_SUB_MODEL, else the model.",
-)
-@click.option("--environment", default="local", help="Where model-written code runs.")
-@click.option(
-    "--environment-option",
-    "environment_options",
-    type=key_and_value,
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="An option of the environment, as image=python:3.13-slim; may be given several times.",
-)
+@model_option
+@sub_model_option
+@environment_option
+@environment_settings_option
 @click.option(
     "--strategy", type=click.Choice(["rlm", "direct", "mapreduce", "auto"]), default="rlm"
 )
 @click.option("--max-steps", type=click.IntRange(min=1), help="Steps of the root run.")
-@click.option(
-    "--max-depth",
-    type=click.IntRange(min=1),
-    help="Levels that own a REPL; 1 means no child runs.",
-)
+@max_depth_option
 @click.option(
     "--budget-usd", type=above_zero, metavar="USD", help="US dollars for the whole run tree."
 )
-@click.option(
-    "--price",
-    type=prices,
-    metavar="IN,OUT",
-    help="What the models cost, in US dollars per million tokens.",
-)
+@price_option
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of the whole run tree.")
 @click.option("--timeout", type=above_zero, metavar="SECONDS", help="Seconds for the whole run.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
@@ -90,8 +76,8 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
     help="Keep nothing of this run on disk: then it can't be resumed. RLM_JOURNAL=0 does so too.",
 )
 @click.option("--view", is_flag=True, help="Show the run in a browser while it goes on.")
-@click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
-@click.option("--verbose", is_flag=True, help="Also the code and the output of cells, on stderr.")
+@quiet_option
+@verbose_option
 @click.pass_context
 def ask(ctx: click.Context, /, query: str, **given: Any) -> None:
     """Ask QUERY about the files given, or about what is piped in."""

@@ -5,7 +5,18 @@ from typing import Any
 
 import click
 
-from rlm.cli._options import above_zero, complete_models, exclusive, key_and_value, prices
+from rlm.cli._options import (
+    above_zero,
+    environment_option,
+    environment_settings_option,
+    exclusive,
+    max_depth_option,
+    model_option,
+    price_option,
+    quiet_option,
+    sub_model_option,
+    verbose_option,
+)
 
 __all__ = ["chat"]
 
@@ -24,45 +35,20 @@ Exit codes: 0 answers, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
 
 @click.command(epilog=EXAMPLES)
 @click.argument("sources", nargs=-1, type=click.Path(path_type=str), metavar="[FILE|FOLDER]...")
-@click.option(
-    "-m",
-    "--model",
-    shell_complete=complete_models,
-    help="provider/model; else RLM_MODEL, the first key's, a local server's, the offline one.",
-)
-@click.option(
-    "--sub-model",
-    shell_complete=complete_models,
-    help="The model for calls made from cells; else RLM_SUB_MODEL, else the model.",
-)
+@model_option
+@sub_model_option
 @click.option("--load", metavar="FILE|CHAT", help="Go on with a saved chat; saved there again.")
 @click.option("--save", type=click.Path(path_type=Path), help="Save to this file, each turn.")
 @click.option("--continue", "go_on", is_flag=True, help="Go on with the newest chat.")
 @click.option("--list", "listed", is_flag=True, help="List the chats that are kept, and end.")
-@click.option("--environment", default="local", help="Where model-written code runs.")
-@click.option(
-    "--environment-option",
-    "environment_options",
-    type=key_and_value,
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="An option of the environment, as image=python:3.13-slim; may be given several times.",
-)
+@environment_option
+@environment_settings_option
 @click.option("--max-steps", type=click.IntRange(min=1), help="Steps of a turn.")
-@click.option(
-    "--max-depth",
-    type=click.IntRange(min=1),
-    help="Levels that own a REPL; 1 means no child runs.",
-)
+@max_depth_option
 @click.option(
     "--budget-usd", type=above_zero, metavar="USD", help="US dollars for all turns together."
 )
-@click.option(
-    "--price",
-    type=prices,
-    metavar="IN,OUT",
-    help="What the models cost, in US dollars per million tokens.",
-)
+@price_option
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of all turns together.")
 @click.option("--timeout", type=above_zero, metavar="SECONDS", help="Seconds for a turn.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a turn.")
@@ -78,8 +64,8 @@ Exit codes: 0 answers, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
     default=True,
     help="Keep nothing of this chat on disk, but for --save. RLM_JOURNAL=0 does so too.",
 )
-@click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
-@click.option("--verbose", is_flag=True, help="Also the code and the output of cells, on stderr.")
+@quiet_option
+@verbose_option
 @click.pass_context
 def chat(
     ctx: click.Context,

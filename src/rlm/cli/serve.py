@@ -5,7 +5,15 @@ from typing import Any
 
 import click
 
-from rlm.cli._options import above_zero, complete_models, key_and_value, prices
+from rlm.cli._options import (
+    above_zero,
+    complete_models,
+    environment_option,
+    environment_settings_option,
+    max_depth_option,
+    price_option,
+    sub_model_option,
+)
 from rlm.server import DEFAULT_PORT
 
 __all__ = ["serve"]
@@ -40,20 +48,9 @@ Then, with any client of OpenAI's interface:
     shell_complete=complete_models,
     help="provider/model, offered as rlm/provider/model; may be given several times.",
 )
-@click.option(
-    "--sub-model",
-    shell_complete=complete_models,
-    help="The model for calls made from cells; else RLM_SUB_MODEL, else the model.",
-)
-@click.option("--environment", default="local", help="Where model-written code runs.")
-@click.option(
-    "--environment-option",
-    "environment_options",
-    type=key_and_value,
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="An option of the environment, as image=python:3.13-slim; may be given several times.",
-)
+@sub_model_option
+@environment_option
+@environment_settings_option
 @click.option(
     "--allow-environment",
     "environments",
@@ -61,18 +58,9 @@ Then, with any client of OpenAI's interface:
     help="Another environment that requests may name; may be given several times.",
 )
 @click.option("--max-steps", type=click.IntRange(min=1), help="Steps of a root run, at most.")
-@click.option(
-    "--max-depth",
-    type=click.IntRange(min=1),
-    help="Levels that own a REPL; 1 means no child runs.",
-)
+@max_depth_option
 @click.option("--budget-usd", type=above_zero, metavar="USD", help="US dollars of one run.")
-@click.option(
-    "--price",
-    type=prices,
-    metavar="IN,OUT",
-    help="What the models cost, in US dollars per million tokens.",
-)
+@price_option
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of one run.")
 @click.option(
     "--timeout",
