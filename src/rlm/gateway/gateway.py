@@ -264,7 +264,7 @@ class Gateway:
             most = session.ceilings.run_bytes
             loading = await self.threads.run(session.principal, load_files, chosen, most)
             files, skipped = {each.handle.id: each.text for each in loading.files}, loading.skipped
-        done = await self.executor.run(session.id, code, files)
+        done = await self.executor.run(session.id, code, files, principal)
         if session.is_closed:
             self.executor.end_soon(session.id)
             raise Refused("this session is over")
