@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm.gateway.executing import MOST_INTERPRETERS, Executor
+from rlm.gateway.executing import MOST_AT_ONCE_EACH, MOST_INTERPRETERS, Executor
 from rlm.gateway.gateway import Gateway
 from rlm.gateway.refusals import Refused
 from tests.fakes import PlanEnvironment
@@ -182,3 +182,20 @@ async def test_too_many_interpreters_push_out_the_one_that_was_idle_longest() ->
     assert "s1" not in executor._open
     await executor.close()
     assert all(session.closed for session in environment.sessions)
+
+
+async def test_one_principal_does_not_keep_the_others_from_running_code() -> None:
+    executor = Executor(environment=PlanEnvironment())
+    try:
+        endless = [
+            asyncio.create_task(executor.run(f"s{number}", '[["sleep"]]', None, "ada"))
+            for number in range(2 * MOST_AT_ONCE_EACH)
+        ]
+        done = await executor.run("other", '[["print", "hello"]]', None, "ben")
+        assert done.output == "hello\n"
+        assert len(executor._open) == MOST_AT_ONCE_EACH + 1
+        for each in endless:
+            each.cancel()
+        await asyncio.gather(*endless, return_exceptions=True)
+    finally:
+        await executor.close()

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("mcp")
 
 from rlm.gateway.completing import MOST_ANSWER_BYTES
-from rlm.gateway.executing import MOST_INTERPRETERS
+from rlm.gateway.executing import MOST_AT_ONCE_EACH, MOST_INTERPRETERS
 from rlm.gateway.lines import MOST_SCANNED_BYTES
 from rlm.gateway.listing import MOST_ENTRIES
 from rlm.gateway.requests import DOCUMENTED_NAMES, TOOLS
@@ -18,6 +18,7 @@ from rlm.gateway.search_worker import SHOWN_CHARS
 from rlm.gateway.searching import MOST_HITS
 from rlm.gateway.sessions import MOST_SESSIONS, MOST_SESSIONS_EACH, Ceilings
 from rlm.gateway.spans import MOST_BYTES, MOST_LINES
+from rlm.gateway.turns import MOST_THREADS_EACH
 from tests.gateway.places import NEAR, PLACES, asked, opened, refused, session_of
 from tests.gateway.recipes import Recipe
 
@@ -220,6 +221,7 @@ def test_the_page_about_the_gateway_tells_the_limits_that_hold() -> None:
         f"| runs at once | one session | {MOST_AT_ONCE} |",
         f"| one session | {usual.calls:,}, {usual.bytes:,}, {usual.runs} |",
         f"| one session | {usual.seconds / 3600:g} hours, {usual.idle_seconds / 3600:g} hour |",
+        f"others wait for nobody's | 2, {MOST_THREADS_EACH}, {MOST_AT_ONCE_EACH} |",
         f"| one principal, all | {MOST_SESSIONS_EACH}, {MOST_SESSIONS:,} |",
         f"| one file | {MOST_SCANNED_BYTES >> 30} GiB |",
         f"At most {MOST_INTERPRETERS} are open",

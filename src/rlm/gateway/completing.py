@@ -4,7 +4,6 @@ Models are asked in this order: the operator's; the client's own, by sampling; n
 client is told how to do it with the other tools.
 """
 
-import asyncio
 import hashlib
 import logging
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from rlm.gateway.refusals import Refused
 from rlm.gateway.runs import GatewayRun, Runs
 from rlm.gateway.sessions import GatewaySession
 from rlm.gateway.spans import MOST_BYTES
+from rlm.gateway.turns import Threads
 from rlm.gateway.waiting import Waiter
 from rlm.messages import Request
 from rlm.results import RunResult
@@ -46,6 +46,7 @@ class Completer:
         self,
         ledger: Ledger,
         models: Models | None,
+        threads: Threads,
         *,
         samples: bool,
         seconds: float,
@@ -53,6 +54,7 @@ class Completer:
     ) -> None:
         self._ledger = ledger
         self._models = models or Models()
+        self._threads = threads
         self._samples = samples
         self._shows_ignored = shows_ignored
         self._runs = Runs()
@@ -88,7 +90,7 @@ class Completer:
             named = chosen_files(session, handles, chosen, parts, ignored=self._shows_ignored)
             return load_files(named, session.ceilings.run_bytes)
 
-        loading = await asyncio.to_thread(load)
+        loading = await self._threads.run(session.principal, load)
         run = self._begin(session, query, asked, loading, samples=not is_own)
         return await self._waiter.wait(caller, run)
 

@@ -15,12 +15,14 @@ from rlm.environments.local import LocalEnvironment
 from rlm.errors import CallRefused, SessionError
 from rlm.gateway.detached import Detached
 from rlm.gateway.spans import MOST_BYTES
+from rlm.gateway.turns import Turns
 from rlm.protocols import Environment, Session
 from rlm.results import CellResult
 
 __all__ = ["Executed", "Executor"]
 
 MOST_INTERPRETERS = 16
+MOST_AT_ONCE_EACH = 4
 KEPT_CHARS = 20_000
 MEMORY_BYTES = 1 << 30
 _FOLDERS = re.compile(r'(?<=File ")/(?:[^"\n]*/)?')
@@ -79,11 +81,14 @@ class Executor:
         self._environment = environment or LocalEnvironment(warm_sessions=0)
         self._open: OrderedDict[str, _Interpreter] = OrderedDict()
         self._opening = asyncio.Lock()
+        self._turns = Turns(MOST_AT_ONCE_EACH)
         self._detached = Detached()
 
-    async def run(self, owner: str, code: str, files: dict[str, str] | None) -> Executed:
+    async def run(
+        self, owner: str, code: str, files: dict[str, str] | None, principal: str = ""
+    ) -> Executed:
         """Execute code with `files` bound; None leaves those of the time before."""
-        return await self._detached.run(self._run(owner, code, files))
+        return await self._detached.run(self._in_turn(principal, owner, code, files))
 
     async def end(self, owner: str) -> None:
         """Close a session's interpreter, if it has one."""
@@ -100,6 +105,12 @@ class Executor:
         """The same as `end`, for those who can't wait."""
         if owner in self._open:
             self._detached.start(self.end(owner))
+
+    async def _in_turn(
+        self, principal: str, owner: str, code: str, files: dict[str, str] | None
+    ) -> Executed:
+        async with self._turns.of(principal):
+            return await self._run(owner, code, files)
 
     async def _run(self, owner: str, code: str, files: dict[str, str] | None) -> Executed:
         stored = None if files is None else await asyncio.to_thread(store_context, files)

@@ -68,7 +68,7 @@ class Finder:
             ignored=self._shows_ignored,
             after=after,
         )
-        found = await self._searcher.search(place.root, wanted)
+        found = await self._searcher.search(place.root, wanted, session.principal)
         hits = self._shown(session, place.root, found.hits)
         is_last = found.complete and len(hits) < wanted.most
         more = len(hits) < len(found.hits) or (not ranked and not is_last)

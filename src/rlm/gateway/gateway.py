@@ -27,6 +27,7 @@ from rlm.gateway.refusals import Refused
 from rlm.gateway.searching import Searcher
 from rlm.gateway.sessions import Ceilings, GatewaySession, Handle, Sessions
 from rlm.gateway.spans import MOST_BYTES, MOST_LINES, Span, read_span
+from rlm.gateway.turns import Threads
 from rlm.text import sendable
 
 __all__ = ["Gateway"]
@@ -61,12 +62,14 @@ class Gateway:
         self.sessions = Sessions(roots, ceilings or Ceilings(), clock, self._ended)
         self.ledger = Ledger(self.sessions, provenance, shows_names=shows_names)
         self.files = OpenFiles()
+        self.threads = Threads()
         self.searcher = Searcher(seconds=search_seconds)
         self.finder = Finder(self.ledger, self.searcher, shows_ignored=shows_ignored)
         self.executor = Executor(seconds=exec_seconds)
         self.completer = Completer(
             self.ledger,
             models,
+            self.threads,
             samples=samples,
             seconds=run_seconds,
             shows_ignored=shows_ignored,
@@ -84,6 +87,7 @@ class Gateway:
         await self.completer.close()
         await self.executor.close()
         await self.searcher.close()
+        await self.threads.close()
         self.provenance.close()
         for root in self._roots:
             root.close()
@@ -140,7 +144,9 @@ class Gateway:
         chosen, below = self.ledger.root(session, root), parts_of(path)
         after = None if cursor is None else tuple(read_cursor(cursor, list[str]))
         ignored = self._shows_ignored
-        page = await asyncio.to_thread(list_page, chosen, below, after, limit, ignored=ignored)
+        page = await self.threads.run(
+            session.principal, list_page, chosen, below, after, limit, ignored=ignored
+        )
         files = [self._entry(session, chosen, entry) for entry in page.entries]
         self.ledger.record(
             session, "rlm_list", {"root": chosen.name, "path": path, "cursor": cursor}
@@ -159,7 +165,7 @@ class Gateway:
             with self.files.opened(Handle("", chosen, parts)) as (fd, index, version):
                 return {"lines": _lines(fd, index), "bytes": index.size_bytes, "version": version}
 
-        found = await asyncio.to_thread(look)
+        found = await self.threads.run(session.principal, look)
         handle = session.handle_for(chosen, parts)
         self.ledger.record(session, "rlm_open", {"root": chosen.name, "path": path}, handle=handle)
         return {"handle": handle, **found, "left": self.ledger.left(session)}
@@ -188,7 +194,7 @@ class Gateway:
                 )
                 return span, version
 
-        span, version = await asyncio.to_thread(look)
+        span, version = await self.threads.run(session.principal, look)
         session.count_bytes(span.end_offset - span.start_offset)
         asked = {"handle": handle, "start_line": start_line, "lines": lines, "cursor": cursor}
         self.ledger.record(session, "rlm_read", asked, spans=[_evidence(known.id, span)])
@@ -232,7 +238,7 @@ class Gateway:
                 last.append(entry)
             return list(last), number
 
-        entries, number = await asyncio.to_thread(look)
+        entries, number = await self.threads.run(session.principal, look)
         hidden = ("principal", "session")
         return {
             "entries": [{n: v for n, v in each.items() if n not in hidden} for each in entries],
@@ -256,9 +262,9 @@ class Gateway:
             if len(chosen) > session.ceilings.run_files:
                 raise Refused(f"at most {session.ceilings.run_files:,} files at once")
             most = session.ceilings.run_bytes
-            loading = await asyncio.to_thread(load_files, chosen, most)
+            loading = await self.threads.run(session.principal, load_files, chosen, most)
             files, skipped = {each.handle.id: each.text for each in loading.files}, loading.skipped
-        done = await self.executor.run(session.id, code, files)
+        done = await self.executor.run(session.id, code, files, principal)
         if session.is_closed:
             self.executor.end_soon(session.id)
             raise Refused("this session is over")

@@ -12,6 +12,7 @@ from msgspec import Struct
 from rlm.gateway.detached import Detached
 from rlm.gateway.paths import Root
 from rlm.gateway.refusals import Refused
+from rlm.gateway.turns import Turns
 
 __all__ = ["Hit", "Search", "Searched", "Searcher"]
 
@@ -63,6 +64,7 @@ class Searcher:
     def __init__(self, *, seconds: float = 10.0, most_at_once: int = 4) -> None:
         self._seconds = seconds
         self._places = asyncio.Semaphore(most_at_once)
+        self._turns = Turns(max(1, most_at_once // 2))
         self._ready: asyncio.Task[asyncio.subprocess.Process] | None = None
         self._detached = Detached()
 
@@ -71,12 +73,15 @@ class Searcher:
         if self._ready is None:
             self._ready = self._detached.start(_started())
 
-    async def search(self, root: Root, wanted: Search) -> Searched:
-        """All hits up to the number that is wanted, or those that were found in time."""
-        return await self._detached.run(self._search(root, wanted))
+    async def search(self, root: Root, wanted: Search, owner: str = "") -> Searched:
+        """All hits up to the number that is wanted, or those that were found in time.
 
-    async def _search(self, root: Root, wanted: Search) -> Searched:
-        async with self._places:
+        An owner has half of the places, so that nobody's patterns keep all others waiting.
+        """
+        return await self._detached.run(self._search(root, wanted, owner))
+
+    async def _search(self, root: Root, wanted: Search, owner: str) -> Searched:
+        async with self._turns.of(owner), self._places:
             process = await self._take()
             hits: list[Hit] = []
             try:
