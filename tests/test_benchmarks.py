@@ -71,6 +71,7 @@ def heads(output: str) -> list[str]:
 
 
 @linux_only
+@pytest.mark.heavy
 def test_the_sandbox_beside_others(tmp_path: Path) -> None:
     groups = ("sessions", "cells", "callbacks")
     output, kept = run_sandbox(tmp_path / "a.json", "--only", ",".join(groups))
@@ -87,6 +88,7 @@ def test_the_sandbox_beside_others(tmp_path: Path) -> None:
 
 
 @linux_only
+@pytest.mark.heavy
 def test_the_sandbox_alone(tmp_path: Path) -> None:
     groups = ("zygote", "contexts", "crowd", "interrupts", "checkpoints")
     options = ("--contenders", "local", "--only", ",".join(groups))

@@ -82,6 +82,7 @@ def events_of_a_large_run() -> Iterator[Event]:
     yield ended("a", step=MANY // 1_000)
 
 
+@pytest.mark.heavy
 def test_a_run_of_many_events_is_written_and_read_in_little_memory(tmp_path: Path) -> None:
     logger = RLMLogger(log_dir=tmp_path)
     path = tmp_path / "rlm_a.jsonl"

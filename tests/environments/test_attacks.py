@@ -128,6 +128,7 @@ def told(rows: Sequence[Row]) -> str:
     return "\n".join(f"{row.verdict} {row.group}: {row.name} ({row.detail})" for row in rows)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("group", GROUPS)
 async def test_on_the_control_they_succeed(group: str) -> None:
     report = await attacked(PlainEnvironment(), f"{group}: ")

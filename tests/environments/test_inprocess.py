@@ -60,7 +60,13 @@ def run_child(folder: Path, *groups: str) -> Rows:
 # -- the suite ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("groups", [GROUPS[:6], GROUPS[6:]], ids=["first half", "second half"])
+@pytest.mark.parametrize(
+    "groups",
+    [
+        pytest.param(GROUPS[:6], id="first half"),
+        pytest.param(GROUPS[6:], id="second half", marks=pytest.mark.heavy),
+    ],
+)
 def test_it_keeps_every_promise_but_those_it_names(groups: list[str], tmp_path: Path) -> None:
     rows = run_child(tmp_path, *groups)
     expected = {row for row in ROWS if row.partition(": ")[0] in groups and is_harmless(row)}

@@ -63,6 +63,7 @@ class Module(NamedTuple):
         return self.path.name == "__init__.py"
 
 
+@cache
 def load_modules(source: Path = SOURCE, package: str = "rlm") -> dict[str, Module]:
     """Every module of the package below `source`, by its dotted name."""
     modules = {}
