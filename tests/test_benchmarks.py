@@ -102,6 +102,7 @@ def test_the_sandbox_alone(tmp_path: Path) -> None:
     assert seen == set(rows)
 
 
+@pytest.mark.heavy
 @linux_only
 def test_round_trips() -> None:
     output = run("benchmarks/round_trips.py", "--rounds", "2")

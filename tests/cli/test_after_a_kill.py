@@ -70,6 +70,7 @@ def test_an_answered_run_answers_again_without_key_context_or_server(tmp_path: P
         assert told.asked() == []
 
 
+@pytest.mark.heavy
 def test_of_two_that_resume_the_same_run_one_wins(tmp_path: Path) -> None:
     with killed(tmp_path, held_back=2) as (told, run_id):
         winner = told.start("resume", run_id)

@@ -76,6 +76,7 @@ def test_a_chat_goes_on_in_another_process(notes: Path, state: Path) -> None:
     assert len(json.loads(rlm("runs", "--json", **where).stdout)) == 3
 
 
+@pytest.mark.heavy
 def test_a_file_of_ones_own(notes: Path, state: Path) -> None:
     path = notes.with_name("own.rlm")
     where: dict[str, Any] = {"RLM_STATE_DIR": str(state)}

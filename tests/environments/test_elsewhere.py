@@ -150,6 +150,7 @@ async def test_an_interrupt_gets_past_answers_that_nobody_reads() -> None:
     assert after.stdout == "4\n"
 
 
+@pytest.mark.heavy
 async def test_commands_may_get_lost() -> None:
     environment = CommandsElsewhere()
     session = await environment.open(FakeHost(), OPTIONS)

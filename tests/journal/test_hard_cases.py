@@ -396,6 +396,7 @@ def test_reading_does_not_disturb_who_writes(tmp_path: Path) -> None:
 EVENTS = 100_000
 
 
+@pytest.mark.heavy
 def test_a_hundred_thousand_events_are_written_and_read_in_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "1.sqlite"
     journal = Journal(path)

@@ -266,6 +266,7 @@ def test_many_processes_share_one_large_text() -> None:
         assert private < MOST_PRIVATE_BYTES
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("mixed", [False, True])
 def test_many_documents_take_little_memory(python: str, mixed: bool) -> None:
     ends = ["é", "中", "😀", "e"] if mixed else ["e"]

@@ -18,6 +18,7 @@ NAME = "replies-1.sqlite"
 """The number is the format's: another version of rlm has a file of its own beside this one."""
 
 BUSY_SECONDS = 2.0
+PAUSE_SECONDS = 0.01
 ROW_BYTES = 100
 """What a row takes besides its reply."""
 
@@ -143,13 +144,29 @@ def _connect(path: Path) -> sqlite3.Connection:
         path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
-        connection.execute("pragma journal_mode=wal")
+        _use_wal(connection)
         connection.execute("pragma synchronous=normal")  # survives SIGKILL, not a power cut
         connection.executescript(f"begin immediate; {TABLES} commit;")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Only the first to open a file changes its mode; who comes at the same moment tries again.
+
+    SQLite itself does not wait there, whatever its time limit.
+    """
+    give_up = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("pragma journal_mode=wal")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > give_up:
+                raise
+        time.sleep(PAUSE_SECONDS)
 
 
 def _make_private(path: Path) -> None:
