@@ -23,6 +23,8 @@ from tests.environments.plain import PlainEnvironment
 from tests.environments.test_conformance import BrokenEnvironment, Wrapped, without
 
 GROUPS = list(dict.fromkeys(each.group for each in ATTACKS))
+LONG = {"protocol", "resources"}
+"""These take many seconds; `make test-all` has them."""
 
 HELD_BY_THE_HOST = {"endless", "deaths", "protocol"}
 """Groups that the host's side of a session stops, whatever the environment."""
@@ -139,7 +141,10 @@ async def test_on_the_control_they_succeed(group: str) -> None:
 
 if hasattr(LocalEnvironment, "describe"):  # the hardened form, which says what its layers are
 
-    @pytest.mark.parametrize("group", GROUPS)
+    @pytest.mark.parametrize(
+        "group",
+        [pytest.param(group, marks=pytest.mark.heavy if group in LONG else ()) for group in GROUPS],
+    )
     async def test_on_local_they_are_stopped(group: str) -> None:
         report = await attacked(LocalEnvironment(), f"{group}: ")
         assert report.ok, told(report.bad)
