@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.gateway.bm25 import LENGTH_WEIGHT, SATURATION, Corpus, words_of
+from rlm.gateway.bm25 import Corpus
 from rlm.gateway.denial import Denials
 from rlm.gateway.paths import Root
 from rlm.gateway.refusals import Refused
 from rlm.gateway.searching import Search, Searched, Searcher
+from rlm.worker.ranking import LENGTH_WEIGHT, SATURATION, words_of
 from tests.processes import descendants
 
 

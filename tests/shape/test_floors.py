@@ -34,7 +34,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("events",),
     ("limits",),
     ("images", "messages"),
-    ("errors", "loop_end", "text"),
+    ("errors", "loop_end", "replacing", "text"),
 )
 """Top first. A unit is a module or a package directly below `rlm`; inside a package anything goes.
 

@@ -1,7 +1,6 @@
 """What an agent remembers: the conversation, and values by name. Plain data, kept as JSON."""
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import msgspec
 from msgspec import Struct, field
 
 from rlm.errors import ConfigError
+from rlm.replacing import replacing
 
 __all__ = ["AgentContext"]
 
@@ -81,13 +81,10 @@ class AgentContext:
         messages = [_Message(**each) for each in self.history]
         whole = _File(self.agent_id, self.max_history_size, messages, self.data, list(tools))
         text = json.dumps(msgspec.to_builtins(whole), indent=2)  # ASCII: any text survives
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with open(unfinished, "w", encoding="utf-8", opener=_private) as file:
-                file.write(text)
-            unfinished.replace(path)
+            with replacing(path) as file:
+                file.write(text.encode())
         except OSError as error:
-            unfinished.unlink(missing_ok=True)
             raise ConfigError(f"the agent's memory can't be saved: {error}") from error
 
     @classmethod
@@ -105,7 +102,3 @@ class AgentContext:
             found.add_message(message.role, message.content)
         found.data = whole.context_data
         return found, tuple(whole.tools)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -1,7 +1,6 @@
 """A chat into its file: under another name first, so that what has the name is whole."""
 
 import os
-import secrets
 import shutil
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -21,6 +20,7 @@ from rlm.chats.saved import (
 )
 from rlm.context import StoredContext
 from rlm.errors import ConfigError
+from rlm.replacing import replacing
 
 __all__ = ["write_saved"]
 
@@ -39,22 +39,11 @@ def write_saved(
 ) -> None:
     """Write all of it, readable for nobody else. It blocks: call it in a thread."""
     described = tuple(_facts(name, stored) for name, stored in contexts.items())
-    unfinished = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}")
     try:
-        fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "w+b") as file:
-            with zipfile.ZipFile(file, "w", compresslevel=LEVEL) as archive:
-                _write(archive, about, described, texts, contexts, variables)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-        _sync_folder(path.parent)
+        with replacing(path) as file, zipfile.ZipFile(file, "w", compresslevel=LEVEL) as archive:
+            _write(archive, about, described, texts, contexts, variables)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise ConfigError(f"the chat can't be saved to {path}: {error.strerror}") from error
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
 
 
 def _facts(name: str, stored: StoredContext) -> SavedContext:
@@ -101,17 +90,3 @@ def _add(archive: zipfile.ZipFile, name: str, chunks: Iterable[bytes], size: int
 def _member(archive: zipfile.ZipFile, name: str, size: int) -> IO[bytes]:
     archive.compression = zipfile.ZIP_DEFLATED if size <= DEFLATED_BYTES else zipfile.ZIP_STORED
     return archive.open(name, "w", force_zip64=size > LARGE_BYTES)
-
-
-def _sync_folder(folder: Path) -> None:
-    """So that the new name survives a power cut too, where a folder can be synced."""
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except (OSError, AttributeError):
-        return
-    try:
-        os.fsync(fd)
-    except OSError:
-        pass
-    finally:
-        os.close(fd)

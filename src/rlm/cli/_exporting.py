@@ -1,7 +1,6 @@
 """What `rlm export` does: pieces of text, as they are made, to stdout or into a new file."""
 
 import os
-import secrets
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +11,7 @@ from rlm.cli._border import say
 from rlm.cli._records import find_recorded
 from rlm.errors import ConfigError
 from rlm.recorders.console import harmless
+from rlm.replacing import replacing
 from rlm.trajectories import open_trajectory
 from rlm.trajectories.exports import export
 
@@ -51,18 +51,8 @@ def _free(output: Path, *, force: bool) -> Path:
 
 def write_new(target: Path, pieces: Iterable[str]) -> int:
     """Write beside the target, then give it its name: nobody ever sees half a file."""
-    unfinished = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}")
-    size_bytes = 0
-    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            for piece in pieces:
-                size_bytes += file.write(_encoded(piece))
-        unfinished.replace(target)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-    return size_bytes
+    with replacing(target) as file:
+        return sum(file.write(_encoded(piece)) for piece in pieces)
 
 
 def _encoded(piece: str) -> bytes:

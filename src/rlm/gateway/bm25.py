@@ -5,16 +5,11 @@ these counts is held, so memory does not grow with the files.
 """
 
 import heapq
-import math
-import re
 from collections.abc import Callable, Iterable
 
-__all__ = ["Best", "Corpus", "words_of"]
+from rlm.worker import ranking
 
-SATURATION = 1.2
-LENGTH_WEIGHT = 0.75
-MOST_WORDS = 32
-_WORD = re.compile(r"\w+")
+__all__ = ["Best", "Corpus"]
 
 Lines = Iterable[tuple[int, str]]
 """Numbers and texts of the lines of one file."""
@@ -22,18 +17,11 @@ Best = tuple[float, str, int, str]
 """Score, file, number of the line, its text."""
 
 
-def words_of(query: str) -> list[str]:
-    """The different words of a query, in lower case."""
-    return list(dict.fromkeys(_WORD.findall(query.lower())))[:MOST_WORDS]
-
-
 class Corpus:
     """What the first pass finds out."""
 
     def __init__(self, words: list[str]) -> None:
-        self._pattern = re.compile(
-            r"\b(?:" + "|".join(re.escape(word) for word in words) + r")\b", re.IGNORECASE
-        )
+        self._pattern = ranking.pattern_of(words, whole=True)
         self.lines = 0
         self.characters = 0
         self.having = dict.fromkeys(words, 0)
@@ -53,13 +41,15 @@ class Corpus:
         """The k lines with the highest scores, the highest first; of equals the earlier one."""
         heap: list[tuple[float, int, Best]] = []
         order = 0
+        usual = self.characters / max(1, self.lines) or 1.0
+        weights = {word: ranking.weight(self.lines, n) for word, n in self.having.items()}
         for name, lines in files:
             for number, text in lines():
                 counts = self._counts(text)
                 if not counts:
                     continue
                 order -= 1
-                score = self._score(counts, len(text))
+                score = ranking.score(counts, weights, len(text), usual)
                 entry = (score, order, (score, name, number, text))
                 if len(heap) < k:
                     heapq.heappush(heap, entry)
@@ -68,21 +58,4 @@ class Corpus:
         return [best for *_, best in sorted(heap, key=lambda each: each[:2], reverse=True)]
 
     def _counts(self, text: str) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for found in self._pattern.findall(text):
-            word = found.lower()
-            if word in self.having:
-                counts[word] = counts.get(word, 0) + 1
-        return counts
-
-    def _score(self, counts: dict[str, int], length: int) -> float:
-        usual = self.characters / max(1, self.lines) or 1.0
-        norm = SATURATION * (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * length / usual)
-        return sum(
-            self._weight(word) * count * (SATURATION + 1) / (count + norm)
-            for word, count in counts.items()
-        )
-
-    def _weight(self, word: str) -> float:
-        having = self.having[word]
-        return math.log(1 + (self.lines - having + 0.5) / (having + 0.5))
+        return ranking.counts_of(self._pattern, text, self.having)

@@ -11,11 +11,12 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rlm.gateway.bm25 import Corpus, words_of
+from rlm.gateway.bm25 import Corpus
 from rlm.gateway.denial import Denials
 from rlm.gateway.listing import files_below
 from rlm.gateway.paths import Root
 from rlm.gateway.refusals import Refused
+from rlm.worker.ranking import words_of
 
 __all__ = ["main"]
 

@@ -1,28 +1,23 @@
 """Which passages of some texts match a few words best; nothing is indexed, and no model is asked.
 
-A passage is a line, or part of one that is very long. Words count the more the fewer passages have
-them, and the second occurrence of a word in a passage counts less than the first (BM25).
+A passage is a line, or part of one that is very long. Words are found inside longer ones too.
 """
 
 from __future__ import annotations
 
 import heapq
-import math
-import re
+
+from . import ranking
 
 __all__ = ["best_passages"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable, Iterator
     from typing import Any
 
 PASSAGE_CHARS = 1_000
-_MOST_WORDS = 32
-_WORD = re.compile(r"\w+")
-_SATURATION = 1.2
-_LENGTH_WEIGHT = 0.5
-_USUAL_CHARS = 200
 
 
 def best_passages(
@@ -32,34 +27,32 @@ def best_passages(
 
     `sources` are (name, text); `start` is where the passage begins in that text.
     """
-    words = list(dict.fromkeys(_WORD.findall(query.lower())))[:_MOST_WORDS]
+    words = ranking.words_of(query)
     if not words:
         raise ValueError("the query has no words to look for")
-    pattern = re.compile("|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)))
+    pattern = ranking.pattern_of(words, whole=False)
     found = [
-        (name, start, passage, _counts(pattern, passage))
+        (name, start, passage, ranking.counts_of(pattern, passage, words))
         for name, text in sources
         for start, passage in _passages(text, pattern)
     ]
     having = {word: sum(word in counts for *_, counts in found) for word in words}
-    weights = {word: math.log(1 + len(found) / (1 + number)) for word, number in having.items()}
-    best = heapq.nlargest(
-        max(0, k), enumerate(found), key=lambda each: (_score(each[1], weights), -each[0])
-    )
+    weights = {word: ranking.weight(len(found), number) for word, number in having.items()}
+    usual = sum(len(passage) for _, _, passage, _ in found) / max(1, len(found)) or 1.0
+    scored = [
+        (ranking.score(counts, weights, len(passage), usual), -order, name, start, passage)
+        for order, (name, start, passage, counts) in enumerate(found)
+    ]
     return [
-        {"source": name, "text": text, "start": start, "score": round(_score(row, weights), 4)}
-        for _, row in best
-        for name, start, text, _ in [row]
+        {"source": name, "text": passage, "start": start, "score": round(points, 4)}
+        for points, _, name, start, passage in heapq.nlargest(max(0, k), scored)
     ]
 
 
 def _passages(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
     """The passages in which the pattern occurs, each once."""
-    lowered = text.lower()
-    if len(lowered) != len(text):  # Some letters become two; then offsets would be wrong.
-        lowered = text
     done = 0
-    for match in pattern.finditer(lowered):
+    for match in pattern.finditer(text):
         if match.start() < done:
             continue
         start = text.rfind("\n", 0, match.start()) + 1
@@ -69,19 +62,3 @@ def _passages(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
         end = max(end, match.end())
         yield start, text[start:end]
         done = end
-
-
-def _counts(pattern: re.Pattern[str], passage: str) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for word in pattern.findall(passage.lower()):
-        counts[word] = counts.get(word, 0) + 1
-    return counts
-
-
-def _score(row: tuple[str, int, str, dict[str, int]], weights: dict[str, float]) -> float:
-    *_, passage, counts = row
-    length = 1 + _LENGTH_WEIGHT * (len(passage) / _USUAL_CHARS - 1)
-    return sum(
-        weights[word] * count * (1 + _SATURATION) / (count + _SATURATION * length)
-        for word, count in counts.items()
-    )
