@@ -1,9 +1,10 @@
 """Which processes there are, as /proc tells."""
 
 import contextlib
+import os
 from pathlib import Path
 
-__all__ = ["descendants", "is_running"]
+__all__ = ["descendants", "is_running", "running_below"]
 
 
 def descendants(pid: int) -> set[int]:
@@ -18,6 +19,19 @@ def descendants(pid: int) -> set[int]:
     while more := {each for each, parent in parents.items() if parent in found} - found:
         found |= more
     return found - {pid}
+
+
+def running_below(words: str) -> set[int]:
+    """The processes below this one with these words in their command.
+
+    What a test started is told apart from the sessions that the pool makes ready meanwhile.
+    """
+    found = set()
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if words.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.add(pid)
+    return found
 
 
 def is_running(pid: int) -> bool:

