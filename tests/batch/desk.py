@@ -1,7 +1,8 @@
 """A batch over rows of a test, with everything around it."""
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from rlm import RLM, Limits, ScriptedClient
 from rlm.batch import Batch, BatchFolder, Plan, Tally
 from rlm.batch.rows import Source
 from rlm.limits import Budget
-from rlm.messages import Request
+from rlm.messages import Reply, Request
 
 SMALL = Limits(step_output_tokens=500, call_output_tokens=500)
 
@@ -20,6 +21,23 @@ def number_of(request: Request) -> int:
     """Which row asks: its query is "row N"."""
     text = "".join(str(message.content) for message in request.messages)
     return int(text.partition("row ")[2].split()[0])
+
+
+class Held(ScriptedClient):
+    """Requests wait until `release` says so; `waiting` are those that do."""
+
+    def __init__(self, reply: Callable[[Request], str], release: Callable[[int], bool]) -> None:
+        super().__init__(rules=[("row ", reply)])
+        self.release = release
+        self.waiting: set[int] = set()
+
+    async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
+        number = number_of(request)
+        self.waiting.add(number)
+        while not self.release(number):
+            await asyncio.sleep(0.005)
+        self.waiting.discard(number)
+        return await super().complete(request, timeout_seconds=timeout_seconds)
 
 
 class Desk:

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def server() -> FakeServer:
     return FakeServer(rules=[("", reply)])
 
 
-def variables(server: FakeServer) -> dict[str, str]:
+def variables(server: FakeServer) -> dict[str, Any]:
     url = server.openai_url
     return {"LLM_BASE_URL": url, "LLM_API_KEY": "k", "RLM_MODEL": "openai-compatible/m"}
 

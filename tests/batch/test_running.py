@@ -2,16 +2,21 @@
 
 import asyncio
 import json
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from rlm import ModelError, ScriptedClient
+from rlm.batch import outcomes, running
+from rlm.batch.rows import Place
+from rlm.context import ContextValue, StoredContext, store_context
 from rlm.errors import ConfigError
 from rlm.limits import Amount
 from rlm.messages import Request, Usage
-from tests.batch.desk import Desk, number_of
+from tests.batch.desk import Desk, Held, number_of
 
 
 def rows(count: int) -> list[dict[str, object]]:
@@ -22,32 +27,26 @@ def answer(request: Request) -> str:
     return f"FINAL({number_of(request) * 2})"
 
 
-def answering(**options: object) -> ScriptedClient:
-    return ScriptedClient(rules=[("row ", answer)], **options)  # type: ignore[arg-type]
+def answering(**options: Any) -> ScriptedClient:
+    return ScriptedClient(rules=[("row ", answer)], **options)
 
 
 async def test_answers_are_in_the_order_of_the_rows(tmp_path: Path) -> None:
-    gates = [asyncio.Event() for _ in range(6)]
-    desk = Desk(tmp_path, answering())
+    released: set[int] = set()
+    model = Held(answer, released.__contains__)
+    desk = Desk(tmp_path, model)
     written: list[int] = []
 
     async def backwards() -> None:
         """Let the last row answer first."""
-        while desk.model.in_flight < 6:
+        while len(model.waiting) < 6:
             await asyncio.sleep(0.01)
-        for gate in reversed(gates):
+        for number in reversed(range(6)):
             written.append(len(desk.answers))
-            gate.set()
-            await asyncio.sleep(0.02)
+            released.add(number)
+            while sum(tally.done_now for tally in desk.tallies[-1:]) < 6 - number:
+                await asyncio.sleep(0.01)
 
-    real = desk.model.complete
-
-    async def complete(request: Request, *, timeout_seconds: float) -> object:
-        desk.model.in_flight += 1
-        await gates[number_of(request)].wait()
-        return await real(request, timeout_seconds=timeout_seconds)
-
-    desk.model.complete = complete  # type: ignore[method-assign,assignment]
     desk.write(rows(6))
     opening = asyncio.create_task(backwards())
     tally = await desk.run(concurrency=6)
@@ -150,10 +149,13 @@ async def test_many_failures_in_a_row_end_it(tmp_path: Path) -> None:
 async def test_files_are_read_once_for_rows_that_name_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rlm.batch import running
+    stored: list[object] = []
 
-    real, stored = running.store_context, list[object]()
-    monkeypatch.setattr(running, "store_context", lambda value: stored.append(value) or real(value))
+    def store(value: ContextValue) -> StoredContext:
+        stored.append(value)
+        return store_context(value)
+
+    monkeypatch.setattr(running, "store_context", store)
     (tmp_path / "a.txt").write_text("alpha")
     (tmp_path / "b.txt").write_text("beta")
     cell = "```repl\nFINAL(context if isinstance(context, str) else sorted(context))\n```"
@@ -211,37 +213,29 @@ async def test_a_row_that_ends_at_a_limit_of_its_own_has_its_best_answer(tmp_pat
 
 async def test_a_cancelled_batch_goes_on_and_pays_nothing_twice(tmp_path: Path) -> None:
     first = "```repl\nprint('one')\n```"
-    steps: dict[int, int] = {}
-    hang = True
+    steps: Counter[int] = Counter()
+    hangs = True
 
     def reply(request: Request) -> str:
         number = number_of(request)
-        steps[number] = steps.get(number, 0) + 1
+        steps[number] += 1
         return first if steps[number] == 1 else answer(request)
 
-    desk = Desk(tmp_path, ScriptedClient(rules=[("row ", reply)]))
-    real = desk.model.complete
-    waiting = 0
-
-    async def complete(request: Request, *, timeout_seconds: float) -> object:
-        nonlocal waiting
-        if hang and steps.get(number_of(request), 0) == 1:
-            waiting += 1
-            await asyncio.Event().wait()
-        return await real(request, timeout_seconds=timeout_seconds)
-
-    desk.model.complete = complete  # type: ignore[method-assign,assignment]
+    model = Held(reply, lambda number: not hangs or steps[number] == 0)
+    desk = Desk(tmp_path, model)
     desk.write(rows(8))
     task = asyncio.create_task(desk.run(concurrency=4))
-    while waiting < 4:
+    while len(steps) < 4 or len(model.waiting) < 4:
         await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert len(desk.journals) == 4
-    hang = False
+    hangs = False
     assert (await desk.run(concurrency=4)).answered == 8
-    assert steps == dict.fromkeys(range(8), 2)  # two replies a row, and none asked for twice
+    assert steps == Counter(
+        dict.fromkeys(range(8), 2)
+    )  # no reply was asked for twice
     assert desk.journals == []
 
 
@@ -284,9 +278,6 @@ async def test_settings_are_not_mixed(tmp_path: Path) -> None:
 
 
 def test_the_outcome_of_hostile_answers_is_one_line(tmp_path: Path) -> None:
-    from rlm.batch import outcomes
-    from rlm.batch.rows import Place
-
     place = Place(0, 1, 0, 1, "d")
     line = outcomes.failed(place, None, "a\nb\u2028\x1b[2J\ud800", 1)
     assert line.isascii()
