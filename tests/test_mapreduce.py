@@ -13,7 +13,7 @@ from rlm.clients.scripted import ScriptedClient
 from rlm.errors import ConfigError, ModelError
 from rlm.events import CallEnded, RunEnded, RunStarted
 from rlm.limits import Limits
-from rlm.mapreduce import OVERLAP_CHARS, split
+from rlm.mapreduce.splitting import OVERLAP_CHARS, split
 from rlm.messages import Request
 from tests.fakes import PlanEnvironment
 

@@ -12,7 +12,14 @@ from rlm import prompts
 from rlm.api import RLM
 from rlm.clients.scripted import ScriptedClient
 from rlm.limits import Limits
-from rlm.mapreduce import TINY_OUTPUT_TOKENS, TINY_PIECE_CHARS, grounded, split, telling, whole_line
+from rlm.mapreduce.splitting import split
+from rlm.mapreduce.tiny import (
+    TINY_OUTPUT_TOKENS,
+    TINY_PIECE_CHARS,
+    grounded,
+    telling,
+    whole_line,
+)
 from rlm.messages import Request
 from tests.fakes import PlanEnvironment
 
@@ -116,7 +123,8 @@ async def test_other_profiles_read_everything_in_large_pieces() -> None:
     client = ScriptedClient(rules=[("", copies)], window_tokens=8_000, profile="tiny")
     rlm = RLM(client, environment=PlanEnvironment(), strategy="mapreduce", profile="small")
     await rlm.aask(QUERY, document(FACT))  # the profile that was given wins
-    assert all("NOT FOUND" in text_of(request) for request in client.requests)
+    assert "Reply with one word" in text_of(client.requests[0])
+    assert all("NOT FOUND" in text_of(request) for request in client.requests[1:])
     assert max(len(text_of(request)) for request in client.requests) > 10_000
 
 

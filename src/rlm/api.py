@@ -399,7 +399,7 @@ class RLM:
         for each in budget.chain:
             services.calls.check_prices(models, each.limits)
         scope, memory, callbacks = self._scope(config, run_id, store, recorders, budget)
-        strategy = "rlm" if session else choose_strategy(services.calls, task, config)
+        strategy, task = ("rlm", task) if session else choose_strategy(services.calls, task, config)
         runner: Engine | PlainRun
         if strategy == "rlm":
             runner = Engine(services, config, scope, task, session)

@@ -26,6 +26,7 @@ __all__ = [
     "ModelReplied",
     "Noted",
     "OutputStreamed",
+    "Planned",
     "RunEnded",
     "RunStarted",
     "SessionLost",
@@ -73,6 +74,21 @@ class RunStarted(_Fact, frozen=True, kw_only=True, tag="run_started"):
     parent_call_id: str | None = None
     path: str = "root"
     settings: dict[str, Any] = field(default_factory=dict)
+
+
+class Planned(_Fact, frozen=True, kw_only=True, tag="planned"):
+    """How the run goes about it, and why: the strategy that `auto` chose, or a map/reduce's plan.
+
+    `kind` is that of the answer. Of `pieces` of at most `piece_chars` characters, `unread` are left
+    out, as they have none of the question's telling words.
+    """
+
+    strategy: str
+    reason: str
+    kind: str = ""
+    pieces: int = 0
+    piece_chars: int = 0
+    unread: int = 0
 
 
 class StepStarted(_Fact, frozen=True, kw_only=True, tag="step_started"):
@@ -268,6 +284,7 @@ class RunEnded(_Fact, frozen=True, kw_only=True, tag="run_ended"):
 
 Event = (
     RunStarted
+    | Planned
     | StepStarted
     | ModelAsked
     | ModelReplied

@@ -14,7 +14,7 @@ from rlm.config import RunConfig
 from rlm.context import StoredContext
 from rlm.decide import Progress, Turn
 from rlm.errors import CallRefused, ModelError
-from rlm.events import BudgetChanged, Diverged, RunEnded, RunStarted
+from rlm.events import BudgetChanged, Diverged, Planned, RunEnded, RunStarted
 from rlm.history import History
 from rlm.protocols import Environment, Tool
 from rlm.results import AnswerSource, RunResult, StopReason, Submission, Told, UsageSummary
@@ -32,8 +32,8 @@ class Task:
     """What is asked, over what; for a child run, by which call of its parent.
 
     `description` stands in for the context's own, `prologue` is shown below the query, `settings`
-    are what it takes to run it again, and `objection_to` says what is wrong with a submitted
-    answer, if anything is.
+    are what it takes to run it again, `objection_to` says what is wrong with a submitted answer,
+    if anything is, and `chosen_because` why `auto` took the strategy it took.
     """
 
     query: str
@@ -43,6 +43,7 @@ class Task:
     prologue: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     objection_to: Callable[[Submission], str | None] | None = None
+    chosen_because: str = ""
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,8 @@ class Run:
             path=self.scope.path,
             settings=dict(self.task.settings),
         )
+        if self.task.chosen_because:
+            self.scope.emit(Planned, strategy=strategy, reason=self.task.chosen_because)
 
     def tell_budget(self) -> None:
         tree = self.scope.budget.root

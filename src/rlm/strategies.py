@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from msgspec import Struct, field
@@ -20,16 +21,28 @@ from rlm.scope import Scope
 __all__ = ["PlainRun", "RelayRun", "Relayed", "choose_strategy"]
 
 MOST_REPAIRS = 3
+WEAK = ("small", "tiny")
+"""Published results favour map/reduce for such models: more right answers, in less time."""
 
 
-def choose_strategy(calls: Calls, task: Task, config: RunConfig) -> str:
-    """`auto`: a plain call if the window holds it, map/reduce for weak models, else the loop."""
+def choose_strategy(calls: Calls, task: Task, config: RunConfig) -> tuple[str, Task]:
+    """What `auto` means for this task, and the task with the reason; else what was said."""
     if config.strategy != "auto":
-        return config.strategy
-    info = calls.info(config.model)
-    if task.context.size_bytes <= prompts.call_chars(info) // 2 and not task.context.pictures:
-        return "direct"
-    return "mapreduce" if (config.profile or info.profile) == "tiny" else "rlm"
+        return config.strategy, task
+    info, size = calls.info(config.model), task.context.size_bytes
+    profile, most = config.profile or info.profile, prompts.call_chars(info) // 2
+    if task.context.pictures:
+        strategy, why = "rlm", "the context has pictures, which only code can look at one by one"
+    elif size <= most:
+        why = f"the context has {size:,} bytes, and {most:,} are half of what one prompt may hold"
+        strategy = "direct"
+    elif profile not in WEAK:
+        strategy, why = "rlm", f"a model of the class {profile!r} finds its way by code"
+    elif profile != "tiny" and task.context.kind != "text":
+        strategy, why = "rlm", "the context has a structure, which is best read by code"
+    else:
+        strategy, why = "mapreduce", f"a model of the class {profile!r} reads better than it codes"
+    return strategy, replace(task, chosen_because=why)
 
 
 class PlainRun:

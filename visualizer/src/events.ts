@@ -1,5 +1,5 @@
 // Made by `npm run types` from src/rlm/events.schema.json; not written by hand.
-// schema-sha256: d4ae79c1789ddb0da9bf2c669b308f0de574fc80c39f3333b6a4fcd2078a97ee
+// schema-sha256: a7ea51ecdcf6127159a8b474c4f1283cdb5b595e79be863cc517d9543e1738e5
 
 export const SCHEMA_VERSION = 1
 
@@ -30,6 +30,29 @@ export interface RunStarted {
   readonly parent_call_id?: string | null
   readonly path?: string
   readonly settings?: Readonly<Record<string, unknown>>
+}
+
+/**
+ * How the run goes about it, and why: the strategy that `auto` chose, or a map/reduce's plan.
+ *
+ * `kind` is that of the answer. Of `pieces` of at most `piece_chars` characters, `unread` are left
+ * out, as they have none of the question's telling words.
+ */
+export interface Planned {
+  readonly type: 'planned'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly strategy: string
+  readonly reason: string
+  readonly kind?: string
+  readonly pieces?: number
+  readonly piece_chars?: number
+  readonly unread?: number
 }
 
 /**
@@ -423,6 +446,7 @@ export interface RunEnded {
  */
 export type RunEvent =
   | RunStarted
+  | Planned
   | StepStarted
   | ModelAsked
   | ModelReplied
@@ -446,6 +470,7 @@ export type EventType = RunEvent['type']
 
 export const EVENT_TYPES: readonly EventType[] = [
   'run_started',
+  'planned',
   'step_started',
   'model_asked',
   'model_replied',
@@ -469,6 +494,7 @@ export const EVENT_TYPES: readonly EventType[] = [
 /** Which kinds of values a field may have: string, number, boolean, object, array, 0 for null; ! is required. */
 export const SHAPES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   run_started: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', query: '!s', model: '!s', sub_model: '!s', strategy: '!s', environment: '!s', context_kind: '!s', context_bytes: '!n', context_sha256: '!s', context_description: '!s', parent_call_id: 's0', path: 's', settings: 'o' },
+  planned: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', strategy: '!s', reason: '!s', kind: 's', pieces: 'n', piece_chars: 'n', unread: 'n' },
   step_started: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n' },
   model_asked: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', purpose: '!s', model: '!s', new_messages: '!a', message_count: '!n', max_output_tokens: '!n', digest: 's' },
   model_replied: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', purpose: '!s', model: '!s', text: 's', reasoning: 's', finish_reason: 's', tool_calls: 'a', usage: 'o0', seconds: 'n', retries: 'n', stored: 'b', error: 's0', limit: 's0' },

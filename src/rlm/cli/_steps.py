@@ -18,13 +18,14 @@ from rlm.events import (
     ModelReplied,
     Noted,
     OutputStreamed,
+    Planned,
     RunEnded,
     SessionLost,
     StepStarted,
     ToolCalled,
 )
 from rlm.messages import Message, Usage
-from rlm.recorders.console import counted, divergence, harmless, loss, one_line
+from rlm.recorders.console import counted, divergence, harmless, loss, one_line, plan
 
 __all__ = ["InFull", "InShort"]
 
@@ -158,6 +159,8 @@ def _notable(event: Event) -> str | None:
         return loss(event)
     if isinstance(event, Diverged):
         return divergence(event)
+    if isinstance(event, Planned):
+        return plan(event)
     if isinstance(event, Compacted):
         before, after = event.messages_before, event.messages_after
         return f"the history was shortened: {before} messages to {after}"

@@ -16,6 +16,7 @@ __all__ = [
     "compacted",
     "direct_prompt",
     "first_message",
+    "kind_prompt",
     "map_prompt",
     "reduce_prompt",
     "system_prompt",
@@ -143,12 +144,18 @@ def compacted(variables: tuple[str, ...]) -> str:
     return fill("compacted", variables=", ".join(variables) or "none").rstrip()
 
 
-def map_prompt(query: str, chunk: str, number: int, count: int) -> str:
-    return fill("map", query=query, chunk=chunk, number=number, count=count).rstrip("\n")
+def kind_prompt(query: str, preview: str) -> str:
+    return fill("kind", query=query, preview=preview).rstrip("\n")
 
 
-def reduce_prompt(query: str, notes: str) -> str:
-    return fill("reduce", query=query, notes=notes).rstrip("\n")
+def map_prompt(query: str, chunk: str, number: int, count: int, kind: str = "") -> str:
+    """What a piece is read for; `kind` is that of the answer, if it has words of its own."""
+    name = f"map_{kind}" if kind else "map"
+    return fill(name, query=query, chunk=chunk, number=number, count=count).rstrip("\n")
+
+
+def reduce_prompt(query: str, notes: str, kind: str = "") -> str:
+    return fill(f"reduce_{kind}" if kind else "reduce", query=query, notes=notes).rstrip("\n")
 
 
 def tiny_map_prompt(query: str, chunk: str) -> str:

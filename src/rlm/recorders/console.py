@@ -16,6 +16,7 @@ from rlm.events import (
     Diverged,
     Event,
     ModelReplied,
+    Planned,
     RunEnded,
     RunStarted,
     SessionLost,
@@ -32,6 +33,7 @@ __all__ = [
     "harmless",
     "loss",
     "one_line",
+    "plan",
     "retry",
     "summary",
 ]
@@ -43,7 +45,7 @@ COUNTED = frozenset({CallEnded, CallRetried, ModelReplied, RunStarted, ToolCalle
 TOLD = frozenset(
     {
         *(CallRetried, CellEnded, CellOutput, CellStarted, Compacted, Diverged, RunEnded),
-        *(RunStarted, SessionLost, StepStarted),
+        *(Planned, RunStarted, SessionLost, StepStarted),
     }
 )
 """Events that plain lines count, and events that may be a line. Others pass by at once."""
@@ -107,6 +109,15 @@ def divergence(event: Diverged) -> str:
         f"cells of step {event.step} printed something else than the first time; "
         "the model is told what it was told then"
     )
+
+
+def plan(event: Planned) -> str:
+    """How a run goes about it, and why, in one line."""
+    if not event.pieces:
+        return f"strategy {event.strategy}: {event.reason}"
+    pieces = counted(event.pieces, "piece")
+    unread = f", {event.unread:,} of them left out at first" if event.unread else ""
+    return f"{event.strategy}: {event.reason}; {pieces} of {event.piece_chars:,} characters{unread}"
 
 
 def _shortened(event: Compacted) -> str:
@@ -239,6 +250,8 @@ def _notable(event: Event) -> str | None:
         return loss(event)
     if isinstance(event, Diverged):
         return divergence(event)
+    if isinstance(event, Planned):
+        return plan(event)
     return _shortened(event) if isinstance(event, Compacted) else None
 
 

@@ -231,6 +231,14 @@ function NoticeLine({ notice }: { notice: Notice }): JSX.Element {
           {count(notice.messages_after)} of {short(notice.chars_after)}.
         </p>
       )
+    case 'planned':
+      return (
+        <p class="notice quiet">
+          Strategy <Words text={notice.strategy} />: <Words text={notice.reason} />
+          {(notice.pieces ?? 0) > 0 && `; ${count(notice.pieces ?? 0)} pieces of at most ${count(notice.piece_chars ?? 0)} characters`}
+          {(notice.unread ?? 0) > 0 && `, ${count(notice.unread ?? 0)} of them left out at first`}
+        </p>
+      )
     case 'diverged':
       return (
         <details class="notice">

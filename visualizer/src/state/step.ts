@@ -15,6 +15,7 @@ import type {
   ModelAsked,
   ModelReplied,
   Noted,
+  Planned,
   RunEnded,
   RunStarted,
   SessionLost,
@@ -62,7 +63,7 @@ export interface Exchange {
   replied: Numbered<ModelReplied> | null
 }
 
-export type Notice = Numbered<SessionLost> | Numbered<SessionOpened> | Numbered<Compacted> | Numbered<Diverged>
+export type Notice = Numbered<SessionLost> | Numbered<SessionOpened> | Numbered<Compacted> | Numbered<Diverged> | Numbered<Planned>
 
 export class StepModel {
   readonly exchanges: Exchange[] = []
@@ -133,6 +134,7 @@ export class StepModel {
       case 'session_opened':
       case 'compacted':
       case 'diverged':
+      case 'planned':
         this.notices.push(event)
         break
     }

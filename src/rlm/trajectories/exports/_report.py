@@ -19,6 +19,7 @@ from rlm.events import (
     ModelReplied,
     Noted,
     OutputStreamed,
+    Planned,
     RunEnded,
     RunStarted,
     SessionLost,
@@ -26,7 +27,7 @@ from rlm.events import (
     ToolCalled,
 )
 from rlm.messages import Usage
-from rlm.recorders.console import one_line
+from rlm.recorders.console import one_line, plan
 from rlm.trajectories.exports._texts import clock_time, json_of, text_of
 from rlm.trajectories.index import RunOutline
 from rlm.trajectories.read import Trajectory
@@ -274,6 +275,8 @@ def _other(event: Any) -> Iterator[Block]:
         yield Note(one_line(f"{told}: {why}" if why else told))
     elif isinstance(event, OutputStreamed):
         yield Passage("Shown to the user", event.text)
+    elif isinstance(event, Planned):
+        yield Note(one_line(plan(event)))
     elif isinstance(event, Noted):
         yield Note(one_line(f"noted {event.key!r}: {event.value}"))
     elif isinstance(event, SessionLost):

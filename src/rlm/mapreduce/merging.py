@@ -1,0 +1,111 @@
+"""Putting together, by code, what models said of the pieces: sums, unions, tables, pairs."""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+__all__ = [
+    "fields_of",
+    "groups_in",
+    "items_in",
+    "labels_in",
+    "number_in",
+    "pairs_of",
+    "table_of",
+    "union",
+]
+
+_NUMBER = re.compile(r"(?<![\w.])-?\d{1,3}(?:,\d{3})+(?![\w,])|(?<![\w.])-?\d+(?![\w])")
+_BULLET = re.compile(r"^\s*(?:[-*•–]|\(?\d{1,4}[.)])\s+")
+_LABEL = re.compile(r"^\W*(\d{1,9})\s*[:|.)\-–]\s*(.+?)\s*$")
+_FIELD = re.compile(r"(?:^|\|\|\s*)([A-Za-z][\w ]{0,30}?):\s*(.*?)\s*(?=\|\||$)")
+_NONE = re.compile(r"\W*(none|no|not found|zero|nothing)\b", re.IGNORECASE)
+MOST_VALUES = 500
+SHORT_CHARS = 16
+
+
+def number_in(reply: str) -> int | None:
+    """The number that a reply gives; the last one, if it reckons aloud. None if it has none."""
+    found = _NUMBER.findall(reply)
+    if found:
+        return int(found[-1].replace(",", ""))
+    return 0 if _NONE.match(reply) else None
+
+
+def items_in(reply: str) -> list[str]:
+    """The things that a reply lists, one a line, without bullets and numbers before them."""
+    lines = (_BULLET.sub("", line).strip().strip("`\"'").strip() for line in reply.splitlines())
+    return [line for line in lines if line]
+
+
+def union(lists: Iterable[Sequence[str]]) -> list[str]:
+    """All different things, in the order in which they came; case and spaces do not differ."""
+    seen: dict[str, str] = {}
+    for item in itertools.chain.from_iterable(lists):
+        seen.setdefault(" ".join(item.casefold().split()).rstrip(".,;"), item)
+    return list(seen.values())
+
+
+def labels_in(reply: str, numbers: Collection[int]) -> dict[int, str]:
+    """`12: label` lines as a dict; numbers that were not asked about do not count."""
+    found: dict[int, str] = {}
+    for line in reply.splitlines():
+        match = _LABEL.match(line)
+        if match and int(match[1]) in numbers:
+            found.setdefault(int(match[1]), " ".join(match[2].strip("`\"'*. ").casefold().split()))
+    return found
+
+
+def fields_of(line: str) -> dict[str, str]:
+    """What a line of the form `Name: value || Name: value` says; nothing, if it has another."""
+    return dict(_FIELD.findall(line)) if "||" in line else {}
+
+
+def table_of(lines: Sequence[str], labels: Mapping[int, str], most_chars: int) -> str:
+    """How often each label occurs, in all and for each value of the fields that group lines."""
+    kept = {number: label for number, label in labels.items() if label and label != "-"}
+    parts = [f"Lines in all: {len(kept):,}", "By label:", _counted(Counter(kept.values()))]
+    by_field: dict[str, dict[str, Counter[str]]] = {}
+    for number, label in kept.items():
+        for name, value in fields_of(lines[number]).items():
+            by_field.setdefault(name, {}).setdefault(value, Counter())[label] += 1
+    for name, values in by_field.items():
+        if _groups_lines(values):
+            rows = [f"{value}: {_inline(counts)}" for value, counts in values.items()]
+            parts += [f"\nBy {name}:", *rows]
+    text = "\n".join(parts)
+    return text if len(text) <= most_chars else text[:most_chars] + "\n… (cut)"
+
+
+def _groups_lines(values: Mapping[str, Counter[str]]) -> bool:
+    """Whether these are names, dates and the like; not if they are the texts of the lines."""
+    lines = sum(counts.total() for counts in values.values())
+    is_repeated = 2 * len(values) <= lines
+    is_short = sum(map(len, values)) <= SHORT_CHARS * len(values)
+    return len(values) <= MOST_VALUES and (is_repeated or is_short)
+
+
+def _counted(counts: Counter[str]) -> str:
+    return "\n".join(f"{label}: {count}" for label, count in counts.most_common())
+
+
+def _inline(counts: Counter[str]) -> str:
+    return ", ".join(f"{label} {count}" for label, count in counts.most_common())
+
+
+def groups_in(reply: str) -> tuple[list[str], list[str]] | None:
+    """The two lines `A: …` and `B: …` of a reply; None if one of them is missing."""
+    found: dict[str, list[str]] = {}
+    for line in reply.splitlines():
+        name, colon, names = line.strip().strip("*` ").partition(":")
+        if colon and name.strip().upper() in {"A", "B"}:
+            items = (each.strip().strip("`\"'*.()") for each in names.split(","))
+            found.setdefault(name.strip().upper(), [each for each in items if each])
+    return (found["A"], found["B"]) if {"A", "B"} <= found.keys() else None
+
+
+def pairs_of(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, str]]:
+    """Every unordered pair with one of each group, once, and nothing with itself."""
+    found = {tuple(sorted((one, other))) for one in first for other in second if one != other}
+    return [(one, other) for one, other in sorted(found)]

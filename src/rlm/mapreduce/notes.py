@@ -1,0 +1,26 @@
+"""Notes that models made of pieces: those that say something, in prompts that fit."""
+
+from collections.abc import Sequence
+
+__all__ = ["NOT_FOUND", "groups_of", "notes_of"]
+
+NOT_FOUND = "NOT FOUND"
+NUMBERING_CHARS = 16
+
+
+def notes_of(replies: Sequence[str]) -> list[str]:
+    """Replies that had something to say, in order."""
+    return [text for text in replies if text and not text.upper().startswith(NOT_FOUND)]
+
+
+def groups_of(notes: Sequence[str], size: int) -> list[str]:
+    """Notes joined into prompts that fit. Two always share one, so that merging ends."""
+    most = size // 2 - NUMBERING_CHARS
+    groups: list[str] = []
+    for number, note in enumerate(notes, 1):
+        entry = f"[{number}] {note[:most]}"
+        if groups and len(groups[-1]) + len(entry) + 2 <= size:
+            groups[-1] += f"\n\n{entry}"
+        else:
+            groups.append(entry)
+    return groups
