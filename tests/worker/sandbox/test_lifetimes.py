@@ -29,7 +29,10 @@ def user(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=[[], ["namespaces"], ["namespaces", "landlock"]], ids=len)
+MIDDLE = pytest.param(["namespaces"], marks=pytest.mark.heavy, id="1")
+
+
+@pytest.fixture(params=[[], MIDDLE, ["namespaces", "landlock"]], ids=len)
 def family(request: pytest.FixtureRequest, user: str) -> Iterator[Family]:
     """Two sessions whose workers wait."""
     order = {"settings": {"forbid": request.param}, "sessions": [[WAIT]] * 2, "together": True}

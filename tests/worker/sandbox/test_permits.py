@@ -58,7 +58,10 @@ def user(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=FORBIDDEN)
+MIDDLE = pytest.param("no namespaces", marks=pytest.mark.heavy)
+
+
+@pytest.fixture(params=["all layers", MIDDLE, "sealed"])
 def setting(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

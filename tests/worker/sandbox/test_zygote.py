@@ -30,7 +30,11 @@ def host(user: str) -> Iterator[Host]:
         yield started
 
 
-@pytest.fixture(params=[(), ("namespaces",), ("namespaces", "landlock")], ids=len)
+MIDDLE = pytest.param(("namespaces",), marks=pytest.mark.heavy, id="1")
+"""Between the two that differ most: every layer, and the fewest."""
+
+
+@pytest.fixture(params=[(), MIDDLE, ("namespaces", "landlock")], ids=len)
 def any_host(request: pytest.FixtureRequest, user: str) -> Iterator[Host]:
     """In every setting: nothing below may depend on a pid namespace."""
     with Host(user, request.param) as started:
