@@ -6,6 +6,7 @@ With names of functions below, only those: `make.py watched`. Each picture is wh
 
 import html
 import io
+import json
 import os
 import re
 import shutil
@@ -234,8 +235,30 @@ def chat() -> None:
         draw("cli-chat", shell.shows("-e"))
 
 
+def batch() -> None:
+    """Five hundred rows: one Ctrl-C, and the same command once more."""
+    rows = [{"query": f"Which berth has ship {n}?", "context": f"Berth {n}"} for n in range(500)]
+
+    def answer(body: dict[str, Any]) -> str:
+        time.sleep(0.3)
+        return "```repl\nFINAL(context)\n```"
+
+    with endpoint(answer) as server, terminal(LLM_BASE_URL=server.url) as shell:
+        lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+        (shell.folder / "tasks.jsonl").write_text(lines, "utf-8")
+        command = f"rlm batch tasks.jsonl {MODEL} --budget-usd 2"
+        shell.run(command, re.compile(r"[12]\d\d/500 rows"))
+        shell.tmux("send-keys", "-t", "p", "C-c")
+        shell.wait_for(FINISHED)
+        shell.run(command, re.compile(r"(?s)\$ rlm.*\$ rlm.* 3\d\d/500 rows"))
+        shown = shell.shows("-e")
+        shell.tmux("send-keys", "-t", "p", "C-c")
+        shell.wait_for(FINISHED)
+        draw("cli-batch", shown)
+
+
 if __name__ == "__main__":
     chosen = sys.argv[1:]
-    for picture in (finished_and_limited, running, watched, chat):
+    for picture in (finished_and_limited, running, watched, chat, batch):
         if not chosen or picture.__name__ in chosen:
             picture()

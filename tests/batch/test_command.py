@@ -120,7 +120,7 @@ def test_progress_is_drawn_in_a_terminal(tmp_path: Path) -> None:
     assert seen.code == 0
     assert seen.stdout.split() == [str(tmp_path / "tasks.answers.jsonl").encode()]
     assert "5/5 rows" in seen.stderr.decode()
-    assert "running" in seen.stderr.decode()
+    assert "━" in seen.stderr.decode()
 
 
 def test_ctrl_c_lets_go_and_the_same_command_goes_on(tmp_path: Path) -> None:

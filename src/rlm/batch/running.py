@@ -20,8 +20,8 @@ from rlm.batch.table import Entry, RowTable
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.errors import ConfigError, UnknownPriceError
 from rlm.journal import Places, RunFile
-from rlm.limits import Amount, Budget, Limits
-from rlm.results import RunResult
+from rlm.limits import Amount, Budget, Limits, picodollars
+from rlm.results import RunResult, UsageSummary
 
 __all__ = ["Batch", "Plan", "Tally"]
 
@@ -143,13 +143,17 @@ class Batch:
 
     async def _ask(self, place: Place) -> bool:
         """One try of one row; False if the batch's budget had no room for it."""
-        entry = self._table.get(place.number)
-        attempts, used = (entry.attempts, entry.used) if entry is not None else (0, Amount())
+        attempts, used = self._before(place)
         row, ledger = None, self._budget.run(ITS_OWN)
         self._tried[place.number] += 1
         try:
             row = self._source.row(place)
             result = await self._run_of(place, row, attempts, ledger)
+        except asyncio.CancelledError:
+            used += _lost(ledger)
+            line = outcomes.failed(place, row, "it was cut off", attempts)
+            self._table.put(place.number, Entry(place.digest, "again", attempts, used, line))
+            raise
         except UnknownPriceError as error:
             self._problem, self.tally.stopped = error, str(error)  # the same for every row
             return True
@@ -170,6 +174,11 @@ class Batch:
         self.tally.answered += 1
         self._failures = 0
         return True
+
+    def _before(self, place: Place) -> tuple[int, Amount]:
+        """How many runs of the row have ended, and what is not in the journal of the next."""
+        entry = self._table.get(place.number)
+        return (0, Amount()) if entry is None else (entry.attempts, entry.used)
 
     async def _run_of(self, place: Place, row: Row, attempts: int, ledger: Budget) -> RunResult:
         context = await self._context(row.context_in(self._folder))
@@ -236,6 +245,14 @@ class Batch:
 
 def _run_id(place: Place, attempt: int) -> str:
     return f"row-{place.number:07}-{place.digest}-{attempt}"
+
+
+def _lost(ledger: Budget) -> Amount:
+    """What requests may have cost that were given up; the others are in the row's journal."""
+    settled = UsageSummary.of(ledger.usage).total
+    known = Amount(0, settled.total_tokens, picodollars(settled.cost_usd or 0))
+    lost = ledger.used - known
+    return Amount(0, max(0, lost.tokens), max(0, lost.picodollars))
 
 
 def _told(error: Exception) -> str:

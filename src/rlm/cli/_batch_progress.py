@@ -75,11 +75,11 @@ class Bar(Lines):
         from rich.progress_bar import ProgressBar
 
         super().__init__(budget)
-        self._bar = ProgressBar(total=1, width=30)
-        console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        self._console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        self._bar = ProgressBar(total=1, width=max(8, self._console.width // 6))
         self._live = Live(
             get_renderable=self._drawn,
-            console=console,
+            console=self._console,
             transient=True,
             redirect_stdout=False,
             redirect_stderr=False,
@@ -98,11 +98,15 @@ class Bar(Lines):
 
     def _drawn(self) -> Any:
         from rich.table import Table
+        from rich.text import Text
 
         tally = self._tally
         self._bar.update(completed=tally.answered + tally.failed, total=max(1, tally.total))
+        words = f"{self._words()} · {tally.running} running"
         table = Table.grid(padding=(0, 1))
-        table.add_row(self._bar, f"{self._words()} · {tally.running} running")
+        # Room for the ^C that a terminal shows: a second line would stay behind.
+        table.width = max(1, self._console.width - 4)
+        table.add_row(self._bar, Text(words, no_wrap=True, overflow="ellipsis"))
         return table
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from rlm.batch.table import RowTable
 from rlm.cli._asking import Options, Setting, engine_of, prepare, unknown_price
 from rlm.cli._batch_progress import progress_of
 from rlm.cli._border import ANSWERED, CANCELLED, FAILED, LIMITED, say
+from rlm.cli._complaints import Complaints
 from rlm.errors import UnknownPriceError
 from rlm.limits import Budget
 
@@ -92,17 +93,21 @@ def answer_all(tasks: Path, options: BatchOptions) -> int:
     """Answer all rows, tell how it went, and return the exit code."""
     source, row_options = Source(tasks), options.of_one_row()
     folder = BatchFolder(options.out or tasks.with_name(f"{tasks.stem}.answers.jsonl"))
-    made_of = prepare(row_options)._replace(journal=folder.journals.root)
-    engine = engine_of(row_options, made_of, [])
-    with folder.opened(overwrite=options.overwrite) as table, engine:
-        table.check_settings(_settings(made_of, options))
-        try:
-            tally, interrupted = _run(engine, source, table, folder, options, made_of.schema)
-        except UnknownPriceError as error:
-            raise unknown_price(made_of.choice.names) from error
-        if tally.answered == tally.total and not options.keep_runs:
-            folder.drop_journals()
-        return _tell(tally, table, folder.out, options, interrupted=interrupted)
+    with closing(Complaints()) as complaints:
+        complaints.listen()
+        made_of = prepare(row_options)._replace(journal=folder.journals.root)
+        engine = engine_of(row_options, made_of, [])
+        with folder.opened(overwrite=options.overwrite) as table, engine:
+            table.check_settings(_settings(made_of, options))
+            try:
+                tally, interrupted = _run(engine, source, table, folder, options, made_of.schema)
+            except UnknownPriceError as error:
+                raise unknown_price(made_of.choice.names) from error
+            if tally.answered == tally.total and not options.keep_runs:
+                folder.drop_journals()
+            for text in complaints.texts:
+                say(text)
+            return _tell(tally, table, folder.out, options, interrupted=interrupted)
 
 
 def _settings(made_of: Setting, options: BatchOptions) -> dict[str, Any]:

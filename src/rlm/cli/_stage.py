@@ -1,6 +1,5 @@
 """What stands around a run of a command: progress, a log, Ctrl-C, and a word on how to go on."""
 
-import logging
 import os
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from msgspec import Struct
 
 from rlm.api import RLM
 from rlm.cli._border import FAILED, say
+from rlm.cli._complaints import Complaints
 from rlm.cli._interrupts import Watch, first_interrupt_stops
 from rlm.cli._output import how_to_go_on, show
 from rlm.errors import RLMError, UnknownPriceError
@@ -22,8 +22,6 @@ from rlm.recorders.console import ConsoleRecorder
 from rlm.results import RunResult
 
 __all__ = ["Manner", "Stage"]
-
-JOURNAL = "journal"
 
 
 class Manner(Struct, frozen=True, kw_only=True):
@@ -43,9 +41,8 @@ class Stage:
         self._log = None if manner.log_dir is None else RLMLogger(log_dir=manner.log_dir)
         self._watch = Watch(journaled=journaled)
         self._progress = _progress(manner)
-        self._complaints = _Complaints()
-        # With a handler, nothing is logged to the terminal by itself: it is told here.
-        logging.getLogger("rlm").addHandler(self._complaints)
+        self._complaints = Complaints()
+        self._complaints.listen()
 
     @property
     def recorders(self) -> list[Recorder]:
@@ -94,7 +91,7 @@ class Stage:
 
     def close(self) -> None:
         """For those who have several, one after the other."""
-        logging.getLogger("rlm").removeHandler(self._complaints)
+        self._complaints.close()
 
     def _tell_complaints(self) -> None:
         """A journal that is not whole is of no use to go on with."""
@@ -103,18 +100,6 @@ class Stage:
         for text in self._complaints.texts:
             if not self._manner.quiet:
                 say(text)
-
-
-class _Complaints(logging.Handler):
-    """What journals could not keep; whatever else is logged, commands tell in their own words."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if Path(record.pathname).parent.name == JOURNAL:
-            self.texts.append(record.getMessage())
 
 
 def _progress(manner: Manner) -> Any:
