@@ -1,8 +1,8 @@
-"""A chat-completions server that does next to nothing: `python benchmarks/chat_server.py 50`.
+"""A chat-completions server that does next to nothing: `python chat_server.py 50 [TEXT]`.
 
-It answers every POST after so many milliseconds and prints its port first. aiohttp's or anybody's
-server would use as much processor time as the clients that are to be measured, so this one reads no
-more of a request than where it ends.
+It answers every POST with TEXT after so many milliseconds and prints its port first. aiohttp's or
+anybody's server would use as much processor time as the clients that are to be measured, so this
+one reads no more of a request than where it ends.
 """
 
 import asyncio
@@ -10,33 +10,35 @@ import json
 import sys
 
 TEXT = "Paris"
-BODY = json.dumps(
-    {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "model": "m",
-        "choices": [
-            {
-                "index": 0,
-                "finish_reason": "stop",
-                "message": {"role": "assistant", "content": TEXT},
-            }
-        ],
-        "usage": {"prompt_tokens": 12, "completion_tokens": 2, "total_tokens": 14},
-    }
-).encode()
-RESPONSE = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-    + f"Content-Length: {len(BODY)}\r\n\r\n".encode()
-    + BODY
-)
+
+
+def response(text: str) -> bytes:
+    """The same for everybody."""
+    body = json.dumps(
+        {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "model": "m",
+            "choices": [
+                {
+                    "index": 0,
+                    "finish_reason": "stop",
+                    "message": {"role": "assistant", "content": text},
+                }
+            ],
+            "usage": {"prompt_tokens": 12, "completion_tokens": 2, "total_tokens": 14},
+        }
+    ).encode()
+    head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 class Connection(asyncio.Protocol):
     """Keep-alive, and no pipelining: one request at a time, as every client sends them."""
 
-    def __init__(self, delay_seconds: float) -> None:
+    def __init__(self, delay_seconds: float, answer: bytes) -> None:
         self._delay_seconds = delay_seconds
+        self._response = answer
         self._loop = asyncio.get_running_loop()
         self._held = b""
 
@@ -57,7 +59,7 @@ class Connection(asyncio.Protocol):
 
     def _answer(self) -> None:
         if not self._transport.is_closing():
-            self._transport.write(RESPONSE)
+            self._transport.write(self._response)
 
 
 def _content_length(head: bytes) -> int:
@@ -68,14 +70,14 @@ def _content_length(head: bytes) -> int:
     return 0
 
 
-async def main(delay_ms: float) -> None:
-    loop = asyncio.get_running_loop()
+async def main(delay_ms: float, text: str = TEXT) -> None:
+    loop, answer = asyncio.get_running_loop(), response(text)
     server = await loop.create_server(
-        lambda: Connection(delay_ms / 1000), "127.0.0.1", 0, backlog=4096
+        lambda: Connection(delay_ms / 1000, answer), "127.0.0.1", 0, backlog=4096
     )
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(float(sys.argv[1])))
+    asyncio.run(main(float(sys.argv[1]), *sys.argv[2:]))

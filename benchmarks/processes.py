@@ -120,9 +120,9 @@ def reset_peak() -> int:
     return _field("self", "status", "VmHWM")
 
 
-def peak_bytes() -> int:
-    """The highest memory use of this process since `reset_peak`."""
-    return _field("self", "status", "VmHWM")
+def peak_bytes(pid: int | str = "self") -> int:
+    """The highest memory use of a process; of this one, since `reset_peak`."""
+    return _field(pid, "status", "VmHWM")
 
 
 def context_files() -> int:

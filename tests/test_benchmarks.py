@@ -150,3 +150,9 @@ def test_what_a_journal_costs_is_shown(tmp_path: Path) -> None:
     )
     assert "items of one batch" in done.stdout
     assert "replies recalled a second" in done.stdout
+
+
+def test_a_batch_is_measured_and_checked() -> None:
+    shown = run("benchmarks/batch.py", "--rows", "3", "5", "--concurrency", "2")
+    rows = [line.split("|")[1].strip() for line in shown.splitlines() if line.startswith("| ")]
+    assert rows == ["rows", "3", "5"]
