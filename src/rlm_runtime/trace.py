@@ -68,8 +68,8 @@ class Trace(Struct):
             elif isinstance(event, events.CellOutput):
                 printed[event.run_id] += event.text
             elif isinstance(event, events.ModelReplied):
-                asked = begun[event.run_id].new_messages[-1].content
-                trace._add("root_call", event, **_exchange(event, str(asked), event.text))
+                asked = "".join(str(new.content) for new in begun[event.run_id].new_messages[-1:])
+                trace._add("root_call", event, **_exchange(event, asked, event.text))
             elif isinstance(event, events.CellEnded):
                 said = {"code": begun[event.run_id].code, "output": printed[event.run_id]}
                 error = f"{event.error_type}: {event.error_message}" if event.error_type else None

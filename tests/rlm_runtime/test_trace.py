@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from rlm.messages import Reply
 from rlm_runtime import RLM, Trace, TraceStep
 from rlm_runtime.adapters import FakeAdapter
 
@@ -45,6 +46,16 @@ def test_sub_calls_record_hashes_of_what_went_in_and_out(trace: Trace) -> None:
         assert calls[prompt].output_hash == digest(reply)
         assert calls[prompt].usage is not None
         assert not calls[prompt].cache_hit
+
+
+def test_a_request_that_was_made_again_with_more_room_is_a_step_too() -> None:
+    cut_off = Reply(text="", finish_reason="length")
+    answer, trace = RLM(adapter=FakeAdapter([cut_off, "FINAL: yes"])).run("Go on?", "a text")
+    assert answer == "yes"
+    assert [(step.output, step.prompt_summary == "") for step in trace.steps] == [
+        ("", False),
+        ("FINAL: yes", True),
+    ]
 
 
 def test_json_and_back(trace: Trace) -> None:

@@ -245,7 +245,7 @@ params = {
     "prompt": "FROM THE PROMPT",
     "messages": [{"role": "user", "content": "FROM THE MESSAGES"}],
     "system": "SYSTEM WORDS",
-    "maxTokens": 321,
+    "maxTokens": 1000,
     "temperature": 0.7,
     "topP": 0.9,
     "stopSequences": ["END"],
@@ -309,7 +309,7 @@ def test_generation_controls_are_forwarded_and_forgotten(generated: Generated) -
     said, bodies = generated
     first = bodies[0]
     assert (first["temperature"], first["top_p"], first["stop"]) == (0.7, 0.9, ["END"])
-    assert 321 in first.values()
+    assert 1000 in first.values()
     (plain,) = (body for body in bodies if "temperature" not in body)
     assert "stop" not in plain
     assert said["next"] == "PLAIN"
