@@ -3,6 +3,7 @@
 They install from the package index, so they are heavy: `make test-seeds` runs them.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -110,7 +111,8 @@ def test_the_visualizer_answers_on_its_port(clone: Clone) -> None:
         try:
             page = fetched("http://localhost:3001/", running)
         finally:
-            os.killpg(running.pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGTERM)
             said = running.stdout.read() if running.stdout else ""
     assert '<div id="app"' in page or "<script" in page, said
     assert "3001" in said
