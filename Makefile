@@ -73,12 +73,13 @@ fmt: $(ready) ## repair what ruff can repair, and format
 .PHONY: docs
 docs: $(ready) ## write the pages that are made from the code
 	@$(bin)/python docs/reference/generate.py
+	@$(bin)/python docs/reference/promises.py
 	@$(bin)/python tools/event_schema.py
 
 # -- the heavier parts; each also runs alone ------------------------------------------------------
 
 heavy_parts := test-heavy test-documents test-sdks test-adapters test-server-clients test-environments test-clouds test-docker test-browser \
-	test-pythons test-fuzz test-clone test-sandbox-docker test-gateway-image
+	test-pythons test-fuzz test-clone test-seeds test-sandbox-docker test-gateway-image
 
 .PHONY: test-all
 test-all: $(ready) ## run test and every heavier part, then a summary with every skip
@@ -86,7 +87,7 @@ test-all: $(ready) ## run test and every heavier part, then a summary with every
 
 .PHONY: $(heavy_parts)
 test-heavy: $(ready) ## the tests marked heavy
-	@sh .ci/unless-empty "no test is marked heavy" $(pytest) -m heavy $(ARGS)
+	@sh .ci/unless-empty "no test is marked heavy" $(pytest) -m heavy --ignore=tests/seeds $(ARGS)
 
 documents := build/venv-documents
 
@@ -173,6 +174,9 @@ test-fuzz: $(ready) ## the property tests, with many more examples
 
 test-clone: ## make demo and make test in a fresh clone with an empty home and environment
 	@sh .ci/test-clone $(PYTHON)
+
+test-seeds: $(ready) ## every command of the source documents as it is written, in a temporary clone; needs Node
+	@$(pytest) tests/seeds $(ARGS)
 
 test-sandbox-docker: $(ready) ## the sandbox in a container with Docker's default profile
 	@sh .ci/with-docker $(bin)/python sh .ci/test-sandbox-docker $(bin)/python

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from rlm.calls import MAX_ATTEMPTS, Calls, Route
+from rlm.api import RLM
+from rlm.calls import Calls, Route
 from rlm.clients.scripted import ScriptedClient
 from rlm.errors import CallRefused, ConfigError, ModelError, UnknownPriceError
 from rlm.events import CallEnded, CallRetried, CallStarted, ModelAsked, ModelReplied
+from rlm.flights import MAX_ATTEMPTS
 from rlm.limits import Budget, Limits
 from rlm.messages import Message, ModelInfo, Price, Reply, ReplyKey, Request, Usage
 from rlm.protocols import ReplyStore
@@ -113,6 +115,18 @@ async def test_it_gives_up_after_some_tries_and_nothing_stays_reserved() -> None
     assert len(house.client.requests) == MAX_ATTEMPTS
     assert house.budget.used.tokens == house.budget.reserved.tokens == 0
     assert house.events(CallEnded)[0].error == "busy"
+
+
+async def test_a_client_may_say_how_often_it_is_worth_trying() -> None:
+    class Impatient(ScriptedClient):
+        max_attempts = 2
+
+    client = Impatient([BUSY] * 10)
+    rlm = RLM(client)
+    with pytest.raises(ModelError, match="busy"):
+        await rlm.aask("Anything?", "a text")
+    await rlm.aclose()
+    assert len(client.requests) == 2
 
 
 async def test_what_can_not_succeed_is_not_tried_again() -> None:

@@ -246,6 +246,28 @@ def test_unfenced_code_and_finals(text: str, expected: Actions) -> None:
     assert parse_reply(text) == expected
 
 
+@pytest.mark.parametrize("fence", ["```", "```python", "~~~repl"])
+@pytest.mark.parametrize(
+    ("label", "final"),
+    [
+        ("FINAL_VAR: rows", Final("variable", "rows")),
+        ("FINAL: it is 5", value("it is 5")),
+        ("\nFINAL: two\nlines", value("two\nlines")),
+    ],
+)
+def test_a_fence_around_a_label_is_taken_off(fence: str, label: str, final: Final) -> None:
+    fenced = f"{fence}\n{label}\n{fence[:3]}"
+    assert parse_reply(fenced) == Actions((), final)
+    assert parse_reply(f"Done.\n{fenced}") == Actions((), final)
+    before = f"```repl\nf()\n```\nThen:\n{fenced}"
+    assert parse_reply(before) == Actions((Cell("f()"),), final)
+
+
+@pytest.mark.parametrize("code", ["FINAL_VAR: int = 3\nf()", "x: int = f()", "f()\nFINAL_VAR: x"])
+def test_code_with_annotations_stays_code(code: str) -> None:
+    assert parse_reply(f"```python\n{code}\n```") == Actions((Cell(code),))
+
+
 # --- code and finals in one reply ----------------------------------------------------------------
 
 

@@ -174,6 +174,16 @@ def test_depth_counts_down_what_is_left() -> None:
     assert made(depth=1, max_depth=1).config.strategy == "direct"
 
 
+def test_three_dots_stand_for_the_usual_model() -> None:
+    """As documents write it: `RLM(..., logger=logger)`."""
+    variables = {"RLM_MODEL": "ollama/llama3"}
+    dots: Any = ...
+    assert RLM(dots, variables=variables).config.model == "ollama/llama3"
+    assert made().config.model == "vllm/m"
+    with pytest.raises(ConfigError, match="RLM_MODEL"):
+        RLM(dots, variables={})
+
+
 def test_an_unknown_keyword_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="max_iteratons"):
         made(max_iteratons=3)

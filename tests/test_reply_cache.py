@@ -104,6 +104,16 @@ async def test_only_at_temperature_0_unless_it_was_asked_for(
     await always.close()
 
 
+async def test_it_may_be_for_calls_from_cells_alone(cache: ReplyCache) -> None:
+    calls_only = ReplyCache(cache.folder, calls_only=True)
+    house = House(calls_only, ["a", "b", "c"])
+    for expected in ("a", "b"):
+        reply = await house.calls.ask(house.new_run(), request(), purpose="step")
+        assert reply.text == expected
+    assert [await house.call(), await house.call()] == ["c", "c"]
+    await calls_only.close()
+
+
 async def test_equal_items_of_a_batch_are_separate_samples_every_time(cache: ReplyCache) -> None:
     house = House(cache, ["a", "b", "c", "never"])
     run = house.new_run()

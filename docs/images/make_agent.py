@@ -18,7 +18,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 from tests.endpoint import endpoint  # noqa: E402
-from tests.seeds.test_engine_documents import AGENT, AS_IN_A_NOTEBOOK  # noqa: E402
+from tests.seeds.reading import code_of  # noqa: E402
+from tests.seeds.running import AS_IN_A_NOTEBOOK  # noqa: E402
 
 COLUMNS, CHAR, LINE, MARGIN = 76, 8.4, 20, 16
 PAUSE_SECONDS = 3.0
@@ -48,7 +49,7 @@ def record(folder: Path) -> Recording:
         keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         variables = {**keep, "OPENAI_API_KEY": "sk-none", "OPENAI_BASE_URL": server.url}
         ours, theirs = pty.openpty()
-        command = [sys.executable, "-u", "-c", AS_IN_A_NOTEBOOK, AGENT]
+        command = [sys.executable, "-u", "-c", AS_IN_A_NOTEBOOK, code_of("004/2")]
         started = time.monotonic()
         process = subprocess.Popen(  # noqa: S603
             command, cwd=folder, env=variables, stdin=theirs, stdout=theirs, stderr=theirs

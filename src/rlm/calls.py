@@ -30,7 +30,6 @@ from rlm.text import sendable
 
 __all__ = ["Calls", "Route", "Router"]
 
-MAX_ATTEMPTS = 5
 DIGEST_CHARS = 32
 Router = Callable[[str], Route]
 Landed = list[tuple[Reservation, Reply]]
@@ -198,6 +197,7 @@ class Calls:
         now = self.scheduler.clock
         started = now()
         attempt, failure = 0, None
+        attempts = self.router(wanted.request.model).max_attempts
         while True:
             try:
                 outcome = await self._attempt(wanted, held)
@@ -208,7 +208,7 @@ class Calls:
                 failure = error
                 attempt += 1
                 wait = self.scheduler.wait_before_retry(attempt, error)
-                may_retry = error.retryable and attempt < MAX_ATTEMPTS and not wanted.has_told
+                may_retry = error.retryable and attempt < attempts and not wanted.has_told
                 if not may_retry or now() + wait >= wanted.deadline:
                     return _Outcome(None, error, None, now() - started, attempt - 1)
                 held = None
@@ -328,7 +328,9 @@ class Calls:
     # -- replies that serve twice ------------------------------------------------------------
 
     def _cache_key(self, this: _Try) -> bytes | None:
-        if self.cache is None or this.route.identity is None or not self.cache.wants(this.request):
+        if self.cache is None or this.route.identity is None:
+            return None
+        if not self.cache.wants(this.request, is_call=this.wanted.call_id is not None):
             return None
         on_the_wire = msgspec.structs.replace(this.request, model=this.route.wire_name)
         return self.cache.key(this.route.identity, on_the_wire, this.wanted.key.number)

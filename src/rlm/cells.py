@@ -3,7 +3,8 @@
 How a reply is read:
 
 1. thinking is stripped (`<think>…</think>`), except where it is text inside a fenced block;
-2. the fenced blocks are found, and which of them are cells: ```repl, ```python, bare ``` …;
+2. the fenced blocks are found, and which of them are cells: ```repl, ```python, bare ``` …; a fence
+   around nothing but `FINAL: …` or `FINAL_VAR: name` is taken off;
 3. finals (`FINAL(...)`, `Final Answer: …`, see finals.py) are looked for between the blocks;
 4. a reply without any fence is code if it parses as Python that does something.
 
@@ -13,7 +14,7 @@ Pure, and safe on any text: each scan is linear, and Python is parsed within a f
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -62,6 +63,9 @@ def parse_reply(text: str) -> Actions:
     python = _Python()
     text = _without_thinking(text, python)
     blocks = tuple(_blocks(text, python))
+    if any(map(_holds_label, blocks)):
+        text = _without_fences_of_labels(text, blocks)
+        blocks = tuple(_blocks(text, python))
     if not blocks:
         return _parse_unfenced(text, python)
     found = find_finals(text, blocks)
@@ -279,6 +283,22 @@ def _blocks(text: str, python: "_Python") -> Iterator[_Block]:
     while block is not None:
         yield block
         block = reader.first_from(block.end)
+
+
+_LABEL = re.compile(r"\s*+(?:FINAL_VAR:[ \t]*+\w++\s*+\Z|FINAL:)")
+
+
+def _holds_label(block: _Block) -> bool:
+    """Whether a block is no code but a final in a fence: `FINAL_VAR: rows`, `FINAL: some text`."""
+    return _LABEL.match(block.code) is not None
+
+
+def _without_fences_of_labels(text: str, blocks: Sequence[_Block]) -> str:
+    """The same reply with these finals as prose, where they count."""
+    for block in reversed(blocks):
+        if _holds_label(block):
+            text = f"{text[: block.start]}\n{block.code}\n{text[block.end :]}"
+    return text
 
 
 def _may_be_fence(fence: re.Match[str]) -> bool:

@@ -72,6 +72,8 @@ def accepts_reference_keywords(init: Callable[Arguments, None]) -> Callable[Argu
         if "backend_kwargs" in given and len(model) == 1 and isinstance(model[0], str):
             given.setdefault("backend", model[0])  # the reference's first argument
             model = ()
+        if model == (...,):  # as documents write it: RLM(..., logger=logger), whatever the model
+            model = ()
         if given:
             native = native_options(given, options.pop("limits", None))
             options.update((n, v) for n, v in native.items() if options.get(n) is None)

@@ -20,12 +20,15 @@ from rlm.scheduler import Place, Scheduler
 
 __all__ = ["Flight", "Route", "Telling", "first_reply"]
 
+MAX_ATTEMPTS = 5
+
 
 class Route(Struct, frozen=True):
     """The way to one model: its client, its name on the wire, and what is known about it.
 
     `identity` tells this server from every other one, also in later processes; None if that can't
-    be said. `names` are those under which a rate limit may be given.
+    be said. `names` are those under which a rate limit may be given. `max_attempts` is how often
+    a request is tried at most.
     """
 
     client: Client
@@ -33,6 +36,7 @@ class Route(Struct, frozen=True):
     info: ModelInfo
     identity: str | None = None
     names: tuple[str, ...] = ()
+    max_attempts: int = MAX_ATTEMPTS
 
     @property
     def lane(self) -> Hashable:

@@ -23,6 +23,7 @@ from rlm.chats import Keeper
 from rlm.config import RunConfig
 from rlm.context import StoredContext
 from rlm.errors import ConfigError
+from rlm.flights import MAX_ATTEMPTS
 from rlm.journal import Archive, Places
 from rlm.mapreduce import map_reduce
 from rlm.messages import ModelInfo, Price
@@ -117,7 +118,8 @@ class House:
                 f"cache= can't tell replies of {name} from those of other servers: give its client "
                 "an attribute `identity`, a text that changes with everything it is set up with"
             )
-        self._routes[name] = Route(client, wire_name, info, identity, names)
+        attempts = getattr(client, "max_attempts", MAX_ATTEMPTS)
+        self._routes[name] = Route(client, wire_name, info, identity, names, attempts)
         return name
 
     def _info(self, name: str, known: ModelInfo) -> ModelInfo:

@@ -23,6 +23,7 @@ def test_each_is_a_client() -> None:
         rlm.clients.AnthropicClient("http://localhost:1"),
         rlm.clients.CallableClient(str.upper),
         rlm.clients.GeminiClient("http://localhost:1"),
+        rlm.clients.GenericChatClient("http://localhost:1"),
         rlm.clients.OfflineClient(),
         rlm.clients.OpenAICompatClient("http://localhost:1/v1"),
         rlm.clients.ResponsesClient("http://localhost:1/v1"),

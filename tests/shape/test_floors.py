@@ -115,6 +115,27 @@ def test_imports_point_down() -> None:
     assert not found, "\n".join(found)
 
 
+RUNTIME_MAY = {
+    *("rlm.api", "rlm.caching", "rlm.clients", "rlm.config", "rlm.errors", "rlm.events"),
+    *("rlm.house", "rlm.limits", "rlm.messages", "rlm.portal", "rlm.registry", "rlm.worker"),
+}
+"""What the face `rlm_runtime` is made of; the loop and its parts are not its business."""
+
+
+def test_rlm_runtime_stands_on_the_engine_and_nothing_on_it() -> None:
+    modules = {**load_modules(), **load_modules(package="rlm_runtime")}
+    wrong = []
+    for module in modules.values():
+        for target in (each.target for each in imports_of(module, modules)):
+            if module.name.startswith("rlm_runtime"):
+                allowed = ".".join(target.split(".")[:2]) in RUNTIME_MAY and "._" not in target
+                if target.startswith("rlm.") and not allowed:
+                    wrong.append(f"{module.name} may not import {target}")
+            elif target.startswith("rlm_runtime"):
+                wrong.append(f"{module.name} may not import the face {target}")
+    assert not wrong, "\n".join(wrong)
+
+
 def _sample(folder: Path, files: dict[str, str]) -> dict[str, Module]:
     for name, text in {"rlm/__init__.py": "", **files}.items():
         path = folder / name

@@ -84,7 +84,8 @@ def complaints(module: Module) -> list[str]:
     return found
 
 
-PUBLIC = {name: module for name, module in load_modules().items() if is_public(name)}
+SHIPPED = {**load_modules(), **load_modules(package="rlm_runtime")}
+PUBLIC = {name: module for name, module in SHIPPED.items() if is_public(name)}
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -38,17 +38,24 @@ log = logging.getLogger("rlm")
 class ReplyCache:
     """Replies in one folder, shared by every process of one user.
 
-    Requests at temperature 0 are looked up and kept; with `always`, all are. What was used least
-    recently goes when there are more than `max_bytes`.
+    Requests at temperature 0 are looked up and kept; with `always`, all are; with `calls_only`,
+    none but calls from cells. What was used least recently goes when there are more than
+    `max_bytes`.
     """
 
     def __init__(
-        self, folder: str | Path, *, always: bool = False, max_bytes: int = USUAL_BYTES
+        self,
+        folder: str | Path,
+        *,
+        always: bool = False,
+        calls_only: bool = False,
+        max_bytes: int = USUAL_BYTES,
     ) -> None:
         if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes <= 0:
             raise ConfigError(f"max_bytes must be a positive whole number, not {max_bytes!r}")
         self.folder = Path(folder).expanduser()
         self.always = always
+        self.calls_only = calls_only
         self.max_bytes = max_bytes
         self._thread: _CacheThread | None = None
         self._lock = threading.Lock()
@@ -63,8 +70,10 @@ class ReplyCache:
         if not usable:
             raise ConfigError(f"the cache folder {self.folder} can't be written to; name another")
 
-    def wants(self, request: Request) -> bool:
-        """Whether replies to this request may be used again."""
+    def wants(self, request: Request, *, is_call: bool = True) -> bool:
+        """Whether replies to this request may be used again; `is_call`: a cell asked for it."""
+        if self.calls_only and not is_call:
+            return False
         temperature = request.sampling.get("temperature")
         is_number = isinstance(temperature, int | float) and not isinstance(temperature, bool)
         return self.always or (is_number and temperature == 0)

@@ -1,9 +1,10 @@
 """How models are reached: a client for each wire dialect, adapters, and two without a network.
 
 `OpenAICompatClient` speaks chat completions; `ResponsesClient`, `AnthropicClient`, `GeminiClient`
-speak their makers' own dialects. `CallableClient` asks a function of yours; `LiteLLMClient`,
-`LLMClient`, `GGUFClient` ask a library. `ScriptedClient` answers from a script (for tests), and
-`OfflineClient` is an extractive stand-in. Nothing is imported before it is asked for.
+speak their makers' own dialects, and `GenericChatClient` whatever you tell it to. `CallableClient`
+asks a function of yours; `LiteLLMClient`, `LLMClient`, `GGUFClient` ask a library. `ScriptedClient`
+answers from a script (for tests), and `OfflineClient` is an extractive stand-in. Nothing is
+imported before it is asked for.
 """
 
 from importlib import import_module
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from rlm.clients.anthropic import AnthropicClient
     from rlm.clients.callable import CallableClient
     from rlm.clients.gemini import GeminiClient
+    from rlm.clients.generic import GenericChatClient
     from rlm.clients.gguf import GGUFClient
     from rlm.clients.litellm import LiteLLMClient
     from rlm.clients.llm import LLMClient
@@ -26,6 +28,7 @@ __all__ = [
     "CallableClient",
     "GGUFClient",
     "GeminiClient",
+    "GenericChatClient",
     "LLMClient",
     "LiteLLMClient",
     "OfflineClient",
@@ -39,6 +42,7 @@ _HOMES = {
     "CallableClient": "callable",
     "GGUFClient": "gguf",
     "GeminiClient": "gemini",
+    "GenericChatClient": "generic",
     "LLMClient": "llm",
     "LiteLLMClient": "litellm",
     "OfflineClient": "offline",

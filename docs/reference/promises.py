@@ -1,0 +1,120 @@
+"""Writes the table of `compatibility.md` that says what became of the source documents' promises.
+
+The promises are data, `tests/seeds/promises/*.toml`: one line each, with the test that shows it.
+"""
+
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = Path(__file__).with_name("compatibility.md")
+FOLDER = ROOT / "tests" / "seeds" / "promises"
+BEGIN = "<!-- promises: written by `make docs` from tests/seeds/promises -->"
+END = "<!-- promises: end -->"
+STATES = ("works", "works differently", "needs a service")
+FIELDS = {"lines", "promise", "state", "why", "test"}
+
+
+class Promise(NamedTuple):
+    """One promise of one document: which lines make it, what became of it, which test shows it."""
+
+    name: str
+    lines: str
+    promise: str
+    state: str
+    test: str
+    why: str = ""
+
+
+class Document(NamedTuple):
+    """What one file says of one document; `background` are lines that promise nothing."""
+
+    number: str
+    title: str
+    background: tuple[str, ...]
+    promises: tuple[Promise, ...]
+
+
+def documents(folder: Path = FOLDER) -> tuple[Document, ...]:
+    """All of them in order; ValueError if an entry is not as it should be."""
+    return tuple(_document(path) for path in sorted(folder.glob("*.toml")))
+
+
+def _document(path: Path) -> Document:
+    read = tomllib.loads(path.read_text("utf-8"))
+    promises = tuple(_promise(path, name, each) for name, each in read["promises"].items())
+    return Document(path.stem, read["title"], tuple(read["background"]), promises)
+
+
+def _promise(path: Path, name: str, given: dict[str, Any]) -> Promise:
+    where = f"{path.name}: {name}"
+    if unknown := given.keys() - FIELDS:
+        raise ValueError(f"{where}: unknown {', '.join(sorted(unknown))}")
+    found = Promise(name, **given)
+    if found.state not in STATES:
+        raise ValueError(f"{where}: the state is one of {', '.join(STATES)}")
+    if found.state != "works" and not found.why:
+        raise ValueError(f"{where}: say why it {found.state}")
+    return found
+
+
+def render(given: tuple[Document, ...] | None = None) -> str:
+    """The generated part of the page: the counts, then a table a document."""
+    told = documents() if given is None else given
+    parts = [_counts(told), *map(_table, told)]
+    return "\n\n".join([BEGIN, *parts, END])
+
+
+def _counts(told: tuple[Document, ...]) -> str:
+    lines = [f"| document | {' | '.join(STATES)} | in all |", "|---|" + "---|" * (len(STATES) + 1)]
+    whole: Counter[str] = Counter()
+    for document in told:
+        counted = Counter(each.state for each in document.promises)
+        whole += counted
+        lines.append(_row(f"{document.number}: {document.title}", counted))
+    return "\n".join([*lines, _row("all", whole)])
+
+
+def _row(name: str, counted: Counter[str]) -> str:
+    cells = [str(counted[state]) for state in STATES]
+    return f"| {name} | {' | '.join(cells)} | {counted.total()} |"
+
+
+def _table(document: Document) -> str:
+    lines = [
+        f"### {document.number}: {document.title}",
+        "",
+        "| lines | promise | state | remarks | shown by |",
+        "|---|---|---|---|---|",
+    ]
+    for each in document.promises:
+        path, _, test = each.test.partition("::")
+        link = f"[`{test}`](../../{path})"
+        cells = (each.lines, each.promise, each.state, each.why, link)
+        escaped = (cell.replace("|", "\\|") for cell in cells)
+        lines.append("".join(f"| {cell} " if cell else "| " for cell in escaped) + "|")
+    return "\n".join(lines)
+
+
+def written(page: str) -> str:
+    """The page with its generated part in place; ValueError if it has no place for it."""
+    before, begins, rest = page.partition(BEGIN)
+    _, ends, after = rest.partition(END)
+    if not (begins and ends):
+        raise ValueError(f"{PAGE.name} has no lines {BEGIN!r} and {END!r}")
+    return before + render() + after
+
+
+def main() -> None:
+    try:
+        page = written(PAGE.read_text("utf-8"))
+    except ValueError as error:
+        sys.exit(str(error))
+    PAGE.write_text(page, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Ways to a model: a script, any chat endpoint over HTTP, OpenAI's dialect.
+
+Each is a client of the engine; so is whatever else `rlm.RLM` takes for a model, a function too.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rlm.clients.generic import GenericChatClient, PayloadBuilder, ResponseParser
+from rlm.clients.scripted import Entry, Pattern, ScriptedClient
+from rlm.registry import PROVIDERS
+
+__all__ = ["FakeAdapter", "GenericChatAdapter", "OpenAICompatAdapter"]
+
+
+class FakeAdapter(ScriptedClient):
+    """Answers by the first rule that matches a request, else by the next entry of its script."""
+
+    def __init__(self, script: Iterable[Entry] = ()) -> None:
+        super().__init__(script)
+
+    def add_rule(self, pattern: Pattern, reply: Entry, *, regex: bool = False) -> None:
+        """Answer with `reply` what contains `pattern`, or what it matches as a regex."""
+        super().add_rule(re.compile(pattern) if regex else pattern, reply)
+
+    @property
+    def identity(self) -> str:
+        """All that decides its answers, so that a cache never takes two fakes for one."""
+        told = repr((self.script, self.rules))
+        return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class GenericChatAdapter(GenericChatClient):
+    """One HTTP endpoint that takes a conversation as JSON and answers with JSON.
+
+    `payload_builder(messages, max_tokens, temperature, model)` makes the body, and
+    `response_parser(data)` takes the text out, or (text, usage); without them both are OpenAI's.
+    Without a key there is no auth header. What may pass is tried `max_retries` times more.
+    """
+
+    def __init__(
+        self,
+        *,
+        endpoint: str | None = None,
+        base_url: str = "",
+        path: str = "/chat/completions",
+        model: str | None = None,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        payload_builder: PayloadBuilder | None = None,
+        response_parser: ResponseParser | None = None,
+        timeout: float = 60.0,
+        max_retries: int = 3,
+    ) -> None:
+        super().__init__(
+            endpoint or f"{base_url.rstrip('/')}/{path.lstrip('/')}",
+            model,
+            api_key=api_key,
+            headers=headers,
+            payload_builder=payload_builder,
+            response_parser=response_parser,
+            timeout_seconds=timeout,
+            max_attempts=max_retries + 1,
+        )
+
+
+class OpenAICompatAdapter(GenericChatAdapter):
+    """A server with OpenAI's dialect, Llama servers included.
+
+    The key is `LLM_API_KEY` or `OPENAI_API_KEY`, the address `LLM_BASE_URL` or `OPENAI_BASE_URL`.
+    """
+
+    def __init__(
+        self, model: str | None = None, *, base_url: str = "", api_key: str = "", **options: Any
+    ) -> None:
+        known, openai = PROVIDERS["openai-compatible"], PROVIDERS["openai"]
+        base_url = base_url or _first_set(known.base_url_variables) or str(openai.base_url)
+        api_key = api_key or _first_set(known.key_variables)
+        super().__init__(base_url=base_url, model=model, api_key=api_key, **options)
+
+
+def _first_set(variables: Iterable[str]) -> str:
+    return next(filter(None, map(os.environ.get, variables)), "")

@@ -1,0 +1,76 @@
+"""`RLM(adapter=…).run(query, context)`: one run of the engine, and what it did."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from rlm import api
+from rlm.caching import ReplyCache, as_cache
+from rlm.config import Guards
+from rlm.errors import LimitExceededError
+from rlm.house import Model
+from rlm.portal import portal
+from rlm_runtime.context import Context
+from rlm_runtime.policy import Policy
+from rlm_runtime.trace import Trace
+
+__all__ = ["RLM"]
+
+
+class RLM:
+    """Answers queries about contexts with an adapter's model, under a policy.
+
+    `cache` (a folder, True for the usual one, or a ReplyCache) replays sub-calls; `max_tokens` caps
+    one reply to the run itself. Further keywords are the engine's guards, such as
+    `require_repl_before_final=True`, and those of `rlm.RLM`.
+    """
+
+    def __init__(
+        self,
+        adapter: Model,
+        policy: Policy | None = None,
+        cache: bool | str | Path | ReplyCache | None = None,
+        *,
+        subcall_adapter: Model | None = None,
+        max_tokens: int = 8_192,
+        **options: Any,
+    ) -> None:
+        guards = {name: options.pop(name) for name in Guards.__struct_fields__ if name in options}
+        self._engine = api.RLM(
+            adapter,
+            sub_model=subcall_adapter,
+            limits=replace((policy or Policy()).limits(), step_output_tokens=max_tokens),
+            guards=Guards(**guards),
+            cache=_replaying(cache),
+            **options,
+        )
+
+    def run(self, query: str, context: Context | str) -> tuple[str, Trace]:
+        """The answer, and how it came about; at a limit, the best answer there is.
+
+        `trace.stop_reason` says what ended the run. Raises LimitExceededError without any answer.
+        """
+        return portal().call(lambda: self.arun(query, context))
+
+    async def arun(self, query: str, context: Context | str) -> tuple[str, Trace]:
+        """The same, to be awaited. Cells find a text as `P`, several documents as a list."""
+        given = Context.from_text(context) if isinstance(context, str) else context
+        several = given.num_documents() > 1
+        result = await self._engine.aask(query, list(given.documents) if several else given.text)
+        if result.answer is None:
+            raise LimitExceededError(f"there is no answer: {result.detail or result.stop_reason}")
+        return str(result.answer), Trace.of(result.events)
+
+    def close(self) -> None:
+        """Give back connections and sessions; whoever forgets it has it done at the end."""
+        self._engine.close()
+
+
+def _replaying(cache: bool | str | Path | ReplyCache | None) -> ReplyCache | None:
+    """A folder stands for a cache that keeps the replies to all sub-calls, and to nothing else."""
+    if isinstance(cache, ReplyCache):
+        return cache
+    usual = as_cache(cache, os.environ)
+    return usual and ReplyCache(usual.folder, always=True, calls_only=True)

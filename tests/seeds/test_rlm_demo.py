@@ -1,0 +1,101 @@
+"""003: a small implementation with context isolation. Its demo runs here, with every model."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from rlm.fake_server import FakeServer
+from tests.endpoint import Endpoint, endpoint
+from tests.seeds.models import searcher
+from tests.seeds.reading import code_of, text_of
+from tests.seeds.running import run_python
+from tests.shape.tree import ROOT
+
+DEMO = str(ROOT / "demo.py")
+MODELS = re.findall(r"^RLM_MODEL=(\S+) uv run python demo\.py$", code_of("003/4"), re.MULTILINE)
+WITH = {
+    "groq": {"GROQ_API_KEY": "gsk_x", "GROQ_BASE_URL": "{url}"},
+    "ollama": {"OLLAMA_HOST": "127.0.0.1:{port}"},
+    "gemini": {"GEMINI_API_KEY": "g", "GEMINI_BASE_URL": "{root}"},
+    "gpt-4o": {"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "{url}"},
+}
+"""By the word before the slash: what sends that provider's requests to us."""
+
+
+def filled(text: str, server: Endpoint | FakeServer) -> str:
+    if isinstance(server, FakeServer):
+        return text.format(root=server.url)
+    return text.format(url=server.url, port=server.port)
+
+
+def variables_of(model: str, server: Endpoint | FakeServer) -> dict[str, str]:
+    needed = WITH[model.partition("/")[0]]
+    return {name: filled(text, server) for name, text in needed.items()}
+
+
+def test_there_is_a_line_for_each_of_four_providers() -> None:
+    assert [model.partition("/")[0] for model in MODELS] == list(WITH)
+
+
+@pytest.mark.parametrize("model_name", [each for each in MODELS if "gemini" not in each])
+def test_the_demo_with_a_model_shows_a_real_child(tmp_path: Path, model_name: str) -> None:
+    with endpoint(searcher) as server:
+        given = variables_of(model_name, server)
+        done = run_python([DEMO], tmp_path, RLM_MODEL=model_name, **given)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "right: the needle says 3077052" in done.stdout
+    assert "Child:    'What is the access code for 26f2a74de4?' → '3077052'" in done.stdout
+    name = model_name.partition("/")[2] or model_name
+    assert {body["model"] for body in server.bodies} == {name}
+
+
+def test_the_demo_with_a_gemini_key(tmp_path: Path) -> None:
+    (model_name,) = (each for each in MODELS if "gemini" in each)
+    with FakeServer(
+        rules=[("", lambda asked: searcher({"messages": [{"content": asked.text}]}))]
+    ) as server:
+        given = variables_of(model_name, server)
+        done = run_python([DEMO], tmp_path, RLM_MODEL=model_name, **given)
+    assert "right: the needle says 3077052" in done.stdout, done.stdout + done.stderr
+    assert {each.path.rpartition(":")[0] for each in server.requests} == {
+        "/v1beta/models/gemini-2.0-flash"
+    }
+
+
+def test_the_demo_reads_a_key_from_dot_env(tmp_path: Path) -> None:
+    with endpoint(searcher) as server:
+        (tmp_path / ".env").write_text(f"{code_of('003/2')}\nGROQ_BASE_URL={server.url}\n")
+        done = run_python([DEMO], tmp_path)
+    assert "Model:    groq/llama-3.3-70b-versatile" in done.stdout
+    assert set(server.keys) == {"Bearer gsk_your_key_here"}
+
+
+def test_the_whole_task_stays_out_of_every_request(tmp_path: Path) -> None:
+    """A short root prompt, and a child with a fresh history: no request is anywhere near 10 MB."""
+    with endpoint(searcher) as server:
+        done = run_python([DEMO], tmp_path, RLM_MODEL="gpt-4o", **variables_of("gpt-4o", server))
+    assert done.returncode == 0
+    assert max(len(str(body["messages"])) for body in server.bodies) < 20_000
+    firsts = [body for body in server.bodies if len(body["messages"]) == 2]
+    assert len(firsts) == 2  # the root's first request and the child's: neither has a history
+
+
+def test_the_python_that_is_needed() -> None:
+    """The document says 3.10; here it is one newer, and the project file says so."""
+    assert "**Python 3.10+**" in text_of("003")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["requires-python"] == ">=3.11"
+
+
+def test_the_files_of_the_tree() -> None:
+    """Its entry point and its project file are at the root; the package is in `src`."""
+    tree = code_of("003/5")
+    names = re.findall(r"── ([\w.]+/?)", tree)
+    assert names == ["demo.py", "pyproject.toml", "rlm/", "__init__.py", "core.py", "sandbox.py"]
+    assert (ROOT / "demo.py").is_file()
+    assert (ROOT / "pyproject.toml").is_file()
+    assert (ROOT / "src" / "rlm" / "__init__.py").is_file()
+    assert (ROOT / "src" / "rlm" / "engine.py").is_file()  # its core.py
+    assert (ROOT / "src" / "rlm" / "environments" / "local").is_dir()  # its sandbox.py
