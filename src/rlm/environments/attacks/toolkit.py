@@ -61,7 +61,7 @@ def in_child(work):
         os._exit(99)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
-def search(pid, wanted, most_bytes=1 << 28):
+def search(pid, wanted, most_bytes=1 << 31):
     """Look for some bytes in the writable memory of a process; prints what stands there."""
     seen = 0
     with open(f'/proc/{pid}/maps') as maps, open(f'/proc/{pid}/mem', 'rb', 0) as memory:
