@@ -15,13 +15,14 @@ from typing import Any
 
 from elizaos_plugin_rlm.client import RLMClient
 from elizaos_plugin_rlm.config import RLMConfig
-from elizaos_plugin_rlm.engines import known_secrets, told
+from elizaos_plugin_rlm.engines import in_thread, known_secrets, told
 from elizaos_plugin_rlm.lines import LineReader, LineWriter, TooLong
 
 __all__ = ["RLMServer", "main"]
 
 PROTOCOL = 1
 MOST_LINE_BYTES = 1024**3
+LONG_LINE_BYTES = 256 * 1024
 MOST_AT_ONCE = 32
 """Runs that go on at the same time; more wait."""
 
@@ -73,7 +74,7 @@ class RLMServer:
     async def _answer(self, line: bytes | TooLong) -> None:
         identity: Any = None
         try:
-            request = _request(line)
+            request = await _read(line)
             identity = request.get("id")
             reply = {"id": identity, "result": await self._result(request)}
         except RequestProblem as error:
@@ -112,6 +113,13 @@ class RLMServer:
 
 
 _TOLD = ("backend", "root_model", "subcall_model", "environment", "max_iterations", "max_depth")
+
+
+async def _read(line: bytes | TooLong) -> dict[str, Any]:
+    """A line as a request; a long one is parsed where nobody has to wait for it."""
+    if isinstance(line, bytes) and len(line) > LONG_LINE_BYTES:
+        return await in_thread(lambda: _request(line))
+    return _request(line)
 
 
 def _request(line: bytes | TooLong) -> dict[str, Any]:

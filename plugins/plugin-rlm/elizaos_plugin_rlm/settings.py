@@ -13,6 +13,7 @@ from elizaos_plugin_rlm.generation import option
 
 __all__ = ["CONFIG_ATTRIBUTE", "Runtime", "Settings", "config_of"]
 
+NOT_FROM_REQUESTS = frozenset({"backend_kwargs", "environment_kwargs"})
 CONFIG_ATTRIBUTE = "rlm_config"
 """What `plugin_init` sets on a runtime."""
 
@@ -77,10 +78,13 @@ def config_of(
 
 
 def _of_request(params: Mapping[str, Any]) -> Source:
-    """Fields by their names; elizaOS's `model` is the root's."""
+    """Fields by their names; elizaOS's `model` is the root's.
+
+    Not what clients and sandboxes are made with: a request must not send our key elsewhere.
+    """
 
     def find(name: str) -> object:
-        value = option(params, name)
+        value = None if name in NOT_FROM_REQUESTS else option(params, name)
         return params.get("model") if value is None and name == "root_model" else value
 
     return find

@@ -82,9 +82,8 @@ def _constructed(options: dict[str, Any], environment: str) -> Any:
     try:
         engine = importlib.import_module("rlm").RLM
         clients = importlib.import_module("rlm.clients")
-        known = inspect.signature(engine).parameters
         clients.get_client(options["backend"], dict(options["backend_kwargs"]))
-        rlm = engine(**{name: value for name, value in options.items() if name in known})
+        rlm = engine(**_accepted(engine, options))
     except Exception as error:
         raise EngineUnavailable(told(error)) from error
     listed = _environments()
@@ -93,6 +92,14 @@ def _constructed(options: dict[str, Any], environment: str) -> Any:
             f"there is no environment {environment!r}; environments: {', '.join(listed)}"
         )
     return rlm
+
+
+def _accepted(engine: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """The options that this version of the package has heard of."""
+    known = inspect.signature(engine).parameters
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in known.values()):
+        return options
+    return {name: value for name, value in options.items() if name in known}
 
 
 def _environments() -> tuple[str, ...]:
