@@ -1,14 +1,21 @@
 """The client: requests in elizaOS's terms on one side, an engine for each of them on the other."""
 
 import asyncio
-import importlib.util
 import logging
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 from elizaos_plugin_rlm.config import BACKEND_OF_RUNTIME, RLMConfig
-from elizaos_plugin_rlm.engines import Answer, Engine, Wanted, known_secrets, make_engine, told
+from elizaos_plugin_rlm.engines import (
+    Answer,
+    Engine,
+    Wanted,
+    find_engine,
+    known_secrets,
+    make_engine,
+    told,
+)
 from elizaos_plugin_rlm.generation import Generation, ParamsProblem, as_params
 from elizaos_plugin_rlm.results import RLMCost, RLMResult, RLMTrajectory
 from elizaos_plugin_rlm.settings import Runtime, Settings, config_of
@@ -65,8 +72,11 @@ class RLMClient:
 
     @property
     def is_available(self) -> bool:
-        """Whether there is an engine to import; `unavailable_reason` tries more than that."""
-        return importlib.util.find_spec("rlm") is not None
+        """Whether there is an engine to import; `unavailable_reason` tries more than that.
+
+        The first time it imports it, which may take a while.
+        """
+        return find_engine() is not None
 
     @property
     def config(self) -> RLMConfig:

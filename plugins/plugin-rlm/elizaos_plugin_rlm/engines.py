@@ -24,6 +24,7 @@ __all__ = [
     "Engine",
     "EngineUnavailable",
     "Wanted",
+    "find_engine",
     "in_thread",
     "known_secrets",
     "make_engine",
@@ -35,6 +36,7 @@ DEFAULT_MODELS = {
     "elizaos": "TEXT_LARGE",
     "gemini": "gemini-3.5-flash",
     "groq": "llama-3.3-70b-versatile",
+    "offline": "extractive",
     "openai": "gpt-5-mini",
     "openrouter": "openai/gpt-5-mini",
     "portkey": "@openai/gpt-5-mini",
@@ -111,13 +113,20 @@ async def make_engine(wanted: Wanted) -> Engine:
 
 
 def _made(wanted: Wanted) -> Engine:
-    try:
-        found = importlib.import_module("rlm").RLM
-    except (ImportError, AttributeError):
-        raise EngineUnavailable(f"there is no engine to import as rlm: {INSTALL}") from None
+    found = find_engine()
+    if found is None:
+        raise EngineUnavailable(f"there is no engine to import as rlm: {INSTALL}")
     kind = "own_engine" if hasattr(found, "aask") else "upstream_engine"
     made: Engine = importlib.import_module(f"elizaos_plugin_rlm.{kind}").make(wanted)
     return made
+
+
+def find_engine() -> Any:
+    """`from rlm import RLM`, or None."""
+    try:
+        return importlib.import_module("rlm").RLM
+    except (ImportError, AttributeError):
+        return None
 
 
 async def in_thread(function: Callable[[], Result]) -> Result:

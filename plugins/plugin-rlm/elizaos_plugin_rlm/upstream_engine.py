@@ -81,7 +81,7 @@ def _constructed(options: dict[str, Any], environment: str) -> Any:
     """The engine, after a trial of its client and a look at its environment's name."""
     try:
         engine = importlib.import_module("rlm").RLM
-        clients = importlib.import_module("rlm.clients")
+        clients: Any = importlib.import_module("rlm.clients")
         clients.get_client(options["backend"], dict(options["backend_kwargs"]))
         rlm = engine(**_accepted(engine, options))
     except Exception as error:

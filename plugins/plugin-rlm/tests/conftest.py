@@ -13,7 +13,7 @@ from elizaos import AgentRuntime
 from elizaos.types.plugin import Plugin
 from hypothesis import settings
 
-from elizaos_plugin_rlm import plugin
+from elizaos_plugin_rlm import RLMClient, RLMService, plugin
 
 SECRET_OR_SETTING = re.compile(
     r".*_API_KEY|(ELIZA_RLM|RLM|LLM|OPENAI|ANTHROPIC|GEMINI|GOOGLE|AZURE_OPENAI|GROQ|OLLAMA|VLLM)_.*"
@@ -48,6 +48,13 @@ async def make_runtime() -> AsyncIterator[MakeRuntime]:
     yield make
     for runtime in started:
         await runtime.stop()
+
+
+def client_of(runtime: AgentRuntime) -> RLMClient:
+    """The client that a runtime keeps."""
+    service = runtime.get_service("rlm")
+    assert isinstance(service, RLMService)
+    return service.client
 
 
 @pytest.fixture

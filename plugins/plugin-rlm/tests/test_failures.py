@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conftest import MakeRuntime
+from conftest import MakeRuntime, client_of
 from elizaos_plugin_rlm import RLMClient, RLMConfig
 from models import ECHO, cell
 
@@ -107,8 +107,8 @@ async def test_cancelling_a_request_is_raised_and_ends_the_run(
     request.cancel()
     with pytest.raises(asyncio.CancelledError):
         await request
-    client = runtime.get_service("rlm").client  # type: ignore[union-attr]
-    assert [each.stop_reason for each in client.trajectories] == ["cancelled"]
+    kept = client_of(runtime).trajectories
+    assert [each.stop_reason for each in kept] == ["cancelled"]
 
 
 async def test_stopping_the_runtime_ends_what_goes_on(

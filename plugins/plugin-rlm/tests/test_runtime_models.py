@@ -159,14 +159,14 @@ async def test_the_real_openai_plugin_of_elizaos_is_such_a_backend(
         monkeypatch.setenv("OPENAI_API_KEY", "sk-fake")  # it checks how keys begin
         made: list[Any] = []
 
-        class Kept(theirs.OpenAIPlugin):  # type: ignore[name-defined,misc]
+        usual = theirs.OpenAIPlugin
+
+        def kept(**options: Any) -> Any:
             """It never closes its connections by itself."""
+            made.append(usual(**options))
+            return made[-1]
 
-            def __init__(self, **options: Any) -> None:
-                super().__init__(**options)
-                made.append(self)
-
-        monkeypatch.setattr(theirs, "OpenAIPlugin", Kept)
+        monkeypatch.setattr(theirs, "OpenAIPlugin", kept)
         openai_plugin = theirs.create_openai_elizaos_plugin()
         runtime = await make_runtime(OURS, plugins=[openai_plugin, plugin])
         answer = await runtime.use_model("TEXT_LARGE", {"prompt": "text"}, provider="rlm")

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -50,7 +50,7 @@ class Served:
 
 
 @asynccontextmanager
-async def served(model: FakeServer | None = None, **more: str) -> AsyncIterator[Served]:
+async def served(model: FakeServer | None = None, **more: str) -> AsyncGenerator[Served, None]:
     keep = {
         name: os.environ[name] for name in ("PATH", "HOME", "RLM_STATE_DIR") if name in os.environ
     }
@@ -197,7 +197,7 @@ async def test_what_others_print_stays_out_of_the_protocol(model: FakeServer) ->
 async def test_a_reader_that_goes_away_ends_it(model: FakeServer) -> None:
     async with served(model) as server:
         await server.answer()
-        transport = server.process.stdout._transport  # type: ignore[union-attr]
-        transport.close()
+        stdout: Any = server.process.stdout
+        stdout._transport.close()
         server.send(*(infer(number, prompt="x") for number in range(3)))
         assert await server.end() == 0

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from conftest import MakeRuntime
+from conftest import MakeRuntime, client_of
 from doubles import RuntimeDouble
 from elizaos_plugin_rlm import RLMClient, RLMConfig, create_plugin, handle_text_generation
 from elizaos_plugin_rlm.settings import config_of
@@ -84,8 +85,8 @@ async def test_two_runtimes_in_one_process_keep_their_own(
     both = [each.use_model("TEXT_LARGE", {"prompt": "p"}) for each in (ada, bob) * 3]
     await asyncio.gather(*both)
     assert sorted(asked_models(server)[4:]) == ["ada"] * 3 + ["bob"] * 3
-    clients = [each.get_service("rlm").client for each in (ada, bob)]  # type: ignore[union-attr]
-    assert [client.get_cost_summary()["answers"] for client in clients] == [5, 5]
+    summaries = [client_of(each).get_cost_summary() for each in (ada, bob)]
+    assert [summary["answers"] for summary in summaries] == [5, 5]
 
 
 async def test_concurrent_overrides_do_not_reach_each_other_or_the_next_request(
@@ -107,8 +108,8 @@ async def test_concurrent_overrides_do_not_reach_each_other_or_the_next_request(
 
 
 async def test_a_small_double_of_the_runtime_is_enough(server: FakeServer) -> None:
-    double = RuntimeDouble(OPENAI_API_KEY="k", ELIZA_RLM_ROOT_MODEL="of-double")
-    assert await handle_text_generation(double, {"prompt": "p"}) == "p"  # type: ignore[arg-type]
+    double: Any = RuntimeDouble(OPENAI_API_KEY="k", ELIZA_RLM_ROOT_MODEL="of-double")
+    assert await handle_text_generation(double, {"prompt": "p"}) == "p"
     assert asked_models(server) == ["of-double"]
 
 

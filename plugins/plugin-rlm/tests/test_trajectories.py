@@ -149,6 +149,7 @@ async def test_a_service_that_fails_costs_no_answer(make_runtime: MakeRuntime) -
             raise OSError("the disk is full")
 
     runtime = await make_runtime()
-    runtime.services["trajectory_logger"] = [Broken()]  # type: ignore[list-item]
+    services: dict[str, Any] = runtime.services
+    services["trajectory_logger"] = [Broken()]
     with bind_trajectory_step("some-step"):
         assert await runtime.use_model("TEXT_LARGE", {"prompt": "text"}) == "it"
