@@ -18,14 +18,14 @@ from elizaos_plugin_rlm.engines import (
 )
 from elizaos_plugin_rlm.generation import Generation, ParamsProblem, as_params
 from elizaos_plugin_rlm.results import RLMCost, RLMResult, RLMTrajectory
+from elizaos_plugin_rlm.retrying import may_succeed_later, pause_seconds, refused_options
 from elizaos_plugin_rlm.settings import Runtime, Settings, config_of
 from elizaos_plugin_rlm.trajectory_log import log_trajectory
 
 __all__ = ["RLMClient"]
 
 KEPT_TRAJECTORIES = 20
-LONGEST_PAUSE_SECONDS = 30.0
-RETRYABLE_STATUSES = frozenset({408, 429, 500, 502, 503, 504, 529})
+MOST_REMEMBERED_MODELS = 64
 _log = logging.getLogger("elizaos_plugin_rlm")
 
 
@@ -41,6 +41,7 @@ class RLMClient:
         self._runtime = runtime
         self._at_work: set[Engine] = set()
         self._warned: set[str] = set()
+        self._unwanted: dict[tuple[str, str], set[str]] = {}
         self._spent = RLMCost(total_cost_usd=0.0)
         self._answers = 0
         self.trajectories: deque[RLMTrajectory] = deque(maxlen=KEPT_TRAJECTORIES)
@@ -120,6 +121,7 @@ class RLMClient:
         except ParamsProblem as error:
             problem = error
         wanted = self._wanted(config, generation.sampling)
+        wanted = wanted.without(self._unwanted.get(wanted.root_model, ()))
         engine = await make_engine(wanted)
         if problem is not None:
             raise problem
@@ -127,21 +129,33 @@ class RLMClient:
 
     async def _answered(self, wanted: Wanted, generation: Generation, engine: Engine) -> RLMResult:
         """The answer, after as many new beginnings as are allowed."""
-        retries = wanted.config.max_retries
-        for attempt in range(retries + 1):
+        left = wanted.config.max_retries
+        while True:
             try:
                 answer = await self._asked(wanted, generation, engine)
-            except Exception as error:  # noqa: BLE001 - the border: no failure spreads into elizaOS
-                reason, later = told(error, wanted.secrets()), _may_succeed_later(error)
-                _log.debug("the request failed", exc_info=error)
-                if attempt == retries or not later:
-                    return RLMResult.of_error(reason, engine.trajectory())
-            else:
                 return _result(answer, generation, engine.trajectory())
-            pause = wanted.config.retry_seconds * 2**attempt
-            await asyncio.sleep(min(pause, LONGEST_PAUSE_SECONDS))
-            engine = await make_engine(wanted)
-        raise AssertionError("the last attempt returns")
+            except Exception as error:  # noqa: BLE001 - the border: no failure spreads into elizaOS
+                refused, later = refused_options(error, wanted.sampling), may_succeed_later(error)
+                if not refused and (left == 0 or not later):
+                    return RLMResult.of_error(told(error, wanted.secrets), engine.trajectory())
+                _log.debug("a request is begun anew", exc_info=error)
+            if refused:
+                wanted = self._refused(wanted, refused)
+            else:
+                await asyncio.sleep(pause_seconds(wanted.config, left))
+                left -= 1
+            try:
+                engine = await make_engine(wanted)
+            except Exception as error:  # noqa: BLE001 - the border: as above
+                return self._stub(told(error, wanted.secrets))
+
+    def _refused(self, wanted: Wanted, refused: tuple[str, ...]) -> Wanted:
+        """Ask without what a model does not take; the next request knows."""
+        if len(self._unwanted) == MOST_REMEMBERED_MODELS:
+            self._unwanted.clear()
+        self._unwanted.setdefault(wanted.root_model, set()).update(refused)
+        _log.info("%s does not take %s", "/".join(wanted.root_model), ", ".join(refused))
+        return wanted.without(refused)
 
     async def _asked(self, wanted: Wanted, generation: Generation, engine: Engine) -> Answer:
         """One attempt; whatever becomes of it, what was heard of it is kept and logged."""
@@ -168,11 +182,13 @@ class RLMClient:
             log_trajectory(self._runtime, trajectory, wanted.sampling, with_calls=not by_core)
 
     def _wanted(self, config: RLMConfig, sampling: Mapping[str, Any]) -> Wanted:
+        variables = Settings(self._runtime)
         return Wanted(
             config=config,
             sampling=sampling,
-            variables=Settings(self._runtime),
+            variables=variables,
             runtime=self._runtime,
+            secrets=known_secrets(variables.get(f"{config.backend.upper()}_API_KEY", "")),
         )
 
     def _stub(self, reason: str) -> RLMResult:
@@ -194,12 +210,3 @@ def _result(answer: Answer, generation: Generation, trajectory: RLMTrajectory | 
         cost=answer.cost,
         trajectory=trajectory,
     )
-
-
-def _may_succeed_later(error: Exception) -> bool:
-    """Whether the same request may be answered later: the engine's word, or the error's status."""
-    said = getattr(error, "retryable", None)
-    if isinstance(said, bool):
-        return said
-    status = getattr(error, "status_code", getattr(error, "code", None))
-    return isinstance(error, ConnectionError | TimeoutError) or status in RETRYABLE_STATUSES

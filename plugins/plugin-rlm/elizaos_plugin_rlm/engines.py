@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from elizaos_plugin_rlm.config import RLMConfig
@@ -86,11 +86,12 @@ class Wanted:
     sampling: Mapping[str, Any]
     variables: Mapping[str, str]
     runtime: Runtime | None = None
+    secrets: tuple[str, ...] = ()
 
-    def secrets(self) -> list[str]:
-        """What must not be told to anybody, as far as it is known."""
-        key = self.variables.get(f"{self.config.backend.upper()}_API_KEY", "")
-        return [*known_secrets(), key] if len(key) >= SHORTEST_SECRET_CHARS else known_secrets()
+    def without(self, refused: Iterable[str]) -> "Wanted":
+        """The same with fewer options of the models."""
+        kept = {name: value for name, value in self.sampling.items() if name not in {*refused}}
+        return replace(self, sampling=kept)
 
     @property
     def root_model(self) -> tuple[str, str]:
@@ -148,10 +149,10 @@ async def in_thread(function: Callable[[], Result]) -> Result:
     return await asyncio.wrap_future(outcome)
 
 
-def known_secrets() -> list[str]:
+def known_secrets(*more: str) -> tuple[str, ...]:
     """The values of our environment that its names call secret; short ones hide too much."""
     named = [value for name, value in os.environ.items() if _SECRET.search(name)]
-    return [value for value in named if len(value) >= SHORTEST_SECRET_CHARS]
+    return tuple(value for value in (*named, *more) if len(value) >= SHORTEST_SECRET_CHARS)
 
 
 def told(error: BaseException, secrets: Iterable[str] = ()) -> str:

@@ -20,6 +20,7 @@ CONVERSATION_QUERY = (
     "Read it, keep to what its system messages say, and write the next message of the assistant. "
     "Submit only the text of that message."
 )
+JSON_QUERY = " That text must be valid JSON, and nothing else."
 SMALLEST_REPLY_TOKENS = 512
 """Models answer with code first: a smaller cap, which elizaOS asks for at times, ends every run."""
 
@@ -35,7 +36,6 @@ SAMPLING_NAMES = {
     "frequencyPenalty": "frequency_penalty",
     "presencePenalty": "presence_penalty",
     "stopSequences": "stop",
-    "responseFormat": "response_format",
     "user": "user",
 }
 """The names of elizaOS, and those that model servers know."""
@@ -67,12 +67,12 @@ class Generation:
             if not isinstance(prompt, str) or not prompt:
                 raise ParamsProblem("there is nothing to answer: give a prompt, or messages")
             if not system:
-                return cls(PROMPT_QUERY, prompt, _sampling(params))
+                return cls(PROMPT_QUERY + _form(params), prompt, _sampling(params))
             told = [{"role": "user", "content": prompt}]
         first = {"role": "system", "content": str(system)}
         if system and first not in told:
             told.insert(0, first)
-        return cls(CONVERSATION_QUERY, told, _sampling(params))
+        return cls(CONVERSATION_QUERY + _form(params), told, _sampling(params))
 
     def ended(self, text: str) -> str:
         """The text up to the first stop sequence: code can put one into an answer, too."""
@@ -131,6 +131,13 @@ def _plain(content: object) -> Any:
         return json.loads(json.dumps(content, default=str))
     except (ValueError, TypeError, RecursionError) as error:
         raise ParamsProblem(f"the content of a message can't be read: {error}") from None
+
+
+def _form(params: Mapping[str, Any]) -> str:
+    """What a response format asks of the answer; models themselves must stay free to write code."""
+    wanted = option(params, "response_format")
+    kind = wanted.get("type") if isinstance(wanted, Mapping) else wanted
+    return JSON_QUERY if isinstance(kind, str) and kind.startswith("json") else ""
 
 
 def _sampling(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,14 +61,17 @@ def make(wanted: Wanted) -> OwnEngine:
     config = wanted.config
     root, sub = "/".join(wanted.root_model), "/".join(wanted.subcall_model)
     clients = _clients(wanted)
-    if wanted.root_model == (BACKEND_OF_RUNTIME, "TEXT_LARGE") and not config.subcall_model:
+    if root == sub == f"{BACKEND_OF_RUNTIME}/TEXT_LARGE" and not config.subcall_model:
         sub = f"{BACKEND_OF_RUNTIME}/{clients[BACKEND_OF_RUNTIME].smaller()}"
+    options = {root: config.backend_kwargs}
+    if wanted.subcall_model[0] == config.backend:
+        options[sub] = config.backend_kwargs
     try:
         rlm = RLM(
             root,
             sub_model=sub,
             clients=dict[str, Client](clients),
-            client_options={root: config.backend_kwargs, sub: config.backend_kwargs},
+            client_options=options,
             environment=config.environment,
             environment_kwargs=config.environment_kwargs,
             limits=Limits(

@@ -113,7 +113,8 @@ def _environments() -> tuple[str, ...]:
 
 def _client_options(wanted: Wanted, backend: str, model: str) -> dict[str, Any]:
     """What its client for a model is made with; keys and addresses as the runtime has them."""
-    options: dict[str, Any] = {"model_name": model, **wanted.config.backend_kwargs}
+    own = wanted.config.backend_kwargs if backend == wanted.config.backend else {}
+    options: dict[str, Any] = {"model_name": model, **own}
     key = wanted.variables.get(KEY_VARIABLES.get(backend, f"{backend.upper()}_API_KEY"))
     name, variable = ADDRESS_VARIABLES.get(backend, ("", ""))
     if key:

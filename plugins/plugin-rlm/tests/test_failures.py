@@ -11,7 +11,7 @@ from elizaos_plugin_rlm import RLMClient, RLMConfig
 from models import ECHO, cell
 
 pytest.importorskip("rlm.fake_server", reason="needs rlm-engine")
-from rlm.fake_server import Answer, FakeServer
+from rlm.fake_server import Answer, Asked, FakeServer
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -150,3 +150,60 @@ async def test_a_server_that_is_away_for_a_moment_costs_a_retry_and_no_answer(op
     result = await RLMClient(config).infer("p")
     assert result.text == "p"
     assert server.count == 6, "the engine's five tries of one request, and a new beginning"
+
+
+async def test_what_a_model_does_not_take_is_left_out_from_then_on(
+    make_runtime: MakeRuntime, openai: Any
+) -> None:
+    """As OpenAI's reasoning models do with a temperature, which elizaOS sets for all alike."""
+    refusal = "Unsupported value: 'temperature' does not support 0.7 with this model."
+
+    def picky(asked: Asked) -> Answer:
+        bad = "temperature" in asked.body
+        return Answer(status=400, error=refusal) if bad else Answer(reply=ECHO)
+
+    server = openai(("", picky))
+    runtime = await make_runtime()
+    params = {"prompt": "p", "temperature": 0.7, "user": "u"}
+    assert await runtime.use_model("TEXT_LARGE", params) == "p"
+    assert server.count == 2
+    assert await runtime.use_model("TEXT_LARGE", params) == "p"
+    assert server.count == 3
+    last = server.requests[-1].asked
+    assert last.body["user"] == "u", "the rest is sent as before"
+    assert await runtime.use_model("TEXT_LARGE", {**params, "model": "other"}) == "p"
+    assert server.count == 5, "another model is asked for itself"
+
+
+async def test_what_a_provider_has_no_word_for_is_left_out(
+    make_runtime: MakeRuntime, openai: Any
+) -> None:
+    server = openai(("", ECHO))
+    runtime = await make_runtime({"ELIZA_RLM_BACKEND": "anthropic"})
+    params = {"prompt": "p", "seed": 7, "frequencyPenalty": 0.5, "temperature": 0.5}
+    assert await runtime.use_model("TEXT_LARGE", params) == "p"
+    assert server.requests[-1].asked.body["temperature"] == 0.5
+
+
+async def test_a_refusal_that_names_nothing_of_ours_is_an_error_at_once(
+    make_runtime: MakeRuntime, openai: Any
+) -> None:
+    server = openai(("", Answer(status=400, error="the temperature outside is low")))
+    runtime = await make_runtime()
+    assert (await runtime.use_model("TEXT_LARGE", {"prompt": "p"})).startswith("[RLM ERROR] ")
+    assert server.count == 1
+
+
+async def test_an_engine_that_is_gone_between_two_tries_is_answered_by_the_stub(
+    openai: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    openai(("", Answer(status=503, retry_after=0.0)))
+    client = RLMClient(RLMConfig(backend="openai", max_retries=1, retry_seconds=0.0))
+    asked = client._asked
+
+    async def asked_then_gone(*arguments: Any) -> Any:
+        monkeypatch.delenv("OPENAI_API_KEY")
+        return await asked(*arguments)
+
+    monkeypatch.setattr(client, "_asked", asked_then_gone)
+    assert (await client.infer("p")).text == "[RLM STUB] RLM backend not available"

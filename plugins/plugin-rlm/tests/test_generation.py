@@ -89,6 +89,16 @@ def test_a_cap_of_ten_tokens_leaves_room_to_write_code() -> None:
     assert Generation.of({"prompt": "p", "maxTokens": 10}).sampling == {"max_tokens": 512}
 
 
+@pytest.mark.parametrize(
+    "wanted", ["json_object", {"type": "json_object"}, {"type": "json_schema"}]
+)
+def test_a_response_format_is_asked_of_the_answer_and_not_of_replies(wanted: Any) -> None:
+    generation = Generation.of({"prompt": "p", "responseFormat": wanted})
+    assert "valid JSON" in generation.query
+    assert generation.sampling == {}
+    assert "JSON" not in Generation.of({"prompt": "p", "responseFormat": {"type": "text"}}).query
+
+
 def test_an_answer_ends_at_the_first_stop_sequence() -> None:
     generation = Generation.of({"prompt": "p", "stopSequences": ["END", "\n\n"]})
     assert generation.ended("one\n\ntwo END three") == "one"

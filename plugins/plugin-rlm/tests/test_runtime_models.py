@@ -60,6 +60,20 @@ async def test_one_model_type_is_enough(make_runtime: MakeRuntime) -> None:
     assert [model_type for model_type, _ in local.asked] == ["TEXT_LARGE", "TEXT_LARGE"]
 
 
+async def test_calls_may_go_elsewhere(
+    make_runtime: MakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = Local("TEXT_LARGE", "TEXT_SMALL")
+    with FakeServer(rules=[("Small question.", "from elsewhere")]) as server:
+        for name, value in server.variables.items():
+            monkeypatch.setenv(name, value)
+        config = {**OURS, "ELIZA_RLM_SUBCALL_BACKEND": "openai"}
+        runtime = await make_runtime(config, plugins=[local.plugin, plugin])
+        answer = await runtime.use_model("TEXT_LARGE", {"prompt": "x"}, provider="rlm")
+    assert answer == "from elsewhere x"
+    assert [model_type for model_type, _ in local.asked] == ["TEXT_LARGE"]
+
+
 async def test_it_never_asks_itself(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime(OURS)
     result = await RLMClient(runtime=runtime).generate({"prompt": "x"})
