@@ -42,6 +42,14 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.viewer._border:answered",
     ),
     "command": ("rlm.cli._border:run",),
+    "elizaOS": (
+        "elizaos_plugin_rlm.client:_answered",
+        "elizaos_plugin_rlm.client:generate",
+        "elizaos_plugin_rlm.client:unavailable_reason",
+        "elizaos_plugin_rlm.engines:run",
+        "elizaos_plugin_rlm.server:_answer",
+        "elizaos_plugin_rlm.trajectory_log:log_trajectory",
+    ),
 }
 """Where everything may be caught, because whatever happens there must be recorded, not spread.
 
@@ -50,6 +58,9 @@ An entry is `module` or `module:function`; a package stands for all that is in i
 
 RAISED_BELOW = ("rlm.engine:run",)
 """Catches everything only to hand it to a function that raises again what is not its business."""
+
+PLUGINS = {"elizaos_plugin_rlm": ROOT / "plugins" / "plugin-rlm"}
+"""Packages beside the engine, and the folders that hold them."""
 
 BROAD = {"Exception", "BaseException"}
 type_of_function = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -138,8 +149,15 @@ def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
     return reached
 
 
+def packages() -> list[dict[str, Module]]:
+    """The engine and the plugins, each with its modules."""
+    plugins = [load_modules(folder, package) for package, folder in PLUGINS.items()]
+    assert all(plugins)
+    return [load_modules(), *plugins]
+
+
 def test_no_import_cycles() -> None:
-    found = cycles(load_modules())
+    found = [line for modules in packages() for line in cycles(modules)]
     assert not found, "\n".join(found)
 
 
@@ -206,7 +224,8 @@ def _raises_again(handler: ast.ExceptHandler) -> bool:
 
 
 def test_errors_are_caught_narrowly() -> None:
-    found = [line for module in load_modules().values() for line in catch_complaints(module)]
+    modules = [module for each in packages() for module in each.values()]
+    found = [line for module in modules for line in catch_complaints(module)]
     assert not found, "\n".join(found)
 
 
