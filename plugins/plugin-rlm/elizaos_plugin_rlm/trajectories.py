@@ -71,13 +71,12 @@ class _Reading:
         self._count(event.usage, is_root=event.run_id == self._root)
 
     def _called(self, event: CallEnded) -> None:
-        """A call of a cell; what a child run used is told by the child itself."""
-        usage = None if event.child_run_id else event.usage
+        """A call of a cell; what a child run used is told by its own events, and not here."""
         prompt = self._asked.pop(event.call_id, "")
-        step = self._new(event, event.model, prompt, event.reply, usage, event.seconds)
+        step = self._new(event, event.model, prompt, event.reply, event.usage, event.seconds)
         step.error, step.is_subcall = event.error, True
         self.trajectory.subcall_count += 1
-        self._count(usage, is_root=False)
+        self._count(event.usage, is_root=False)
 
     def _cell(self, event: CellStarted | CellOutput) -> None:
         step = self._steps.get((event.run_id, event.step))

@@ -10,7 +10,7 @@ from conftest import MakeRuntime, client_of
 from doubles import RuntimeDouble
 from elizaos_plugin_rlm import RLMClient, RLMConfig, create_plugin, handle_text_generation
 from elizaos_plugin_rlm.settings import config_of
-from models import ECHO
+from models import ECHO, cell
 
 pytest.importorskip("rlm.fake_server", reason="needs rlm-engine")
 from rlm.fake_server import FakeServer
@@ -133,6 +133,25 @@ async def test_a_client_with_a_configuration_of_its_own_asks_nobody_else(
     async with RLMClient(RLMConfig(backend="openai", root_model="mine")) as client:
         assert (await client.infer("p")).text == "p"
     assert asked_models(server) == ["mine"]
+
+
+async def test_what_one_backend_is_made_with_does_not_reach_another(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key of the root's provider must not be shown to the one that answers calls."""
+    with FakeServer(rules=[("How many?", "two")]) as other:
+        monkeypatch.setenv("VLLM_BASE_URL", other.openai_url)
+        with FakeServer(rules=[("", cell("FINAL(llm_query('How many?'))"))]) as root:
+            config = RLMConfig(
+                backend="openai",
+                backend_kwargs={"base_url": root.openai_url, "api_key": "of-the-root"},
+                subcall_backend="vllm",
+                subcall_model="small",
+            )
+            assert (await RLMClient(config).infer("p")).text == "two"
+        assert "of-the-root" in str(root.requests[0].headers)
+        assert "of-the-root" not in str(other.requests[0].headers)
+    assert server.count == 0
 
 
 def test_the_usual_models_are_those_of_the_engine() -> None:

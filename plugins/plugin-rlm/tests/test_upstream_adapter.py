@@ -78,6 +78,20 @@ async def test_everything_that_is_set_reaches_the_engine(monkeypatch: pytest.Mon
     ]
 
 
+async def test_what_one_backend_is_made_with_does_not_reach_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = install(monkeypatch)
+    config = RLMConfig(
+        backend="openai",
+        backend_kwargs={"api_key": "of-the-root"},
+        subcall_backend="anthropic",
+    )
+    await RLMClient(config).infer("hello")
+    assert made[0]["backend_kwargs"]["api_key"] == "of-the-root"
+    assert made[0]["other_backend_kwargs"] == [{"model_name": "claude-sonnet-5-5"}]
+
+
 async def test_a_failing_engine_is_an_error_and_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, None, RuntimeError("no\nroom  left"))
     result = await RLMClient(RLMConfig()).infer("hello")
