@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from elizaos import AgentRuntime
+from elizaos.runtime import DynamicPromptOptions
 from elizaos.services.message_service import MessageProcessingResult
 from elizaos.types.agent import Character
 from elizaos.types.components import Provider, ProviderResult
 from elizaos.types.memory import Memory
 from elizaos.types.plugin import Plugin
 from elizaos.types.primitives import Content, string_to_uuid
+from elizaos.types.state import SchemaRow, State, StateData
 
 from elizaos_plugin_rlm import plugin
 from models import cell
@@ -146,6 +148,29 @@ FINAL(f"<response>{echoed}{said}</response>")
     assert len(FERRIES) > 700_000
     assert len(received) == 1
     assert len(received[0]) < 6_000
+
+
+async def test_core_streams_the_text_of_an_answer_and_checks_its_codes(
+    agent: Any, model: dict[str, Any]
+) -> None:
+    def reads_then_answers(text: str) -> str:
+        codes = dict(CODES.findall(text))
+        return cell(f"FINAL({response(codes, 'At nine.')!r})") if codes else cell("print(context)")
+
+    model["answer"] = reads_then_answers
+    runtime = await agent()
+    shown: list[str] = []
+    parsed = await runtime.dynamic_prompt_exec_from_state(
+        State(values={}, data=StateData(), text=""),
+        "When does the ferry leave?",
+        [SchemaRow(field="text", description="what to say", stream_field=True)],
+        DynamicPromptOptions(
+            model="TEXT_LARGE", on_stream_chunk=lambda piece, _: shown.append(piece)
+        ),
+    )
+    assert parsed is not None
+    assert parsed["text"] == "At nine."
+    assert "".join(shown) == "At nine."
 
 
 async def test_an_echo_that_is_wrong_is_asked_for_again_by_core(
