@@ -79,7 +79,7 @@ docs: $(ready) ## write the pages that are made from the code
 # -- the heavier parts; each also runs alone ------------------------------------------------------
 
 heavy_parts := test-heavy test-documents test-sdks test-adapters test-server-clients test-environments test-clouds test-docker test-browser \
-	test-pythons test-fuzz test-clone test-seeds test-sandbox-docker test-gateway-image
+	test-pythons test-fuzz test-clone test-sandbox-docker test-gateway-image test-eliza test-seeds
 
 .PHONY: test-all
 test-all: $(ready) ## run test and every heavier part, then a summary with every skip
@@ -155,6 +155,23 @@ of_server := tests/server/test_openai_client.py tests/server/test_command_client
 
 test-server-clients: $(server_clients) ## rlm serve with the openai package, the llm command and curl, and fuzzed by schemathesis
 	@$(server_clients)/bin/python -m pytest -m heavy $(of_server) $(ARGS)
+
+eliza := build/venv-eliza build/venv-eliza-upstream
+without_engine := tests/test_config.py tests/test_generation.py tests/test_server_fuzz.py tests/test_stub.py tests/test_upstream_adapter.py
+
+.PHONY: $(eliza)
+$(eliza): build/venv-%:
+	@sh .ci/venv $(PYTHON) $@
+	@$@/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/$*.txt
+	@$@/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e plugins/plugin-rlm
+
+test-eliza: $(eliza) ## the elizaOS plugin on the real runtime: with our engine, with the upstream one, installed from wheels
+	@build/venv-eliza/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
+	@cd plugins/plugin-rlm && MYPYPATH=tests ../../build/venv-eliza/bin/mypy elizaos_plugin_rlm examples tests && ../../build/venv-eliza/bin/ruff check elizaos_plugin_rlm
+	@cd plugins/plugin-rlm && ../../build/venv-eliza/bin/ty check --project . --python ../../build/venv-eliza elizaos_plugin_rlm examples tests
+	@cd plugins/plugin-rlm && ../../build/venv-eliza/bin/python -m pytest --ignore tests/test_upstream.py $(ARGS)
+	@cd plugins/plugin-rlm && ../../build/venv-eliza-upstream/bin/python -m pytest tests/test_upstream.py $(without_engine) $(ARGS)
+	@cd plugins/plugin-rlm && ../../build/venv-eliza/bin/python -m pytest -m installed tests/test_installed.py $(ARGS)
 
 test-browser: $(browser) ## the viewer in a real Chromium, its page built anew; needs Node, installs Debian's chromium
 	@sh .ci/browser-tools

@@ -38,6 +38,8 @@ LOCKS: dict[str, list[str]] = {
         f"{name}.txt": ["--group", "adapters", "--extra", name]
         for name in ("daytona", "e2b", "modal", "prime")
     },
+    "eliza.txt": ["--group", "eliza", "--constraints", "requirements/dev.txt"],
+    "eliza-upstream.txt": ["--group", "eliza-upstream"],
     "litellm.txt": ["--group", "adapters", "--extra", "litellm"],
     "local-model.txt": [
         *("--group", "adapters", "--extra", "gguf", "--extra", "llm"),

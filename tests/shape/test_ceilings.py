@@ -43,6 +43,14 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.viewer._border:answered",
     ),
     "command": ("rlm.cli._border:run",),
+    "elizaOS": (
+        "elizaos_plugin_rlm.client:_answered",
+        "elizaos_plugin_rlm.client:generate",
+        "elizaos_plugin_rlm.client:unavailable_reason",
+        "elizaos_plugin_rlm.engines:run",
+        "elizaos_plugin_rlm.server:_answer",
+        "elizaos_plugin_rlm.trajectory_log:log_trajectory",
+    ),
 }
 """Where everything may be caught, because whatever happens there must be recorded, not spread.
 
@@ -51,6 +59,9 @@ An entry is `module` or `module:function`; a package stands for all that is in i
 
 RAISED_BELOW = ("rlm.engine:run",)
 """Catches everything only to hand it to a function that raises again what is not its business."""
+
+PLUGINS = {"elizaos_plugin_rlm": ROOT / "plugins" / "plugin-rlm"}
+"""Packages beside the engine, and the folders that hold them."""
 
 BROAD = {"Exception", "BaseException"}
 type_of_function = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -139,8 +150,15 @@ def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
     return reached
 
 
+def packages() -> list[dict[str, Module]]:
+    """The engine, its other face and the plugins, each with its modules."""
+    plugins = [load_modules(folder, package) for package, folder in PLUGINS.items()]
+    assert all(plugins)
+    return [load_modules(), load_modules(package="rlm_runtime"), *plugins]
+
+
 def test_no_import_cycles() -> None:
-    found = cycles(load_modules())
+    found = [line for modules in packages() for line in cycles(modules)]
     assert not found, "\n".join(found)
 
 
@@ -207,8 +225,8 @@ def _raises_again(handler: ast.ExceptHandler) -> bool:
 
 
 def test_errors_are_caught_narrowly() -> None:
-    modules = {**load_modules(), **load_modules(package="rlm_runtime")}
-    found = [line for module in modules.values() for line in catch_complaints(module)]
+    modules = [module for each in packages() for module in each.values()]
+    found = [line for module in modules for line in catch_complaints(module)]
     assert not found, "\n".join(found)
 
 

@@ -1,0 +1,107 @@
+"""Settings: what each may be, what it is by default, and what is said if it is wrong."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elizaos_plugin_rlm import ConfigProblem, RLMConfig
+from elizaos_plugin_rlm.config import variable_of
+
+
+def test_the_defaults_are_those_of_the_document() -> None:
+    config = RLMConfig.from_environment({})
+    assert (config.backend, config.environment) == ("gemini", "local")
+    assert (config.max_iterations, config.max_depth, config.verbose) == (4, 1, False)
+
+
+def test_every_variable_of_the_document_is_read() -> None:
+    config = RLMConfig.from_environment(
+        {
+            "ELIZA_RLM_BACKEND": "openai",
+            "ELIZA_RLM_ENV": "docker",
+            "ELIZA_RLM_MAX_ITERATIONS": "7",
+            "ELIZA_RLM_MAX_DEPTH": "2",
+            "ELIZA_RLM_VERBOSE": "true",
+            "ELIZA_RLM_ROOT_MODEL": "gpt-5",
+            "ELIZA_RLM_SUBCALL_MODEL": "gpt-5-nano",
+            "ELIZA_RLM_MAX_RETRIES": "3",
+        }
+    )
+    assert (config.backend, config.environment, config.verbose) == ("openai", "docker", True)
+    assert (config.max_iterations, config.max_depth, config.max_retries) == (7, 2, 3)
+    assert (config.root_model, config.subcall_model) == ("gpt-5", "gpt-5-nano")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("ELIZA_RLM_MAX_ITERATIONS", "many", "whole number"),
+        ("ELIZA_RLM_MAX_ITERATIONS", "0", "from 1 on"),
+        ("ELIZA_RLM_MAX_DEPTH", "-1", "from 1 on"),
+        ("ELIZA_RLM_MAX_DEPTH", "1.5", "whole number"),
+        ("ELIZA_RLM_MAX_RETRIES", "-2", "from 0 on"),
+        ("ELIZA_RLM_VERBOSE", "perhaps", "true or false"),
+        ("ELIZA_RLM_MAX_COST_USD", "0", "above 0"),
+        ("ELIZA_RLM_MAX_SECONDS", "nan", "above 0"),
+        ("ELIZA_RLM_STRATEGY", "guess", "one of rlm"),
+    ],
+)
+def test_what_can_not_be_meant_is_named(variable: str, value: str, words: str) -> None:
+    with pytest.raises(ConfigProblem, match=words) as caught:
+        RLMConfig.from_environment({variable: value})
+    assert variable in str(caught.value)
+
+
+def test_validate_checks_what_was_put_together_by_hand() -> None:
+    RLMConfig().validate()
+    for wrong in (
+        RLMConfig(max_iterations=0),
+        RLMConfig(max_iterations=True),
+        RLMConfig(backend=""),
+        RLMConfig(retry_seconds=-1.0),
+        RLMConfig(max_cost_usd=float("inf")),
+    ):
+        with pytest.raises(ConfigProblem):
+            wrong.validate()
+
+
+def test_the_first_source_that_says_anything_counts_field_by_field() -> None:
+    config = RLMConfig.from_sources(
+        [
+            {"backend": "", "max_depth": 3}.get,
+            {"backend": "openai", "max_depth": 2, "max_iterations": 9}.get,
+        ]
+    )
+    assert (config.backend, config.max_depth, config.max_iterations) == ("openai", 3, 9)
+
+
+def test_what_is_told_of_a_configuration_holds_no_key() -> None:
+    config = RLMConfig(backend_kwargs={"api_key": "sk-secret"})
+    assert "sk-secret" not in str(config.to_dict())
+
+
+values = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.integers())
+)
+names = st.sampled_from(sorted(RLMConfig.__dataclass_fields__))
+
+
+@given(st.dictionaries(names, values))
+def test_any_settings_make_a_valid_configuration_or_a_problem(settings: dict[str, object]) -> None:
+    try:
+        config = RLMConfig.from_sources([settings.get])
+    except ConfigProblem as problem:
+        named = [name for name in settings if name in str(problem)]
+    else:
+        config.validate()
+        named = ["none was wrong"]
+    assert named
+
+
+@given(names)
+def test_every_field_has_a_variable_of_its_own(name: str) -> None:
+    assert variable_of(name).startswith("ELIZA_RLM_")
+    same = [
+        each for each in RLMConfig.__dataclass_fields__ if variable_of(each) == variable_of(name)
+    ]
+    assert same == [name]
