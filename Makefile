@@ -11,6 +11,8 @@ version := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2
 bin := $(VENV)/bin
 ready := $(VENV)/.ready-$(version)
 pytest = $(bin)/python -m pytest
+# One more than there are cores: many tests wait for a process to start or to end.
+workers := $(shell expr $$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2) + 1)
 pip_flags := --quiet --no-input --disable-pip-version-check
 
 .PHONY: help
@@ -45,7 +47,7 @@ demo: $(ready) ## run the main job: a question to a context larger than any wind
 
 .PHONY: test
 test: $(ready) ## run the tests, in parallel
-	@$(pytest) -n auto -m "not heavy" $(ARGS)
+	@$(pytest) -n $(workers) -m "not heavy" $(ARGS)
 
 .PHONY: check check-ruff check-mypy check-ty check-lock
 check: check-ruff check-mypy check-ty check-lock ## lint, format, types (mypy strict, ty), fresh locks

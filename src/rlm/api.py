@@ -130,17 +130,19 @@ class RLM:
         recorders: Sequence[Recorder] = (),
         run_id: str | None = None,
         limits: Limits | None = None,
+        budget: Budget | None = None,
     ) -> RunResult:
         """Answer `query` about `context`; ends with the best answer at every limit.
 
         With `response_model` (a pydantic model, a dataclass, a JSON schema …) the answer is a
         value of that type, or None if no valid one was found. With `journal=`, a `run_id` names
         the run: one that was interrupted goes on where it was, one that has answered answers again.
-        `limits` are those of this run, in place of the ones that this object was made with.
+        `limits` are those of this run, in place of the ones that this object was made with; a
+        `budget` is one that it draws on together with other runs (`Budget.shared`).
         """
         stored, config = await _stored(context), self._config(limits)
         return await self._answer(
-            Task(query, stored), None, response_model, recorders, run_id, config
+            Task(query, stored), None, response_model, recorders, run_id, config, budget=budget
         )
 
     def ask(
@@ -303,11 +305,13 @@ class RLM:
         config: RunConfig | None = None,
         journaled: bool = True,
         on_budget: Callable[[Budget], None] | None = None,
+        budget: Budget | None = None,
     ) -> RunResult:
         """Run a task, or go on with it; a typed answer is checked on the way and parsed.
 
         `config` holds for this run only. `journaled=False` keeps nothing of it on disk. `on_budget`
-        is handed the run's ledger: only that knows what a run that is cancelled may have cost.
+        is handed the run's ledger: only that knows what a run that is cancelled may have cost. It
+        draws on `budget`, if there is one.
         """
         config = config or self.config
         task, kind = self._ready(task, response_model, config)
@@ -316,8 +320,11 @@ class RLM:
             result = record.result
             if result is None:
                 heard_by = (*record.recorders, *self._listeners.recorders, *recorders)
+                ledger = budget.run(config.limits) if budget else Budget(config.limits)
+                if on_budget is not None:
+                    on_budget(ledger)
                 result = await self._run(
-                    task, session, record.run_id, record.journal, heard_by, config, on_budget
+                    task, session, record.run_id, record.journal, heard_by, config, ledger
                 )
                 record.keep(result)
         return result if kind is None else _parsed(result, kind)
@@ -341,8 +348,9 @@ class RLM:
         calls.check_prices((config.model,), limits)
         task = dataclasses.replace(task, settings=self._house.settings(config, None))
         heard_by = (*self._listeners.recorders, *recorders)
-        scope, memory, callbacks = self._scope(config, new_run_id(), None, heard_by)
-        on_budget(scope.budget)
+        ledger = Budget(config.limits)
+        on_budget(ledger)
+        scope, memory, callbacks = self._scope(config, new_run_id(), None, heard_by, ledger)
         runner = RelayRun(calls, config, scope, task, relayed)
         result = await self._through(runner, scope, callbacks)
         return replace(result, events=tuple(memory.events)), runner.reply
@@ -361,7 +369,8 @@ class RLM:
     ) -> None:
         """Execute a run once more with what a store knows of it; `rlm.replaying` is who does."""
         task, _ = self._ready(Task(query, await _stored(context)), response_model, self.config)
-        await self._run(task, None, run_id, store, (recorder,), self.config)
+        ledger = Budget(self.config.limits)
+        await self._run(task, None, run_id, store, (recorder,), self.config, ledger)
 
     def _ready(
         self, task: Task, response_model: Any, config: RunConfig
@@ -382,14 +391,14 @@ class RLM:
         store: ReplyStore | None,
         recorders: tuple[Recorder, ...],
         config: RunConfig,
-        on_budget: Callable[[Budget], None] | None = None,
+        budget: Budget,
     ) -> RunResult:
         """One execution, with everybody listening."""
         services = self._house.services()
-        services.calls.check_prices((config.model, config.sub_model, *config.models), config.limits)
-        scope, memory, callbacks = self._scope(config, run_id, store, recorders)
-        if on_budget is not None:
-            on_budget(scope.budget)
+        models = (config.model, config.sub_model, *config.models)
+        for each in budget.chain:
+            services.calls.check_prices(models, each.limits)
+        scope, memory, callbacks = self._scope(config, run_id, store, recorders, budget)
         strategy = "rlm" if session else choose_strategy(services.calls, task, config)
         runner: Engine | PlainRun
         if strategy == "rlm":
@@ -405,12 +414,13 @@ class RLM:
         run_id: str,
         store: ReplyStore | None,
         recorders: tuple[Recorder, ...],
+        budget: Budget,
     ) -> tuple[Scope, MemoryRecorder, CallbackRecorder]:
         """The place of a root run, and who of ours listens there."""
         memory, callbacks = MemoryRecorder(), self._listeners.new_callbacks()
         scope = Scope(
             run_id=run_id,
-            budget=Budget(config.limits),
+            budget=budget,
             recorders=(memory, callbacks, *recorders),
             tree=Tree(config.limits.max_child_sessions, store),
         )

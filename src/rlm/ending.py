@@ -34,10 +34,9 @@ class FinalCall:
     def __init__(self, budget: Budget, config: RunConfig, info: ModelInfo) -> None:
         self.input_tokens, self.output_tokens = _planned_size(budget, config, info)
         if self.input_tokens < SMALLEST_INPUT_TOKENS or self.output_tokens < SMALLEST_OUTPUT_TOKENS:
-            raise CallRefused(
+            raise budget.refuse(
                 "the limits leave no room for a step and a final answer; raise max_tokens or "
-                "max_cost_usd",
-                limit="tokens" if config.limits.max_tokens is not None else "cost_usd",
+                "max_cost_usd"
             )
         self._info = info
         self._budget = budget

@@ -9,6 +9,7 @@ import asyncio
 import math
 import time
 from decimal import Decimal
+from operator import itemgetter
 
 from msgspec import Struct
 
@@ -151,23 +152,34 @@ class Reservation:
 class _Refusal(Struct, frozen=True):
     """Why an amount can't be set aside now, and whether waiting may help."""
 
+    by: "Budget"
     limit: str
     message: str
     waiting_helps: bool
 
+    def to_error(self) -> CallRefused:
+        """What the one who asked is told; the budget that said no remembers it."""
+        self.by.has_refused = True
+        return CallRefused(self.message, limit=self.limit)
+
 
 class Budget:
-    """The ledger of one run, chained to its parent's. Lives on one event loop."""
+    """The ledger of one run, chained to its parent's. Lives on one event loop.
 
-    def __init__(self, limits: Limits, parent: "Budget | None" = None) -> None:
+    Several root runs may draw on one: that is `shared`, and `run` makes theirs.
+    """
+
+    def __init__(
+        self, limits: Limits, parent: "Budget | None" = None, root: "Budget | None" = None
+    ) -> None:
         self.limits = limits
-        self.parent = parent
-        self.root: Budget = parent.root if parent else self
+        self.root: Budget = root or self  # the run tree's: an order of their own for its requests
         self.chain: tuple[Budget, ...] = (self, *parent.chain) if parent else (self,)
         self.used = NOTHING
         self.reserved = NOTHING
         self.overshoot = NOTHING
         self.flying = 0
+        self.has_refused = False  # by a limit of its own, whoever asked
         self.usage: dict[tuple[str, int], Usage] = {}
         self.started = time.monotonic()
         seconds = math.inf if limits.max_seconds is None else limits.max_seconds
@@ -178,9 +190,31 @@ class Budget:
         self._turnstile = asyncio.Lock()
         self._settled = asyncio.Event()
 
-    def child(self, limits: Limits) -> "Budget":
-        """A budget that draws on this one; its own limits can only be narrower in effect."""
+    @classmethod
+    def shared(
+        cls,
+        *,
+        max_tokens: int | None = None,
+        max_cost_usd: float | None = None,
+        max_seconds: float | None = None,
+    ) -> "Budget":
+        """What any number of root runs may use together."""
+        return cls(
+            Limits(
+                max_calls=UNLIMITED,
+                max_tokens=max_tokens,
+                max_cost_usd=max_cost_usd,
+                max_seconds=max_seconds,
+            )
+        )
+
+    def run(self, limits: Limits) -> "Budget":
+        """The budget of a root run that draws on this one, as others do."""
         return Budget(limits, parent=self)
+
+    def child(self, limits: Limits) -> "Budget":
+        """A child run's: it draws on this one; its own limits can only be narrower in effect."""
+        return Budget(limits, parent=self, root=self.root)
 
     # -- setting aside -----------------------------------------------------------------------
 
@@ -192,29 +226,38 @@ class Budget:
         async with self.root._turnstile:
             while (refusal := self._refusal(amount)) is not None:
                 if not refusal.waiting_helps:
-                    raise CallRefused(refusal.message, limit=refusal.limit)
-                self.root._settled.clear()
-                await self.root._settled.wait()
+                    raise refusal.to_error()
+                refusal.by._settled.clear()
+                await refusal.by._settled.wait()
             return self._take(amount, flying=True)
 
     def hold(self, amount: Amount) -> Reservation:
         """Set `amount` aside for later; never waits, and nobody waits for it."""
         if (refusal := self._refusal(amount)) is not None:
-            raise CallRefused(refusal.message, limit=refusal.limit)
+            raise refusal.to_error()
         return self._take(amount, flying=False)
 
     def exchange(self, held: Reservation, amount: Amount) -> Reservation:
         """Turn what was held back into a reservation for a request that is sent now."""
         held.release()
         if (refusal := self._refusal(amount, self.deadline)) is not None:
-            raise CallRefused(refusal.message, limit=refusal.limit)
+            raise refusal.to_error()
         return self._take(amount, flying=True)
+
+    def refuse(self, message: str) -> CallRefused:
+        """The error for whoever needs more tokens or money than are left; the tightest says it."""
+        left = [(node._left(), node) for node in self.chain]
+        tokens, by_tokens = min(((each.tokens, node) for each, node in left), key=itemgetter(0))
+        _, by_money = min(((each.picodollars, node) for each, node in left), key=itemgetter(0))
+        if tokens <= UNLIMITED // 2:
+            return _Refusal(by_tokens, "tokens", message, False).to_error()
+        return _Refusal(by_money, "cost_usd", message, False).to_error()
 
     def room(self) -> Amount:
         """The most that could be set aside at this moment."""
         room = Amount(UNLIMITED, UNLIMITED, UNLIMITED)
         for node in self.chain:
-            left = node._ceiling() - node.used - node.reserved
+            left = node._left()
             room = Amount(
                 min(room.calls, left.calls),
                 min(room.tokens, left.tokens),
@@ -248,7 +291,7 @@ class Budget:
         """Count what was paid for on an earlier execution: there is nothing left to refuse."""
         for node in self.chain:
             node.used += used
-        self.root._settled.set()
+            node._settled.set()
 
     def note_usage(self, model: str, depth: int, usage: Usage) -> None:
         """Add a settled reply to the sums by model and depth."""
@@ -264,6 +307,9 @@ class Budget:
         tokens = UNLIMITED if limits.max_tokens is None else limits.max_tokens
         return Amount(limits.max_calls, tokens, money)
 
+    def _left(self) -> Amount:
+        return self._ceiling() - self.used - self.reserved
+
     def _refusal(self, amount: Amount, deadline: float | None = None) -> _Refusal | None:
         for node in self.chain:
             if (refusal := node._own_refusal(amount, deadline)) is not None:
@@ -273,26 +319,26 @@ class Budget:
     def _own_refusal(self, amount: Amount, deadline: float | None) -> _Refusal | None:
         ceiling, taken = self._ceiling(), self.used + self.reserved + amount
         if time.monotonic() >= (self.work_deadline if deadline is None else deadline):
-            return _Refusal("seconds", "the time limit is reached (max_seconds)", False)
+            return _Refusal(self, "seconds", "the time limit is reached (max_seconds)", False)
         if taken.calls > ceiling.calls:
             text = f"all {ceiling.calls:,} calls are used (max_calls)"
-            return _Refusal("calls", text, False)
+            return _Refusal(self, "calls", text, False)
         capped = self.limits.max_tokens is not None or self.limits.max_cost_usd is not None
         if capped and self.overshoot != NOTHING:
             text = (
                 f"the server exceeded its output cap by {self.overshoot.tokens:,} tokens, "
                 "so nothing more is sent under this budget"
             )
-            return _Refusal("tokens" if self.limits.max_tokens else "cost_usd", text, False)
+            return _Refusal(self, "tokens" if self.limits.max_tokens else "cost_usd", text, False)
         if taken.tokens > ceiling.tokens:
             left = ceiling.tokens - taken.tokens + amount.tokens
             text = f"{amount.tokens:,} tokens may be needed, {left:,} are free (max_tokens)"
-            return _Refusal("tokens", text, self.flying > 0)
+            return _Refusal(self, "tokens", text, self.flying > 0)
         if taken.picodollars > ceiling.picodollars:
             need_usd = amount.picodollars / PICODOLLARS
             left_usd = (ceiling.picodollars - taken.picodollars) / PICODOLLARS + need_usd
             text = f"${need_usd:.6f} may be needed, ${left_usd:.6f} is free (max_cost_usd)"
-            return _Refusal("cost_usd", text, self.flying > 0)
+            return _Refusal(self, "cost_usd", text, self.flying > 0)
         return None
 
     def _take(self, amount: Amount, *, flying: bool) -> Reservation:
@@ -307,7 +353,7 @@ class Budget:
             node.used += used
             node.flying -= reservation.flying
             node.overshoot += over
-        self.root._settled.set()
+            node._settled.set()
 
 
 def picodollars(usd: float) -> int:
