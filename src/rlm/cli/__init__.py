@@ -9,6 +9,7 @@ import click
 import rlm
 from rlm.cli import _border
 from rlm.cli.ask import ask
+from rlm.cli.bench import bench
 from rlm.cli.chat import chat
 from rlm.cli.completion import completion
 from rlm.cli.doctor import doctor
@@ -63,6 +64,7 @@ def commands(ctx: click.Context) -> None:
 
 for command in (
     ask,
+    bench,
     chat,
     completion,
     doctor,

@@ -23,7 +23,7 @@ class Facts:
     """`path:name` of a function → the exceptions that its own statements raise."""
 
     mentions: dict[str, str] = field(default_factory=dict)
-    """`path:name` of a function → its source, for what it only mentions."""
+    """`path:name` of a function → its lines, for what it only mentions."""
 
     classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     called: Counter[str] = field(default_factory=Counter)
@@ -75,11 +75,12 @@ def calls_of(tree: Tree, name: str) -> int:
 
 
 def _add_functions(facts: Facts, module: Module, tree: ast.Module) -> None:
+    lines = module.source.split("\n")
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             label = f"{module.path}:{node.name}"
             facts.functions[label] = set(_raised(node))
-            facts.mentions[label] = ast.get_source_segment(module.source, node) or ""
+            facts.mentions[label] = "\n".join(lines[node.lineno - 1 : node.end_lineno])
 
 
 def _raised(node: ast.AST) -> Iterable[str]:

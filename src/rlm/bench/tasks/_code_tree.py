@@ -53,8 +53,8 @@ def headed(module: Module) -> str:
 class WrittenTree:
     """Modules that are written from numbers, each by itself; as many as fit into `chars`."""
 
-    def __init__(self, seed: int, size: int, chars: int) -> None:
-        self._key = ("codeqa", "tree", seed, size)
+    def __init__(self, key: tuple[str | int, ...], chars: int) -> None:
+        self._key = key
         self._about = max(1, chars // MODULE_CHARS)
         self._count = 0
         room = chars

@@ -76,7 +76,8 @@ class CodeQA(Task):
 
     def _tree(self, seed: int, size: int) -> Tree:
         if self._folder is None:
-            return WrittenTree(seed, size, size_chars(size))
+            key = (self.name, self.variant, self.version, seed, size, "tree")
+            return WrittenTree(key, size_chars(size))
         return GivenTree(self._folder, size_chars(size))
 
 

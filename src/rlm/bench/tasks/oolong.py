@@ -36,7 +36,12 @@ class Oolong(Task):
         kinds = KINDS[self.variant]
         ask = kinds[seed % len(kinds)]
         asked, gold = ask(lines, Dice(*key, "question"))
-        facts = {"question": ask.__name__.strip("_"), "texts": lines.dataset, "lines": len(lines)}
+        facts = {
+            "question": ask.__name__.strip("_"),
+            "texts": lines.dataset,
+            "lines": len(lines),
+            "users": len(lines.users),
+        }
         return Sample(f"{introduction(lines)} {asked}", lines.pieces, gold, facts)
 
     def score(self, answer: str, gold: Any) -> float:
