@@ -2,9 +2,9 @@
 
 Every task and variant goes through the real engine and real sandboxed sessions, and by plain calls.
 
-What chance is: for each task the mean score of the right answers of *other* samples. Numbers of seven
-digits, coined names, names of nodes and pairs of users are drawn anew for each sample: another
-sample's are right with a probability far below a thousandth, so 0.01 is generous. Four choices
+What chance is: for each task the mean score of the right answers of *other* samples. Numbers of
+seven digits, coined names, names of nodes and pairs of users are drawn anew for each sample: those
+of another are right with a probability far below a thousandth, so 0.01 is generous. Four choices
 agree in a quarter of all pairs of samples; these agreements are pairwise uncorrelated, so the
 mean over n(n-1)/2 pairs has the variance 3/16 / (n(n-1)/2). For `oolong`, an answer to the same
 kind of question is right by chance if it is one of three comparisons (about a half), a label

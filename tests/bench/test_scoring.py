@@ -13,6 +13,7 @@ from rlm.bench.registry import find_tasks
 from rlm.bench.task import Task
 
 LABELS = ["ham", "spam"]
+OTHERS = ", ".join(map(str, range(5_000_000, 5_000_012)))
 
 
 def task(spec: str) -> Task:
@@ -50,7 +51,10 @@ def test_a_needle(answer: str, score: float) -> None:
         ("[1111111, 2222222, 3333333, 4444444]", 1.0),
         ("1111111, 2222222", 0.5),
         ("1111111, 1111111, 1111111, 1111111", 0.25),
-        ("1111111, 2222222, 3333333, 4444444, " + ", ".join(map(str, range(5000000, 5000012))), 0.25),
+        (
+            "1111111, 2222222, 3333333, 4444444, " + ", ".join(map(str, range(5000000, 5000012))),
+            0.25,
+        ),
     ],
 )
 def test_several_needles_and_an_answer_that_names_every_number(answer: str, score: float) -> None:
@@ -304,7 +308,7 @@ def test_the_order_of_numbers_does_not_count(numbers: list[str], joint: str) -> 
 
 IDS = st.integers(10_000, 99_999)
 PAIRS = st.sets(
-    st.tuples(IDS, IDS).filter(lambda pair: pair[0] != pair[1]).map(frozenset), max_size=20
+    st.tuples(IDS, IDS).filter(lambda pair: pair[0] != pair[1]).map(frozenset), max_size=6
 )
 
 
@@ -332,7 +336,7 @@ def test_f1_is_symmetric_and_1_only_for_equals(
     assert (score == 1.0) == (one == two)
 
 
-@given(st.integers(-10**9, 10**9), st.integers(-10**6, 10**6))
+@given(st.integers(-(10**9), 10**9), st.integers(-(10**6), 10**6))
 def test_a_number_scores_by_its_distance(wanted: int, error: int) -> None:
     assert scoring.number(str(wanted + error), wanted) == pytest.approx(0.75 ** abs(error))
 

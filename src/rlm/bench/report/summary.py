@@ -54,7 +54,7 @@ def interval(mean: float, count: int) -> tuple[float, float]:
     square = Z * Z / count
     middle = (mean + square / 2) / (1 + square)
     spread = math.sqrt(mean * (1 - mean) / count + square / (4 * count)) * Z / (1 + square)
-    return max(0.0, middle - spread), min(1.0, middle + spread)
+    return max(0.0, min(mean, middle - spread)), min(1.0, max(mean, middle + spread))
 
 
 def pooled_task(spec: str) -> str:

@@ -1,7 +1,7 @@
 """The questions of `oolong`, each with its gold. Ties are settled in the question itself."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -214,9 +214,25 @@ def _before_and_after(lines: Lines, dice: Dice) -> Question:
     return asked, _choice(_compared(before, after), COMPARED)
 
 
-KINDS: dict[str, Sequence[Callable[[Lines, Dice], Question]]] = {
-    "counting": (_most_common, _how_many, _least_common, _more_or_less),
-    "user": (_whose_most, _how_many_of_user, _common_of_users, _user_with_more),
-    "timeline": (_how_many_before, _common_after, _first_date, _before_and_after, _busiest_date),
+KINDS: dict[str, dict[str, Callable[[Lines, Dice], Question]]] = {
+    "counting": {
+        "most_common": _most_common,
+        "how_many": _how_many,
+        "least_common": _least_common,
+        "more_or_less": _more_or_less,
+    },
+    "user": {
+        "whose_most": _whose_most,
+        "how_many_of_user": _how_many_of_user,
+        "common_of_users": _common_of_users,
+        "user_with_more": _user_with_more,
+    },
+    "timeline": {
+        "how_many_before": _how_many_before,
+        "common_after": _common_after,
+        "first_date": _first_date,
+        "before_and_after": _before_and_after,
+        "busiest_date": _busiest_date,
+    },
 }
 """Variant → its kinds of questions, which seeds go through in turn."""

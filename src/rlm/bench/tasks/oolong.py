@@ -33,11 +33,11 @@ class Oolong(Task):
     def generate(self, seed: int, size: int) -> Sample:
         key = self.name, self.variant, self.version, seed, size
         lines = Lines(key, size_chars(size), LINES_A_USER, MOST_USERS)
-        kinds = KINDS[self.variant]
-        ask = kinds[seed % len(kinds)]
-        asked, gold = ask(lines, Dice(*key, "question"))
+        kinds = list(KINDS[self.variant])
+        kind = kinds[seed % len(kinds)]
+        asked, gold = KINDS[self.variant][kind](lines, Dice(*key, "question"))
         facts = {
-            "question": ask.__name__.strip("_"),
+            "question": kind,
             "texts": lines.dataset,
             "lines": len(lines),
             "users": len(lines.users),

@@ -140,7 +140,11 @@ Shape = Callable[[_Drawn], tuple[Condition, Condition]]
 
 
 def _of_both(make: Callable[[_Drawn], Condition]) -> Shape:
-    return lambda drawn: (make(drawn),) * 2
+    def both(drawn: _Drawn) -> tuple[Condition, Condition]:
+        condition = make(drawn)
+        return condition, condition
+
+    return both
 
 
 SHAPES: tuple[Shape, ...] = (
