@@ -30,6 +30,8 @@ FAILURES_IN_A_ROW = 10
 KEPT_ANSWER_CHARS = 20_000
 KEPT_ERROR_CHARS = 1_000
 NO_MONEY = "the money for this benchmark is used up (--max-cost)"
+MONEY = "cost_usd"
+"""A run has no such limit of its own: if it was reached, it is the one that all runs share."""
 
 
 class Tally(Struct):
@@ -168,10 +170,10 @@ class Bench:
             told = str(error)[:KEPT_ERROR_CHARS]
             return replace(base, status="impossible", score=0.0, error=told)
         except RLMError as error:
-            told = self._told(error, budget)
+            told = self._told(error)
             seconds = round(time.monotonic() - started, 3)
             return replace(base, error=told, seconds=seconds, **meter.spent())
-        return self._judged(base, task, sample, result, budget, meter)
+        return self._judged(base, task, sample, result, meter)
 
     async def _run(
         self, method: str, sample: Sample, stored: StoredContext, budget: Budget, meter: _Meter
@@ -193,7 +195,6 @@ class Bench:
         task: Task,
         sample: Sample,
         result: RunResult,
-        budget: Budget,
         meter: _Meter,
     ) -> Outcome:
         """The outcome of a run that has a result, whatever that is."""
@@ -211,7 +212,7 @@ class Bench:
             steps=result.steps,
             seconds=round(result.seconds, 3),
         )
-        if result.stop_reason == "limit" and budget.has_refused:
+        if result.stop_reason == "limit" and result.limit == MONEY:
             self.tally.stopped = NO_MONEY
             return replace(base, error=NO_MONEY)
         if result.stop_reason in {"error", "cancelled"}:
@@ -219,9 +220,9 @@ class Bench:
             return replace(base, error=told)
         return replace(base, status="scored", score=_score(task, result.answer, sample.gold))
 
-    def _told(self, error: RLMError, budget: Budget) -> str:
+    def _told(self, error: RLMError) -> str:
         """Why a trial failed; a call that the shared budget refused ends the benchmark."""
-        if isinstance(error, CallRefused) and budget.has_refused:
+        if isinstance(error, CallRefused) and error.limit == MONEY:
             self.tally.stopped = NO_MONEY
             return NO_MONEY
         return f"{type(error).__name__}: {error}"[:KEPT_ERROR_CHARS]

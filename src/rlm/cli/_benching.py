@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,11 @@ from rlm.bench.results import Results
 from rlm.bench.running import Bench, Tally
 from rlm.bench.sizes import parse_sizes
 from rlm.bench.task import Task
-from rlm.cli import dotenv
+from rlm.cli import _asking as asking
 from rlm.cli._bench_progress import progress_of
 from rlm.cli._border import ANSWERED, CANCELLED, FAILED, LIMITED, say
-from rlm.cli._models import choose
-from rlm.cli._servers import find_servers
 from rlm.cli._table import show_table
 from rlm.errors import UnknownPriceError
-from rlm.limits import Limits
 
 __all__ = ["Options", "run_bench", "show_tasks", "write_samples"]
 
@@ -53,6 +49,30 @@ class Options(Struct, frozen=True, kw_only=True):
     timeout: float | None
     out: Path
     quiet: bool
+
+    def of_one_run(self) -> asking.Options:
+        """The same for each run, in the words of `rlm ask`."""
+        return asking.Options(
+            files=(),
+            model=self.model,
+            sub_model=self.sub_model,
+            environment=self.environment,
+            environment_options=self.environment_options,
+            strategy="rlm",
+            max_steps=self.max_steps,
+            max_depth=self.max_depth,
+            budget_usd=None,
+            price=self.price,
+            max_tokens=self.max_tokens,
+            timeout=self.timeout,
+            as_json=False,
+            schema=None,
+            log_dir=None,
+            journal=False,
+            view=False,
+            quiet=self.quiet,
+            verbose=False,
+        )
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -97,7 +117,8 @@ def run_bench(options: Options) -> int:
     """`rlm bench run`: everything that is missing, then a report; returns the exit code."""
     tasks, sizes, methods = _tasks(options.tasks), parse_sizes(options.sizes), _methods(options)
     check_sizes(tasks, sizes)
-    engine = _engine(options)
+    one = options.of_one_run()
+    engine = asking.engine_of(one, asking.prepare(one), [])
     seeds = range(options.seed, options.seed + options.count)
     with Results.opened(options.out, _settings(options, engine, tasks)) as results:
         left = list(works(list(tasks), sizes, seeds, methods, results.done()))
@@ -161,27 +182,6 @@ def _methods(options: Options) -> list[str]:
     if not named:
         raise click.BadParameter("name a method", param_hint="'--method'")
     return named
-
-
-def _engine(options: Options) -> RLM:
-    settings = dotenv.settings(os.environ, Path.cwd())
-    choice = choose(
-        options.model,
-        options.sub_model,
-        settings.variables,
-        lambda: find_servers(settings.variables, settings.taken),
-    )
-    if choice.notice and not options.quiet:
-        say(choice.notice)
-    return RLM(
-        choice.model,
-        sub_model=choice.sub_model,
-        environment=options.environment,
-        environment_kwargs=dict(options.environment_options),
-        limits=Limits(**options.limits),
-        prices=dict.fromkeys(choice.names, options.price) if options.price else None,
-        variables=settings.variables,
-    )
 
 
 def _settings(options: Options, engine: RLM, tasks: dict[str, Task]) -> Settings:

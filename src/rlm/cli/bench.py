@@ -34,6 +34,7 @@ size_option = click.option(
     "sizes",
     default="8k",
     metavar="SIZES",
+    show_default=True,
     help="Sizes of contexts in tokens, as 8k,32k,1M; four characters count as one.",
 )
 count_option = click.option(
@@ -41,7 +42,8 @@ count_option = click.option(
     "count",
     type=click.IntRange(1, 100_000),
     default=20,
-    help="Samples of each task and size.",
+    show_default=True,
+    help="Samples of each task, variant and size.",
 )
 seed_option = click.option(
     "--seed",
@@ -98,12 +100,14 @@ def generate(
     "methods",
     default="rlm",
     metavar="METHODS",
+    show_default=True,
     help="rlm, plain (one call with everything in it) or mapreduce; several as rlm,plain.",
 )
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 500),
     default=4,
+    show_default=True,
     help="Samples at the same time; all of them share one scheduler and one budget.",
 )
 @click.option(
@@ -123,6 +127,7 @@ def generate(
     "--out",
     type=click.Path(path_type=Path),
     default="bench-results",
+    show_default=True,
     help="A folder for the results; run again with the same, only what is missing is done.",
 )
 @quiet_option
