@@ -77,10 +77,15 @@ async def test_who_has_the_answers_of_others_has_what_chance_gives(tmp_path: Pat
 @pytest.mark.heavy
 @pytest.mark.parametrize("spec", ALL)
 async def test_twenty_samples_of_each_task_by_both(spec: str, tmp_path: Path) -> None:
-    tasks, seeds = {spec: ALL[spec]}, range(20)
-    right = knowing(answers_to(tasks, seeds))
-    outcomes, _ = await benched(right, tasks, tmp_path / "right", seeds=seeds)
+    task, seeds, further = ALL[spec], range(20), KINDS.get(spec, 1)
+    right = knowing(answers_to({spec: task}, seeds))
+    outcomes, _ = await benched(right, {spec: task}, tmp_path / "right", seeds=seeds)
     assert [each.score for each in outcomes.values()] == [1.0] * 20
-    shuffled = knowing(answers_to(tasks, seeds, from_next=KINDS.get(spec, 1)))
-    outcomes, _ = await benched(shuffled, tasks, tmp_path / "shuffled", seeds=seeds)
-    assert fmean(each.score or 0.0 for each in outcomes.values()) <= bound(spec, 20)
+    shuffled = knowing(answers_to({spec: task}, seeds, from_next=further))
+    outcomes, _ = await benched(shuffled, {spec: task}, tmp_path / "shuffled", seeds=seeds)
+    golds = [task.generate(seed, size_of(task)).gold for seed in seeds]
+    others = [task.reference(golds[(seed + further) % 20]) for seed in seeds]
+    expected = [task.score(others[seed], golds[seed]) for seed in seeds]
+    assert [outcomes[f"{spec}|{size_of(task)}|{seed}|rlm"].score for seed in seeds] == expected
+    mean, pairs = agreement(task, spec, 60)
+    assert mean <= bound(spec, pairs)

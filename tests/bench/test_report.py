@@ -151,6 +151,12 @@ def test_a_long_legend_goes_on_in_another_row() -> None:
     assert all(x + 7 * len(names[0]) < 720 for x, _ in places.values())
 
 
+def test_names_are_only_names() -> None:
+    name = '<script>&"x'
+    texts = [each.text for each in drawn([Series(name, [Point(8, 1, 1, 1)], 0)]).iter(f"{SVG}text")]
+    assert name in texts
+
+
 NUMBERS = st.floats(0, 1e9, allow_nan=False)
 
 

@@ -238,8 +238,11 @@ async def test_the_money_is_for_all_of_it_and_what_is_left_undone_can_go_on(tmp_
     assert 0 < len(done) < 6
     assert "--max-cost" in tally.stopped
     assert sum(each["cost_usd"] or 0 for each in lines_in(tmp_path)) <= 1.5
-    _, tally = await pass_with(0.1)
-    assert "--max-cost" in tally.stopped  # what is spent already counts
+    sent = len(client.requests)
+    for usd in (0.1, 1.5):
+        _, tally = await pass_with(usd)
+        assert "--max-cost" in tally.stopped  # what is spent already counts
+    assert len(client.requests) == sent
     outcomes, tally = await pass_with(None)
     assert all(each.score == 1.0 for each in outcomes.values())
     assert len(client.requests) == 6

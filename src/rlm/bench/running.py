@@ -126,7 +126,10 @@ class Bench:
         """Make a sample once, try it by every method, and drop its context."""
         task = self._tasks[work.task]
         path = self._scratch / f"{next(self._numbers)}.txt"
-        sample = await asyncio.to_thread(task.generate, work.seed, work.size)
+        if task.in_threads:
+            sample = await asyncio.to_thread(task.generate, work.seed, work.size)
+        else:
+            sample = task.generate(work.seed, work.size)
         try:
             stored = await asyncio.to_thread(_written, sample, path)
             for method in work.methods:

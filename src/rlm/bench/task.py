@@ -33,8 +33,8 @@ class Task(ABC):
     """Make samples with `generate`, judge answers with `score`; the rest is for lists.
 
     `version` is to grow whenever the same seed gives another sample or an answer another score:
-    results of two versions are never mixed. `smallest` is the least size, in tokens. Options of a
-    task are keywords of its constructor.
+    results of two versions are never mixed. `smallest` is the least size, in tokens. `in_threads`:
+    samples may be made in threads, beside runs. Options are keywords of the constructor.
     """
 
     name: ClassVar[str]
@@ -43,6 +43,7 @@ class Task(ABC):
     variants: ClassVar[tuple[str, ...]] = ("",)
     smallest: ClassVar[int] = 500
     version: ClassVar[int] = 1
+    in_threads: ClassVar[bool] = True
 
     def __init__(self, variant: str = "") -> None:
         if variant not in self.variants:

@@ -3,6 +3,7 @@
 `codeqa,tree=src` asks about the Python files of a folder of yours instead of generated ones.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,6 +21,9 @@ __all__ = ["CodeQA"]
 WINDOW = 75
 """So many modules in a row are looked at for something to ask about."""
 
+PARSES_IN_THREADS = sys.version_info >= (3, 12, 2) or (3, 11, 8) <= sys.version_info < (3, 12)
+"""Before, two threads that parse at once fail with a SystemError (CPython's issue 106905)."""
+
 LETTERS = "ABCD"
 Question = tuple[str, str, Sequence[str]]
 """What is asked, what is right, and three that are wrong."""
@@ -32,6 +36,7 @@ class CodeQA(Task):
     about = "call counts, who raises what, class hierarchies of a tree of Python code"
     scoring = "exact match, four choices"
     smallest = 4_000
+    in_threads = PARSES_IN_THREADS
     variants: ClassVar[tuple[str, ...]] = ("calls", "raises", "hierarchy")
 
     def __init__(self, variant: str = "calls", tree: str | None = None) -> None:
