@@ -157,11 +157,6 @@ class _Refusal(Struct, frozen=True):
     message: str
     waiting_helps: bool
 
-    def to_error(self) -> CallRefused:
-        """What the one who asked is told; the budget that said no remembers it."""
-        self.by.has_refused = True
-        return CallRefused(self.message, limit=self.limit)
-
 
 class Budget:
     """The ledger of one run, chained to its parent's. Lives on one event loop.
@@ -179,7 +174,7 @@ class Budget:
         self.reserved = NOTHING
         self.overshoot = NOTHING
         self.flying = 0
-        self.has_refused = False  # by a limit of its own, whoever asked
+        self.was_refused_above = False  # a budget that this one draws on had no room
         self.usage: dict[tuple[str, int], Usage] = {}
         self.started = time.monotonic()
         seconds = math.inf if limits.max_seconds is None else limits.max_seconds
@@ -226,7 +221,7 @@ class Budget:
         async with self.root._turnstile:
             while (refusal := self._refusal(amount)) is not None:
                 if not refusal.waiting_helps:
-                    raise refusal.to_error()
+                    raise self._error(refusal)
                 refusal.by._settled.clear()
                 await refusal.by._settled.wait()
             return self._take(amount, flying=True)
@@ -234,14 +229,14 @@ class Budget:
     def hold(self, amount: Amount) -> Reservation:
         """Set `amount` aside for later; never waits, and nobody waits for it."""
         if (refusal := self._refusal(amount)) is not None:
-            raise refusal.to_error()
+            raise self._error(refusal)
         return self._take(amount, flying=False)
 
     def exchange(self, held: Reservation, amount: Amount) -> Reservation:
         """Turn what was held back into a reservation for a request that is sent now."""
         held.release()
         if (refusal := self._refusal(amount, self.deadline)) is not None:
-            raise refusal.to_error()
+            raise self._error(refusal)
         return self._take(amount, flying=True)
 
     def refuse(self, message: str) -> CallRefused:
@@ -250,8 +245,8 @@ class Budget:
         tokens, by_tokens = min(((each.tokens, node) for each, node in left), key=itemgetter(0))
         _, by_money = min(((each.picodollars, node) for each, node in left), key=itemgetter(0))
         if tokens <= UNLIMITED // 2:
-            return _Refusal(by_tokens, "tokens", message, False).to_error()
-        return _Refusal(by_money, "cost_usd", message, False).to_error()
+            return self._error(_Refusal(by_tokens, "tokens", message, False))
+        return self._error(_Refusal(by_money, "cost_usd", message, False))
 
     def room(self) -> Amount:
         """The most that could be set aside at this moment."""
@@ -306,6 +301,12 @@ class Budget:
         money = UNLIMITED if limits.max_cost_usd is None else picodollars(limits.max_cost_usd)
         tokens = UNLIMITED if limits.max_tokens is None else limits.max_tokens
         return Amount(limits.max_calls, tokens, money)
+
+    def _error(self, refusal: _Refusal) -> CallRefused:
+        """What the one who asked is told; all below the budget that said no remember it."""
+        for node in self.chain[: self.chain.index(refusal.by)]:
+            node.was_refused_above = True
+        return CallRefused(refusal.message, limit=refusal.limit)
 
     def _left(self) -> Amount:
         return self._ceiling() - self.used - self.reserved

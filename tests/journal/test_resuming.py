@@ -106,8 +106,8 @@ def test_a_cell_that_submits_only_now_does_not_end_the_run_earlier(
     objections = iter([lambda _: "Not yet.", None, None])
     original = RLM._answer
 
-    async def answer(self: RLM, task: Task, *given: Any) -> RunResult:
-        return await original(self, replace(task, objection_to=next(objections)), *given)
+    async def answer(self: RLM, task: Task, *given: Any, **named: Any) -> RunResult:
+        return await original(self, replace(task, objection_to=next(objections)), *given, **named)
 
     monkeypatch.setattr(RLM, "_answer", answer)
     runs.interrupt([code])

@@ -36,6 +36,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.tools._results:_safe_text",
         "rlm.worker.sandbox.preload:try_import",
     ),
+    "row of a batch": ("rlm.batch.running:_ask",),
     "server request": (
         "rlm.gateway.server:_answered",
         "rlm.server.border:__call__",

@@ -12,7 +12,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
     ("bench", "server"),
-    ("agent", "gateway", "replaying", "viewer"),
+    ("agent", "batch", "gateway", "replaying", "viewer"),
     ("api",),
     ("chat", "house", "listeners", "trajectories"),
     ("chats", "journal"),

@@ -9,6 +9,7 @@ import click
 import rlm
 from rlm.cli import _border
 from rlm.cli.ask import ask
+from rlm.cli.batch import batch
 from rlm.cli.bench import bench
 from rlm.cli.chat import chat
 from rlm.cli.completion import completion
@@ -64,6 +65,7 @@ def commands(ctx: click.Context) -> None:
 
 for command in (
     ask,
+    batch,
     bench,
     chat,
     completion,

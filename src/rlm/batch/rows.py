@@ -1,0 +1,92 @@
+"""The rows of a batch: a JSON object a line, read one at a time and found again by its place."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from rlm.context import ContextValue
+from rlm.errors import ConfigError
+
+__all__ = ["Row", "RowError", "Source"]
+
+MOST_ROW_BYTES = 256 * 1024**2
+
+
+class RowError(ConfigError):
+    """A row that can't be asked as it stands: trying it again would not help."""
+
+
+class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a line says. `meta` is anything; it comes back with the answer."""
+
+    query: str
+    id: str | int | None = None
+    context: Any = UNSET
+    context_file: str | list[str] | UnsetType = UNSET
+    meta: Any = None
+
+    def context_in(self, folder: Path) -> ContextValue:
+        """The context, or the files it is in, whose names count from `folder`."""
+        if self.context_file is UNSET:
+            return None if self.context is UNSET else self.context
+        if self.context is not UNSET:
+            raise RowError("a row has either context or context_file")
+        if isinstance(self.context_file, str):
+            return folder / self.context_file
+        return [folder / name for name in self.context_file]
+
+
+class Place(Struct, frozen=True):
+    """Where a row is: its number from 0, its line from 1, its bytes, and what is in them."""
+
+    number: int
+    line: int
+    offset: int
+    size: int
+    digest: str
+
+
+class Source:
+    """A file of rows. Only places are kept in memory, and only as long as somebody wants them."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise ConfigError(f"{path} is no file; a batch reads its rows again when it goes on")
+        self.path = path
+
+    def places(self) -> Iterator[Place]:
+        """Every line that is not empty, in order."""
+        number = offset = line = 0
+        with self.path.open("rb") as file:
+            while text := file.readline(MOST_ROW_BYTES):
+                line += 1
+                size, digest = len(text), hashlib.sha256(text.strip()).hexdigest()[:16]
+                is_blank = not text.strip()
+                while not text.endswith(b"\n") and (text := file.readline(MOST_ROW_BYTES)):
+                    size += len(text)  # too large to be asked; only its end is looked for
+                if not is_blank:
+                    yield Place(number, line, offset, size, digest)
+                    number += 1
+                offset += size
+
+    def row(self, place: Place) -> Row:
+        """The row at a place; RowError says what is wrong with it."""
+        if place.size > MOST_ROW_BYTES:
+            raise RowError(
+                f"line {place.line} is larger than {MOST_ROW_BYTES:,} bytes: put its context into "
+                "a file, and name that as context_file"
+            )
+        with self.path.open("rb") as file:
+            file.seek(place.offset)
+            text = file.read(place.size)
+        try:
+            row = msgspec.json.decode(text, type=Row)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RowError(f"line {place.line}: {error}") from error
+        if not row.query.strip():
+            raise RowError(f"line {place.line}: the query is empty")
+        return row

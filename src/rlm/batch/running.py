@@ -1,0 +1,242 @@
+"""Rows asked side by side, each a run of its own, all of them on one budget.
+
+A row is done when its outcome is in the table. One that was cut off, by a kill or by the end of the
+money, goes on from its journal: what it has paid for is not paid again.
+"""
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from rlm.api import RLM
+from rlm.batch import outcomes
+from rlm.batch.ordered import OrderedAnswers
+from rlm.batch.rows import Place, Row, RowError, Source
+from rlm.batch.table import Entry, RowTable
+from rlm.context import ContextValue, StoredContext, store_context
+from rlm.errors import ConfigError, UnknownPriceError
+from rlm.journal import Places, RunFile
+from rlm.limits import Amount, Budget, Limits
+from rlm.results import RunResult
+
+__all__ = ["Batch", "Plan", "Tally"]
+
+ITS_OWN = Limits(max_calls=10**30)
+"""No limit: of a row's own ledger only the question is whether the batch's budget said no."""
+
+SHARED_CONTEXTS = 8
+"""Contexts of files that are kept for the rows that come next: often it is always the same."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """How rows are asked. `failures_in_a_row` end a batch: then it is not the rows' fault."""
+
+    concurrency: int = 16
+    tries: int = 2
+    failures_in_a_row: int = 25
+    response_model: Any = None
+
+
+class Tally(Struct):
+    """What there is to tell while a batch goes on. `stopped` says why it ended early."""
+
+    total: int = 0
+    answered: int = 0
+    failed: int = 0
+    running: int = 0
+    done_now: int = 0
+    stopped: str = ""
+
+
+class Batch:
+    """One pass over the rows that have no answer yet."""
+
+    def __init__(
+        self,
+        engine: RLM,
+        source: Source,
+        table: RowTable,
+        answers: OrderedAnswers,
+        budget: Budget,
+        plan: Plan,
+        journals: Places | None = None,
+        changed: Callable[[Tally], None] = lambda tally: None,
+    ) -> None:
+        self.tally = Tally()
+        self._engine, self._source, self._table = engine, source, table
+        self._answers, self._budget, self._plan = answers, budget, plan
+        self._journals, self._changed = journals, changed
+        self._folder = source.path.absolute().parent
+        self._contexts: OrderedDict[tuple[str, ...], asyncio.Task[StoredContext]] = OrderedDict()
+        self._width = plan.concurrency
+        self._again: deque[Place] = deque()
+        self._tried: Counter[int] = Counter()
+        self._failures = 0
+        self._problem: ConfigError | None = None
+        self._left: Iterator[Place] = iter(())
+
+    async def run(self) -> Tally:
+        """Ask every row that has no answer; what failed is asked again after all others."""
+        self._survey()
+        self._budget.charge(self._table.used())
+        self._left = self._unanswered()
+        try:
+            while not self.tally.stopped:
+                async with asyncio.TaskGroup() as group:
+                    for place in range(self._width):
+                        group.create_task(self._work(place))
+                if not self._again:
+                    break
+            if self._problem is not None:
+                raise self._problem
+        finally:
+            for each in self._contexts.values():
+                each.cancel()
+        return self.tally
+
+    def _survey(self) -> None:
+        """Count the rows, and see that those with an answer are still what was asked."""
+        for place in self._source.places():
+            self.tally.total += 1
+            entry = self._table.get(place.number)
+            if entry is not None and entry.status == "answered":
+                self.tally.answered += 1
+                if entry.digest != place.digest:
+                    raise ConfigError(
+                        f"line {place.line} of {self._source.path} was answered, and has changed "
+                        "since: choose another --out, or put the line back"
+                    )
+        self._changed(self.tally)
+
+    def _unanswered(self) -> Iterator[Place]:
+        for place in self._source.places():
+            entry = self._table.get(place.number)
+            if entry is None or entry.status == "again":
+                yield place
+
+    async def _work(self, number: int) -> None:
+        """Row after row; when the money gets tight, only the first worker goes on."""
+        while number < self._width and not self.tally.stopped:
+            place = next(self._left, None) or (self._again.popleft() if self._again else None)
+            if place is None:
+                return
+            self.tally.running += 1
+            try:
+                was_alone = self._width == 1
+                if not await self._ask(place):
+                    self._refused(place, was_alone)
+                    return
+            finally:
+                self.tally.running -= 1
+                self._changed(self.tally)
+
+    def _refused(self, place: Place, was_alone: bool) -> None:
+        """The budget said no. Others may hold what they will not need: then try it alone."""
+        self._again.appendleft(place)
+        if was_alone:
+            self.tally.stopped = "the budget of the batch is used up"
+        self._width = 1
+
+    async def _ask(self, place: Place) -> bool:
+        """One try of one row; False if the batch's budget had no room for it."""
+        entry = self._table.get(place.number)
+        attempts, used = (entry.attempts, entry.used) if entry is not None else (0, Amount())
+        row, ledger = None, self._budget.run(ITS_OWN)
+        self._tried[place.number] += 1
+        try:
+            row = self._source.row(place)
+            result = await self._run_of(place, row, attempts, ledger)
+        except UnknownPriceError as error:
+            self._problem, self.tally.stopped = error, str(error)  # the same for every row
+            return True
+        except Exception as error:  # noqa: BLE001 - one row's failure is not the batch's
+            final = isinstance(error, RowError)
+            self._fail(place, row, _told(error), attempts, used, final=final)
+            return True
+        if result.stop_reason == "limit" and ledger.was_refused_above:
+            self._tried[place.number] -= 1
+            return False
+        used, attempts = used + outcomes.spent(result), attempts + 1
+        if result.stop_reason == "error":
+            self._fail(place, row, result.detail or "the run failed", attempts, used)
+            return True
+        line = outcomes.answered(place, row, result, attempts, ledger.was_refused_above)
+        self._table.put(place.number, Entry(place.digest, "answered", attempts, used, line))
+        self._end(place, attempts - 1)
+        self.tally.answered += 1
+        self._failures = 0
+        return True
+
+    async def _run_of(self, place: Place, row: Row, attempts: int, ledger: Budget) -> RunResult:
+        context = await self._context(row.context_in(self._folder))
+        run_id = _run_id(place, attempts) if self._journals is not None else None
+        return await self._engine.aask(
+            row.query,
+            context,
+            response_model=self._plan.response_model,
+            run_id=run_id,
+            budget=ledger,
+        )
+
+    async def _context(self, value: ContextValue) -> Any:
+        """Files are found once for rows that name the same."""
+        paths = [value] if isinstance(value, Path) else value
+        if not isinstance(paths, list) or not all(isinstance(each, Path) for each in paths):
+            return value
+        names = tuple(map(str, paths))
+        task = self._contexts.get(names)
+        if task is None:
+            task = asyncio.create_task(asyncio.to_thread(store_context, value))
+            self._contexts[names] = task
+            if len(self._contexts) > SHARED_CONTEXTS:
+                self._contexts.popitem(last=False)
+        self._contexts.move_to_end(names)
+        try:
+            return await asyncio.shield(task)
+        except (ConfigError, OSError) as error:
+            self._contexts.pop(names, None)
+            raise RowError(str(error)) from error
+
+    def _fail(
+        self,
+        place: Place,
+        row: Row | None,
+        error: str,
+        attempts: int,
+        used: Amount,
+        *,
+        final: bool = False,
+    ) -> None:
+        """Keep what is known of it; asked again later, or given up for now."""
+        gives_up = final or self._tried[place.number] >= self._plan.tries
+        line = outcomes.failed(place, row, error, attempts)
+        status = "failed" if gives_up else "again"
+        self._table.put(place.number, Entry(place.digest, status, attempts, used, line))
+        if not gives_up:
+            self._again.append(place)
+            return
+        self.tally.failed += 1
+        self._end(place)
+        self._failures += not final
+        if self._failures == self._plan.failures_in_a_row:
+            self.tally.stopped = f"{self._failures} rows failed in a row, the last with: {error}"
+
+    def _end(self, place: Place, attempt: int | None = None) -> None:
+        """Write what can be written, and drop the journal of a run that has answered."""
+        self.tally.done_now += 1
+        self._answers.advance()
+        if attempt is not None and self._journals is not None:
+            run_id = _run_id(place, attempt)
+            RunFile(run_id, self._journals.journal_of(run_id), 0.0, 0).remove()
+
+
+def _run_id(place: Place, attempt: int) -> str:
+    return f"row-{place.number:07}-{place.digest}-{attempt}"
+
+
+def _told(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,181 @@
+"""What `rlm batch` does with its options: one engine, one budget, a table beside the answers."""
+
+import asyncio
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+import msgspec
+from msgspec import Struct
+
+from rlm.api import RLM
+from rlm.batch import Batch, BatchFolder, Plan, Tally
+from rlm.batch.rows import Source
+from rlm.batch.table import RowTable
+from rlm.cli._asking import Options, Setting, engine_of, prepare, unknown_price
+from rlm.cli._batch_progress import progress_of
+from rlm.cli._border import ANSWERED, CANCELLED, FAILED, LIMITED, say
+from rlm.errors import UnknownPriceError
+from rlm.limits import Budget
+
+__all__ = ["BatchOptions", "answer_all"]
+
+TOLD_FAILURES = 5
+RAY = "ray"
+
+
+class BatchOptions(Struct, frozen=True, kw_only=True):
+    """Everything that was said on the command line, besides the file of rows."""
+
+    out: Path | None
+    concurrency: int
+    model: str | None
+    sub_model: str | None
+    environment: str
+    environment_options: tuple[tuple[str, Any], ...]
+    on: str | None
+    strategy: Literal["rlm", "direct", "mapreduce", "auto"]
+    max_steps: int | None
+    max_depth: int | None
+    budget_usd: float | None
+    max_tokens: int | None
+    row_budget_usd: float | None
+    row_max_tokens: int | None
+    row_timeout: float | None
+    price: tuple[float, float] | None
+    schema: Path | None
+    tries: int
+    failures_in_a_row: int
+    keep_runs: bool
+    overwrite: bool
+    quiet: bool
+
+    def of_one_row(self) -> Options:
+        """The same for each row, in the words of `rlm ask`."""
+        environment, settings = self._where()
+        return Options(
+            files=(),
+            model=self.model,
+            sub_model=self.sub_model,
+            environment=environment,
+            environment_options=settings,
+            strategy=self.strategy,
+            max_steps=self.max_steps,
+            max_depth=self.max_depth,
+            budget_usd=self.row_budget_usd,
+            price=self.price,
+            max_tokens=self.row_max_tokens,
+            timeout=self.row_timeout,
+            as_json=False,
+            schema=self.schema,
+            log_dir=None,
+            journal=False,
+            view=False,
+            quiet=self.quiet,
+            verbose=False,
+        )
+
+    def _where(self) -> tuple[str, tuple[tuple[str, Any], ...]]:
+        if self.on is None:
+            return self.environment, self.environment_options
+        if self.on != RAY and not self.on.startswith(f"{RAY}://"):
+            raise click.UsageError(f"--on {self.on}: write ray, or ray://ADDRESS")
+        if self.environment != "local":
+            raise click.UsageError("--on and --environment exclude each other")
+        address = () if self.on == RAY else (("address", self.on),)
+        return RAY, (*address, *self.environment_options)
+
+
+def answer_all(tasks: Path, options: BatchOptions) -> int:
+    """Answer all rows, tell how it went, and return the exit code."""
+    source, row_options = Source(tasks), options.of_one_row()
+    folder = BatchFolder(options.out or tasks.with_name(f"{tasks.stem}.answers.jsonl"))
+    made_of = prepare(row_options)._replace(journal=folder.journals.root)
+    engine = engine_of(row_options, made_of, [])
+    with folder.opened(overwrite=options.overwrite) as table, engine:
+        table.check_settings(_settings(made_of, options))
+        try:
+            tally, interrupted = _run(engine, source, table, folder, options, made_of.schema)
+        except UnknownPriceError as error:
+            raise unknown_price(made_of.choice.names) from error
+        if tally.answered == tally.total and not options.keep_runs:
+            folder.drop_journals()
+        return _tell(tally, table, folder.out, options, interrupted=interrupted)
+
+
+def _settings(made_of: Setting, options: BatchOptions) -> dict[str, Any]:
+    """What makes an answer another one if it changes."""
+    return {
+        "model": made_of.choice.model,
+        "sub_model": made_of.choice.sub_model or made_of.choice.model,
+        "strategy": options.strategy,
+        "schema": made_of.schema,
+        "max_depth": options.max_depth,
+    }
+
+
+def _run(
+    engine: RLM,
+    source: Source,
+    table: RowTable,
+    folder: BatchFolder,
+    options: BatchOptions,
+    schema: Any,
+) -> tuple[Tally, bool]:
+    """The batch on a loop of its own; Ctrl-C lets go of all runs, which can go on later."""
+    plan = Plan(
+        concurrency=options.concurrency,
+        tries=options.tries,
+        failures_in_a_row=options.failures_in_a_row,
+        response_model=schema,
+    )
+
+    async def run() -> tuple[Tally, bool]:
+        budget = Budget.shared(max_tokens=options.max_tokens, max_cost_usd=options.budget_usd)
+        with folder.answers(table) as answers, progress_of(budget, quiet=options.quiet) as shown:
+            batch = Batch(
+                engine, source, table, answers, budget, plan, folder.journals, shown.update
+            )
+            task = asyncio.ensure_future(batch.run())
+            loop = asyncio.get_running_loop()
+            with suppress(NotImplementedError, ValueError):
+                loop.add_signal_handler(signal.SIGINT, task.cancel)
+            try:
+                await task
+            except asyncio.CancelledError:
+                return batch.tally, True
+            finally:
+                await engine.aclose()
+            return batch.tally, False
+
+    return asyncio.run(run())
+
+
+def _tell(
+    tally: Tally, table: RowTable, out: Path, options: BatchOptions, *, interrupted: bool
+) -> int:
+    click.echo(str(out))
+    if tally.failed and not options.quiet:
+        _tell_failures(table, tally.failed)
+    if interrupted or tally.stopped:
+        why = "Cancelled" if interrupted else f"Stopped: {tally.stopped}"
+        done = f"{tally.answered:,} of {tally.total:,} rows are answered"
+        say(f"{why}; {done}. The same command goes on from there.")
+    if interrupted:
+        return CANCELLED
+    if tally.stopped and not tally.failed:
+        return LIMITED
+    return ANSWERED if tally.answered == tally.total else FAILED
+
+
+def _tell_failures(table: RowTable, count: int) -> None:
+    say(f"{count:,} rows failed; the same command tries them again:")
+    for number, _ in zip(table.numbers("failed"), range(TOLD_FAILURES), strict=False):
+        entry = table.get(number)
+        if entry is not None:
+            error = msgspec.json.decode(entry.outcome).get("error")
+            say(f"  row {number}: {error}")
+    if count > TOLD_FAILURES:
+        say(f"  … and {count - TOLD_FAILURES:,} more, with their errors in the file of answers")

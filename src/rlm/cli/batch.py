@@ -1,0 +1,97 @@
+"""`rlm batch`: thousands of questions from a file, answered into another. Here are its options."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rlm.cli._options import (
+    above_zero,
+    environment_option,
+    environment_settings_option,
+    max_depth_option,
+    model_option,
+    price_option,
+    quiet_option,
+    sub_model_option,
+)
+
+__all__ = ["batch"]
+
+EXAMPLES = """\b
+A row of TASKS is a JSON object: query, and context or context_file (a name, or
+a list of names, counted from the folder of TASKS), and id or meta if you like.
+
+\b
+Examples:
+  rlm batch tasks.jsonl
+  rlm batch tasks.jsonl -o answers.jsonl --concurrency 64 --budget-usd 20
+  rlm batch tasks.jsonl --on ray://head-node:10001
+
+\b
+Exit codes: 0 every row has an answer, 1 some failed or an error, 2 wrong usage,
+3 the budget is used up, 130 Ctrl-C. The same command goes on where it was.
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("tasks", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    help="The file of answers, in the order of the rows; by default TASKS.answers.jsonl.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    default=16,
+    show_default=True,
+    help="Rows that are asked at the same time.",
+)
+@model_option
+@sub_model_option
+@environment_option
+@environment_settings_option
+@click.option("--on", metavar="ray[://ADDRESS]", help="Run the code of cells on a Ray cluster.")
+@click.option(
+    "--strategy", type=click.Choice(["rlm", "direct", "mapreduce", "auto"]), default="rlm"
+)
+@click.option("--max-steps", type=click.IntRange(min=1), help="Steps of each row's run.")
+@max_depth_option
+@click.option(
+    "--budget-usd", type=above_zero, metavar="USD", help="US dollars for all rows together."
+)
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens for all rows together.")
+@click.option("--row-budget-usd", type=above_zero, metavar="USD", help="US dollars for each row.")
+@click.option("--row-max-tokens", type=click.IntRange(min=1), help="Tokens for each row.")
+@click.option("--row-timeout", type=above_zero, metavar="SECONDS", help="Seconds for each row.")
+@price_option
+@click.option(
+    "--schema",
+    type=click.Path(path_type=Path),
+    help="A file with a JSON schema; each answer is then JSON that satisfies it.",
+)
+@click.option(
+    "--tries",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="How often a row is tried that fails; again when the command is run again.",
+)
+@click.option(
+    "--failures-in-a-row",
+    type=click.IntRange(min=1),
+    default=25,
+    show_default=True,
+    help="So many rows that fail one after the other end the batch.",
+)
+@click.option("--keep-runs", is_flag=True, help="Keep the journals of rows that are answered.")
+@click.option("--overwrite", is_flag=True, help="Begin anew, whatever is in the file of answers.")
+@quiet_option
+@click.pass_context
+def batch(ctx: click.Context, /, tasks: Path, **given: Any) -> None:
+    """Answer every row of TASKS, a file of JSON lines."""
+    from rlm.cli._batching import BatchOptions, answer_all
+
+    ctx.exit(answer_all(tasks, BatchOptions(**given)))

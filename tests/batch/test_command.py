@@ -1,0 +1,191 @@
+"""`rlm batch` as a user runs it, and as somebody kills it."""
+
+import json
+import random
+import re
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm.fake_server import FakeServer
+from rlm.fake_server.asked import Asked
+from rlm.fake_server.script import Answer
+from tests.cli.running import command, environment, in_terminals, rlm
+
+ROWS = 40
+OFFLINE = ("-m", "offline/extractive")
+
+
+def write_rows(folder: Path, count: int = ROWS) -> Path:
+    tasks = folder / "tasks.jsonl"
+    lines = [{"query": f"row {n} ?", "context": f"it is {n}", "id": n} for n in range(count)]
+    tasks.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return tasks
+
+
+def reply(asked: Asked) -> str:
+    """Two steps and a call a row: look, ask about a part, end."""
+    if "LOOKED" in asked.text:
+        return "```repl\nFINAL(context)\n```"
+    return "```repl\nprint('LOOK' + 'ED', llm_query('a part: ' + context))\n```"
+
+
+def server() -> FakeServer:
+    return FakeServer(rules=[("", reply)])
+
+
+def variables(server: FakeServer) -> dict[str, Any]:
+    url = server.openai_url
+    return {"LLM_BASE_URL": url, "LLM_API_KEY": "k", "RLM_MODEL": "openai-compatible/m"}
+
+
+def asked_of(server: FakeServer) -> Counter[str]:
+    return Counter(each.asked.text for each in server.requests if each.asked)
+
+
+def test_rows_become_answers(tmp_path: Path) -> None:
+    context = "Nothing here.\nThe access code for silver-dolphin is 4821.\n"
+    row = {"query": "What is the access code for silver-dolphin?", "context_file": "log.txt"}
+    (tmp_path / "log.txt").write_text(context)
+    (tmp_path / "tasks.jsonl").write_text(f"{json.dumps(row)}\n" * 3)
+    done = rlm("batch", "tasks.jsonl", *OFFLINE, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "tasks.answers.jsonl\n")
+    assert re.search(r"3/3 rows · .* tokens", done.stderr)
+    lines = (tmp_path / "tasks.answers.jsonl").read_text().splitlines()
+    assert all("4821" in json.loads(line)["answer"] for line in lines)
+    assert len(lines) == 3
+    again = rlm("batch", "tasks.jsonl", *OFFLINE, "--quiet", cwd=tmp_path)
+    assert (again.returncode, again.stderr) == (0, "")
+    assert (tmp_path / "tasks.answers.jsonl").read_text().splitlines() == lines
+
+
+def test_failed_rows_are_told_and_the_rest_is_answered(tmp_path: Path) -> None:
+    tasks = write_rows(tmp_path, 2)
+    tasks.write_text(tasks.read_text() + "nonsense\n" * 7)
+    done = rlm("batch", str(tasks), *OFFLINE)
+    assert done.returncode == 1
+    assert "7 rows failed; the same command tries them again:" in done.stderr
+    assert "row 2: line 3: JSON is malformed" in done.stderr
+    assert "and 2 more" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["--on", "spark"], 2, "write ray, or ray://ADDRESS"),
+        (["--on", "ray", "--environment", "docker"], 2, "exclude each other"),
+        (["--budget-usd", "1", "-m", "openai-compatible/m"], 1, "is unknown: pass --price"),
+        (["--concurrency", "0"], 2, "0 is not in the range"),
+        (["-o", "nowhere/out.jsonl", *OFFLINE], 0, ""),
+    ],
+)
+def test_mistakes_are_told(tmp_path: Path, options: list[str], code: int, words: str) -> None:
+    tasks = write_rows(tmp_path, 1)
+    done = rlm("batch", str(tasks), *options, cwd=tmp_path, LLM_BASE_URL="http://127.0.0.1:9/v1")
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_other_settings_are_not_mixed(tmp_path: Path) -> None:
+    tasks = write_rows(tmp_path, 1)
+    assert rlm("batch", str(tasks), *OFFLINE).returncode == 0
+    done = rlm("batch", str(tasks), *OFFLINE, "--max-depth", "2")
+    assert done.returncode == 1
+    assert "max_depth was None" in done.stderr
+    assert rlm("batch", str(tasks), *OFFLINE, "--max-depth", "2", "--overwrite").returncode == 0
+
+
+def test_a_budget_ends_it_and_a_larger_one_goes_on(tmp_path: Path) -> None:
+    tasks = write_rows(tmp_path, 20)
+    with server() as one:
+        done = rlm("batch", str(tasks), "--max-tokens", "30000", **variables(one))
+        assert done.returncode == 3, done.stderr
+        assert "Stopped: the budget of the batch is used up" in done.stderr
+        done = rlm("batch", str(tasks), "--max-tokens", "300000", **variables(one))
+        assert done.returncode == 0, done.stderr
+        asked = asked_of(one)
+    assert set(asked.values()) == {1}
+    assert 60 <= len(asked) <= 65  # rows that were stopped had asked for a last answer
+
+
+def test_progress_is_drawn_in_a_terminal(tmp_path: Path) -> None:
+    tasks = write_rows(tmp_path, 5)
+    seen = in_terminals("batch", str(tasks), *OFFLINE)
+    assert seen.code == 0
+    assert seen.stdout.split() == [str(tmp_path / "tasks.answers.jsonl").encode()]
+    assert "5/5 rows" in seen.stderr.decode()
+    assert "running" in seen.stderr.decode()
+
+
+def test_ctrl_c_lets_go_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    tasks, holds_back = write_rows(tmp_path), True
+
+    def held_back(asked: Asked) -> str | Answer:
+        return Answer(behaviour="never") if holds_back and one.count > 30 else reply(asked)
+
+    with FakeServer(rules=[("", held_back)]) as one:
+        process = started(tasks, one)
+        while one.count < 36:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        holds_back = False
+        assert process.returncode == 130, err
+        assert "rows are answered. The same command goes on from there." in err
+        assert rlm("batch", str(tasks), **variables(one)).returncode == 0
+    assert_whole(tasks)
+
+
+def started(tasks: Path, server: FakeServer) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        command("batch", str(tasks), "--concurrency", "8"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(variables(server)),
+        text=True,
+    )
+
+
+def assert_whole(tasks: Path, count: int = ROWS) -> None:
+    text = tasks.with_name("tasks.answers.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(line["row"], line["answer"]) for line in lines] == [
+        (number, f"it is {number}") for number in range(count)
+    ]
+
+
+def kill_often(folder: Path, seed: int, kills: int, count: int) -> None:
+    """Every row exactly once, and nothing that was journaled is asked for again."""
+    dice, tasks = random.Random(seed), write_rows(folder, count)
+    lost = 0
+    with server() as one:
+        for _ in range(kills):
+            process = started(tasks, one)
+            goal = one.count + dice.randrange(1, count)
+            while process.poll() is None and one.count < goal:
+                time.sleep(0.005)
+            process.kill()
+            process.communicate()
+            lost += 8  # at most so many requests were on their way
+        assert rlm("batch", str(tasks), **variables(one)).returncode == 0
+        asked = asked_of(one)
+    assert_whole(tasks, count)
+    assert len(asked) == 3 * count
+    assert asked.total() - len(asked) <= lost
+
+
+def test_killed_three_times_it_ends_with_every_row_once(tmp_path: Path) -> None:
+    kill_often(tmp_path, 5, 3, ROWS)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_ten_times_it_ends_with_every_row_once(tmp_path: Path, seed: int) -> None:
+    kill_often(tmp_path, seed, 10, 150)

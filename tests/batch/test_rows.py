@@ -1,0 +1,115 @@
+"""Rows are read one by one, whatever is in them."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlm.batch import rows as module
+from rlm.batch.rows import RowError, Source
+from rlm.errors import ConfigError
+
+
+def source(folder: Path, text: str | bytes) -> Source:
+    path = folder / "tasks.jsonl"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return Source(path)
+
+
+def test_empty_lines_do_not_count_as_rows_but_as_lines(tmp_path: Path) -> None:
+    found = source(tmp_path, '\n{"query": "a"}\n\n  \r\n{"query": "b"}')
+    places = list(found.places())
+    assert [(place.number, place.line) for place in places] == [(0, 2), (1, 5)]
+    assert [found.row(place).query for place in places] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "line 1"),
+        ("[1]", "Expected `object`"),
+        ('{"context": "x"}', "missing required field `query`"),
+        ('{"query": 5}', "Expected `str`"),
+        ('{"query": " "}', "the query is empty"),
+        ('{"query": "a", "contxt": "x"}', "unknown field `contxt`"),
+        ('{"query": "a", "id": 1.5}', "id"),
+        ("[" * 100_000, "line 1"),
+        (b'{"query": "\xff"}', "line 1"),
+    ],
+)
+def test_what_is_wrong_with_a_row_is_told(tmp_path: Path, line: str | bytes, words: str) -> None:
+    found = source(tmp_path, line)
+    (place,) = found.places()
+    with pytest.raises(RowError, match=words):
+        found.row(place)
+
+
+def test_a_row_that_is_too_large_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_ROW_BYTES", 100)
+    large = json.dumps({"query": "a", "context": "x" * 350})
+    found = source(tmp_path, f'{{"query": "b"}}\n{large}\n{{"query": "c"}}\n')
+    places = list(found.places())
+    assert [place.number for place in places] == [0, 1, 2]
+    assert found.row(places[2]).query == "c"
+    with pytest.raises(RowError, match="context_file"):
+        found.row(places[1])
+
+
+def test_contexts_are_values_or_files(tmp_path: Path) -> None:
+    texts = [
+        {"query": "a"},
+        {"query": "a", "context": None},
+        {"query": "a", "context": [1, "two"]},
+        {"query": "a", "context_file": "b/c.txt"},
+        {"query": "a", "context_file": ["c.txt", "/d.txt"]},
+    ]
+    found = source(tmp_path, "\n".join(map(json.dumps, texts)))
+    rows = [found.row(place).context_in(tmp_path) for place in found.places()]
+    paths = [tmp_path / "b/c.txt", [tmp_path / "c.txt", Path("/d.txt")]]
+    assert rows == [None, None, [1, "two"], *paths]
+    found = source(tmp_path, '{"query": "a", "context": "x", "context_file": "y"}')
+    with pytest.raises(RowError, match="either"):
+        found.row(next(found.places())).context_in(tmp_path)
+
+
+def test_what_can_not_be_read_again_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no file"):
+        Source(tmp_path)
+    with pytest.raises(ConfigError, match="no file"):
+        Source(tmp_path / "nowhere")
+
+
+TEXTS = st.text(st.characters(codec="utf-8"))
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.lists(st.tuples(TEXTS, VALUES), max_size=5))
+def test_rows_come_back_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, Any]]
+) -> None:
+    rows = [(f"q{query}", context) for query, context in rows]
+    text = "".join(json.dumps({"query": q, "context": c}) + "\n" for q, c in rows)
+    found = source(tmp_path_factory.mktemp("rows"), text)
+    places = list(found.places())
+    assert [(found.row(p).query, found.row(p).context) for p in places] == rows
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_rows_or_clear_errors(
+    tmp_path_factory: pytest.TempPathFactory, text: bytes
+) -> None:
+    found = source(tmp_path_factory.mktemp("rows"), text)
+    for number, place in enumerate(found.places()):
+        assert place.number == number
+        with contextlib.suppress(RowError):
+            assert found.row(place).query.strip()

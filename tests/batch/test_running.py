@@ -1,0 +1,285 @@
+"""Rows side by side on one budget: each answered once, in order, and whatever fails is told."""
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from rlm import ModelError, ScriptedClient
+from rlm.batch import outcomes, running
+from rlm.batch.rows import Place
+from rlm.context import ContextValue, StoredContext, store_context
+from rlm.errors import ConfigError
+from rlm.limits import Amount
+from rlm.messages import Request, Usage
+from tests.batch.desk import Desk, Held, number_of
+
+
+def rows(count: int) -> list[dict[str, object]]:
+    return [{"query": f"row {number} ?", "context": "x"} for number in range(count)]
+
+
+def answer(request: Request) -> str:
+    return f"FINAL({number_of(request) * 2})"
+
+
+def answering(**options: Any) -> ScriptedClient:
+    return ScriptedClient(rules=[("row ", answer)], **options)
+
+
+async def test_answers_are_in_the_order_of_the_rows(tmp_path: Path) -> None:
+    released: set[int] = set()
+    model = Held(answer, released.__contains__)
+    desk = Desk(tmp_path, model)
+    written: list[int] = []
+
+    async def backwards() -> None:
+        """Let the last row answer first."""
+        while len(model.waiting) < 6:
+            await asyncio.sleep(0.01)
+        for number in reversed(range(6)):
+            written.append(len(desk.answers))
+            released.add(number)
+            while sum(tally.done_now for tally in desk.tallies[-1:]) < 6 - number:
+                await asyncio.sleep(0.01)
+
+    desk.write(rows(6))
+    opening = asyncio.create_task(backwards())
+    tally = await desk.run(concurrency=6)
+    await opening
+    assert (tally.total, tally.answered, tally.failed) == (6, 6, 0)
+    assert [each["answer"] for each in desk.answers] == [f"{2 * n}" for n in range(6)]
+    assert written == [0] * 6  # nothing of the later ones was written before the first
+    assert desk.journals == []
+
+
+async def test_at_most_so_many_rows_run_at_once(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, answering())
+    desk.write(rows(20))
+    await desk.run(concurrency=3)
+    assert desk.model.max_in_flight <= 3
+    assert max(tally.running for tally in desk.tallies) == 2  # told when one has ended
+
+
+async def test_ids_and_meta_come_back(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, answering())
+    desk.write([{"query": "row 1 ?", "id": "one", "meta": {"a": ["é\x7f\x1b"]}}])
+    await desk.run()
+    (found,) = desk.answers
+    assert (found["row"], found["id"], found["meta"]) == (0, "one", {"a": ["é\x7f\x1b"]})
+    assert desk.out.read_bytes().isascii()
+    assert b"\x7f" not in desk.out.read_bytes()
+
+
+async def test_what_failed_is_tried_again_after_all_others(tmp_path: Path) -> None:
+    order: list[int] = []
+
+    def fail_once(request: Request) -> str | ModelError:
+        number = number_of(request)
+        order.append(number)
+        if number == 1 and order.count(1) == 1:
+            return ModelError("the server is away")
+        return answer(request)
+
+    desk = Desk(tmp_path, ScriptedClient(rules=[("row ", fail_once)]))
+    desk.write(rows(4))
+    tally = await desk.run(concurrency=1)
+    assert order == [0, 1, 2, 3, 1]
+    assert (tally.answered, tally.failed) == (4, 0)
+    assert [each["answer"] for each in desk.answers] == ["0", "2", "4", "6"]
+
+
+async def test_what_fails_again_is_reported_and_tried_by_the_next_batch(tmp_path: Path) -> None:
+    broken = True
+
+    def maybe(request: Request) -> str | ModelError:
+        if broken and number_of(request) == 1:
+            return ModelError("the server is away")
+        return answer(request)
+
+    desk = Desk(tmp_path, ScriptedClient(rules=[("row ", maybe)]))
+    desk.write(rows(3))
+    tally = await desk.run()
+    assert (tally.answered, tally.failed) == (2, 1)
+    assert [each["error"] for each in desk.answers] == [None, "the server is away", None]
+    asked = len(desk.model.requests)
+    broken = False
+    tally = await desk.run()
+    assert (tally.answered, tally.failed) == (3, 0)
+    assert len(desk.model.requests) == asked + 1
+    assert [each["answer"] for each in desk.answers] == ["0", "2", "4"]
+
+
+async def test_a_row_that_is_wrong_is_not_tried_again_and_may_be_repaired(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, answering())
+    desk.write([rows(1)[0], '{"query": "row 1 ?", "context_file": "missing.txt"}', "nonsense"])
+    tally = await desk.run(failures_in_a_row=1)
+    assert (tally.answered, tally.failed, tally.stopped) == (1, 2, "")
+    assert "missing.txt" in desk.answers[1]["error"]
+    assert "line 3" in desk.answers[2]["error"]
+    desk.write([rows(1)[0], {"query": "row 1 ?"}, {"query": "row 2 ?"}])
+    assert (await desk.run()).answered == 3
+    assert len(desk.model.requests) == 3
+
+
+async def test_an_answered_row_may_not_change_but_rows_may_be_added(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, answering())
+    desk.write(rows(2))
+    await desk.run()
+    desk.write(rows(4))
+    assert (await desk.run()).answered == 4
+    assert len(desk.model.requests) == 4
+    desk.write([{"query": "row 7 ?"}, *rows(4)[1:]])
+    with pytest.raises(ConfigError, match=r"line 1 of .* has changed"):
+        await desk.run()
+
+
+async def test_many_failures_in_a_row_end_it(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, ScriptedClient(rules=[("row ", ModelError("no such key"))]))
+    desk.write(rows(100))
+    tally = await desk.run(concurrency=2, tries=1, failures_in_a_row=5)
+    assert tally.stopped == "5 rows failed in a row, the last with: no such key"
+    assert len(desk.model.requests) <= 6
+
+
+async def test_files_are_read_once_for_rows_that_name_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: list[object] = []
+
+    def store(value: ContextValue) -> StoredContext:
+        stored.append(value)
+        return store_context(value)
+
+    monkeypatch.setattr(running, "store_context", store)
+    (tmp_path / "a.txt").write_text("alpha")
+    (tmp_path / "b.txt").write_text("beta")
+    cell = "```repl\nFINAL(context if isinstance(context, str) else sorted(context))\n```"
+    desk = Desk(tmp_path, ScriptedClient(rules=[("row ", cell)]))
+    desk.write(
+        [
+            {"query": f"row {number} ?", "context_file": names}
+            for number, names in enumerate(["a.txt", "b.txt", ["a.txt", "b.txt"]] * 4)
+        ]
+    )
+    tally = await desk.run()
+    assert tally.answered == 12
+    assert len(stored) == 3
+    found = [each["answer"] for each in desk.answers]
+    assert found == ["alpha", "beta", found[2]] * 4
+    assert "a.txt" in found[2]
+
+
+# -- money ----------------------------------------------------------------------------------------
+
+
+def paid(request: Request, text: str) -> Usage:
+    return Usage(input_tokens=900, output_tokens=100)
+
+
+async def test_the_budget_of_all_rows_holds_and_a_larger_one_goes_on(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, answering(usage=paid))
+    desk.write(rows(60))
+    tally = await desk.run({"max_tokens": 40_000}, concurrency=16)
+    assert tally.stopped == "the budget of the batch is used up"
+    assert desk.budget is not None
+    assert desk.budget.used.tokens <= 40_000
+    assert desk.budget.reserved == Amount()
+    first = tally.answered
+    assert 10 < first < 40
+    assert tally.failed == 0
+    tally = await desk.run({"max_tokens": 100_000}, concurrency=16)
+    assert (tally.answered, tally.stopped) == (60, "")
+    assert desk.budget.used.tokens == 60_000  # what was used the first time counts
+    assert len(desk.model.requests) == 60
+    assert [each["row"] for each in desk.answers] == list(range(60))
+
+
+async def test_a_row_that_ends_at_a_limit_of_its_own_has_its_best_answer(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, ScriptedClient(rules=[("row ", "```repl\nprint(1)\n```")]))
+    desk.limits = replace(desk.limits, max_steps=1)
+    desk.write(rows(2))
+    tally = await desk.run(concurrency=1)
+    assert (tally.answered, tally.failed) == (2, 0)
+    assert {each["stop_reason"] for each in desk.answers} == {"steps"}
+
+
+# -- ends -----------------------------------------------------------------------------------------
+
+
+async def test_a_cancelled_batch_goes_on_and_pays_nothing_twice(tmp_path: Path) -> None:
+    first = "```repl\nprint('one')\n```"
+    steps: Counter[int] = Counter()
+    hangs = True
+
+    def reply(request: Request) -> str:
+        number = number_of(request)
+        steps[number] += 1
+        return first if steps[number] == 1 else answer(request)
+
+    model = Held(reply, lambda number: not hangs or steps[number] == 0)
+    desk = Desk(tmp_path, model)
+    desk.write(rows(8))
+    task = asyncio.create_task(desk.run(concurrency=4))
+    while len(steps) < 4 or len(model.waiting) < 4:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(desk.journals) == 4
+    hangs = False
+    assert (await desk.run(concurrency=4)).answered == 8
+    assert steps == Counter(
+        dict.fromkeys(range(8), 2)
+    )  # no reply was asked for twice
+    assert desk.journals == []
+
+
+async def test_only_one_process_works_on_a_batch(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, answering())
+    desk.write(rows(1))
+    with desk.folder.opened(), pytest.raises(ConfigError, match="is at work on"):
+        await desk.run()
+    assert (await desk.run()).answered == 1
+
+
+async def test_somebody_elses_file_is_not_overwritten(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, answering())
+    desk.write(rows(1))
+    desk.out.write_text("precious")
+    with pytest.raises(ConfigError, match="--overwrite"):
+        await desk.run()
+    assert desk.out.read_text() == "precious"
+    with desk.folder.opened(overwrite=True):
+        pass
+    assert (await desk.run()).answered == 1
+
+
+async def test_a_damaged_table_says_so(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, answering())
+    desk.write(rows(1))
+    desk.folder.path.mkdir()
+    (desk.folder.path / "rows.sqlite").write_bytes(b"this is no database" * 100)
+    with pytest.raises(ConfigError, match="delete it to begin anew"):
+        await desk.run()
+
+
+async def test_settings_are_not_mixed(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, answering())
+    with desk.folder.opened() as table:
+        table.check_settings({"model": "a", "depth": 1})
+        table.check_settings({"depth": 1, "model": "a"})
+        with pytest.raises(ConfigError, match="model was 'a'"):
+            table.check_settings({"model": "b", "depth": 1})
+
+
+def test_the_outcome_of_hostile_answers_is_one_line(tmp_path: Path) -> None:
+    place = Place(0, 1, 0, 1, "d")
+    line = outcomes.failed(place, None, "a\nb\u2028\x1b[2J\ud800", 1)
+    assert line.isascii()
+    assert line.splitlines() == [line]
+    assert json.loads(line)["error"] == "a\nb\u2028\x1b[2J\ud800"
