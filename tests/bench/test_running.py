@@ -233,19 +233,34 @@ async def test_the_money_is_for_all_of_it_and_what_is_left_undone_can_go_on(tmp_
             client, NEEDLE, tmp_path, seeds=range(6), methods=("plain",), max_cost_usd=usd
         )
 
-    outcomes, tally = await pass_with(1.5)  # a call's bound is at least 0.8, its real cost 0.2
+    outcomes, tally = await pass_with(2.2)  # a call may cost 1.6, and does cost 0.2
     done = [each for each in outcomes.values() if each.is_done]
     assert 0 < len(done) < 6
     assert "--max-cost" in tally.stopped
-    assert sum(each["cost_usd"] or 0 for each in lines_in(tmp_path)) <= 1.5
+    spent = sum(each["cost_usd"] or 0 for each in lines_in(tmp_path))
+    assert spent <= 2.2
     sent = len(client.requests)
-    for usd in (0.1, 1.5):
-        _, tally = await pass_with(usd)
-        assert "--max-cost" in tally.stopped  # what is spent already counts
+    _, tally = await pass_with(spent)  # what is spent already counts
+    assert "--max-cost" in tally.stopped
     assert len(client.requests) == sent
     outcomes, tally = await pass_with(None)
-    assert all(each.score == 1.0 for each in outcomes.values())
-    assert len(client.requests) == 6
+    assert [each.score for each in outcomes.values()] == [1.0] * 6
+    assert tally.stopped == ""
+
+
+async def test_an_answer_after_a_call_that_was_refused_is_not_scored(tmp_path: Path) -> None:
+    (gold,) = NEEDLE["s-niah/single"].generate(0, SIZE).gold
+    cell = (
+        "```repl\ntry:\n    llm_query('x' * 200_000)\nexcept Exception:\n    pass\n"
+        f"FINAL('{gold}')\n```"
+    )
+    client = ScriptedClient(rules=[("", cell)], price=Price(100.0, 100.0))
+    outcomes, tally = await benched(client, NEEDLE, tmp_path, max_cost_usd=10.0)
+    (outcome,) = outcomes.values()
+    assert (outcome.status, outcome.score, outcome.answer) == ("failed", None, gold)
+    assert "--max-cost" in tally.stopped
+    outcomes, _ = await benched(client, NEEDLE, tmp_path)
+    assert outcomes[key(0, "rlm")].score == 1.0
 
 
 async def test_money_without_a_price_is_refused_before_anything_is_sent(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rlm.bench.plan import METHODS, Work
 from rlm.bench.results import Outcome, Results
 from rlm.bench.task import Sample, Task
 from rlm.context import StoredContext, store_context
-from rlm.errors import CallRefused, ConfigError, RLMError, UnknownPriceError
+from rlm.errors import ConfigError, RLMError, UnknownPriceError
 from rlm.events import CallEnded, Event
 from rlm.limits import Budget
 from rlm.results import RunResult, UsageSummary
@@ -30,8 +30,6 @@ FAILURES_IN_A_ROW = 10
 KEPT_ANSWER_CHARS = 20_000
 KEPT_ERROR_CHARS = 1_000
 NO_MONEY = "the money for this benchmark is used up (--max-cost)"
-MONEY = "cost_usd"
-"""A run has no such limit of its own: if it was reached, it is the one that all runs share."""
 
 
 class Tally(Struct):
@@ -54,6 +52,11 @@ class _Meter:
 
     def watch(self, ledger: Budget) -> None:
         self.ledger = ledger
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether the money that all runs share was not enough for something it wanted."""
+        return self.ledger is not None and self.ledger.was_refused_above
 
     def spent(self) -> dict[str, Any]:
         """What a run has used that ended without a result."""
@@ -173,7 +176,7 @@ class Bench:
             told = str(error)[:KEPT_ERROR_CHARS]
             return replace(base, status="impossible", score=0.0, error=told)
         except RLMError as error:
-            told = self._told(error)
+            told = self._told(error, meter)
             seconds = round(time.monotonic() - started, 3)
             return replace(base, error=told, seconds=seconds, **meter.spent())
         return self._judged(base, task, sample, result, meter)
@@ -215,7 +218,7 @@ class Bench:
             steps=result.steps,
             seconds=round(result.seconds, 3),
         )
-        if result.stop_reason == "limit" and result.limit == MONEY:
+        if meter.was_refused:  # whatever it answered then: with more money it might be another
             self.tally.stopped = NO_MONEY
             return replace(base, error=NO_MONEY)
         if result.stop_reason in {"error", "cancelled"}:
@@ -223,9 +226,9 @@ class Bench:
             return replace(base, error=told)
         return replace(base, status="scored", score=_score(task, result.answer, sample.gold))
 
-    def _told(self, error: RLMError) -> str:
+    def _told(self, error: RLMError, meter: _Meter) -> str:
         """Why a trial failed; a call that the shared budget refused ends the benchmark."""
-        if isinstance(error, CallRefused) and error.limit == MONEY:
+        if meter.was_refused:
             self.tally.stopped = NO_MONEY
             return NO_MONEY
         return f"{type(error).__name__}: {error}"[:KEPT_ERROR_CHARS]
