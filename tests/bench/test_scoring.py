@@ -163,6 +163,7 @@ def test_a_user(answer: str, score: float) -> None:
         ('{"answer": [[1, 2], [3, 4]]}', 1.0),
         ("1, 2\n3, 4", 1.0),
         ("- 1 and 2\n- 3 and 4", 1.0),
+        ("1. 1 and 2\n2. 3 and 4", 1.0),
         ("(1, 2)", 2 / 3),
         ("(1, 2)\n(3, 4)\n(1, 3)\n(1, 4)", 2 / 3),
         ("(1, 2), (1, 2), (2, 1), (3, 4)", 1.0),
@@ -238,6 +239,14 @@ def test_a_letter(answer: str, score: float) -> None:
 def test_nodes(answer: str, score: float) -> None:
     gold = ["amber-otter-1", "quiet-reef-22"]
     assert task("graphwalks/bfs").score(answer, gold) == pytest.approx(score)
+
+
+@pytest.mark.parametrize("char", ["a", "1", " ", "(", "-", "\n", "`", "answer", "not "])
+def test_endless_answers_are_read_in_one_go(char: str) -> None:
+    """A pattern that goes back and forth would take hours for these."""
+    endless = char * 50_000
+    for spec, gold in GOLDS.items():
+        assert task(spec).score(endless, gold) < 1e-9
 
 
 def test_f1_of_nothing_wanted() -> None:

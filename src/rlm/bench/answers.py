@@ -25,6 +25,9 @@ __all__ = [
 MOST_CHARS = 5_000_000
 """Of an answer, the rest is not read: the largest gold has a tenth of it."""
 
+MOST_CHARS_OF_ONE = 200_000
+"""Of an answer that is to name one thing only."""
+
 _FENCE = re.compile(r"\A```[\w-]*\n(.*?)\n?```\Z", re.DOTALL)
 _MARK = re.compile(r"\b(?:final\s+)?answer\W{0,3}\s*(?::|=|\bis\b:?)", re.IGNORECASE)
 _ANSWER_KEYS = ("answer", "final_answer", "result", "value")
@@ -48,7 +51,7 @@ _LETTERS = (
 )
 _LEADING_LETTER = re.compile(r"\A\W*(?:option |choice )?[A-D]\b[\s).:\]*-]*", re.IGNORECASE)
 _PAIR = re.compile(r"[(\[]\s*[\"']?(\d{1,15})[\"']?\s*[,;]\s*[\"']?(\d{1,15})[\"']?\s*[)\]]")
-_PAIR_LINE = re.compile(r"\D*?(?:\d{1,4}[.)]\s)?\D*(\d{1,15})\D+(\d{1,15})\D*")
+_LIST_NUMBER = re.compile(r"\s*\d{1,4}[.)]\s")
 _FORM = re.compile(r"[\s_\-]+")
 _EDGES = " \t\n\"'`*.,;:!?()[]{}<>“”‘’"
 
@@ -83,7 +86,7 @@ def all_numbers(text: str) -> list[str]:
 
 def one_number(answer: str) -> float | None:
     """The only number that is named; the same one twice is one."""
-    found = {float(number) for number in all_numbers(final_text(answer))}
+    found = {float(number) for number in all_numbers(final_text(answer[:MOST_CHARS_OF_ONE]))}
     return found.pop() if len(found) == 1 else None
 
 
@@ -92,7 +95,7 @@ def one_date(answer: str) -> date | None:
 
     07/03/2023 is none, because nobody can tell which of the two it is.
     """
-    text, found = final_text(answer), set()
+    text, found = final_text(answer[:MOST_CHARS_OF_ONE]), set()
     for pattern, (year, month, day) in _DATES:
         for match in pattern.finditer(text):
             said = match[month]
@@ -109,7 +112,7 @@ def one_choice(answer: str, among: Sequence[str]) -> str | None:
 
     The longest names are looked for first, and what was found is taken out.
     """
-    text, found = f" {normal(final_text(answer))} ", []
+    text, found = f" {normal(final_text(answer[:MOST_CHARS_OF_ONE]))} ", []
     for name in sorted(among, key=lambda each: (-len(each), each)):
         pattern = re.compile(rf"(?<!\bnot )(?<!\w){re.escape(normal(name))}(?!\w)")
         if pattern.search(text):
@@ -120,7 +123,7 @@ def one_choice(answer: str, among: Sequence[str]) -> str | None:
 
 def one_letter(answer: str, options: Sequence[str]) -> str | None:
     """The only choice that is named, by its letter or by all of its text."""
-    text = final_text(answer)
+    text = final_text(answer[:MOST_CHARS_OF_ONE])
     letters = {
         next(filter(None, match.groups())).upper()
         for pattern in _LETTERS
@@ -143,8 +146,8 @@ def all_pairs(answer: str) -> set[frozenset[int]]:
             return {pair for pair in pairs if pair is not None}
     found = _PAIR.findall(text)
     if not found:
-        lines = (_PAIR_LINE.fullmatch(line) for line in text.splitlines())
-        found = [match.groups() for match in lines if match]
+        lines = (re.findall(r"\d+", _LIST_NUMBER.sub("", line, 1)) for line in text.splitlines())
+        found = [numbers for numbers in lines if len(numbers) == 2 and max(map(len, numbers)) <= 15]
     return {frozenset((int(one), int(two))) for one, two in found}
 
 
