@@ -19,6 +19,7 @@ from rlm.api import RLM
 from rlm.cli import commands
 from rlm.cli._border import MISUSED
 from rlm.cli._output import EXIT_CODES
+from rlm.cli.bench import bench
 from rlm.cli.env import env
 from rlm.cli.mcp import mcp
 from rlm.cli.provenance import provenance
@@ -155,6 +156,7 @@ RECORDED = ("export", "fork", "replay", "resume", "rm", "runs", "show", "view")
     ("name", "command"),
     [
         ("ask", commands.commands["ask"]),
+        *((f"bench {name}", command) for name, command in bench.commands.items()),
         ("chat", commands.commands["chat"]),
         ("doctor", commands.commands["doctor"]),
         ("env", env.commands["check"]),
@@ -185,6 +187,7 @@ def test_every_command_is_told() -> None:
     page = (REFERENCE / "cli.md").read_text("utf-8")
     told = re.findall(r"^## rlm ([\w-]+)$", page, re.MULTILINE)
     assert sorted(told) == sorted(commands.commands)
+    assert sorted(bench.commands) == ["generate", "list", "report", "run"]
     assert sorted(env.commands) == ["check", "list"]
     assert sorted(mcp.commands) == ["connect", "doctor", "install"]
     assert sorted(provenance.commands) == ["verify"]

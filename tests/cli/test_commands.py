@@ -49,7 +49,10 @@ KEEPING = ("export", "fork", "replay", "resume", "rm", "runs", "show")
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["--version"], ["ask", "--help"], *([each, "--help"] for each in KEEPING)],
+    [
+        *(["--help"], ["--version"], ["ask", "--help"], ["bench", "run", "--help"]),
+        *([each, "--help"] for each in KEEPING),
+    ],
 )
 def test_help_is_light(arguments: list[str]) -> None:
     assert loaded_by(*arguments) & HEAVY == set()

@@ -11,7 +11,7 @@ from tests.shape.tree import Import, Module, imports_of, load_modules
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
-    ("server",),
+    ("bench", "server"),
     ("agent", "batch", "gateway", "replaying", "viewer"),
     ("api",),
     ("chat", "house", "listeners", "trajectories"),

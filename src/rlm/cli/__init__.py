@@ -10,6 +10,7 @@ import rlm
 from rlm.cli import _border
 from rlm.cli.ask import ask
 from rlm.cli.batch import batch
+from rlm.cli.bench import bench
 from rlm.cli.chat import chat
 from rlm.cli.completion import completion
 from rlm.cli.doctor import doctor
@@ -65,6 +66,7 @@ def commands(ctx: click.Context) -> None:
 for command in (
     ask,
     batch,
+    bench,
     chat,
     completion,
     doctor,

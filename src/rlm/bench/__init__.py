@@ -1,0 +1,11 @@
+"""`rlm bench`: tasks with exact gold, run through the engine, scored and reported.
+
+A task makes its samples offline, from a seed. To add one, derive from `Task` and `register` it, or
+name it on the command line as `file.py:Class`.
+"""
+
+from rlm.bench.dice import Dice
+from rlm.bench.registry import find_tasks, known_tasks, register
+from rlm.bench.task import Sample, Task
+
+__all__ = ["Dice", "Sample", "Task", "find_tasks", "known_tasks", "register"]

@@ -1,0 +1,113 @@
+"""What a benchmark consists of: which samples, by which methods, with which settings."""
+
+import hashlib
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from rlm.bench.sizes import show_size
+from rlm.bench.task import Task
+from rlm.errors import ConfigError
+
+__all__ = ["METHODS", "Settings", "Strategy", "Trial", "Work", "check_sizes", "works"]
+
+Strategy = Literal["rlm", "direct", "mapreduce"]
+METHODS: dict[str, Strategy] = {"rlm": "rlm", "plain": "direct", "mapreduce": "mapreduce"}
+"""What reports call a method → the strategy of a run."""
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What must be the same for results to be comparable; what may differ is not here.
+
+    `limits` are those of one run, `tasks` the identities of the tasks that have results.
+    """
+
+    engine: str
+    model: str
+    sub_model: str
+    environment: str
+    environment_options: dict[str, Any]
+    limits: dict[str, Any]
+    tasks: dict[str, str]
+
+    @property
+    def digest(self) -> str:
+        """Of everything but the tasks: each result names it."""
+        fields = {name: value for name, value in self.plain().items() if name != "tasks"}
+        return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()[:12]
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        builtins: dict[str, Any] = msgspec.to_builtins(self)
+        return builtins
+
+    def merged(self, kept: "Settings", where: str) -> "Settings":
+        """Both, or a word on what differs: results of two settings are not mixed."""
+        now, before = self.plain(), kept.plain()
+        for name in now:
+            if name != "tasks" and now[name] != before[name]:
+                raise ConfigError(
+                    f"{where} holds results with {name} {_told(before[name])}, and this would be "
+                    f"with {_told(now[name])}: choose another --out, or the same settings"
+                )
+        for spec, identity in self.tasks.items():
+            if kept.tasks.get(spec, identity) != identity:
+                raise ConfigError(
+                    f"{where} holds results of {spec} as it was before: its samples or its scores "
+                    "are others now; choose another --out"
+                )
+        return msgspec.structs.replace(self, tasks={**kept.tasks, **self.tasks})
+
+
+class Trial(Struct, frozen=True):
+    """One sample by one method."""
+
+    task: str
+    size: int
+    seed: int
+    method: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.task}|{self.size}|{self.seed}|{self.method}"
+
+
+class Work(Struct, frozen=True):
+    """One sample, and the methods that have no result for it yet."""
+
+    task: str
+    size: int
+    seed: int
+    methods: tuple[str, ...]
+
+
+def works(
+    tasks: Sequence[str],
+    sizes: Sequence[int],
+    seeds: Sequence[int],
+    methods: Sequence[str],
+    done: Container[str],
+) -> Iterator[Work]:
+    """What is left to do: a sample of every task and size first, so that all grow evenly."""
+    for seed in seeds:
+        for size in sizes:
+            for task in tasks:
+                missing = tuple(
+                    each for each in methods if Trial(task, size, seed, each).key not in done
+                )
+                if missing:
+                    yield Work(task, size, seed, missing)
+
+
+def check_sizes(tasks: Mapping[str, Task], sizes: Sequence[int]) -> None:
+    """Before anything is paid for: some tasks need room for what they ask."""
+    for spec, task in tasks.items():
+        if too_small := [size for size in sizes if size < task.smallest]:
+            least, given = show_size(task.smallest), show_size(too_small[0])
+            raise ConfigError(f"{spec} needs a size of {least} tokens at least, not {given}")
+
+
+def _told(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,103 @@
+"""Which tasks there are, and which ones a word on the command line means.
+
+`s-niah` is all variants of a task, `s-niah/single` one of them, `s-niah/single,depth=50` one with
+an option of its constructor. `package.module:Class` and `file.py:Class` are tasks of your own.
+"""
+
+import importlib
+import importlib.util
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from rlm.bench.task import Task
+from rlm.bench.tasks.codeqa import CodeQA
+from rlm.bench.tasks.graphwalks import Graphwalks
+from rlm.bench.tasks.multihop import Multihop
+from rlm.bench.tasks.needles import Needles
+from rlm.bench.tasks.oolong import Oolong
+from rlm.bench.tasks.oolong_pairs import OolongPairs
+from rlm.errors import ConfigError
+
+__all__ = ["find_tasks", "known_tasks", "register", "spec_of"]
+
+_TASKS: dict[str, type[Task]] = {
+    task.name: task for task in (Needles, Oolong, OolongPairs, Multihop, CodeQA, Graphwalks)
+}
+_SPEC = re.compile(
+    r"(?P<name>[\w.-]+|[^:]+:\w+)(?:/(?P<variant>[\w-]+))?(?P<options>(?:,\w+=[^,]*)*)"
+)
+
+
+def register(task: type[Task]) -> type[Task]:
+    """Make a task of your own known by its name; also a decorator for classes."""
+    if not re.fullmatch(r"[\w.-]+", getattr(task, "name", "")):
+        raise ConfigError(f"{task.__name__} needs a `name` of letters, digits and dashes")
+    if _TASKS.get(task.name, task) is not task:
+        raise ConfigError(f"there is a task {task.name!r} already: {_TASKS[task.name].__name__}")
+    _TASKS[task.name] = task
+    return task
+
+
+def known_tasks() -> dict[str, type[Task]]:
+    """Every task by its name."""
+    return dict(_TASKS)
+
+
+def find_tasks(spec: str) -> dict[str, Task]:
+    """The tasks that are meant, each under the words that mean just it."""
+    found = _SPEC.fullmatch(spec)
+    if found is None:
+        raise ConfigError(f"{spec!r} is no task; see rlm bench list")
+    name, variant = found["name"], found["variant"]
+    task = _own(name) if ":" in name else _TASKS.get(name)
+    if task is None:
+        raise ConfigError(f"there is no task {name!r}; tasks: {', '.join(_TASKS)}")
+    options = dict(_option(each) for each in found["options"].split(",") if each)
+    variants = task.variants if variant is None else (variant,)
+    return {spec_of(task.name, each, options): _made(task, each, options) for each in variants}
+
+
+def spec_of(name: str, variant: str, options: dict[str, Any]) -> str:
+    """The words that mean one task with its options."""
+    told = "".join(f",{key}={value}" for key, value in sorted(options.items()))
+    return name + (f"/{variant}" if variant else "") + told
+
+
+def _made(task: type[Task], variant: str, options: dict[str, Any]) -> Task:
+    known = [key for key in inspect.signature(task).parameters if key != "variant"]
+    if unknown := sorted(options.keys() - set(known)):
+        listed = ", ".join(known) or "none"
+        raise ConfigError(f"{task.name} knows no option {unknown[0]!r}; options: {listed}")
+    return task(variant, **options)
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """The value is read as JSON where it is JSON."""
+    key, _, value = text.partition("=")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+def _own(name: str) -> type[Task]:
+    """A class of somebody's module or file. It is their code, and it runs as such."""
+    home, _, attribute = name.rpartition(":")
+    if home.endswith(".py"):
+        spec = importlib.util.spec_from_file_location(Path(home).stem, home)
+        if spec is None or spec.loader is None or not Path(home).is_file():
+            raise ConfigError(f"there is no file {home}")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    else:
+        try:
+            module = importlib.import_module(home)
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"{name}: {error}; a file is named as ./tasks.py:Class") from error
+    task = getattr(module, attribute, None)
+    if not (isinstance(task, type) and issubclass(task, Task)):
+        raise ConfigError(f"{name} is no class derived from rlm.bench.Task")
+    return task

@@ -1,0 +1,166 @@
+"""Results on disk: a folder with the settings and one line of JSON a trial.
+
+A line is one write, on disk before it is counted. What a killed process left of a last line is cut
+off when the folder is opened again. A trial that is tried again has another line: the last counts.
+"""
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, BinaryIO, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from rlm.bench.plan import METHODS, Settings, Trial
+from rlm.errors import ConfigError
+from rlm.journal.database import Lock
+from rlm.replacing import replacing
+
+__all__ = ["Outcome", "Results", "read_outcomes", "read_settings"]
+
+RESULTS, SETTINGS, LOCK = "results.jsonl", "settings.json", ".lock"
+MOST_LINE_BYTES = 10_000_000
+Status = Literal["scored", "impossible", "failed"]
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What came of a trial.
+
+    `impossible`: the method can't do it, as a plain call can't take a context beyond the window;
+    that is a score of 0. `failed`: nobody knows the score, because of an error; it is tried again.
+    """
+
+    task: str
+    size: Annotated[int, Meta(ge=1, le=10**9)]
+    seed: int
+    method: Annotated[str, Meta(pattern=f"^({'|'.join(METHODS)})$")]
+    status: Status
+    score: Annotated[float, Meta(ge=0, le=1)] | None
+    answer: str | None = None
+    error: str | None = None
+    stop_reason: str | None = None
+    limit: str | None = None
+    cost_usd: float | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    requests: int = 0
+    calls: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    context_chars: int = 0
+    model: str = ""
+    sub_model: str = ""
+    engine: str = ""
+    settings: str = ""
+    ended: float = 0.0
+
+    @property
+    def key(self) -> str:
+        return Trial(self.task, self.size, self.seed, self.method).key
+
+    @property
+    def is_done(self) -> bool:
+        return self.status != "failed"
+
+
+class Results:
+    """The open folder of a benchmark: who has it may add to it, and nobody else meanwhile."""
+
+    def __init__(self, folder: Path, file: BinaryIO, settings: Settings) -> None:
+        self.folder = folder
+        self.settings = settings
+        self._file = file
+        self.outcomes: dict[str, Outcome] = {}
+        self.spent_usd = 0.0
+        for outcome in read_outcomes(folder):
+            self._note(outcome)
+
+    @classmethod
+    @contextmanager
+    def opened(cls, folder: Path, settings: Settings) -> Generator["Results", None, None]:
+        """Make the folder, or go on with it; one with other settings is refused."""
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = Lock(folder / LOCK)
+        if not lock.take():
+            raise ConfigError(f"another process is at work on {folder}; wait for it")
+        try:
+            settings = _agreed(folder, settings)
+            with (folder / RESULTS).open("ab") as file:
+                _cut_torn_line(folder / RESULTS, file)
+                yield cls(folder, file, settings)
+        finally:
+            lock.release()
+
+    def done(self) -> set[str]:
+        """The keys of trials that need not be tried again."""
+        return {key for key, outcome in self.outcomes.items() if outcome.is_done}
+
+    def add(self, outcome: Outcome) -> None:
+        self._file.write(msgspec.json.encode(outcome) + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._note(outcome)
+
+    def _note(self, outcome: Outcome) -> None:
+        """Money of attempts that failed is spent all the same."""
+        self.outcomes[outcome.key] = outcome
+        self.spent_usd += outcome.cost_usd or 0.0
+
+
+def read_outcomes(folder: Path) -> Iterator[Outcome]:
+    """Every whole line, in order."""
+    path = folder / RESULTS
+    if not path.is_file():
+        raise ConfigError(f"{folder} has no {RESULTS}: it is not what `rlm bench run` wrote")
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(MOST_LINE_BYTES):
+            number += 1
+            if not line.endswith(b"\n"):
+                return  # a process was killed here, or is writing just now
+            try:
+                yield msgspec.json.decode(line, type=Outcome)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise ConfigError(f"line {number} of {path} is no result: {error}") from error
+
+
+def read_settings(folder: Path) -> Settings:
+    path = folder / SETTINGS
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Settings)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{folder} has no {SETTINGS}: rlm bench run writes it") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} holds no settings of a benchmark: {error}") from error
+
+
+def _agreed(folder: Path, settings: Settings) -> Settings:
+    """The settings of the folder, which from now on know these tasks too."""
+    if (folder / SETTINGS).exists():
+        settings = settings.merged(read_settings(folder), str(folder))
+    elif (folder / RESULTS).exists():
+        raise ConfigError(f"{folder} has results without settings; choose another --out")
+    encoded = msgspec.json.format(msgspec.json.encode(settings), indent=2)
+    with replacing(folder / SETTINGS) as file:
+        file.write(encoded + b"\n")
+    (folder / SETTINGS).chmod(0o644)
+    return settings
+
+
+def _cut_torn_line(path: Path, file: BinaryIO) -> None:
+    """Lines are short against a block, so the torn one is looked for from the end."""
+    end = size = file.seek(0, os.SEEK_END)
+    with path.open("rb") as reader:
+        while end:
+            start = max(0, end - 65_536)
+            reader.seek(start)
+            block = reader.read(end - start)
+            if (found := block.rfind(b"\n")) != -1:
+                end = start + found + 1
+                break
+            end = start
+    if end != size:
+        file.truncate(end)
+        file.seek(end)

@@ -1,0 +1,265 @@
+"""Trials side by side: one engine, one scheduler, one budget, a bounded number at once."""
+
+import asyncio
+import itertools
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rlm.api import RLM
+from rlm.bench.plan import METHODS, Work
+from rlm.bench.results import Outcome, Results
+from rlm.bench.task import Sample, Task
+from rlm.context import StoredContext, store_context
+from rlm.errors import ConfigError, RLMError, UnknownPriceError
+from rlm.events import CallEnded, Event
+from rlm.limits import Budget
+from rlm.results import RunResult, UsageSummary
+from rlm.run import Task as RunTask
+
+__all__ = ["Bench", "Tally"]
+
+FAILURES_IN_A_ROW = 10
+"""Then it is not the samples' fault, and what is left is left for another time."""
+
+KEPT_ANSWER_CHARS = 20_000
+KEPT_ERROR_CHARS = 1_000
+NO_MONEY = "the money for this benchmark is used up (--max-cost)"
+
+
+class Tally(Struct):
+    """What there is to tell while trials go on. `stopped` says why it ended early."""
+
+    failed: int = 0
+    running: int = 0
+    stopped: str = ""
+
+
+class _Meter:
+    """A recorder that counts calls, and holds the ledger of a run that may not come to its end."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.ledger: Budget | None = None
+
+    def record(self, event: Event) -> None:
+        self.calls += isinstance(event, CallEnded)
+
+    def watch(self, ledger: Budget) -> None:
+        self.ledger = ledger
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether the money that all runs share was not enough for something it wanted."""
+        return self.ledger is not None and self.ledger.was_refused_above
+
+    def spent(self) -> dict[str, Any]:
+        """What a run has used that ended without a result."""
+        total = UsageSummary.of(self.ledger.usage if self.ledger else {}).total
+        return {
+            "cost_usd": total.cost_usd,
+            "input_tokens": total.input_tokens,
+            "output_tokens": total.output_tokens,
+            "requests": total.requests,
+            "calls": self.calls,
+        }
+
+
+class Bench:
+    """One pass over what has no result yet. `on_outcome` hears of each, after it is on disk."""
+
+    def __init__(
+        self,
+        engine: RLM,
+        tasks: Mapping[str, Task],
+        results: Results,
+        *,
+        concurrency: int = 4,
+        max_cost_usd: float | None = None,
+        on_outcome: Callable[[Outcome], None] = lambda outcome: None,
+    ) -> None:
+        self.tally = Tally()
+        self._engine, self._tasks, self._results = engine, tasks, results
+        self._concurrency, self._max_cost_usd = concurrency, max_cost_usd
+        self._on_outcome = on_outcome
+        self._failures = 0
+        self._scratch = results.folder / ".contexts"
+        self._numbers = itertools.count()
+
+    async def run(self, works: Iterable[Work]) -> Tally:
+        """Do all of it, or as much as the money and the errors allow."""
+        budget, left = self._shared_budget(), iter(works)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.mkdir()
+        try:
+            if budget is not None:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(self._concurrency):
+                        group.create_task(self._worker(left, budget))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+        return self.tally
+
+    def _shared_budget(self) -> Budget | None:
+        """What is left of the money after earlier passes; None if that is nothing."""
+        if self._max_cost_usd is None:
+            return Budget.shared()
+        left = self._max_cost_usd - self._results.spent_usd
+        if left <= 0:
+            self.tally.stopped = NO_MONEY
+            return None
+        return Budget.shared(max_cost_usd=left)
+
+    async def _worker(self, left: Iterator[Work], budget: Budget) -> None:
+        while not self.tally.stopped and (work := next(left, None)) is not None:
+            self.tally.running += 1
+            try:
+                await self._sample(work, budget)
+            finally:
+                self.tally.running -= 1
+
+    async def _sample(self, work: Work, budget: Budget) -> None:
+        """Make a sample once, try it by every method, and drop its context."""
+        task = self._tasks[work.task]
+        path = self._scratch / f"{next(self._numbers)}.txt"
+        if task.in_threads:
+            sample = await asyncio.to_thread(task.generate, work.seed, work.size)
+        else:
+            sample = task.generate(work.seed, work.size)
+        try:
+            stored = await asyncio.to_thread(_written, sample, path)
+            for method in work.methods:
+                if self.tally.stopped:
+                    return
+                outcome = await self._trial(work, method, task, sample, stored, budget)
+                outcome = replace(outcome, ended=round(time.time(), 3))
+                self._results.add(outcome)
+                self._on_outcome(outcome)
+                self._count(outcome)
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _count(self, outcome: Outcome) -> None:
+        self._failures = 0 if outcome.is_done else self._failures + 1
+        self.tally.failed += not outcome.is_done
+        if self._failures >= FAILURES_IN_A_ROW and not self.tally.stopped:
+            self.tally.stopped = f"{self._failures} failed in a row, the last with: {outcome.error}"
+
+    async def _trial(
+        self,
+        work: Work,
+        method: str,
+        task: Task,
+        sample: Sample,
+        stored: StoredContext,
+        budget: Budget,
+    ) -> Outcome:
+        meter, started = _Meter(), time.monotonic()
+        base = self._base(work, method, stored)
+        try:
+            result = await self._run(method, sample, stored, budget, meter)
+        except asyncio.CancelledError:
+            self._results.add(replace(base, error="interrupted", **meter.spent()))
+            raise
+        except UnknownPriceError:
+            raise
+        except ConfigError as error:
+            if METHODS[method] != "direct":
+                raise
+            told = str(error)[:KEPT_ERROR_CHARS]
+            return replace(base, status="impossible", score=0.0, error=told)
+        except RLMError as error:
+            told = self._told(error, meter)
+            seconds = round(time.monotonic() - started, 3)
+            return replace(base, error=told, seconds=seconds, **meter.spent())
+        return self._judged(base, task, sample, result, meter)
+
+    async def _run(
+        self, method: str, sample: Sample, stored: StoredContext, budget: Budget, meter: _Meter
+    ) -> RunResult:
+        return await self._engine._answer(
+            RunTask(sample.query, stored),
+            None,
+            None,
+            (meter,),
+            config=replace(self._engine.config, strategy=METHODS[method]),
+            journaled=False,
+            on_budget=meter.watch,
+            budget=budget,
+        )
+
+    def _judged(
+        self,
+        base: Outcome,
+        task: Task,
+        sample: Sample,
+        result: RunResult,
+        meter: _Meter,
+    ) -> Outcome:
+        """The outcome of a run that has a result, whatever that is."""
+        total = result.usage.total
+        base = replace(
+            base,
+            answer=None if result.answer is None else str(result.answer)[:KEPT_ANSWER_CHARS],
+            stop_reason=result.stop_reason,
+            limit=result.limit,
+            cost_usd=result.cost_usd,
+            input_tokens=total.input_tokens,
+            output_tokens=total.output_tokens,
+            requests=total.requests,
+            calls=meter.calls,
+            steps=result.steps,
+            seconds=round(result.seconds, 3),
+        )
+        if meter.was_refused:  # whatever it answered then: with more money it might be another
+            self.tally.stopped = NO_MONEY
+            return replace(base, error=NO_MONEY)
+        if result.stop_reason in {"error", "cancelled"}:
+            told = (result.detail or f"the run ended with {result.stop_reason}")[:KEPT_ERROR_CHARS]
+            return replace(base, error=told)
+        return replace(base, status="scored", score=_score(task, result.answer, sample.gold))
+
+    def _told(self, error: RLMError, meter: _Meter) -> str:
+        """Why a trial failed; a call that the shared budget refused ends the benchmark."""
+        if meter.was_refused:
+            self.tally.stopped = NO_MONEY
+            return NO_MONEY
+        return f"{type(error).__name__}: {error}"[:KEPT_ERROR_CHARS]
+
+    def _base(self, work: Work, method: str, stored: StoredContext) -> Outcome:
+        """What is known of a trial before it is tried; it fails unless somebody says otherwise."""
+        settings = self._results.settings
+        return Outcome(
+            task=work.task,
+            size=work.size,
+            seed=work.seed,
+            method=method,
+            status="failed",
+            score=None,
+            context_chars=stored.size_bytes,
+            model=settings.model,
+            sub_model=settings.sub_model,
+            engine=settings.engine,
+            settings=settings.digest,
+        )
+
+
+def _written(sample: Sample, path: Path) -> StoredContext:
+    """The context as a file, piece by piece: sessions read it from there."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.writelines(sample.pieces())
+    return store_context(path)
+
+
+def _score(task: Task, answer: Any, gold: Any) -> float:
+    score = 0.0 if answer is None else float(task.score(str(answer), gold))
+    if not 0 <= score <= 1:
+        raise ConfigError(f"{task.name}: score() returned {score!r}, which is not from 0 to 1")
+    return score

@@ -1,0 +1,3 @@
+"""The tasks that come with rlm, a file each."""
+
+__all__: list[str] = []

@@ -1,0 +1,196 @@
+"""What the subcommands of `rlm bench` do."""
+
+import asyncio
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import Struct
+
+import rlm
+from rlm.api import RLM
+from rlm.bench.datasets import write_dataset
+from rlm.bench.plan import METHODS, Settings, check_sizes, works
+from rlm.bench.registry import find_tasks, known_tasks
+from rlm.bench.report import write_report
+from rlm.bench.results import Results
+from rlm.bench.running import Bench, Tally
+from rlm.bench.sizes import parse_sizes
+from rlm.bench.task import Task
+from rlm.cli import _asking as asking
+from rlm.cli._bench_progress import progress_of
+from rlm.cli._border import ANSWERED, CANCELLED, FAILED, LIMITED, say
+from rlm.cli._table import show_table
+from rlm.errors import UnknownPriceError
+
+__all__ = ["Options", "run_bench", "show_tasks", "write_samples"]
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """Everything that was said to `rlm bench run`."""
+
+    tasks: tuple[str, ...]
+    model: str | None
+    sub_model: str | None
+    sizes: str
+    count: int
+    seed: int
+    methods: str
+    concurrency: int
+    max_cost: float | None
+    price: tuple[float, float] | None
+    environment: str
+    environment_options: tuple[tuple[str, Any], ...]
+    max_steps: int | None
+    max_depth: int | None
+    max_tokens: int | None
+    timeout: float | None
+    out: Path
+    quiet: bool
+
+    def of_one_run(self) -> asking.Options:
+        """The same for each run, in the words of `rlm ask`."""
+        return asking.Options(
+            files=(),
+            model=self.model,
+            sub_model=self.sub_model,
+            environment=self.environment,
+            environment_options=self.environment_options,
+            strategy="rlm",
+            max_steps=self.max_steps,
+            max_depth=self.max_depth,
+            budget_usd=None,
+            price=self.price,
+            max_tokens=self.max_tokens,
+            timeout=self.timeout,
+            as_json=False,
+            schema=None,
+            log_dir=None,
+            journal=False,
+            view=False,
+            quiet=self.quiet,
+            verbose=False,
+        )
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Of one run: those that were given."""
+        given = {
+            "max_steps": self.max_steps,
+            "max_depth": self.max_depth,
+            "max_tokens": self.max_tokens,
+            "max_seconds": self.timeout,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def show_tasks(*, as_json: bool) -> None:
+    """A line for each task, or all of them as JSON."""
+    tasks = known_tasks().values()
+    if as_json:
+        keys = ("name", "variants", "about", "scoring", "smallest", "version")
+        click.echo(json.dumps([{key: getattr(task, key) for key in keys} for task in tasks]))
+        return
+    rows = [(task.name, ", ".join(task.variants) or "", task.scoring, task.about) for task in tasks]
+    show_table(("task", "variants", "score", "what"), rows, name=3, right=-1)
+
+
+def write_samples(
+    specs: Iterable[str], sizes: str, count: int, seed: int, out: Path, *, quiet: bool
+) -> None:
+    """`rlm bench generate`."""
+    tasks, chosen = _tasks(specs), parse_sizes(sizes)
+    check_sizes(tasks, chosen)
+
+    def tell(name: str) -> None:
+        if not quiet:
+            say(f"Wrote {name}")
+
+    written = write_dataset(tasks, chosen, range(seed, seed + count), out, tell)
+    if not quiet:
+        say(f"{written:,} samples in {out}")
+
+
+def run_bench(options: Options) -> int:
+    """`rlm bench run`: everything that is missing, then a report; returns the exit code."""
+    tasks, sizes, methods = _tasks(options.tasks), parse_sizes(options.sizes), _methods(options)
+    check_sizes(tasks, sizes)
+    one = options.of_one_run()
+    engine = asking.engine_of(one, asking.prepare(one), [])
+    seeds = range(options.seed, options.seed + options.count)
+    with Results.opened(options.out, _settings(options, engine, tasks)) as results:
+        left = list(works(list(tasks), sizes, seeds, methods, results.done()))
+        todo = sum(len(work.methods) for work in left)
+        total = len(tasks) * len(sizes) * len(seeds) * len(methods)
+        if not options.quiet and todo < total:
+            say(f"{total - todo:,} of {total:,} results are in {options.out} already.")
+        with progress_of(left, quiet=options.quiet) as progress:
+            bench = Bench(
+                engine,
+                tasks,
+                results,
+                concurrency=options.concurrency,
+                max_cost_usd=options.max_cost,
+                on_outcome=progress.add,
+            )
+            code = _run(engine, bench, left, options)
+        if results.outcomes:
+            click.echo(str(write_report([options.out], options.out)))
+    return code
+
+
+def _run(engine: RLM, bench: Bench, left: list[Any], options: Options) -> int:
+    """All that is left, until it is done or somebody has had enough."""
+
+    async def whole() -> Tally:
+        try:
+            return await bench.run(left)
+        finally:
+            await engine.aclose()
+
+    try:
+        tally = asyncio.run(whole())
+    except KeyboardInterrupt:
+        say("Cancelled. What is done is kept: run the same command again to go on.")
+        return CANCELLED
+    except UnknownPriceError as error:
+        raise click.ClickException(
+            f"--max-cost is set, but a price is unknown: {error}; pass --price IN,OUT (US dollars "
+            "per million tokens)"
+        ) from error
+    if tally.stopped:
+        say(f"Stopped early: {tally.stopped}. Run the same command again to go on.")
+        return LIMITED if "--max-cost" in tally.stopped else FAILED
+    if tally.failed:
+        say(f"{tally.failed:,} failed: run the same command again to try them again.")
+        return FAILED
+    return ANSWERED
+
+
+def _tasks(specs: Iterable[str]) -> dict[str, Task]:
+    return {name: task for spec in specs for name, task in find_tasks(spec).items()}
+
+
+def _methods(options: Options) -> list[str]:
+    named = list(dict.fromkeys(part.strip() for part in options.methods.split(",") if part.strip()))
+    if unknown := [name for name in named if name not in METHODS]:
+        raise click.BadParameter(
+            f"{unknown[0]!r} is none of {', '.join(METHODS)}", param_hint="'--method'"
+        )
+    if not named:
+        raise click.BadParameter("name a method", param_hint="'--method'")
+    return named
+
+
+def _settings(options: Options, engine: RLM, tasks: dict[str, Task]) -> Settings:
+    return Settings(
+        engine=rlm.__version__,
+        model=engine.config.model,
+        sub_model=engine.config.sub_model,
+        environment=options.environment,
+        environment_options=dict(options.environment_options),
+        limits=options.limits,
+        tasks={spec: task.identity() for spec, task in tasks.items()},
+    )
