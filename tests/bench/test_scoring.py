@@ -31,7 +31,7 @@ def task(spec: str) -> Task:
         ('{"answer": "4471902"}', 1.0),
         ("```\n4471902\n```", 1.0),
         ("First I saw 1234567. Final answer: 4471902", 1.0),
-        ("4471902 or 1234567", 0.5),  # whoever names two has at best one of two
+        ("4471902 or 1234567", 1.0),  # RULER asks only whether it is there
         ("44719021", 0.0),
         ("14471902", 0.0),
         ("447190", 0.0),
@@ -53,7 +53,7 @@ def test_a_needle(answer: str, score: float) -> None:
         ("1111111, 1111111, 1111111, 1111111", 0.25),
         (
             "1111111, 2222222, 3333333, 4444444, " + ", ".join(map(str, range(5000000, 5000012))),
-            0.25,
+            1.0,
         ),
     ],
 )

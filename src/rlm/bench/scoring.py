@@ -44,12 +44,9 @@ def letter(answer: str, wanted: str, options: Sequence[str]) -> float:
 
 
 def numbers_found(answer: str, wanted: Sequence[str]) -> float:
-    """The fraction of these numbers that the answer has; more of their length than that dilute it.
-
-    Without this, an answer that copies every number of the context would be perfect.
-    """
-    said = _numbers_like(answer, wanted[0])
-    return len(said & set(wanted)) / max(len(wanted), len(said))
+    """The fraction of these numbers that stand anywhere in the answer, as RULER has it."""
+    said = set(answers.all_numbers(answer[: answers.MOST_CHARS]))
+    return sum(each in said for each in wanted) / len(wanted)
 
 
 def identifier(answer: str, wanted: str) -> float:

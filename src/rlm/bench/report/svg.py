@@ -18,6 +18,8 @@ MARK = 5.0
 WIDE = 30.0
 """If the highest value is so many times the lowest, steps of ten show both."""
 
+SMALLEST = 1e-300
+"""Whatever is below is drawn as nothing: it is too small to be reckoned with."""
 
 STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #24292f; }
@@ -194,7 +196,7 @@ def _ticks(points: Sequence[Point]) -> list[float]:
     """Even steps from 0; or powers of ten, if small values would be lost beside large ones."""
     highest = max((point.high for point in points), default=0.0)
     lowest = min((point.low for point in points), default=0.0)
-    if lowest <= 0 or highest / lowest < WIDE:
+    if lowest < SMALLEST or highest / lowest < WIDE:
         return _even_ticks(highest)
     first, last = math.floor(math.log10(lowest)), math.ceil(math.log10(highest))
     return [10.0**power for power in range(first, last + 1)]
@@ -202,7 +204,7 @@ def _ticks(points: Sequence[Point]) -> list[float]:
 
 def _even_ticks(highest: float) -> list[float]:
     """From 0 in four to six steps of 1, 2 or 5 times a power of ten."""
-    if highest <= 0:
+    if highest < SMALLEST:
         return [0.0, 1.0]
     power = 10.0 ** math.floor(math.log10(highest / 5))
     step = next(power * each for each in (1, 2, 5, 10) if highest / (power * each) <= 5.5)

@@ -38,7 +38,7 @@ class Needles(Task):
 
     name = "s-niah"
     about = "find numbers by their keys in a long text (RULER's needles)"
-    scoring = "fraction of the numbers found; others of their kind dilute it"
+    scoring = "fraction of the numbers found in the answer, as in RULER"
     variants: ClassVar[tuple[str, ...]] = ("single", "multi-key", "multi-value", "multi-query")
 
     def __init__(self, variant: str = "single", depth: int | None = None) -> None:
