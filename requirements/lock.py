@@ -39,6 +39,10 @@ LOCKS: dict[str, list[str]] = {
         for name in ("daytona", "e2b", "modal", "prime")
     },
     "litellm.txt": ["--group", "adapters", "--extra", "litellm"],
+    "llm-plugin.txt": [
+        *("--group", "dev", "--extra", "llm", "--extra", "wasm"),
+        *("--constraints", "requirements/dev.txt"),
+    ],
     "local-model.txt": [
         *("--group", "adapters", "--extra", "gguf", "--extra", "llm"),
         *("--constraints", "requirements/dev.txt"),

@@ -88,9 +88,10 @@ def read_prompt(prompt: llm.Prompt) -> Asked:
 
 def _question(prompt: llm.Prompt) -> str:
     """The prompt without its fragments, which `llm` puts before it, each on a line."""
-    joined = "\n".join(map(str, prompt.fragments or ()))
     text: str = prompt.prompt
-    return text.removeprefix(joined).removeprefix("\n") if joined else text
+    if not prompt.fragments:
+        return text
+    return text.removeprefix("\n".join(map(str, prompt.fragments))).removeprefix("\n")
 
 
 def _messages(prompt: llm.Prompt) -> tuple[list[Message], Message | None]:

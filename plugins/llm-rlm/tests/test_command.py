@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from llm_command import Cli
+from scripted_models import cell
 
 from rlm.fake_server import Answer, FakeServer
-from tests.conftest import Cli
-from tests.models import cell
 
 Serve = Callable[..., FakeServer]
 

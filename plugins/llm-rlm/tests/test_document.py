@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from llm_command import Cli
+from scripted_models import cell
 
 from rlm.fake_server import Answer, FakeServer
-from tests.conftest import Cli
-from tests.models import cell
 
 Serve = Callable[..., FakeServer]
 

@@ -14,12 +14,13 @@ import pytest
 from llm_rlm import RLMToolbox
 from llm_rlm.host import ModelHost
 from llm_rlm.toolbox import ToolboxError
+from scripted_models import Said
 
 from rlm.environments.wasm import WasmEnvironment
 from rlm.errors import CallRefused
-from tests.models import Said
 
 SMALL = "alpha\nbeta\nthe magic number is 42\ngamma"
+SCRIPTED: dict[str, Any] = {"sub_model": "scripted"}
 no_wasm = WasmEnvironment.problem()
 
 
@@ -201,7 +202,7 @@ def test_two_threads_take_turns(box: RLMToolbox) -> None:
 )
 def test_what_it_is_given_is_checked_at_once(said: Said, given: dict[str, Any], words: str) -> None:
     with pytest.raises(ToolboxError, match=words):
-        RLMToolbox(**{"sub_model": "scripted", **given})
+        RLMToolbox(**{**SCRIPTED, **given})
 
 
 def test_a_context_file_may_be_text_binary_or_a_folder_but_no_pipe(

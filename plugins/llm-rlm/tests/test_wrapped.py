@@ -12,8 +12,7 @@ from typing import Any
 import llm
 import pytest
 from llm_rlm import runs
-
-from tests.models import Said, cell
+from scripted_models import Said, cell
 
 LINES = "\n".join(f"line {number}" for number in range(20_000)) + "\nthe needle is 42"
 FIND = cell("import re\nFINAL(re.search(r'needle is (\\d+)', context).group(1))", "I search.")
