@@ -23,6 +23,7 @@ EARLIER = (
     "This conversation began before. The variable `earlier` holds all its messages, each with "
     '"role" and "content"; a long one begins with what was handed in.'
 )
+INSTRUCTIONS = "instructions"
 TURNS_RETOLD = 5
 RETOLD_CHARS = 500
 
@@ -41,12 +42,14 @@ class Asked:
     def contexts(self, *, is_first: bool) -> list["ContextValue"]:
         """What this turn brings; the first of a run also what earlier processes were given."""
         if not is_first:
-            return contexts_of(self.texts, self.attachments)
+            texts = {name: text for name, text in self.texts.items() if name != INSTRUCTIONS}
+            return contexts_of(texts, self.attachments)
         kept = [each for each in self.earlier_attachments if _is_there(each)]
         found = contexts_of(self.texts, [*self.attachments, *kept])
         if found or not self.earlier:
             return found
-        longest = max((each["content"] for each in self.earlier if _is_users(each)), key=len)
+        sent = [each["content"] for each in self.earlier if _is_users(each)]
+        longest = max(sent, key=len, default="")
         return [longest] if len(longest) > MOST_QUERY_CHARS else []
 
     def prologue(self) -> str:
@@ -73,8 +76,8 @@ def read_prompt(prompt: llm.Prompt) -> Asked:
         texts, question = {"task": question, **texts}, ""
     system = prompt.system or "\n\n".join(_text(each) for each in before if each.role == "system")
     if len(system) > MOST_QUERY_CHARS:
-        texts["instructions"] = system
-        system = 'The instructions to follow are in the context, under "instructions".'
+        texts[INSTRUCTIONS] = system
+        system = f'The instructions to follow are in the context, under "{INSTRUCTIONS}".'
     turns = [each for each in before if each.role in ("user", "assistant")]
     return Asked(
         query=question or _task_in(texts),

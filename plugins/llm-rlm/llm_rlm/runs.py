@@ -34,6 +34,8 @@ class _Kept:
         self.engine = engine
         self.settings = settings
         self.chat: Chat = engine.chat()
+        self.is_fresh = True
+        """Whether it has yet to be given what was there before its first turn."""
 
     async def aclose(self) -> None:
         await self.chat.aclose()
@@ -51,18 +53,18 @@ class Turn:
     kept: _Kept
     asked: Asked
     schema: dict[str, Any] | None
-    is_first: bool
     is_only: bool
 
     async def run(self, recorder: "Recorder") -> "RunResult":
         """On the engine's thread: hand in the contexts, then ask."""
         chat, asked = self.kept.chat, self.asked
         try:
-            contexts = await asyncio.to_thread(asked.contexts, is_first=self.is_first)
+            contexts = await asyncio.to_thread(asked.contexts, is_first=self.kept.is_fresh)
             for context in contexts[:-1]:
                 await chat.aadd_context(context)
-            if self.is_first and asked.earlier:
+            if self.kept.is_fresh and asked.earlier:
                 chat.bind("earlier", list(asked.earlier))
+            self.kept.is_fresh = False
             return await chat.aask(
                 asked.query or (TASK_IN_CONTEXT if len(contexts) > 1 else None),
                 contexts[-1] if contexts else None,
@@ -83,14 +85,14 @@ def turn_for(
     conversation: Any,
 ) -> Turn:
     """The next turn of a conversation, on the chat that it has, or on a new one."""
-    settings = (inner.model_id, given.model_dump_json(), key)
+    settings = (inner.model_id, given.model_dump_json(), key, asked.system)
     kept = None if conversation is None else _kept.get(id(conversation))
     if kept is not None and kept.settings == settings:
-        return Turn(kept, asked, schema, is_first=False, is_only=False)
+        return Turn(kept, asked, schema, is_only=False)
     made = _Kept(_engine(inner, asked, given, key), settings)
     if conversation is not None:
         _keep(conversation, made)
-    return Turn(made, asked, schema, is_first=True, is_only=conversation is None)
+    return Turn(made, asked, schema, is_only=conversation is None)
 
 
 def _engine(inner: Any, asked: Asked, given: RunOptions, key: str | None) -> "RLM":

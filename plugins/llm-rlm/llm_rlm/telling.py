@@ -59,7 +59,8 @@ class Telling:
                     event.traceback or f"{event.error_type}: {event.error_message}"
                 )
             name = _call_id(event.run_id, event.step, event.cell)
-            output = cut("\n".join(self._printed), TOLD_OUTPUT_CHARS) or "(no output)"
+            nothing = "(the answer was handed in)" if event.submitted else "(no output)"
+            output = cut("\n".join(self._printed), TOLD_OUTPUT_CHARS) or nothing
             yield _tool("tool_result", output, name)
 
     def _line(self, event: "events.Event") -> str:

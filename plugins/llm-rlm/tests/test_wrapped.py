@@ -80,6 +80,19 @@ def test_attachments_are_variables_too(said: Said, wrapped: llm.Model, tmp_path:
     assert answer.endswith("'bytes']")
 
 
+def test_no_path_of_this_machine_is_told(said: Said, wrapped: llm.Model, tmp_path: Path) -> None:
+    said.steps = [cell("FINAL(sorted(context))")]
+    attachments = []
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "app.log").write_text(folder)
+        path = str(tmp_path / folder / "app.log")
+        attachments.append(llm.Attachment(type="text/plain", path=path))
+    answer = wrapped.prompt("?", attachments=attachments).text()
+    assert answer.count("app.log") == 2
+    assert str(tmp_path) not in answer + said.text
+
+
 def test_a_text_attachment_without_a_path_is_read_as_text(said: Said, wrapped: llm.Model) -> None:
     said.steps = [cell("FINAL(context.upper())")]
     attachment = llm.Attachment(type="text/plain", content=b"shout")
@@ -184,6 +197,35 @@ def test_what_was_said_before_this_process_reaches_the_next_run(
     assert "Your answer: 42" in said.text
     assert "Be brief." in said.text
     assert "line 17" not in said.text
+
+
+def test_other_instructions_hold_from_then_on(said: Said, wrapped: llm.Model) -> None:
+    said.steps = [cell("FINAL('first')"), cell("FINAL(earlier[0]['content'])")]
+    conversation = wrapped.conversation()
+    conversation.prompt("One?", system="In Latin.").text()
+    assert conversation.prompt("Two?", system="In Greek.").text() == "One?"
+    assert "In Greek." in said.asked[-1][1]
+
+
+def test_long_instructions_are_handed_in_once(said: Said, wrapped: llm.Model) -> None:
+    said.steps = [cell("FINAL(len(context))"), cell("FINAL('context_1' in globals())")]
+    conversation = wrapped.conversation()
+    conversation.prompt("One?", system="so " * 10_000).text()
+    assert conversation.prompt("Two?").text() == "False"
+
+
+def test_a_turn_that_failed_can_be_asked_again(
+    said: Said, wrapped: llm.Model, tmp_path: Path
+) -> None:
+    said.steps = [cell("FINAL((context, earlier[0]['content']))")]
+    late = llm.Attachment(type="text/plain", path=str(tmp_path / "late.txt"))
+    conversation = wrapped.conversation()
+    before = [llm.user("Before?"), llm.assistant("Yes.")]
+    with pytest.raises(llm.ModelError, match="there is no file"):
+        conversation.prompt("One?", attachments=[late], messages=before).text()
+    (tmp_path / "late.txt").write_text("here")
+    again = conversation.prompt("One?", attachments=[late], messages=before)
+    assert again.text() == "('here', 'Before?')"
 
 
 def test_other_options_start_anew_with_the_history(said: Said, wrapped: llm.Model) -> None:
