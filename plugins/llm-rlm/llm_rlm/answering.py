@@ -11,6 +11,7 @@ from llm_rlm.asked import read_prompt
 from llm_rlm.failing import MISSING, as_llm_error
 from llm_rlm.runs import Turn, turn_for
 from llm_rlm.telling import Telling
+from llm_rlm.texts import plain
 
 if TYPE_CHECKING:
     from rlm import RunResult
@@ -48,7 +49,8 @@ def answer_of(result: "RunResult | None", response: Any, prompt: Any) -> Iterato
     if result.answer is None:
         reason = result.detail or f"the run ended ({result.limit or result.stop_reason})"
         raise llm.ModelError(f"there is no answer: {reason}")
-    yield StreamEvent(type="text", chunk=_as_text(result, is_typed=bool(prompt.schema)))
+    text = _as_text(result, is_typed=bool(prompt.schema))
+    yield StreamEvent(type="text", chunk=plain(text))
 
 
 def _as_text(result: "RunResult", *, is_typed: bool) -> str:

@@ -38,11 +38,15 @@ def _with_llms_models(arguments: Sequence[str]) -> list[str]:
 
     Without one, and without RLM_MODEL, it is llm's default model.
     """
-    from rlm.cli.ask import ask
+    from rlm.cli import commands as engine
 
     given: dict[str, Any] = {}
     try:
-        given = ask.make_context("ask", list(arguments), resilient_parsing=True).params
+        given = (
+            engine.commands["ask"]
+            .make_context("ask", list(arguments), resilient_parsing=True)
+            .params
+        )
     except click.ClickException:
         return list(arguments)  # The command itself says what is wrong.
     models = {"-m": given.get("model"), "--sub-model": given.get("sub_model")}

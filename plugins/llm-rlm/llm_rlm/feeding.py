@@ -10,6 +10,8 @@ import queue
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import TYPE_CHECKING, Any
 
+import llm
+
 from llm_rlm.failing import as_llm_error
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class Ended:
 
 def events_blocking(turn: "Turn") -> "Generator[Event, None, RunResult]":
     """Every event of a run; returns its result."""
+    _refuse_in_a_run()
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     future = _start(turn, inbox.put)
     has_ended = False
@@ -99,6 +102,18 @@ def _start(turn: "Turn", put: Callable[[Any], None]) -> Future:
             put(None)
 
     return asyncio.run_coroutine_threadsafe(whole(), portal().loop)
+
+
+def _refuse_in_a_run() -> None:
+    """Blocking the engine's own thread would be waiting for itself."""
+    from rlm.portal import portal
+
+    try:
+        is_engines = asyncio.get_running_loop() is portal().loop
+    except RuntimeError:
+        return
+    if is_engines:
+        raise llm.ModelError("a run can't block on another: use llm.get_async_model(…) in it")
 
 
 def _wait_for_end(inbox: "queue.SimpleQueue[Any]") -> None:

@@ -48,11 +48,12 @@ class RunOptions(llm.Options):
     @field_validator("environment")
     @classmethod
     def _known_environment(cls, name: str | None) -> str | None:
-        if name is not None:
+        try:
             from rlm.registry import ENVIRONMENTS
-
-            if name not in ENVIRONMENTS:
-                raise ValueError(f"there is no {name!r}; there are: {', '.join(ENVIRONMENTS)}")
+        except ImportError:
+            return name  # The run itself says that the engine is missing.
+        if name is not None and name not in ENVIRONMENTS:
+            raise ValueError(f"there is no {name!r}; there are: {', '.join(ENVIRONMENTS)}")
         return name
 
     @field_validator("sub_model")

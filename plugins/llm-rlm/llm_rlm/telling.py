@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from llm.parts import StreamEvent
 
+from llm_rlm.texts import cut, plain
+
 if TYPE_CHECKING:
     from rlm import events
 
@@ -40,7 +42,7 @@ class Telling:
 
     def _reasoning(self, line: str) -> Iterator[StreamEvent]:
         if not self._hides_reasoning:
-            yield StreamEvent(type="reasoning", chunk=f"{line}\n")
+            yield StreamEvent(type="reasoning", chunk=plain(f"{line}\n"))
 
     def _cell_parts(self, event: "events.Event") -> Iterator[StreamEvent]:
         from rlm import events
@@ -48,7 +50,7 @@ class Telling:
         if isinstance(event, events.CellStarted):
             self._printed = []
             name = _call_id(event.run_id, event.step, event.cell)
-            code = cut(event.code, TOLD_CODE_CHARS)
+            code = plain(cut(event.code, TOLD_CODE_CHARS))
             yield _tool("tool_call_name", CELL_TOOL, name)
             yield _tool("tool_call_args", json.dumps({"code": code}), name)
         elif isinstance(event, events.CellOutput):
@@ -61,7 +63,7 @@ class Telling:
             name = _call_id(event.run_id, event.step, event.cell)
             nothing = "(the answer was handed in)" if event.submitted else "(no output)"
             output = cut("\n".join(self._printed), TOLD_OUTPUT_CHARS) or nothing
-            yield _tool("tool_result", output, name)
+            yield _tool("tool_result", plain(output), name)
 
     def _line(self, event: "events.Event") -> str:
         """An event in a line, if people want to hear of it."""
@@ -88,14 +90,6 @@ class Telling:
 
     def _counted(self, note: str) -> str:
         return f"  {self._calls:,} {'call' if self._calls == 1 else 'calls'}{note}"
-
-
-def cut(text: str, most_chars: int) -> str:
-    """The text, or its two ends and how much was left out between them."""
-    if len(text) <= most_chars:
-        return text
-    half = most_chars // 2
-    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
 
 
 def _tool(kind: str, chunk: str, call_id: str) -> StreamEvent:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 import llm
 
+from llm_rlm.texts import cut, plain
+
 if TYPE_CHECKING:
     from llm_rlm.interpreter import Interpreter, Outcome
     from rlm.results import CellResult
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["RLMToolbox", "ToolboxError"]
 
 NOT_STORED = "not_stored_chars"
+PRINT_LESS = "; print less"
 SANDBOXES = ("local", "wasm")
 T = TypeVar("T")
 Tool = TypeVar("Tool", bound=Callable[..., Any])
@@ -145,7 +148,7 @@ class RLMToolbox(llm.Toolbox):
 
         async def whole() -> str:
             try:
-                return told(await work(self._opened()))
+                return plain(told(await work(self._opened())))
             except RLMError as error:
                 raise ToolboxError(str(error)) from error
 
@@ -168,7 +171,7 @@ class RLMToolbox(llm.Toolbox):
 
     def _submitted(self, text: str) -> str:
         self._answer = text
-        shown = _cut(text, self._limits[0])
+        shown = cut(text, self._limits[0])
         return f"The answer is handed in. Reply with it now, and call no more tools:\n\n{shown}"
 
     def _observed(self, outcome: "Outcome") -> str:
@@ -178,10 +181,13 @@ class RLMToolbox(llm.Toolbox):
         result = outcome.result
         if result.submission is not None:
             return self._submitted(result.submission.text)
-        parts = [_cut(result.stdout, self._limits[0], result.stdout_chars)]
-        parts.append(_cut(result.stderr, self._limits[0] // 4, result.stderr_chars))
+        most = self._limits[0]
+        parts = [
+            cut(result.stdout, most, written_chars=result.stdout_chars, hint=PRINT_LESS),
+            cut(result.stderr, most // 4, written_chars=result.stderr_chars, hint=PRINT_LESS),
+        ]
         if result.error is not None:
-            parts.append(_cut(_failure(result), self._limits[0] // 2))
+            parts.append(cut(_failure(result), most // 2))
         told = "\n".join(part.rstrip("\n") for part in parts if part)
         return told or f"(no output{_variables(result)})"
 
@@ -196,17 +202,6 @@ def _failure(result: "CellResult") -> str:
 def _variables(result: "CellResult") -> str:
     changed = {**result.new_variables, **result.changed_variables}
     return "; set: " + ", ".join(sorted(changed)[:20]) if changed else "; use print()"
-
-
-def _cut(text: str, most_chars: int, written_chars: int = 0) -> str:
-    """The text, or its two ends and how much there was."""
-    written_chars = max(written_chars, len(text))
-    if written_chars <= most_chars:
-        return text
-    half = most_chars // 2
-    left_out = written_chars - 2 * half
-    note = f"… {left_out:,} of {written_chars:,} characters left out; print less …"
-    return f"{text[:half]}\n{note}\n{text[-half:] if half else ''}"
 
 
 def _checked(max_output_chars: Any, execution_timeout_ms: Any) -> tuple[int, int]:

@@ -265,6 +265,13 @@ def test_wrong_options_are_told_before_anything_is_sent(
     assert server.count == 0
 
 
+def test_half_characters_are_shown_and_logged_as_what_they_are(cli: Cli, serve: Serve) -> None:
+    serve(cell("print('a\\ud800b')\nFINAL('x\\ud800y')", "I am \ud800 odd."))
+    done = cli("-m", "rlm/mine", "?")
+    assert (done.code, done.out.strip()) == (0, "x\ufffdy")
+    assert "a\ufffdb" in cli.ok("logs", "-n", "1")
+
+
 def test_a_model_that_nobody_has_is_told(cli: Cli) -> None:
     done = cli("-m", "rlm/nobody", "?")
     assert done.code == 1

@@ -15,7 +15,8 @@ from llm_rlm.asked import MOST_QUERY_CHARS, read_prompt
 from llm_rlm.loading import load_files
 from llm_rlm.piped import split_question
 from llm_rlm.sources import contexts_of, named_texts
-from llm_rlm.telling import Telling, cut
+from llm_rlm.telling import Telling
+from llm_rlm.texts import cut, plain
 
 from rlm import events
 
@@ -129,6 +130,12 @@ def test_a_cut_text_keeps_its_ends(text: str, most: int) -> None:
     assert shown == text or (text.startswith(shown[: most // 2]) and "left out" in shown)
 
 
+@given(st.text(st.characters(), max_size=50))
+def test_plain_texts_can_be_encoded_and_others_stay_as_they_are(text: str) -> None:
+    assert plain(text) == text
+    assert plain(f"{text}\ud83d|").encode().decode().startswith(text)
+
+
 def test_a_thousand_calls_are_a_few_lines() -> None:
     telling = Telling()
     told = [
@@ -168,4 +175,4 @@ def test_code_is_told_as_json_however_odd() -> None:
     started = events.CellStarted(run_id="r" * 20, step=1, cell=1, code='print("\\u0000 \ud800")')
     name, arguments = Telling().parts(started)
     assert name.chunk == "python"
-    assert json.loads(arguments.chunk) == {"code": started.code}
+    assert json.loads(arguments.chunk) == {"code": 'print("\\u0000 \ufffd")'}

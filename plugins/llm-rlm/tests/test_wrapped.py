@@ -5,6 +5,7 @@ import contextlib
 import gc
 import json
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,10 @@ import pytest
 from llm_rlm import runs
 from scripted_models import Said, cell
 
+from rlm.environments.wasm import WasmEnvironment
+from rlm.portal import portal
+
+no_wasm = WasmEnvironment.problem()
 LINES = "\n".join(f"line {number}" for number in range(20_000)) + "\nthe needle is 42"
 FIND = cell("import re\nFINAL(re.search(r'needle is (\\d+)', context).group(1))", "I search.")
 
@@ -381,6 +386,39 @@ def test_a_budget_needs_a_price_and_holds(said: Said, wrapped: llm.Model) -> Non
     facts = response.json()
     assert facts is not None
     assert facts["limit"] == "cost_usd"
+
+
+def test_at_its_time_limit_a_run_ends(said: Said, wrapped: llm.Model) -> None:
+    said.steps = [cell("import time\nprint('begun')\ntime.sleep(600)")]
+    response = wrapped.prompt("?", timeout=2)
+    with contextlib.suppress(llm.ModelError):
+        response.text()
+    facts = response.response_json
+    assert facts is not None
+    assert facts["limit"] == "seconds"
+
+
+@pytest.mark.skipif(no_wasm is not None, reason=str(no_wasm))
+def test_code_may_run_in_another_environment(said: Said, wrapped: llm.Model) -> None:
+    said.steps = [cell("import sys\nFINAL((len(context), sys.platform))")]
+    assert wrapped.prompt("?", fragments=["abc"], environment="wasm").text() == "(3, 'wasi')"
+
+
+def test_without_the_engine_the_error_says_how_to_install_it(
+    wrapped: llm.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("rlm.errors", "rlm.registry"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(llm.ModelError, match=r"pip install \. \./plugins/llm-rlm"):
+        wrapped.prompt("?", environment="local").text()
+
+
+async def test_blocking_in_the_engines_own_thread_is_refused(wrapped: llm.Model) -> None:
+    async def inside() -> str:
+        return wrapped.prompt("?").text()
+
+    with pytest.raises(llm.ModelError, match="get_async_model"):
+        await asyncio.to_thread(portal().call, inside)
 
 
 def test_options_of_the_model_inside_reach_it(said: Said, wrapped: llm.Model) -> None:
