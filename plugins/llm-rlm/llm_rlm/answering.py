@@ -27,7 +27,7 @@ def turn_of(inner: Any, prompt: Any, conversation: Any, key: str | None) -> Turn
     except ImportError as error:
         raise llm.ModelError(MISSING) from error
     asked = read_prompt(prompt)
-    if not (asked.query or asked.texts or asked.attachments):
+    if asked.is_empty:
         raise llm.ModelError("there is nothing to answer: give a question, or something to read")
     schema = prompt.schema if isinstance(prompt.schema, dict) else None
     try:

@@ -9,7 +9,7 @@ import llm
 from llm.parts import AttachmentPart, Message, TextPart
 
 from llm_rlm.piped import split_question
-from llm_rlm.sources import contexts_of, named_texts
+from llm_rlm.sources import contexts_of, free_name, named_texts
 
 if TYPE_CHECKING:
     from rlm.context import ContextValue
@@ -23,30 +23,52 @@ EARLIER = (
     "This conversation began before. The variable `earlier` holds all its messages, each with "
     '"role" and "content"; a long one begins with what was handed in.'
 )
-INSTRUCTIONS = "instructions"
+TASK, INSTRUCTIONS = "task", "instructions"
 TURNS_RETOLD = 5
 RETOLD_CHARS = 500
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One turn. `earlier` are the messages before it, `system` what the user told besides."""
+    """One turn. `earlier` are the messages before it, `system` what the user told besides.
 
-    query: str | None
+    A question too long for a prompt is the `task`, and such a system text the `instructions`:
+    texts of the context that the model is told of.
+    """
+
+    question: str
     texts: dict[str, str]
     attachments: Sequence[llm.Attachment]
     system: str = ""
+    task: str = ""
+    instructions: str = ""
     earlier: list[dict[str, str]] = field(default_factory=list)
     earlier_attachments: Sequence[llm.Attachment] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        return not (self.question or self.task or self.texts or self.attachments)
+
+    @property
+    def query(self) -> str | None:
+        """What to ask; None if there is only something to read, which then holds the task."""
+        if self.task and (self.texts or self.instructions):
+            name = free_name(TASK, self.texts)
+            return f'The task is context["{name}"]: read it first, then do what it asks.'
+        return self.question or None
+
     def contexts(self, *, is_first: bool) -> list["ContextValue"]:
         """What this turn brings; the first of a run also what earlier processes were given."""
-        if not is_first:
-            texts = {name: text for name, text in self.texts.items() if name != INSTRUCTIONS}
-            return contexts_of(texts, self.attachments)
-        kept = [each for each in self.earlier_attachments if _is_there(each)]
-        found = contexts_of(self.texts, [*self.attachments, *kept])
-        if found or not self.earlier:
+        texts = dict(self.texts)
+        if self.task:
+            texts = {free_name(TASK, self.texts): self.task, **texts}
+        if self.instructions and is_first:
+            texts[free_name(INSTRUCTIONS, self.texts)] = self.instructions
+        attachments = list(self.attachments)
+        if is_first:
+            attachments += [each for each in self.earlier_attachments if _is_there(each)]
+        found = contexts_of(texts, attachments, by_name=bool(self.instructions))
+        if found or not is_first:
             return found
         sent = [each["content"] for each in self.earlier if _is_users(each)]
         longest = max(sent, key=len, default="")
@@ -54,13 +76,14 @@ class Asked:
 
     def prologue(self) -> str:
         """What the model is told besides the question, in a few lines however long the rest is."""
-        if not self.earlier:
-            return self.system
-        told = [
-            EARLIER,
-            *(_retold(each) for each in self.earlier[-2 * TURNS_RETOLD :]),
-        ]
-        return "\n".join(filter(None, [self.system, *told]))
+        told = [self.system]
+        if self.instructions:
+            name = free_name(INSTRUCTIONS, self.texts)
+            told.append(f'The instructions to follow are context["{name}"]: read them first.')
+        if self.earlier:
+            told.append(EARLIER)
+            told += [_retold(each) for each in self.earlier[-2 * TURNS_RETOLD :]]
+        return "\n".join(filter(None, told))
 
 
 def read_prompt(prompt: llm.Prompt) -> Asked:
@@ -71,19 +94,16 @@ def read_prompt(prompt: llm.Prompt) -> Asked:
         question, piped = piped, ""
     if not question and not prompt.fragments and last is not None:
         question = _text(last)
-    texts = named_texts(prompt.fragments or (), piped)
-    if len(question) > MOST_QUERY_CHARS:
-        texts, question = {"task": question, **texts}, ""
     system = prompt.system or "\n\n".join(_text(each) for each in before if each.role == "system")
-    if len(system) > MOST_QUERY_CHARS:
-        texts[INSTRUCTIONS] = system
-        system = f'The instructions to follow are in the context, under "{INSTRUCTIONS}".'
+    is_long, has_rules = len(question) > MOST_QUERY_CHARS, len(system) > MOST_QUERY_CHARS
     turns = [each for each in before if each.role in ("user", "assistant")]
     return Asked(
-        query=question or _task_in(texts),
-        texts=texts,
+        question="" if is_long else question,
+        task=question if is_long else "",
+        texts=named_texts(prompt.fragments or (), piped),
         attachments=prompt.attachments,
-        system=system,
+        system="" if has_rules else system,
+        instructions=system if has_rules else "",
         earlier=[{"role": each.role, "content": _text(each)} for each in turns],
         earlier_attachments=[found for each in turns for found in _attachments(each)],
     )
@@ -114,13 +134,6 @@ def _attachments(message: Message) -> list[llm.Attachment]:
     return [part.attachment for part in parts if part.attachment is not None]
 
 
-def _task_in(texts: dict[str, str]) -> str | None:
-    """What to ask when nothing is asked: with one text, the engine's own line for that."""
-    if "task" in texts and len(texts) > 1:
-        return 'The task is context["task"]: read it first, then do what it asks.'
-    return None
-
-
 def _is_users(message: dict[str, str]) -> bool:
     return message["role"] == "user"
 
@@ -133,8 +146,7 @@ def _retold(message: dict[str, str]) -> str:
     """A message in short. The question is the end of what a user sent."""
     text = message["content"].strip()
     if _is_users(message):
-        text = text.rpartition("\n")[2]
-        return (
-            f"Earlier query: {text if len(text) <= RETOLD_CHARS else '… ' + text[-RETOLD_CHARS:]}"
-        )
-    return f"Your answer: {text if len(text) <= RETOLD_CHARS else text[:RETOLD_CHARS] + ' …'}"
+        asked = text.rpartition("\n")[2]
+        asked = asked if len(asked) <= RETOLD_CHARS else f"… {asked[-RETOLD_CHARS:]}"
+        return f"Earlier query: {asked}"
+    return f"Your answer: {text if len(text) <= RETOLD_CHARS else f'{text[:RETOLD_CHARS]} …'}"

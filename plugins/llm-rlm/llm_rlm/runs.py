@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Turn", "close_all", "turn_for"]
 
 CLOSE_SECONDS = 5.0
-TASK_IN_CONTEXT = "The task is in the variable `context`: read it first, then do what it asks."
 
 
 class _Kept:
@@ -57,6 +56,8 @@ class Turn:
 
     async def run(self, recorder: "Recorder") -> "RunResult":
         """On the engine's thread: hand in the contexts, then ask."""
+        from rlm.prompts import FIXED_QUERY
+
         chat, asked = self.kept.chat, self.asked
         try:
             contexts = await asyncio.to_thread(asked.contexts, is_first=self.kept.is_fresh)
@@ -66,7 +67,7 @@ class Turn:
                 chat.bind("earlier", list(asked.earlier))
             self.kept.is_fresh = False
             return await chat.aask(
-                asked.query or (TASK_IN_CONTEXT if len(contexts) > 1 else None),
+                asked.query or (FIXED_QUERY if len(contexts) > 1 else None),
                 contexts[-1] if contexts else None,
                 response_model=self.schema,
                 recorders=(recorder,),
@@ -85,7 +86,7 @@ def turn_for(
     conversation: Any,
 ) -> Turn:
     """The next turn of a conversation, on the chat that it has, or on a new one."""
-    settings = (inner.model_id, given.model_dump_json(), key, asked.system)
+    settings = (inner.model_id, given.model_dump_json(), key, asked.system, asked.instructions)
     kept = None if conversation is None else _kept.get(id(conversation))
     if kept is not None and kept.settings == settings:
         return Turn(kept, asked, schema, is_only=False)

@@ -10,7 +10,7 @@ import llm
 if TYPE_CHECKING:
     from rlm.context import ContextValue
 
-__all__ = ["contexts_of", "named_texts"]
+__all__ = ["contexts_of", "free_name", "named_texts"]
 
 
 def named_texts(fragments: Iterable[str], piped: str) -> dict[str, str]:
@@ -18,18 +18,19 @@ def named_texts(fragments: Iterable[str], piped: str) -> dict[str, str]:
     texts: dict[str, str] = {}
     for number, fragment in enumerate(fragments, 1):
         source = getattr(fragment, "source", "") or f"fragment_{number}"
-        texts[_free(_short(source), texts)] = str(fragment)
+        texts[free_name(_short(source), texts)] = str(fragment)
     if piped:
-        texts[_free("stdin", texts)] = piped
+        texts[free_name("stdin", texts)] = piped
     return texts
 
 
 def contexts_of(
-    texts: dict[str, str], attachments: Sequence[llm.Attachment]
+    texts: dict[str, str], attachments: Sequence[llm.Attachment], *, by_name: bool = False
 ) -> list["ContextValue"]:
     """Values for `context`, `context_1` and so on: texts first, then files, then the rest.
 
-    One text is a str; several are a dict. Files are read by the engine, when they are needed.
+    One text is a str, unless it is wanted by name; several are a dict. Files are read by the
+    engine, when they are needed.
     """
     texts, paths, others = dict(texts), list[Path](), list[bytes]()
     for number, each in enumerate(attachments, 1):
@@ -42,27 +43,28 @@ def contexts_of(
             others.append(data)
         else:
             name = _short(each.url) if each.url else f"attachment_{number}"
-            texts[_free(name, texts)] = text
+            texts[free_name(name, texts)] = text
     contexts: list[ContextValue] = []
     if texts:
-        contexts.append(dict(texts) if len(texts) > 1 else next(iter(texts.values())))
+        is_dict = by_name or len(texts) > 1
+        contexts.append(dict(texts) if is_dict else next(iter(texts.values())))
     if paths:
         contexts.append(paths if len(paths) > 1 else paths[0])
     return [*contexts, *others]
+
+
+def free_name(name: str, taken: dict[str, str]) -> str:
+    """The name, or one like it that is not taken yet."""
+    candidate, number = name, 2
+    while candidate in taken:
+        candidate, number = f"{name} ({number})", number + 1
+    return candidate
 
 
 def _short(source: str) -> str:
     """The last part of a path or an address."""
     path = urlsplit(source).path if "://" in source else source
     return PurePosixPath(path).name or urlsplit(source).netloc or "fragment"
-
-
-def _free(name: str, taken: dict[str, str]) -> str:
-    """The name, or one like it that is not taken yet."""
-    candidate, number = name, 2
-    while candidate in taken:
-        candidate, number = f"{name} ({number})", number + 1
-    return candidate
 
 
 def _as_text(data: bytes) -> str | None:

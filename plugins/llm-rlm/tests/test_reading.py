@@ -79,8 +79,20 @@ def test_no_question_is_longer_than_the_model_should_read(word: str) -> None:
     asked = read_prompt(prompt)
     assert len(asked.query or "") < 100
     assert len(asked.prologue()) < 200
-    assert asked.texts["task"] == text
-    assert asked.texts["instructions"] == prompt.system
+    assert asked.contexts(is_first=True) == [{"task": text, "instructions": prompt.system}]
+    assert asked.contexts(is_first=False) == [{"task": text}]
+
+
+def test_files_may_have_the_names_that_we_use() -> None:
+    fragments: list[Any] = [llm.Fragment("a", "task"), llm.Fragment("b", "x/instructions")]
+    long = "long " * MOST_QUERY_CHARS
+    asked = read_prompt(llm.Prompt(long, _Model(), fragments=fragments, system=long.upper()))
+    assert asked.query is not None
+    assert 'context["task (2)"]' in asked.query
+    assert 'context["instructions (2)"]' in asked.prologue()
+    [context] = asked.contexts(is_first=True)
+    assert isinstance(context, dict)
+    assert list(context) == ["task (2)", "task", "instructions", "instructions (2)"]
 
 
 class _Model(llm.Model):
@@ -130,7 +142,7 @@ def test_a_cut_text_keeps_its_ends(text: str, most: int) -> None:
     assert shown == text or (text.startswith(shown[: most // 2]) and "left out" in shown)
 
 
-@given(st.text(st.characters(), max_size=50))
+@given(st.text(max_size=50))
 def test_plain_texts_can_be_encoded_and_others_stay_as_they_are(text: str) -> None:
     assert plain(text) == text
     assert plain(f"{text}\ud83d|").encode().decode().startswith(text)
