@@ -5,6 +5,7 @@ The context is in the sandbox and nowhere else: not in prompts, and not in llm's
 
 import asyncio
 import inspect
+import json
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -90,6 +91,8 @@ class RLMToolbox(llm.Toolbox):
         to read pieces of the context that code alone can't judge. There are no files, no network
         and only the standard library.
         """
+        if not isinstance(code, str):
+            return "code must be a text with Python code."
         return self._called(lambda one: one.run(code), self._observed)
 
     @_told
@@ -98,10 +101,13 @@ class RLMToolbox(llm.Toolbox):
 
         Call it once, at the end, with either `answer` or `variable_name`.
         """
-        if bool(answer) == bool(variable_name):
+        has_answer, has_name = (each not in ("", None) for each in (answer, variable_name))
+        if has_answer == has_name:
             return "Give either answer or variable_name, and not both."
-        if answer:
-            return self._submitted(answer)
+        if has_answer:  # Models do not keep to types: a number is an answer too.
+            return self._submitted(answer if isinstance(answer, str) else json.dumps(answer))
+        if not isinstance(variable_name, str):
+            return "variable_name must be the name of a variable, as a text."
 
         def found(text: str | None) -> str:
             if text is None:

@@ -148,6 +148,15 @@ def test_an_answer_is_handed_in_as_text_or_by_a_variable(box: RLMToolbox) -> Non
     assert box.answer == "by code"
 
 
+def test_arguments_of_other_types_are_taken_or_refused_in_words(box: RLMToolbox) -> None:
+    tools: Any = box
+    assert "must be a text" in tools.execute_python(5)
+    assert "name of a variable" in tools.submit_answer(variable_name=5)
+    assert tools.submit_answer(answer=0).endswith("0")
+    assert tools.submit_answer(answer=[1, "a"]).endswith('[1, "a"]')
+    assert box.answer == '[1, "a"]'
+
+
 # -- setting up -----------------------------------------------------------------------------------
 
 
