@@ -79,7 +79,7 @@ docs: $(ready) ## write the pages that are made from the code
 # -- the heavier parts; each also runs alone ------------------------------------------------------
 
 heavy_parts := test-heavy test-documents test-sdks test-adapters test-server-clients test-environments test-clouds test-docker test-browser \
-	test-pythons test-fuzz test-clone test-sandbox-docker test-gateway-image test-eliza test-seeds
+	test-pythons test-fuzz test-clone test-sandbox-docker test-gateway-image test-llm-plugin test-eliza test-seeds
 
 .PHONY: test-all
 test-all: $(ready) ## run test and every heavier part, then a summary with every skip
@@ -100,6 +100,7 @@ test-documents: ## PDF, Office and EPUB files through the real converter, in its
 adapters := build/venv-litellm build/venv-local-model build/venv-otel
 sdks := build/venv-sdks
 server_clients := build/venv-server-clients
+llm_plugin := build/venv-llm-plugin
 browser := build/venv-browser
 local_model := build/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 
@@ -109,8 +110,8 @@ environments_python := $(shell sh .ci/find-python python3.13 python3.12 $(PYTHON
 clouds := build/venv-daytona build/venv-e2b build/venv-modal build/venv-prime
 $(environments): PYTHON := $(environments_python)
 
-.PHONY: test-local-model $(adapters) $(sdks) $(server_clients) $(browser) $(environments) $(clouds)
-$(adapters) $(sdks) $(server_clients) $(browser) $(environments) $(clouds): build/venv-%:
+.PHONY: test-local-model $(adapters) $(sdks) $(server_clients) $(llm_plugin) $(browser) $(environments) $(clouds)
+$(adapters) $(sdks) $(server_clients) $(llm_plugin) $(browser) $(environments) $(clouds): build/venv-%:
 	@sh .ci/venv $(PYTHON) $@
 	@$@/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/$*.txt
 	@$@/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
@@ -172,6 +173,11 @@ test-eliza: $(eliza) ## the elizaOS plugin on the real runtime: with our engine,
 	@cd plugins/plugin-rlm && ../../build/venv-eliza/bin/python -m pytest --ignore tests/test_upstream.py $(ARGS)
 	@cd plugins/plugin-rlm && ../../build/venv-eliza-upstream/bin/python -m pytest tests/test_upstream.py $(without_engine) $(ARGS)
 	@cd plugins/plugin-rlm && ../../build/venv-eliza/bin/python -m pytest -m installed tests/test_installed.py $(ARGS)
+
+test-llm-plugin: $(llm_plugin) ## plugins/llm-rlm with the real llm: types, tests, and installed from wheels in a fresh environment
+	@$(llm_plugin)/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e plugins/llm-rlm
+	@cd plugins/llm-rlm && ../../$(llm_plugin)/bin/mypy && ../../$(llm_plugin)/bin/ty check --python ../../$(llm_plugin)
+	@cd plugins/llm-rlm && ../../$(llm_plugin)/bin/python -m pytest -n 2 $(ARGS)
 
 test-browser: $(browser) ## the viewer in a real Chromium, its page built anew; needs Node, installs Debian's chromium
 	@sh .ci/browser-tools

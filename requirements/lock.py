@@ -41,6 +41,10 @@ LOCKS: dict[str, list[str]] = {
     "eliza.txt": ["--group", "eliza", "--constraints", "requirements/dev.txt"],
     "eliza-upstream.txt": ["--group", "eliza-upstream"],
     "litellm.txt": ["--group", "adapters", "--extra", "litellm"],
+    "llm-plugin.txt": [
+        *("--group", "dev", "--extra", "llm", "--extra", "wasm"),
+        *("--constraints", "requirements/dev.txt"),
+    ],
     "local-model.txt": [
         *("--group", "adapters", "--extra", "gguf", "--extra", "llm"),
         *("--constraints", "requirements/dev.txt"),

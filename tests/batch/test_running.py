@@ -233,9 +233,7 @@ async def test_a_cancelled_batch_goes_on_and_pays_nothing_twice(tmp_path: Path) 
     assert len(desk.journals) == 4
     hangs = False
     assert (await desk.run(concurrency=4)).answered == 8
-    assert steps == Counter(
-        dict.fromkeys(range(8), 2)
-    )  # no reply was asked for twice
+    assert steps == Counter(dict.fromkeys(range(8), 2))  # no reply was asked for twice
     assert desk.journals == []
 
 

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.shape.tree import ROOT, Module, imports_of, load_modules, repository_files
+from tests.shape.tree import (
+    PLUGINS,
+    ROOT,
+    Module,
+    imports_of,
+    load_modules,
+    repository_files,
+)
 
 FILE_LINES = 500
 FUNCTION_LINES = 60
@@ -59,9 +66,6 @@ An entry is `module` or `module:function`; a package stands for all that is in i
 
 RAISED_BELOW = ("rlm.engine:run",)
 """Catches everything only to hand it to a function that raises again what is not its business."""
-
-PLUGINS = {"elizaos_plugin_rlm": ROOT / "plugins" / "plugin-rlm"}
-"""Packages beside the engine, and the folders that hold them."""
 
 BROAD = {"Exception", "BaseException"}
 type_of_function = (ast.FunctionDef, ast.AsyncFunctionDef)

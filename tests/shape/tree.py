@@ -10,6 +10,11 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src"
+PLUGINS = {
+    "elizaos_plugin_rlm": ROOT / "plugins" / "plugin-rlm",
+    "llm_rlm": ROOT / "plugins" / "llm-rlm",
+}
+"""Packages beside the engine, and the folders that hold them."""
 
 
 @cache

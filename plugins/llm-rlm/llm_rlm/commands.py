@@ -1,0 +1,68 @@
+"""`llm rlm ask|doctor|view`: the engine's own commands, with llm's models."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+import llm
+
+__all__ = ["commands"]
+
+
+@click.group(name="rlm")
+def commands() -> None:
+    """Questions about contexts larger than a model's window.
+
+    `llm -m rlm/MODEL -f FILE "question"` is the main way in; these are the engine's own commands.
+    """
+
+
+def _forwarded(name: str, told: str, adapt: Callable[[Sequence[str]], list[str]] = list) -> None:
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+    @commands.command(name, help=told, context_settings=settings, add_help_option=False)
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def forward(arguments: tuple[str, ...]) -> None:
+        try:
+            from rlm.cli import main
+        except ImportError as error:
+            from llm_rlm.failing import MISSING
+
+            raise click.ClickException(MISSING) from error
+        main([name, *adapt(arguments)])
+
+
+def _with_llms_models(arguments: Sequence[str]) -> list[str]:
+    """The same arguments, with models as the engine names them: `gpt-5` is `llm/gpt-5`.
+
+    Without one, and without RLM_MODEL, it is llm's default model.
+    """
+    from rlm.cli import commands as engine
+
+    given: dict[str, Any] = {}
+    try:
+        given = (
+            engine.commands["ask"]
+            .make_context("ask", list(arguments), resilient_parsing=True)
+            .params
+        )
+    except click.ClickException:
+        return list(arguments)  # The command itself says what is wrong.
+    models = {"-m": given.get("model"), "--sub-model": given.get("sub_model")}
+    if not models["-m"] and not os.environ.get("RLM_MODEL"):
+        models["-m"] = llm.get_default_model()
+    known = llm.get_model_aliases()
+    changed = [
+        word
+        for option, name in models.items()
+        if name in known
+        for word in (option, f"llm/{str(name).removeprefix('rlm/')}")
+    ]
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return [*arguments[:end], *changed, *arguments[end:]]
+
+
+_forwarded("ask", "Ask a question about files, folders or what is piped in.", _with_llms_models)
+_forwarded("doctor", "Say what works here, what is missing, and what to do about it.")
+_forwarded("view", "Show runs in a browser.")

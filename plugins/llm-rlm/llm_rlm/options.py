@@ -1,0 +1,101 @@
+"""What `-o` may say to a wrapped model: the run's options, and those of the model inside."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import llm
+from pydantic import Field, field_validator
+
+__all__ = ["RunOptions", "combined_options", "model_options"]
+
+
+class RunOptions(llm.Options):
+    """Options of a run; None stands for the engine's default."""
+
+    sub_model: str | None = Field(
+        default=None,
+        description="The model that llm_query and llm_batch ask, by its id or an alias; "
+        "without it, the same model.",
+    )
+    max_steps: int | None = Field(
+        default=None, ge=1, le=1_000, description="Steps that the run may take (30)."
+    )
+    max_depth: int | None = Field(
+        default=None,
+        ge=1,
+        le=16,
+        description="How deep child runs may nest (1: rlm_query is a plain model call).",
+    )
+    budget: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="US dollars for the whole run, sub-calls included. For a model whose price is "
+        "not known, give price too.",
+    )
+    price: str | None = Field(
+        default=None,
+        description="IN,OUT: US dollars for a million tokens, such as 0.25,2. It holds for the "
+        "model and for sub_model.",
+    )
+    timeout: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="Seconds for the whole run."
+    )
+    environment: str | None = Field(
+        default=None, description="Where code runs: local, wasm, docker and others (local)."
+    )
+
+    @field_validator("environment")
+    @classmethod
+    def _known_environment(cls, name: str | None) -> str | None:
+        try:
+            from rlm.registry import ENVIRONMENTS
+        except ImportError:
+            return name  # The run itself says that the engine is missing.
+        if name is not None and name not in ENVIRONMENTS:
+            raise ValueError(f"there is no {name!r}; there are: {', '.join(ENVIRONMENTS)}")
+        return name
+
+    @field_validator("sub_model")
+    @classmethod
+    def _known_model(cls, name: str | None) -> str | None:
+        if name is not None and name not in llm.get_model_aliases():
+            raise ValueError(f"llm has no model {name!r}; `llm models` lists them")
+        return None if name is None else name.removeprefix("rlm/")
+
+    @field_validator("price")
+    @classmethod
+    def _two_prices(cls, text: str | None) -> str | None:
+        if text is not None:
+            parts = text.split(",")
+            if len(parts) != 2 or not all(_is_price(part) for part in parts):
+                raise ValueError(f"{text!r} is not two prices such as 0.25,2")
+        return text
+
+    @property
+    def prices(self) -> tuple[float, float] | None:
+        """Dollars for a million tokens that go in, and that come out."""
+        if self.price is None:
+            return None
+        first, second = self.price.split(",")
+        return float(first), float(second)
+
+
+def combined_options(inner: type[llm.Options]) -> type[RunOptions]:
+    """Both in one class; where a name means two things, it is the run's."""
+    made: type[RunOptions] = type("Options", (RunOptions, inner), {"__doc__": RunOptions.__doc__})
+    return made
+
+
+def model_options(given: Any, inner: type[llm.Options]) -> Mapping[str, Any]:
+    """What was said to the model inside, in its own words."""
+    names = [name for name in inner.model_fields if name not in RunOptions.model_fields]
+    values = {name: getattr(given, name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _is_price(text: str) -> bool:
+    try:
+        return 0 <= float(text) < float("inf")
+    except ValueError:
+        return False
