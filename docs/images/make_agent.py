@@ -40,32 +40,42 @@ Recording = list[tuple[float, str]]
 
 
 def record(folder: Path) -> Recording:
-    """Run the example in a pseudo-terminal; what it wrote, and after how many seconds."""
+    """The document's own example, with a model that answers at once."""
 
     def model(_: dict[str, Any]) -> str:
         return CELL
 
     with endpoint(model) as server:
-        keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-        variables = {**keep, "OPENAI_API_KEY": "sk-none", "OPENAI_BASE_URL": server.url}
-        ours, theirs = pty.openpty()
+        variables = {"OPENAI_API_KEY": "sk-none", "OPENAI_BASE_URL": server.url}
         command = [sys.executable, "-u", "-c", AS_IN_A_NOTEBOOK, code_of("004/2")]
-        started = time.monotonic()
-        process = subprocess.Popen(  # noqa: S603
-            command, cwd=folder, env=variables, stdin=theirs, stdout=theirs, stderr=theirs
-        )
-        os.close(theirs)
-        seen: Recording = []
-        try:
-            while data := os.read(ours, 65_536):
-                seen.append((time.monotonic() - started, data.decode().replace("\r\n", "\n")))
-        except OSError:  # Linux's way to tell the end of a terminal.
-            pass
-        finally:
-            os.close(ours)
-        if process.wait() != 0:
-            sys.exit("the example failed:\n" + "".join(text for _, text in seen))
-        return seen
+        return recorded(command, folder, variables)
+
+
+def recorded(command: list[str], folder: Path, variables: dict[str, str]) -> Recording:
+    """Run a program in a pseudo-terminal; what it wrote, and after how many seconds."""
+    ours, theirs = pty.openpty()
+    keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    started = time.monotonic()
+    process = subprocess.Popen(  # noqa: S603
+        command,
+        cwd=folder,
+        env={**keep, **variables},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    seen: Recording = []
+    try:
+        while data := os.read(ours, 65_536):
+            seen.append((time.monotonic() - started, data.decode().replace("\r\n", "\n")))
+    except OSError:  # Linux's way to tell the end of a terminal.
+        pass
+    finally:
+        os.close(ours)
+    if process.wait() != 0:
+        sys.exit("the example failed:\n" + "".join(text for _, text in seen))
+    return seen
 
 
 def drawn(recording: Recording, command: str = COMMAND, title: str = TITLE) -> str:
