@@ -5,13 +5,9 @@ __all__ = ["cut", "plain"]
 
 def plain(text: str) -> str:
     """The text, without halves of surrogate pairs: no terminal and no database takes those."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+    from rlm.text import sendable
+
+    return sendable(text)
 
 
 def cut(text: str, most_chars: int, *, written_chars: int = 0, hint: str = "") -> str:

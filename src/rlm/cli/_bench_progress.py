@@ -4,7 +4,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 from rlm.bench.plan import Work
@@ -22,12 +21,7 @@ class Silence:
     def __enter__(self) -> "Silence":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Nothing to put away."""
 
     def add(self, outcome: Outcome) -> None:
@@ -81,12 +75,7 @@ class Bars(Silence):
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
     def add(self, outcome: Outcome) -> None:
