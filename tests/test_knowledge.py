@@ -5,6 +5,7 @@ import logging
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -366,6 +367,7 @@ def test_a_model_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_the_file_goes_with_the_package() -> None:
-    settings = Path(ROOT / "pyproject.toml").read_text("utf-8")
-    assert 'packages = ["src/rlm"]' in settings  # hatch takes every file below, not only *.py
-    assert "exclude" not in settings
+    settings = tomllib.loads(Path(ROOT / "pyproject.toml").read_text("utf-8"))
+    wheel = settings["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert "src/rlm" in wheel["packages"]  # hatch takes every file below, not only *.py
+    assert "exclude" not in wheel

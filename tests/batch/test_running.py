@@ -183,20 +183,20 @@ def paid(request: Request, text: str) -> Usage:
 
 async def test_the_budget_of_all_rows_holds_and_a_larger_one_goes_on(tmp_path: Path) -> None:
     desk = Desk(tmp_path, answering(usage=paid))
-    desk.write(rows(60))
-    tally = await desk.run({"max_tokens": 40_000}, concurrency=16)
+    desk.write(rows(30))
+    tally = await desk.run({"max_tokens": 24_000}, concurrency=16)
     assert tally.stopped == "the budget of the batch is used up"
     assert desk.budget is not None
-    assert desk.budget.used.tokens <= 40_000
+    assert desk.budget.used.tokens <= 24_000
     assert desk.budget.reserved == Amount()
     first = tally.answered
-    assert 10 < first < 40
+    assert 4 < first < 24
     assert tally.failed == 0
     tally = await desk.run({"max_tokens": 100_000}, concurrency=16)
-    assert (tally.answered, tally.stopped) == (60, "")
-    assert desk.budget.used.tokens == 60_000  # what was used the first time counts
-    assert len(desk.model.requests) == 60
-    assert [each["row"] for each in desk.answers] == list(range(60))
+    assert (tally.answered, tally.stopped) == (30, "")
+    assert desk.budget.used.tokens == 30_000  # what was used the first time counts
+    assert len(desk.model.requests) == 30
+    assert [each["row"] for each in desk.answers] == list(range(30))
 
 
 async def test_a_row_that_ends_at_a_limit_of_its_own_has_its_best_answer(tmp_path: Path) -> None:

@@ -328,8 +328,8 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_a_storm_leaves_nothing(temporary: Path) -> None:
-    seen = await storm(60, (), temporary, seed=1)
-    assert sum(seen[name] for name in EVENTS) == 60
+    seen = await storm(30, (), temporary, seed=1)
+    assert sum(seen[name] for name in EVENTS) == 30
 
 
 @pytest.mark.heavy

@@ -39,7 +39,12 @@ def test_there_is_a_line_for_each_of_four_providers() -> None:
     assert [model.partition("/")[0] for model in MODELS] == list(WITH)
 
 
-@pytest.mark.parametrize("model_name", [each for each in MODELS if "gemini" not in each])
+FIRST, *OTHERS = (each for each in MODELS if "gemini" not in each)
+
+
+@pytest.mark.parametrize(
+    "model_name", [FIRST, *(pytest.param(each, marks=pytest.mark.heavy) for each in OTHERS)]
+)
 def test_the_demo_with_a_model_shows_a_real_child(tmp_path: Path, model_name: str) -> None:
     with endpoint(searcher) as server:
         given = variables_of(model_name, server)
@@ -51,6 +56,7 @@ def test_the_demo_with_a_model_shows_a_real_child(tmp_path: Path, model_name: st
     assert {body["model"] for body in server.bodies} == {name}
 
 
+@pytest.mark.heavy
 def test_the_demo_with_a_gemini_key(tmp_path: Path) -> None:
     (model_name,) = (each for each in MODELS if "gemini" in each)
     with FakeServer(
