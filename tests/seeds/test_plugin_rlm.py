@@ -271,9 +271,9 @@ await runtime.stop()
 
 
 def generating(asked: Asked) -> Answer:
-    """Shows what is in `context`; a request at temperature 2 is refused."""
+    """Shows what is in `context`; a request at temperature 2 fails, whatever is left out of it."""
     if asked.body.get("temperature") == 2:
-        return Answer(status=400, error="no such temperature")
+        return Answer(status=401, error="no such key")
     return Answer(reply="```repl\nFINAL(str(context))\n```", delay_seconds=0.3)
 
 
