@@ -113,10 +113,10 @@ def test_calls_about_pictures_are_named_after_the_whole_request() -> None:
     for second in (GIF, GIF, png(9, 9)):
         asked = Asked(code.format(LOOKING, PNG, second))
         ids = [event.call_id for event in asked.events(CallStarted)]
-        names.append([each.partition(".")[2] for each in ids])
+        names.append({each.partition(".")[2] for each in ids})  # which of a batch is first, varies
     assert names[0] == names[1]
-    assert names[0][0] == names[2][0]
-    assert names[0][1] != names[2][1]
+    assert [len(each) for each in names] == [2, 2, 2]
+    assert len(names[0] & names[2]) == 1
 
 
 def test_prices_bound_a_picture_as_well() -> None:

@@ -77,8 +77,7 @@ def test_failed_rows_are_told_and_the_rest_is_answered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["--on", "spark"], 2, "write ray, or ray://ADDRESS"),
-        (["--on", "ray", "--environment", "docker"], 2, "exclude each other"),
+        (["--environment", "dokcer"], 1, "there is no environment 'dokcer'"),
         (["--budget-usd", "1", "-m", "openai-compatible/m"], 1, "is unknown: pass --price"),
         (["--concurrency", "0"], 2, "0 is not in the range"),
         (["-o", "nowhere/out.jsonl", *OFFLINE], 0, ""),

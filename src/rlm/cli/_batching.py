@@ -24,7 +24,6 @@ from rlm.limits import Budget
 __all__ = ["BatchOptions", "answer_all"]
 
 TOLD_FAILURES = 5
-RAY = "ray"
 
 
 class BatchOptions(Struct, frozen=True, kw_only=True):
@@ -36,7 +35,6 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
     sub_model: str | None
     environment: str
     environment_options: tuple[tuple[str, Any], ...]
-    on: str | None
     strategy: Literal["rlm", "direct", "mapreduce", "auto"]
     max_steps: int | None
     max_depth: int | None
@@ -55,13 +53,12 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
 
     def of_one_row(self) -> Options:
         """The same for each row, in the words of `rlm ask`."""
-        environment, settings = self._where()
         return Options(
             files=(),
             model=self.model,
             sub_model=self.sub_model,
-            environment=environment,
-            environment_options=settings,
+            environment=self.environment,
+            environment_options=self.environment_options,
             strategy=self.strategy,
             max_steps=self.max_steps,
             max_depth=self.max_depth,
@@ -77,16 +74,6 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
             quiet=self.quiet,
             verbose=False,
         )
-
-    def _where(self) -> tuple[str, tuple[tuple[str, Any], ...]]:
-        if self.on is None:
-            return self.environment, self.environment_options
-        if self.on != RAY and not self.on.startswith(f"{RAY}://"):
-            raise click.UsageError(f"--on {self.on}: write ray, or ray://ADDRESS")
-        if self.environment != "local":
-            raise click.UsageError("--on and --environment exclude each other")
-        address = () if self.on == RAY else (("address", self.on),)
-        return RAY, (*address, *self.environment_options)
 
 
 def answer_all(tasks: Path, options: BatchOptions) -> int:

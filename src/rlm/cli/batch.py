@@ -26,7 +26,6 @@ a list of names, counted from the folder of TASKS), and id or meta if you like.
 Examples:
   rlm batch tasks.jsonl
   rlm batch tasks.jsonl -o answers.jsonl --concurrency 64 --budget-usd 20
-  rlm batch tasks.jsonl --on ray://head-node:10001
 
 \b
 Exit codes: 0 every row has an answer, 1 some failed or an error, 2 wrong usage,
@@ -53,7 +52,6 @@ Exit codes: 0 every row has an answer, 1 some failed or an error, 2 wrong usage,
 @sub_model_option
 @environment_option
 @environment_settings_option
-@click.option("--on", metavar="ray[://ADDRESS]", help="Run the code of cells on a Ray cluster.")
 @click.option(
     "--strategy", type=click.Choice(["rlm", "direct", "mapreduce", "auto"]), default="rlm"
 )
