@@ -95,6 +95,7 @@ def test_of_two_that_resume_the_same_run_one_wins(tmp_path: Path) -> None:
         assert done.stdout == f"{ANSWER}\n"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("given", [[], ["-f", "words.txt"], ["-f", "other.txt"], ["-f", "copy"]])
 def test_a_context_that_is_gone_is_given_again_and_checked(
     tmp_path: Path, given: list[str]

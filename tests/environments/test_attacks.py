@@ -251,6 +251,7 @@ CARELESS: list[tuple[Callable[[], BrokenEnvironment], str]] = [
 ]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("made", "row"), CARELESS, ids=[row for _, row in CARELESS])
 async def test_carelessness_is_noticed(
     monkeypatch: pytest.MonkeyPatch, made: Callable[[], BrokenEnvironment], row: str

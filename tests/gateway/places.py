@@ -30,7 +30,8 @@ HERE = tuple(place for place in PLACES if "stdio" not in place)
 """Those where the gateway is in the process of the test."""
 
 NEAR = [
-    pytest.param(place, marks=pytest.mark.heavy) if "stdio" in place else place for place in PLACES
+    pytest.param(place, marks=pytest.mark.heavy) if place not in {"memory", "http"} else place
+    for place in PLACES
 ]
 """The same, without starting a process for each test unless there is time for it."""
 

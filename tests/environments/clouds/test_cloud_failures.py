@@ -16,7 +16,10 @@ from rlm.protocols import Session
 from tests.environments.clouds.clouds import CLOUDS, KEY, NAMES, on_double
 from tests.environments.clouds.test_clouds_conform import nothing_is_left
 
-each_cloud = pytest.mark.parametrize("name", NAMES)
+FIRST, *OTHERS = NAMES
+each_cloud = pytest.mark.parametrize(
+    "name", [FIRST, *(pytest.param(each, marks=pytest.mark.heavy) for each in OTHERS)]
+)
 
 REFUSALS = {
     "modal": "AuthError",
