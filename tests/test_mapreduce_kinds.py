@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm import RLM, Limits, RunResult, ScriptedClient
+from rlm import RLM, Limits, RunResult, ScriptedClient, prompts
 from rlm.events import Planned, RunStarted
 from rlm.mapreduce import merging
 from rlm.mapreduce.kinds import KINDS, by_words, kind_in
@@ -293,6 +293,15 @@ async def test_the_others_are_read_if_those_say_nothing() -> None:
     plans = [event for event in result.events if isinstance(event, Planned)]
     assert plans[0].unread > 0
     assert plans[1].unread == 0
+
+
+async def test_a_task_that_is_in_the_text_is_looked_for_everywhere() -> None:
+    filler = "The weather was mild and the road was long.\n" * 1_000
+    reader = Reader("", lambda part: "NOT FOUND")
+    result = await asked(reader, prompts.FIXED_QUERY, f"{filler}The task: read the context.")
+    plans = [event for event in result.events if isinstance(event, Planned)]
+    assert [(plan.kind, plan.unread) for plan in plans] == [("find", 0)]
+    assert len(reader.pieces) == plans[0].pieces
 
 
 async def test_a_summary_reads_everything() -> None:

@@ -199,6 +199,54 @@ async def test_the_budget_of_all_rows_holds_and_a_larger_one_goes_on(tmp_path: P
     assert [each["row"] for each in desk.answers] == list(range(30))
 
 
+async def test_what_a_row_recalls_is_counted_once(tmp_path: Path) -> None:
+    """The second of two steps fails at first: the row is tried again, and recalls the first."""
+    asked: Counter[int] = Counter()
+
+    def reply(request: Request) -> str | ModelError:
+        number = number_of(request)
+        asked[number] += 1
+        if asked[number] == 1:
+            return "```repl\nprint('one')\n```"
+        return ModelError("away") if asked[number] == 2 else answer(request)
+
+    desk = Desk(tmp_path, ScriptedClient(rules=[("row ", reply)], usage=paid))
+    desk.write(rows(4))
+    assert (await desk.run()).answered == 4
+    assert desk.budget is not None
+    assert desk.budget.used.tokens == 4 * 2 * 1_000
+    assert asked == Counter(dict.fromkeys(range(4), 3))
+    assert [each["tokens"] for each in desk.answers] == [2_000] * 4
+
+
+async def test_what_was_given_up_counts_in_the_next_batch(tmp_path: Path) -> None:
+    hangs = True
+    model = Held(answer, lambda number: not hangs)
+    desk = Desk(tmp_path, model)
+    desk.write(rows(1))
+    task = asyncio.create_task(desk.run())
+    while not model.waiting:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with desk.folder.opened() as table:
+        lost = table.used().tokens
+    assert lost > 500  # the whole bound of a request whose reply never came
+    hangs = False
+    tally = await desk.run()
+    assert tally.answered == 1
+    assert desk.budget is not None
+    assert desk.budget.used.tokens == lost + desk.answers[0]["tokens"]
+
+
+async def test_journals_of_answered_rows_are_kept_if_that_is_wanted(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, answering())
+    desk.write(rows(2))
+    await desk.run(keeps_runs=True)
+    assert len(desk.journals) == 2
+
+
 async def test_a_row_that_ends_at_a_limit_of_its_own_has_its_best_answer(tmp_path: Path) -> None:
     desk = Desk(tmp_path, ScriptedClient(rules=[("row ", "```repl\nprint(1)\n```")]))
     desk.limits = replace(desk.limits, max_steps=1)

@@ -3,8 +3,9 @@
 import json
 from typing import Any
 
+from rlm.batch.metering import amount_of
 from rlm.batch.rows import Place, Row
-from rlm.limits import Amount, picodollars
+from rlm.limits import Amount
 from rlm.results import RunResult
 
 __all__ = ["answered", "failed", "spent"]
@@ -46,8 +47,7 @@ def failed(place: Place, row: Row | None, error: str, attempts: int) -> str:
 
 def spent(result: RunResult) -> Amount:
     """Tokens and money of a run that has ended."""
-    total = result.usage.total
-    return Amount(0, total.total_tokens, picodollars(total.cost_usd or 0))
+    return amount_of(result.usage.total)
 
 
 def _line(place: Place, row: Row | None, facts: dict[str, Any]) -> str:

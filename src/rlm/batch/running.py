@@ -14,19 +14,17 @@ from msgspec import Struct
 
 from rlm.api import RLM
 from rlm.batch import outcomes
+from rlm.batch.metering import RowMeter
 from rlm.batch.ordered import OrderedAnswers
 from rlm.batch.rows import Place, Row, RowError, Source
 from rlm.batch.table import Entry, RowTable
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.errors import ConfigError, UnknownPriceError
 from rlm.journal import Places, RunFile
-from rlm.limits import Amount, Budget, Limits, picodollars
-from rlm.results import RunResult, UsageSummary
+from rlm.limits import Amount, Budget
+from rlm.results import RunResult
 
 __all__ = ["Batch", "Plan", "Tally"]
-
-ITS_OWN = Limits(max_calls=10**30)
-"""No limit: of a row's own ledger only the question is whether the batch's budget said no."""
 
 SHARED_CONTEXTS = 8
 """Contexts of files that are kept for the rows that come next: often it is always the same."""
@@ -38,6 +36,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     concurrency: int = 16
     tries: int = 2
     failures_in_a_row: int = 25
+    keeps_runs: bool = False
     response_model: Any = None
 
 
@@ -74,7 +73,8 @@ class Batch:
         self._contexts: OrderedDict[tuple[str, ...], asyncio.Task[StoredContext]] = OrderedDict()
         self._width = plan.concurrency
         self._again: deque[Place] = deque()
-        self._tried: Counter[int] = Counter()
+        self._tries: Counter[int] = Counter()
+        self._begun: set[int] = set()
         self._failures = 0
         self._problem: ConfigError | None = None
         self._left: Iterator[Place] = iter(())
@@ -144,51 +144,60 @@ class Batch:
     async def _ask(self, place: Place) -> bool:
         """One try of one row; False if the batch's budget had no room for it."""
         attempts, used = self._before(place)
-        row, ledger = None, self._budget.run(ITS_OWN)
-        self._tried[place.number] += 1
+        row, meter = None, RowMeter(self._budget, journaled=self._journals is not None)
+        self._tries[place.number] += 1
         try:
             row = self._source.row(place)
-            result = await self._run_of(place, row, attempts, ledger)
+            result = await self._run_of(place, row, attempts, meter)
         except asyncio.CancelledError:
-            used += _lost(ledger)
-            line = outcomes.failed(place, row, "it was cut off", attempts)
-            self._table.put(place.number, Entry(place.digest, "again", attempts, used, line))
+            self._cut_off(place, row, attempts, used + meter.unjournaled)
             raise
         except UnknownPriceError as error:
             self._problem, self.tally.stopped = error, str(error)  # the same for every row
             return True
         except Exception as error:  # noqa: BLE001 - one row's failure is not the batch's
-            final = isinstance(error, RowError)
-            self._fail(place, row, _told(error), attempts, used, final=final)
+            used += meter.unjournaled
+            self._fail(place, row, _told(error), attempts, used, final=isinstance(error, RowError))
             return True
-        if result.stop_reason == "limit" and ledger.was_refused_above:
-            self._tried[place.number] -= 1
+        finally:
+            if place.number in self._begun:  # what it recalls was counted when it was paid for
+                self._budget.charge(Amount() - meter.recalled)
+            self._begun.add(place.number)
+        if result.stop_reason == "limit" and meter.was_refused:
+            self._tries[place.number] -= 1
+            self._cut_off(place, row, attempts, used + meter.unjournaled)
             return False
         used, attempts = used + outcomes.spent(result), attempts + 1
         if result.stop_reason == "error":
             self._fail(place, row, result.detail or "the run failed", attempts, used)
             return True
-        line = outcomes.answered(place, row, result, attempts, ledger.was_refused_above)
+        line = outcomes.answered(place, row, result, attempts, meter.was_refused)
         self._table.put(place.number, Entry(place.digest, "answered", attempts, used, line))
         self._end(place, attempts - 1)
         self.tally.answered += 1
         self._failures = 0
         return True
 
+    def _cut_off(self, place: Place, row: Row | None, attempts: int, used: Amount) -> None:
+        """It goes on from its journal; what that does not hold of its costs is kept here."""
+        line = outcomes.failed(place, row, "it was cut off", attempts)
+        self._table.put(place.number, Entry(place.digest, "again", attempts, used, line))
+
     def _before(self, place: Place) -> tuple[int, Amount]:
         """How many runs of the row have ended, and what is not in the journal of the next."""
         entry = self._table.get(place.number)
         return (0, Amount()) if entry is None else (entry.attempts, entry.used)
 
-    async def _run_of(self, place: Place, row: Row, attempts: int, ledger: Budget) -> RunResult:
+    async def _run_of(self, place: Place, row: Row, attempts: int, meter: RowMeter) -> RunResult:
         context = await self._context(row.context_in(self._folder))
         run_id = _run_id(place, attempts) if self._journals is not None else None
         return await self._engine.aask(
             row.query,
             context,
             response_model=self._plan.response_model,
+            recorders=(meter,),
             run_id=run_id,
-            budget=ledger,
+            budget=meter.ledger,
         )
 
     async def _context(self, value: ContextValue) -> Any:
@@ -221,7 +230,7 @@ class Batch:
         final: bool = False,
     ) -> None:
         """Keep what is known of it; asked again later, or given up for now."""
-        gives_up = final or self._tried[place.number] >= self._plan.tries
+        gives_up = final or self._tries[place.number] >= self._plan.tries
         line = outcomes.failed(place, row, error, attempts)
         status = "failed" if gives_up else "again"
         self._table.put(place.number, Entry(place.digest, status, attempts, used, line))
@@ -237,22 +246,16 @@ class Batch:
     def _end(self, place: Place, attempt: int | None = None) -> None:
         """Write what can be written, and drop the journal of a run that has answered."""
         self.tally.done_now += 1
+        self._tries.pop(place.number, None)
+        self._begun.discard(place.number)
         self._answers.advance()
-        if attempt is not None and self._journals is not None:
+        if attempt is not None and self._journals is not None and not self._plan.keeps_runs:
             run_id = _run_id(place, attempt)
             RunFile(run_id, self._journals.journal_of(run_id), 0.0, 0).remove()
 
 
 def _run_id(place: Place, attempt: int) -> str:
     return f"row-{place.number:07}-{place.digest}-{attempt}"
-
-
-def _lost(ledger: Budget) -> Amount:
-    """What requests may have cost that were given up; the others are in the row's journal."""
-    settled = UsageSummary.of(ledger.usage).total
-    known = Amount(0, settled.total_tokens, picodollars(settled.cost_usd or 0))
-    lost = ledger.used - known
-    return Amount(0, max(0, lost.tokens), max(0, lost.picodollars))
 
 
 def _told(error: Exception) -> str:

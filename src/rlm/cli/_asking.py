@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 from msgspec import Struct
@@ -20,6 +20,7 @@ from rlm.cli._models import Choice, choose, windows_of
 from rlm.cli._records import where_to_journal
 from rlm.cli._servers import find_servers
 from rlm.cli._stage import Manner, Stage
+from rlm.config import Strategy
 from rlm.errors import ConfigError, UnknownPriceError
 from rlm.limits import Limits
 from rlm.messages import ModelInfo, Price
@@ -37,7 +38,7 @@ class Options(Struct, frozen=True, kw_only=True):
     sub_model: str | None
     environment: str
     environment_options: tuple[tuple[str, Any], ...]
-    strategy: Literal["rlm", "direct", "mapreduce", "auto"]
+    strategy: Strategy
     max_steps: int | None
     max_depth: int | None
     budget_usd: float | None

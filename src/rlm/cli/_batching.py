@@ -4,7 +4,7 @@ import asyncio
 import signal
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 import msgspec
@@ -18,6 +18,7 @@ from rlm.cli._asking import Options, Setting, engine_of, prepare, unknown_price
 from rlm.cli._batch_progress import progress_of
 from rlm.cli._border import ANSWERED, CANCELLED, FAILED, LIMITED, say
 from rlm.cli._complaints import Complaints
+from rlm.config import Strategy
 from rlm.errors import UnknownPriceError
 from rlm.limits import Budget
 
@@ -35,7 +36,7 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
     sub_model: str | None
     environment: str
     environment_options: tuple[tuple[str, Any], ...]
-    strategy: Literal["rlm", "direct", "mapreduce", "auto"]
+    strategy: Strategy
     max_steps: int | None
     max_depth: int | None
     budget_usd: float | None
@@ -121,6 +122,7 @@ def _run(
         concurrency=options.concurrency,
         tries=options.tries,
         failures_in_a_row=options.failures_in_a_row,
+        keeps_runs=options.keep_runs,
         response_model=schema,
     )
 

@@ -26,6 +26,7 @@ __all__ = [
     "quiet_option",
     "recorded_argument",
     "run_argument",
+    "strategy_option",
     "sub_model_option",
     "verbose_option",
 ]
@@ -154,6 +155,9 @@ price_option = click.option(
     type=prices,
     metavar="IN,OUT",
     help="What the models cost, in US dollars per million tokens.",
+)
+strategy_option = click.option(
+    "--strategy", type=click.Choice(["rlm", "direct", "mapreduce", "auto"]), default="rlm"
 )
 quiet_option = click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
 verbose_option = click.option(

@@ -14,6 +14,7 @@ from rlm.cli._options import (
     model_option,
     price_option,
     quiet_option,
+    strategy_option,
     sub_model_option,
     verbose_option,
 )
@@ -46,9 +47,7 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
 @sub_model_option
 @environment_option
 @environment_settings_option
-@click.option(
-    "--strategy", type=click.Choice(["rlm", "direct", "mapreduce", "auto"]), default="rlm"
-)
+@strategy_option
 @click.option("--max-steps", type=click.IntRange(min=1), help="Steps of the root run.")
 @max_depth_option
 @click.option(

@@ -13,6 +13,7 @@ from rlm.cli._options import (
     model_option,
     price_option,
     quiet_option,
+    strategy_option,
     sub_model_option,
 )
 
@@ -52,9 +53,7 @@ Exit codes: 0 every row has an answer, 1 some failed or an error, 2 wrong usage,
 @sub_model_option
 @environment_option
 @environment_settings_option
-@click.option(
-    "--strategy", type=click.Choice(["rlm", "direct", "mapreduce", "auto"]), default="rlm"
-)
+@strategy_option
 @click.option("--max-steps", type=click.IntRange(min=1), help="Steps of each row's run.")
 @max_depth_option
 @click.option(

@@ -39,8 +39,9 @@ async def map_reduce(calls: Calls, task: Task, scope: Scope, config: RunConfig) 
 async def _find(asker: Asker, text: str, kind: str) -> str | None:
     """The pieces with the question's telling words first, the others only if those say nothing."""
     pieces, size = _pieces(asker, text, kind)
-    first = sorted(telling_numbers(asker.task.query, pieces))
-    if 2 * len(first) > len(pieces):
+    query = asker.task.query
+    first = sorted(telling_numbers(query, pieces))
+    if 2 * len(first) > len(pieces) or query == prompts.FIXED_QUERY:  # its words tell nothing
         first = list(range(len(pieces)))
     asker.tell_plan(kind, len(pieces), size, unread=len(pieces) - len(first))
     found = await _merged(asker, await _noted(asker, pieces, first), size)
@@ -153,22 +154,23 @@ async def _labelled(asker: Asker, text: str, kind: str) -> tuple[str | None, int
     size = piece_chars(asker, kind, len(text))
     if not lines or max(map(len, lines)) > MOST_LINE_CHARS:
         return None, size
-    pieces = split_lines(lines, size)
+    numbered = [f"{number}| {line}" for number, line in enumerate(lines)]
+    pieces = split_lines(numbered, size)
     asker.tell_plan(kind, len(pieces), size)
     asker.check_room(len(pieces))
-    labels = await _labels(asker, lines, pieces)
+    labels = await _labels(asker, numbered, pieces)
     missing = [[n for n in piece if n not in labels] for piece in pieces]
     left = [numbers for numbers in missing if numbers]
     if left and len(left) < asker.scope.budget.room().calls:
-        labels |= await _labels(asker, lines, left)
+        labels |= await _labels(asker, numbered, left)
     return merging.table_of(lines, labels, largest_piece(asker)), size
 
 
 async def _labels(
-    asker: Asker, lines: list[str], pieces: Sequence[Sequence[int]]
+    asker: Asker, numbered: list[str], pieces: Sequence[Sequence[int]]
 ) -> dict[int, str]:
     query = asker.task.query
-    shown = ["\n".join(f"{number}| {lines[number]}" for number in piece) for piece in pieces]
+    shown = ["\n".join(numbered[number] for number in piece) for piece in pieces]
     replies = await asker.replies(
         [prompts.map_prompt(query, each, 0, 0, "label") for each in shown]
     )

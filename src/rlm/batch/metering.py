@@ -1,0 +1,49 @@
+"""What one try of a row costs, and how much of that its journal will tell the next one."""
+
+from rlm.events import CallEnded, Event, ModelReplied
+from rlm.limits import Amount, Budget, Limits, picodollars
+from rlm.messages import Usage
+from rlm.results import UsageSummary
+
+__all__ = ["RowMeter", "amount_of"]
+
+NO_LIMITS = Limits(max_calls=10**30)
+
+
+class RowMeter:
+    """A recorder, and a ledger between the batch's budget and the run's own."""
+
+    def __init__(self, budget: Budget, *, journaled: bool) -> None:
+        self.ledger = budget.run(NO_LIMITS)
+        self._journaled = journaled
+        self.recalled = Amount()
+        self._last_words = Amount()
+
+    def record(self, event: Event) -> None:
+        if not isinstance(event, ModelReplied | CallEnded) or event.usage is None:
+            return
+        if isinstance(event, CallEnded) and event.kind == "rlm":
+            return  # a child's requests are heard of one by one
+        if event.stored:
+            self.recalled += amount_of(event.usage)
+        elif isinstance(event, ModelReplied) and event.purpose == "final":
+            self._last_words += amount_of(event.usage)
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether the batch's budget had no room for something it wanted."""
+        return self.ledger.was_refused_above
+
+    @property
+    def unjournaled(self) -> Amount:
+        """What a run that goes on will not recall: requests that were given up, and last words."""
+        used = Amount(0, self.ledger.used.tokens, self.ledger.used.picodollars)
+        if not self._journaled:
+            return used
+        given_up = used - amount_of(UsageSummary.of(self.ledger.usage).total)
+        lost = Amount(0, max(0, given_up.tokens), max(0, given_up.picodollars))
+        return lost + self._last_words
+
+
+def amount_of(usage: Usage) -> Amount:
+    return Amount(0, usage.total_tokens, picodollars(usage.cost_usd or 0))
