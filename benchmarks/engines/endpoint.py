@@ -1,8 +1,8 @@
 """The model server that all engines talk to: its answer stands in the address it is asked at.
 
-`address(port, text, delay_ms)` is a base URL whose chat completions all answer `text`, after
-a delay. So one process serves every scenario, remembers nothing, and does next to nothing for a request:
-a real server would use as much processor time as the engines that are to be measured.
+`address(port, text, delay_ms)` is a base URL whose chat completions all answer `text`, after a
+delay. So one process serves every scenario and does next to nothing for a request: a real server
+would use as much processor time as the engines that are to be measured.
 `SERIAL` in a text becomes another number each time. Run as a file it prints its port.
 """
 

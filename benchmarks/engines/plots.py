@@ -126,16 +126,14 @@ def growth_plot(found: dict[str, Any]) -> str:
     names = [name for name in AXES if "cpu_seconds" in found["growth"].get(name, {})]
     columns = 3
     lines = max(1, math.ceil(len(names) / columns))
-    parts = [_text(16, 26, "Processor seconds of rlm, sandboxes included", "title")]
-    parts.append(
-        _text(360, 26, "dashes: linear from the largest size; both scales linear", "small")
-    )
+    parts = [_text(16, 26, "Processor seconds of rlm and its sandboxes", "title")]
+    parts.append(_text(16, 46, "dashes: a straight line between smallest and largest", "small"))
     for number, name in enumerate(names):
         left = (number % columns) * (_PANEL_WIDTH + 10)
-        top = 36 + (number // columns) * (_PANEL_HEIGHT + 8)
+        top = 56 + (number // columns) * (_PANEL_HEIGHT + 8)
         parts += _panel(name, found["growth"][name], left, top)
     width = columns * (_PANEL_WIDTH + 10)
-    return _page(width, 44 + lines * (_PANEL_HEIGHT + 8), parts, "How costs of rlm grow")
+    return _page(width, 64 + lines * (_PANEL_HEIGHT + 8), parts, "How costs of rlm grow")
 
 
 def _panel(name: str, curve: dict[str, Any], left: float, top: float) -> list[str]:

@@ -70,7 +70,7 @@ _STARTS = [
         "first",
         "first_run",
         (
-            Row("run of one step: the first of a process, imports not counted", _WALL, "ms", 120),
+            Row("run of one step: first of a process, imports not counted", _WALL, "ms", 120),
             Row("from the start of a process to its first answer", "start_seconds", "ms"),
         ),
         turns=9,
@@ -142,7 +142,7 @@ _SIZES = [
     Group(
         "100MB-memory",
         "context",
-        (Row("context of 100 MB: most memory beyond the caller's text", "peak_bytes", "MB"),),
+        (Row("context of 100 MB: memory beyond the caller's text", "peak_bytes", "MB"),),
         {"size": 100_000_000, "steps": 4, "memory": True},
         {"size": 1_000_000},
         turns=2,
@@ -161,7 +161,7 @@ _SIZES = [
         "context",
         (
             Row(
-                "context of 1 GiB: most memory beyond the caller's text, in copies",
+                "context of 1 GiB: copies in memory beyond the caller's own",
                 "copies",
                 "×",
                 1.1,

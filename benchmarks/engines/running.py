@@ -96,7 +96,7 @@ def _told(
 
 
 def import_seconds(engine: str, python: str, rounds: int) -> dict[str, Any]:
-    """Processor seconds of importing, in fresh interpreters; the first, which compiles, is not kept."""
+    """Processor seconds of importing, in fresh interpreters; the first may compile, uncounted."""
     statements = {"package": ENGINES[engine].import_package, "class": ENGINES[engine].import_class}
     metrics: dict[str, Any] = {}
     for name, statement in statements.items():
