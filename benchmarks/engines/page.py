@@ -129,7 +129,7 @@ def _cpu_lines(found: dict[str, Any]) -> list[str]:
 
 def _unit_of(row: Row) -> str:
     """CPU time is that of all of it, where a row tells of a part or a ratio."""
-    return row.name.replace(": until the model is first asked", ": a run of four steps").replace(
+    return row.name.replace(": until the first step is done", ": a run of four steps").replace(
         ": time, ideal is 1", ""
     )
 

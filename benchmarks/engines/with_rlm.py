@@ -170,7 +170,7 @@ async def context(port: int, size: int, steps: int, memory: bool) -> dict[str, A
         result = await engine.aask(QUERY, text)
     await engine.aclose()
     return {
-        "wall_seconds": [model.asked_at[0] - began],
+        "wall_seconds": [model.asked_at[1] - began],
         "cpu_seconds": meter.cpus,
         "step_seconds": [float(str(result.answer))],
         "peak_bytes": [peak.highest],

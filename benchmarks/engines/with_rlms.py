@@ -186,7 +186,7 @@ def context(port: int, size: int, steps: int, memory: bool) -> dict[str, Any]:
     with meter():
         result = engine.completion(text, root_prompt=QUERY)
     return {
-        "wall_seconds": [Stub.asked_at[0] - began],
+        "wall_seconds": [Stub.asked_at[1] - began],
         "cpu_seconds": meter.cpus,
         "step_seconds": [float(result.response)],
         "peak_bytes": [peak.look()],
