@@ -135,6 +135,22 @@ test-clouds: $(clouds) ## modal, prime, e2b and daytona: what we ask of them, wi
 test-docker: $(environments) ## the docker environment with a real engine; root starts one of its own if none answers
 	@sh .ci/with-docker $(environments)/bin/python $(environments)/bin/python -m pytest tests/docker $(ARGS)
 
+# Other engines, each in an environment of its own that nothing of ours is in.
+peers := build/venv-bench-dspy build/venv-bench-rlms
+of_bench = --revision "$$(git describe --always --dirty 2>/dev/null)" --python rlm=$(bin)/python \
+	--python rlms=build/venv-bench-rlms/bin/python --python dspy=build/venv-bench-dspy/bin/python
+
+.PHONY: bench bench-quick $(peers)
+$(peers): build/venv-%:
+	@sh .ci/venv $(PYTHON) $@
+	@$@/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/$*.txt
+
+bench: $(ready) $(peers) ## what the engine costs, beside rlms and dspy, in one run: 20 minutes on a quiet machine
+	@$(bin)/python benchmarks/engine.py $(of_bench) --publish benchmarks/results $(ARGS)
+
+bench-quick: $(ready) $(peers) ## the same at tiny sizes, which tells whether it runs and nothing else
+	@$(bin)/python benchmarks/engine.py $(of_bench) --quick --fresh --record build/bench/quick.json --publish build/bench $(ARGS)
+
 .PHONY: test-live check-environments bench-environments
 test-live: build/venv-$(ENV) ## a paid test of ENV=modal|prime|e2b|daytona, for whoever has an account
 	@RLM_LIVE_ENV=$(ENV) build/venv-$(ENV)/bin/python -m pytest -s -W default --confcutdir=tests/live tests/live/live_environments.py $(ARGS)

@@ -49,11 +49,16 @@ LOCKS: dict[str, list[str]] = {
         *("--group", "adapters", "--extra", "gguf", "--extra", "llm"),
         *("--constraints", "requirements/dev.txt"),
     ],
+    "bench-dspy.txt": ["--group", "bench-dspy"],
+    "bench-rlms.txt": ["--group", "bench-rlms"],
 }
 """In this order: the others take the versions that the development lock settled on.
 
 Not litellm's and the clouds', which want older ones of their own.
 """
+
+WITHOUT_US = ("bench-dspy.txt", "bench-rlms.txt")
+"""Environments of other engines: neither rlm nor what it needs is in them."""
 
 MARK = "# made from pyproject.toml, fingerprint "
 
@@ -90,7 +95,8 @@ def write(root: Path, options: list[str]) -> None:
     lowest = pyproject["project"]["requires-python"].removeprefix(">=")
     for name, inputs in LOCKS.items():
         lock = root / "requirements" / name
-        command = [_uv(), "pip", "compile", "pyproject.toml", *inputs, *options]
+        project = [] if name in WITHOUT_US else ["pyproject.toml"]
+        command = [_uv(), "pip", "compile", *project, *inputs, *options]
         command += ["--universal", "--python-version", lowest, "--generate-hashes", "--quiet"]
         command += ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
         command += ["--output-file", str(lock)]

@@ -5,8 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+
+from benchmarks.engines.growing import AXES, exponent
+from benchmarks.engines.page import table_lines
+from benchmarks.engines.rows import GROUPS
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTEXT_ROWS = (
@@ -156,3 +161,99 @@ def test_a_batch_is_measured_and_checked() -> None:
     shown = run("benchmarks/batch.py", "--rows", "3", "5", "--concurrency", "2")
     rows = [line.split("|")[1].strip() for line in shown.splitlines() if line.startswith("| ")]
     assert rows == ["rows", "3", "5"]
+
+
+# -- engines beside each other --------------------------------------------------------------------
+
+
+def run_engine(folder: Path, *options: str) -> tuple[str, dict[str, Any]]:
+    record = folder / "record.json"
+    output = run("benchmarks/engine.py", "--quick", "--record", str(record), *options)
+    return output, json.loads(record.read_text("utf-8"))
+
+
+@linux_only
+def test_a_part_that_was_measured_is_not_measured_again(tmp_path: Path) -> None:
+    _, first = run_engine(tmp_path, "--only", "ready")
+    assert first["groups"]["ready"]["engines"]["rlm"]["metrics"]["wall_seconds"]
+    output, second = run_engine(tmp_path, "--only", "ready,log")
+    assert second["groups"]["ready"] == first["groups"]["ready"]
+    assert second["groups"]["log"]["engines"]["rlm"]["metrics"]["bytes"]
+    assert "resumed" in second
+    assert "| log of a context of 10 MB, 5 steps | KB | ≤ 100 |" in output
+
+
+@linux_only
+@pytest.mark.heavy
+def test_every_row_of_ours_has_samples_and_every_curve_its_points(tmp_path: Path) -> None:
+    folder = tmp_path / "published"
+    output = run(
+        "benchmarks/engine.py",
+        *("--quick", "--record", str(tmp_path / "record.json"), "--publish", str(folder)),
+    )
+    (kept,) = folder.glob("engine-*.json")
+    found = json.loads(kept.read_text("utf-8"))
+    for name, group in GROUPS.items():
+        metrics = found["groups"][name]["engines"]["rlm"]["metrics"]
+        assert all(metrics[row.metric] for row in group.rows), name
+    assert {name: curve["sizes"] for name, curve in found["growth"].items()} == {
+        name: list(axis.quick) for name, axis in AXES.items()
+    }
+    assert found["groups"]["crowd"]["engines"]["rlm"]["metrics"]["right"] == [8]
+    assert not found["groups"]["import"]["engines"]["rlm"]["metrics"]["class_loads"]
+    page = (folder / "engine.md").read_text("utf-8")
+    assert "these figures mean nothing" in page
+    assert all(row.name in page and row.name in output for g in GROUPS.values() for row in g.rows)
+    for plot in ("engine.svg", "engine-growth.svg"):
+        assert ElementTree.parse(folder / plot).getroot().tag.endswith("svg")
+
+
+def test_a_part_that_is_not_known_is_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "benchmarks/engine.py", "--only", "dreams"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "dreams: choose from import, first" in done.stderr
+
+
+@pytest.mark.parametrize(("power", "told"), [(1.0, 1.0), (2.0, 2.0), (0.5, 0.5)])
+def test_the_power_that_costs_grow_with_is_found(power: float, told: float) -> None:
+    sizes = [0, 100, 200, 400, 800]
+    found = exponent(sizes, [3.0 + 0.01 * size**power for size in sizes])
+    assert found == pytest.approx(told)
+
+
+def test_costs_that_do_not_grow_have_no_power() -> None:
+    assert exponent([1, 50, 100], [2.0, 1.9, 2.0]) is None
+
+
+def results(**medians: float | None) -> dict[str, Any]:
+    """What a run found for one row, ours and others'."""
+    engines = {
+        name: {"cannot": "too far"} if value is None else {"metrics": {"wall_seconds": [value]}}
+        for name, value in medians.items()
+    }
+    return {
+        "versions": dict.fromkeys(medians, "1.0"),
+        "groups": {"ready": {"engines": engines}},
+        "growth": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("medians", "told"),
+    [
+        ({"rlm": 0.004, "rlms": 0.5}, "| 4 | 500 | yes |"),
+        ({"rlm": 0.006, "rlms": 0.5}, "| 6 | 500 | **no**, nor is a peer better |"),
+        ({"rlm": 0.006, "rlms": 0.005}, "| 6 | 5 | **no** |"),
+        ({"rlm": 0.004, "rlms": None}, "| 4 | – | yes |"),
+    ],
+)
+def test_the_table_says_whether_a_goal_is_met(medians: dict[str, float | None], told: str) -> None:
+    lines = table_lines(results(**medians))
+    assert lines[2].endswith(told)
+    assert ("too far" in lines[-1]) == (None in medians.values())

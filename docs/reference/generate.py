@@ -22,6 +22,7 @@ from rlm.chat import Chat
 from rlm.compat import Completion, ModelUsage, UsageTotals
 from rlm.context import ContextValue
 from rlm.events import Event
+from rlm.logger import RLMLogger
 from rlm.messages import Usage
 from rlm.results import RunResult, UsageSummary
 
@@ -61,6 +62,10 @@ class Descriptions:
         return missing + [f"{key} describes nothing" for key in sorted(known - self._wanted)]
 
 
+LATER = {"Chat": Chat, "RLMLogger": RLMLogger}
+"""Names in signatures that are imported only where they are used."""
+
+
 def render(descriptions: Descriptions | None = None) -> str:
     """The page; ValueError if the descriptions do not fit the code."""
     if descriptions is None:
@@ -93,7 +98,7 @@ def _constructor(descriptions: Descriptions) -> str:
             _type_text(each.annotation, code=True),
             descriptions.of("RLM", each.name),
         )
-        for each in inspect.signature(RLM).parameters.values()
+        for each in inspect.signature(RLM, locals=LATER, eval_str=True).parameters.values()
     )
     return _table(("keyword", "default", "type", "meaning"), rows)
 
@@ -128,7 +133,7 @@ def _method_row(
         for each in inspect.signature(function).parameters.values()
         if each.name != "self"
     ]
-    gives = typing.get_type_hints(function)["return"]
+    gives = typing.get_type_hints(function, localns=LATER)["return"]
     call = f"{name}{inspect.Signature(parameters)}"
     if inspect.isasyncgenfunction(function):
         call, gives = f"async for … in {call}", typing.get_args(gives)[0]
@@ -144,7 +149,7 @@ def _fields(owner: type, descriptions: Descriptions) -> str:
     kinds = {name: hints[name] for name in typing.cast("Any", owner).__struct_fields__}
     for name, value in vars(owner).items():
         if isinstance(value, property):
-            kinds[name] = typing.get_type_hints(value.fget)["return"]
+            kinds[name] = typing.get_type_hints(value.fget, localns=LATER)["return"]
     rows = (
         (f"`{name}`", _type_text(kind, code=True), descriptions.of(owner.__name__, name))
         for name, kind in kinds.items()

@@ -6,14 +6,12 @@ import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
 from rlm import compat
 from rlm.caching import ReplyCache
-from rlm.chat import Chat
-from rlm.chats import Spending
 from rlm.compat import Completion
 from rlm.config import Guards, RunConfig
 from rlm.context import ContextValue, StoredContext, store_context
@@ -24,7 +22,6 @@ from rlm.house import House, Model, Traffic
 from rlm.journal import kept
 from rlm.limits import Budget, Limits
 from rlm.listeners import Listeners
-from rlm.logger import RLMLogger, trajectory
 from rlm.messages import Price, Reply
 from rlm.pacing import RateLimit
 from rlm.portal import in_a_run, portal
@@ -38,7 +35,12 @@ from rlm.run import Run, Task
 from rlm.scope import Scope, Tree, new_run_id
 from rlm.sessions import RunSession
 from rlm.strategies import PlainRun, Relayed, RelayRun, choose_strategy
-from rlm.typed import AnswerMismatch, AnswerType, answer_type
+from rlm.typed import AnswerMismatch, AnswerType, answer_type, with_typed_answer
+
+if TYPE_CHECKING:  # What many programs never use is imported where it is.
+    from rlm.chat import Chat
+    from rlm.chats import Spending
+    from rlm.logger import RLMLogger
 
 __all__ = ["RLM", "acompletion", "completion"]
 
@@ -86,7 +88,7 @@ class RLM:
         sub_tools: Any = None,
         persistent: bool = False,
         recorders: Sequence[Recorder] = (),
-        logger: RLMLogger | None = None,
+        logger: "RLMLogger | None" = None,
         verbose: bool = False,
         on_iteration_start: Callable[[int, int], Any] | None = None,
         on_iteration_complete: Callable[[int, int, float], Any] | None = None,
@@ -193,12 +195,14 @@ class RLM:
         load: str | Path | None = None,
         max_tokens: int | None = None,
         max_cost_usd: float | None = None,
-    ) -> Chat:
+    ) -> "Chat":
         """Several runs over one session; close it, or use it as a context manager.
 
         `load` goes on with a saved one. `max_tokens` and `max_cost_usd` are for all its turns
         together, those of a loaded chat included; each turn has the limits of a run besides.
         """
+        from rlm.chats import Spending
+
         spending = Spending(self.config.limits, max_tokens=max_tokens, max_cost_usd=max_cost_usd)
         return self._new_chat(context, load, spending)
 
@@ -206,9 +210,11 @@ class RLM:
         self,
         context: ContextValue = None,
         load: str | Path | None = None,
-        spending: Spending | None = None,
+        spending: "Spending | None" = None,
         keeps_messages: bool = False,
-    ) -> Chat:
+    ) -> "Chat":
+        from rlm.chat import Chat
+
         async def start(
             task: Task,
             session: RunSession,
@@ -237,7 +243,7 @@ class RLM:
         return chat
 
     @property
-    def conversation(self) -> Chat:
+    def conversation(self) -> "Chat":
         """The chat behind `persistent=True`: its turns, and its `save` and `load`."""
         if self._conversation is None:
             raise ConfigError("only RLM(persistent=True) has a conversation; see rlm.chat()")
@@ -259,7 +265,11 @@ class RLM:
         else:
             result = await self.aask(FIXED_QUERY if root_prompt is None else root_prompt, prompt)
         compat.raise_if_ended_early(result, self.config.limits)
-        metadata = trajectory(list(result.events)) if self.logger else None
+        metadata = None
+        if self.logger:
+            from rlm.logger import trajectory
+
+            metadata = trajectory(list(result.events))
         return Completion.of(result, prompt, self.config.model, metadata)
 
     def completion(self, prompt: ContextValue, root_prompt: str | None = None) -> Completion:
@@ -327,7 +337,7 @@ class RLM:
                     task, session, record.run_id, record.journal, heard_by, config, ledger
                 )
                 record.keep(result)
-        return result if kind is None else _parsed(result, kind)
+        return result if kind is None else with_typed_answer(result, kind)
 
     async def _begin(self, task: Task, response_model: Any, run_id: str, config: RunConfig) -> None:
         """Journal what is asked and over what, and no more: from now on the run can go on."""
@@ -480,18 +490,6 @@ def _with_instructions(task: Task, prologue: str, kind: AnswerType | None) -> Ta
         return None
 
     return dataclasses.replace(task, objection_to=objection_to)
-
-
-def _parsed(result: RunResult, kind: AnswerType) -> RunResult:
-    """The same result with a typed answer, or without any if what there is does not fit."""
-    if result.answer is None:
-        return result
-    try:
-        value = kind.parse(Submission(result.answer, "answer", result.answer_json))
-    except AnswerMismatch as mismatch:
-        detail = f"the answer has the wrong shape: {mismatch}"
-        return replace(result, answer=None, answer_source="none", detail=detail)
-    return replace(result, answer=value)
 
 
 def _model_from(variables: Mapping[str, str]) -> str:

@@ -4,7 +4,6 @@ A name is looked up in the contexts and nowhere else: never in a folder, never o
 """
 
 import asyncio
-import difflib
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -107,6 +106,8 @@ def _no_such(name: str, names: list[str]) -> str:
             f"{told}, which has none; send bytes, as in images=[open(name, 'rb').read()] "
             "(names of files and addresses are not opened)"
         )
+    import difflib  # Most runs have no picture, and fewer look for one that is not there.
+
     close = difflib.get_close_matches(name[:_SHOWN_CHARS], names, _SHOWN_NAMES)
     few = list(dict.fromkeys([*close, *names[:_SHOWN_NAMES]]))[:_SHOWN_NAMES]
     more = f" and {len(names) - len(few):,} more" if len(names) > len(few) else ""

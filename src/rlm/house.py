@@ -9,7 +9,7 @@ import re
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -19,13 +19,10 @@ from msgspec.structs import replace
 from rlm import knowledge, prompts, registry
 from rlm.caching import ReplyCache, as_cache
 from rlm.calls import Calls, Route
-from rlm.chats import Keeper
 from rlm.config import RunConfig
 from rlm.context import StoredContext
 from rlm.errors import ConfigError
 from rlm.flights import MAX_ATTEMPTS
-from rlm.journal import Archive, Places
-from rlm.mapreduce import map_reduce
 from rlm.messages import ModelInfo, Price
 from rlm.pacing import RateLimit
 from rlm.portal import existing_portal
@@ -33,7 +30,10 @@ from rlm.protocols import Client, Environment, Tool
 from rlm.run import Services, Task
 from rlm.scheduler import Scheduler
 from rlm.scope import Scope
-from rlm.tools import as_tools, describe_values, release_tools
+
+if TYPE_CHECKING:  # What many programs never use is imported where it is.
+    from rlm.chats import Keeper
+    from rlm.journal import Archive
 
 __all__ = ["House", "Model", "Traffic"]
 
@@ -203,8 +203,10 @@ class House:
         plain: dict[str, Any] = msgspec.json.decode(encoded)
         return plain
 
-    def new_keeper(self, model: str) -> Keeper:
+    def new_keeper(self, model: str) -> "Keeper":
         """For a chat that may be saved and loaded."""
+        from rlm.chats import Keeper
+
         environment = self._environment
         return Keeper(
             model=model,
@@ -218,6 +220,8 @@ class House:
         calls = self._calls_of_loop()
 
         async def fallback(task: Task, scope: Scope, config: RunConfig) -> str | None:
+            from rlm.mapreduce import map_reduce
+
             return await map_reduce(calls, task, scope, config)
 
         children = Services(calls, self._environment, *self._childrens, fallback=fallback)
@@ -228,7 +232,10 @@ class House:
         _open.discard(self)
         self._calls.pop(asyncio.get_running_loop(), None)
         await _close_clients(self._routes)
-        await release_tools((*self._own[0], *self._childrens[0]))
+        if tools := (*self._own[0], *self._childrens[0]):
+            from rlm.tools import release_tools
+
+            await release_tools(tools)
         if self._cache is not None:
             await self._cache.close()
         await self._environment.close()
@@ -294,10 +301,12 @@ def _as_client(model: Any) -> tuple[Client, str]:
     return CallableClient(model), getattr(model, "__name__", type(model).__name__)
 
 
-def _archive(journal: bool | str | Path | None, variables: Mapping[str, str]) -> Archive | None:
+def _archive(journal: bool | str | Path | None, variables: Mapping[str, str]) -> "Archive | None":
     """Where runs are journaled: in the usual folder, in another one, or nowhere."""
     if journal is None or journal is False:
         return None
+    from rlm.journal import Archive, Places
+
     if journal is True:
         return Archive(Places.usual(variables))
     if not isinstance(journal, str | Path) or not str(journal):
@@ -311,6 +320,10 @@ def _as_price(given: tuple[float, float] | Price) -> Price:
 
 def _granted(given: Any) -> tuple[tuple[Tool, ...], dict[str, StoredContext], tuple[str, ...]]:
     """Functions stay on the host; plain values become variables in the REPL, and are described."""
+    if given is None:
+        return (), {}, ()
+    from rlm.tools import as_tools, describe_values
+
     tools, values = as_tools(given)
     stored = {name: _stored(value) for name, value in values.items()}
     return tools, stored, describe_values(given)

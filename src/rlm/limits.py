@@ -100,7 +100,13 @@ def bound_tokens(messages: tuple[Message, ...]) -> int:
 
     Pictures count by their pixels, as providers bill them, not by the text they travel as.
     """
-    return sum(MESSAGE_OVERHEAD_TOKENS + _content_tokens(message) for message in messages)
+    total = MESSAGE_OVERHEAD_TOKENS * len(messages)
+    for message in messages:  # A request holds all of its run's history: most of it is plain text.
+        content = message.content
+        is_text = isinstance(content, str) and content.isascii()
+        is_plain = is_text and not message.tool_calls and message.opaque is None
+        total += len(content) if is_plain else _content_tokens(message)
+    return total
 
 
 def _content_tokens(message: Message) -> int:

@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlm.errors import ConfigError
-from rlm.logger import RLMLogger
 from rlm.protocols import Recorder
 from rlm.recorders.callbacks import CallbackRecorder
-from rlm.recorders.console import ConsoleRecorder
+
+if TYPE_CHECKING:
+    from rlm.logger import RLMLogger
 
 __all__ = ["Listeners"]
 
@@ -17,11 +18,15 @@ class Listeners:
     """Who hears of every run of an RLM, besides those that one run is given."""
 
     def __init__(
-        self, recorders: Sequence[Recorder], logger: RLMLogger | None, verbose: bool
+        self, recorders: Sequence[Recorder], logger: "RLMLogger | None", verbose: bool
     ) -> None:
         if logger is not None and not hasattr(logger, "record"):
             raise ConfigError(f"logger must be an RLMLogger or a recorder, not {logger!r}")
-        own: list[Recorder] = [ConsoleRecorder(sys.stderr)] if verbose else []
+        own: list[Recorder] = []
+        if verbose:
+            from rlm.recorders.console import ConsoleRecorder
+
+            own.append(ConsoleRecorder(sys.stderr))
         self.recorders = (*recorders, *own, *([] if logger is None else [logger]))
 
     def call_back(self, *callbacks: Callable[..., Any] | None) -> None:

@@ -12,7 +12,6 @@ from rlm.calls import Calls
 from rlm.cells import strip_thinking
 from rlm.config import RunConfig
 from rlm.errors import ConfigError, RLMError
-from rlm.mapreduce import map_reduce
 from rlm.messages import Message, Reply, Request, ToolSpec
 from rlm.results import RunResult, Submission
 from rlm.run import Ending, Run, Task
@@ -112,6 +111,8 @@ class RelayRun(PlainRun):
 
 
 async def _mapreduce(run: Run) -> Ending:
+    from rlm.mapreduce import map_reduce
+
     answer = await map_reduce(run.calls, run.task, run.scope, run.config)
     submission = Submission(answer or "NOT FOUND", "mapreduce")
     return Ending("answer", "asked", await _repaired(run, submission))

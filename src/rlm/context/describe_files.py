@@ -1,6 +1,5 @@
 """What is told of files: tables by columns and rows, folders by names, sizes and kinds."""
 
-import csv
 import io
 import re
 from collections import Counter
@@ -31,6 +30,8 @@ def told_table(suffix: str, count: TextCount) -> str:
 
 
 def _columns(count: TextCount, separator: str) -> str:
+    import csv
+
     sample = count.sample.removeprefix("\N{BYTE ORDER MARK}")
     try:
         table = csv.reader(io.StringIO(sample, newline=""), delimiter=separator)

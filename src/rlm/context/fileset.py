@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlm.context.skipping import Skipped
-from rlm.context.walking import Found, walk
 from rlm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlm.context.walking import Found
 
 __all__ = ["FileSet", "files"]
 
@@ -27,8 +30,10 @@ class FileSet:
         fixed = next((at for at, part in enumerate(parts) if glob.has_magic(part)), len(parts))
         return self.root.joinpath(*parts[:fixed]), parts[fixed:]
 
-    def matches(self, folder: Path, wildcards: tuple[str, ...]) -> Iterator[Found | Skipped]:
+    def matches(self, folder: Path, wildcards: tuple[str, ...]) -> "Iterator[Found | Skipped]":
         """What is found in a folder, of that which is not ignored."""
+        from rlm.context.walking import walk  # Few contexts are files.
+
         for each in walk(folder, self.root):
             if _fits(tuple(each.name.split("/")), wildcards):
                 yield each

@@ -6,10 +6,11 @@ block, so a context of any size needs a few megabytes here besides what the call
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from json.encoder import encode_basestring as quoted
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from rlm.context.decode import decoded
 from rlm.context.opening import Stamp, blocks_of, check_unchanged
@@ -55,8 +56,7 @@ class Part(Protocol):
     def blocks(self) -> Iterator[bytes]: ...
 
 
-@dataclass(frozen=True)
-class MemoryPart:
+class MemoryPart(Struct, frozen=True):
     """Bytes that are held."""
 
     data: bytes
@@ -69,8 +69,7 @@ class MemoryPart:
             yield bytes(view[start : start + BLOCK_BYTES])
 
 
-@dataclass(frozen=True)
-class HeldText:
+class HeldText(Struct, frozen=True):
     """A text in memory; `in_json` makes it the inside of a JSON string."""
 
     text: str
@@ -85,8 +84,7 @@ class HeldText:
         return _pieces(self.text)
 
 
-@dataclass(frozen=True)
-class HeldTexts:
+class HeldTexts(Struct, frozen=True):
     """Texts in memory, by names or as a list, which travel as one JSON value."""
 
     texts: tuple[str, ...]
@@ -133,8 +131,7 @@ def _pieces(text: str) -> Iterator[str]:
     return (text[at : at + BLOCK_CHARS] for at in range(0, len(text), BLOCK_CHARS))
 
 
-@dataclass(frozen=True)
-class FilePart:
+class FilePart(Struct, frozen=True):
     """A file whose bytes travel as they are."""
 
     path: Path
@@ -147,8 +144,7 @@ class FilePart:
         return blocks_of(self.path, self.stamp)
 
 
-@dataclass(frozen=True)
-class TextPart(FilePart):
+class TextPart(FilePart, frozen=True):
     """A file that is decoded; `in_json` makes it the inside of a JSON string."""
 
     encoding: str
@@ -170,8 +166,7 @@ class Text(Part, Protocol):
     def pieces(self) -> Iterator[str]: ...
 
 
-@dataclass(frozen=True)
-class FileTexts:
+class FileTexts(Struct, frozen=True):
     """The texts of files, by name; they are read one at a time."""
 
     texts: tuple[tuple[str, Text], ...]
@@ -180,8 +175,7 @@ class FileTexts:
         return ((name, text.pieces()) for name, text in self.texts)
 
 
-@dataclass(frozen=True)
-class JsonLinesPart(TextPart):
+class JsonLinesPart(TextPart, frozen=True):
     """A file of one JSON value per line, which travels as one JSON array; empty lines are none."""
 
     def blocks(self, seen: Seen | None = None) -> Iterator[bytes]:

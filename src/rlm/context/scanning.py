@@ -1,8 +1,9 @@
 """The one pass over a file in which it is counted, sampled and hashed, piece by piece."""
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from rlm.context.decode import encoding_of
 from rlm.context.describe import SAMPLE_CHARS

@@ -8,12 +8,8 @@ from typing import Any
 
 from rlm.context.describe import describe
 from rlm.context.fileset import FileSet
-from rlm.context.gathering import gather_folder, gather_paths, gather_set
-from rlm.context.joining import store_files
-from rlm.context.opening import is_folder
 from rlm.context.parts import HeldTexts
 from rlm.context.picturing import told_picture
-from rlm.context.reading import store_file
 from rlm.context.stored import StoredContext
 from rlm.errors import ConfigError
 from rlm.images import Picture, picture_of
@@ -56,14 +52,26 @@ def _stored(value: ContextValue) -> StoredContext:
         return StoredContext("text", text, describe(text))
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _store_bytes(bytes(value))
-    if isinstance(value, PathLike):
-        path = Path(fsdecode(value))
-        return store_files(gather_folder(path)) if is_folder(path) else store_file(path)
+    if isinstance(value, (PathLike, FileSet)):
+        return _store_files(value)
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], PathLike):
+        return _store_files(_paths(value))
+    return _store_json(value)
+
+
+def _store_files(value: PathLike[Any] | FileSet | list[Path]) -> StoredContext:
+    """What reads files is imported here: many programs hand in nothing but texts."""
+    from rlm.context.gathering import gather_folder, gather_paths, gather_set
+    from rlm.context.joining import store_files
+    from rlm.context.opening import is_folder
+    from rlm.context.reading import store_file
+
+    if isinstance(value, list):
+        return store_files(gather_paths(value))
     if isinstance(value, FileSet):
         return store_files(gather_set(value))
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], PathLike):
-        return store_files(gather_paths(_paths(value)))
-    return _store_json(value)
+    path = Path(fsdecode(value))
+    return store_files(gather_folder(path)) if is_folder(path) else store_file(path)
 
 
 def _paths(values: list[Any] | tuple[Any, ...]) -> list[Path]:

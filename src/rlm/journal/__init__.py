@@ -2,15 +2,20 @@
 
 A journal is one SQLite file a root run. Whatever was paid for is in it before it is used, so a
 process that is killed can go on where it was: the same requests find their replies there.
+Nothing is imported before it is asked for: most runs are not journaled.
 """
 
-from rlm.journal.archive import Archive, Retention, RunSummary, facts_of
-from rlm.journal.contexts import ContextFolder
-from rlm.journal.facts import Origin, RunFacts
-from rlm.journal.forking import fork
-from rlm.journal.journal import Journal, events_after, events_of, long_results
-from rlm.journal.keeping import Record, kept
-from rlm.journal.places import Places, RunFile
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rlm.journal.archive import Archive, Retention, RunSummary, facts_of
+    from rlm.journal.contexts import ContextFolder
+    from rlm.journal.facts import Origin, RunFacts
+    from rlm.journal.forking import fork
+    from rlm.journal.journal import Journal, events_after, events_of, long_results
+    from rlm.journal.keeping import Record, kept
+    from rlm.journal.places import Places, RunFile
 
 __all__ = [
     "Archive",
@@ -30,3 +35,32 @@ __all__ = [
     "kept",
     "long_results",
 ]
+
+_HOMES = {
+    "Archive": "archive",
+    "ContextFolder": "contexts",
+    "Journal": "journal",
+    "Origin": "facts",
+    "Places": "places",
+    "Record": "keeping",
+    "Retention": "archive",
+    "RunFacts": "facts",
+    "RunFile": "places",
+    "RunSummary": "archive",
+    "events_after": "journal",
+    "events_of": "journal",
+    "facts_of": "archive",
+    "fork": "forking",
+    "kept": "keeping",
+    "long_results": "journal",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from rlm.errors import ConfigError
-from rlm.results import Submission
+from rlm.results import RunResult, Submission
 from rlm.typed._problems import AnswerMismatch, cut, listed, mismatch, problems_of
 from rlm.typed._schemas import UNREADABLE, SchemaCheck
 from rlm.worker import loose_json
 
-__all__ = ["AnswerMismatch", "AnswerType", "answer_type"]
+__all__ = ["AnswerMismatch", "AnswerType", "answer_type", "with_typed_answer"]
 
 _MOST_SEARCHED_CHARS = 200_000
 _MOST_THOUGHTS = 100
@@ -62,6 +63,18 @@ class AnswerType:
             raise
         except Exception as error:
             raise mismatch(problems_of(error)) from error
+
+
+def with_typed_answer(result: RunResult, kind: AnswerType) -> RunResult:
+    """The same result with a typed answer, or without any if what there is does not fit."""
+    if result.answer is None:
+        return result
+    try:
+        value = kind.parse(Submission(result.answer, "answer", result.answer_json))
+    except AnswerMismatch as mismatch:
+        detail = f"the answer has the wrong shape: {mismatch}"
+        return replace(result, answer=None, answer_source="none", detail=detail)
+    return replace(result, answer=value)
 
 
 def answer_type(model: Any) -> AnswerType:

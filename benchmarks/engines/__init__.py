@@ -1,0 +1,44 @@
+"""Engines beside each other: one script for each, the same scenarios in all of them.
+
+A contender runs in an environment of its own, so what it shares with this side is the standard
+library (`contender.py`, `endpoint.py`, `tasks.py`) and lines of JSON.
+"""
+
+from typing import NamedTuple
+
+__all__ = ["ENGINES", "Engine"]
+
+
+class Engine(NamedTuple):
+    """Who takes part: its script here, and how it is imported."""
+
+    script: str
+    package: str
+    import_package: str
+    import_class: str
+    told: str
+
+
+ENGINES = {
+    "rlm": Engine(
+        "with_rlm.py",
+        "rlm-engine",
+        "import rlm",
+        "from rlm import RLM",
+        "ours; cells in the sandbox of `local`",
+    ),
+    "rlms": Engine(
+        "with_rlms.py",
+        "rlms",
+        "import rlm",
+        "from rlm import RLM",
+        "the reference; `local`: cells in its own process, unprotected",
+    ),
+    "dspy": Engine(
+        "with_dspy.py",
+        "dspy",
+        "import dspy",
+        "from dspy import RLM",
+        "`dspy.RLM` with `LocalInterpreter`: cells in a child process, unprotected",
+    ),
+}
