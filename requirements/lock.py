@@ -36,7 +36,7 @@ LOCKS: dict[str, list[str]] = {
     ],
     **{
         f"{name}.txt": ["--group", "adapters", "--extra", name]
-        for name in ("daytona", "e2b", "modal", "prime")
+        for name in ("daytona", "e2b", "modal", "prime", "ray")
     },
     "litellm.txt": ["--group", "adapters", "--extra", "litellm"],
     "local-model.txt": [
