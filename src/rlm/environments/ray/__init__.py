@@ -64,7 +64,11 @@ class RayEnvironment:
         self._runtime_env = runtime_env
         self._start_seconds = start_seconds
         self._export_to = None if export_to is None else Path(export_to)
-        self._takes: dict[str, Any] = {"num_cpus": num_cpus, "max_concurrency": _MOST_CALLS}
+        self._takes: dict[str, Any] = {
+            "num_cpus": num_cpus,
+            "max_concurrency": _MOST_CALLS,
+            "scheduling_strategy": "SPREAD",
+        }
         if memory is not None:
             self._takes["memory"] = memory
         if resources:

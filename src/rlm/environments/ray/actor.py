@@ -12,6 +12,7 @@ import rlm
 from rlm.environments._forkserver import Pair
 from rlm.environments.local import LocalEnvironment
 from rlm.environments.ray.carrier import Carrier
+from rlm.environments.ray.cluster import sdk
 from rlm.environments.ray.files import NodeFiles, Place
 from rlm.errors import SessionDied
 
@@ -30,13 +31,11 @@ class SessionHost:
 
     async def prepare(self) -> dict[str, Any]:
         """Start the zygote; what there is to know of this actor and of the layers on its node."""
-        import ray
-
         if self._environment is None:
             self._environment = LocalEnvironment(**self._settings)
         return {
             "version": rlm.__version__,
-            "node": ray.get_runtime_context().get_node_id(),
+            "node": sdk().get_runtime_context().get_node_id(),
             "process": os.getpid(),
             "report": await self._environment.describe(),
         }
@@ -60,11 +59,9 @@ class SessionHost:
 
     async def keep(self, name: str, pieces: Sequence[Any]) -> Place | None:
         """Write a context's file from what is in the object store; None if it is not there."""
-        import ray
-
         try:
             return await self._files.write(name, pieces)
-        except ray.exceptions.RayError:
+        except sdk().exceptions.RayError:
             return None
 
     async def lend(self, number: int, name: str, place: Place | None) -> bool:

@@ -117,18 +117,25 @@ class Pool:
         await asyncio.to_thread(_kill_all, hosts, coming)
 
     async def _waited(self, waiter: "Future[RemoteHost]", patience: float) -> RemoteHost:
-        done, _ = await asyncio.wait([landed(waiter)], timeout=patience)
-        if done:
-            return waiter.result()
+        here = landed(waiter)
+        try:
+            done, _ = await asyncio.wait([here], timeout=patience)
+            shared = None if done else self._shared_instead_of(waiter)
+            host: RemoteHost = shared or await here
+            return host
+        finally:
+            here.cancel()
+
+    def _shared_instead_of(self, waiter: "Future[RemoteHost]") -> RemoteHost | None:
+        """The actor with the fewest sessions, for who does not wait any longer."""
         with self._lock:
             living = [host for host in self._hosts if not host.is_lost]
-            if living and not waiter.done():
-                self._waiting.remove(waiter)
-                shared = min(living, key=lambda host: host.sessions)
-                shared.sessions += 1
-                return shared
-        host: RemoteHost = await landed(waiter)
-        return host
+            if not living or waiter.done():
+                return None
+            self._waiting.remove(waiter)
+            shared = min(living, key=lambda host: host.sessions)
+            shared.sessions += 1
+            return shared
 
     def _withdraw(self, waiter: "Future[RemoteHost]") -> None:
         """Nobody waits for it any more; what it was given meanwhile goes back."""
