@@ -28,12 +28,10 @@ os.environ.update(
     RAY_gcs_server_request_timeout_seconds="300",
 )
 _TRIES = 3
-HERE = "127.0.0.1"
 SMALL: dict[str, Any] = {
     "num_cpus": 1,
     "object_store_memory": 100 << 20,
     "include_dashboard": False,
-    "node_ip_address": HERE,
 }
 
 
@@ -51,9 +49,7 @@ def cluster() -> Iterator[Any]:
     ray = importlib.import_module("ray")
     made = importlib.import_module("ray.cluster_utils").Cluster()
     add_node(made)
-    ray.init(
-        address=made.address, log_to_driver=False, logging_level="error", _node_ip_address=HERE
-    )
+    ray.init(address=made.address, log_to_driver=False, logging_level="error")
     yield made
     ray.shutdown()
     made.shutdown()

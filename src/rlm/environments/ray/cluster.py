@@ -52,9 +52,10 @@ async def leave() -> None:
 
 async def awaited(reference: Any) -> Any:
     """The value of an object reference, of Ray's own kind or of the kind of `ray://`."""
+    errors: tuple[type[BaseException], ...] = (ConnectionError, sdk().exceptions.RayError)
     try:
         return await landed(reference.future())
-    except (RLMError, ConnectionError, *_ray_errors()) as error:
+    except errors as error:
         raise translated(error) from error
 
 
@@ -91,10 +92,6 @@ def translated(error: BaseException) -> RLMError:
             "runtime_env={'pip': ['rlm-engine']}"
         )
     return SessionDied(f"{type(error).__name__}: {words[:_MOST_WORDS_CHARS]}")
-
-
-def _ray_errors() -> tuple[type[BaseException], ...]:
-    return (sdk().exceptions.RayError,)
 
 
 def _join(address: str | None, runtime_env: dict[str, Any] | None) -> Any:

@@ -40,17 +40,21 @@ class _Entry:
         self.places: dict[str, Place] = {}
         self.writing: dict[str, Future[None]] = {}
 
-    def put(self, source: ContextSource) -> None:
-        """Write it down here, have the object store copy it, and forget what was written."""
+    def put(self, source: ContextSource) -> bool:
+        """Write it down here, have the object store copy it, and forget what was written.
+
+        False if that has been done already.
+        """
         with self.lock:
             if self.pieces:
-                return
+                return False
             shared = written_context(source)
             try:
                 self.pieces = _put_file(shared.fd)
             finally:
                 os.close(shared.fd)
             self.layout = shared.layout
+            return True
 
 
 class ContextStore:
@@ -106,9 +110,9 @@ class ContextStore:
             return entry
 
     def _put(self, entry: _Entry, source: ContextSource) -> None:
-        if not entry.pieces:
-            self.puts += 1
-        entry.put(source)
+        if entry.put(source):
+            with self._lock:
+                self.puts += 1
 
     async def _write(self, entry: _Entry, host: RemoteHost) -> None:
         """Have one actor of a node write the file, while others wait for it."""

@@ -19,7 +19,7 @@ from rlm.errors import ConfigError, RLMError, SessionDied
 
 __all__ = ["Pool", "RemoteHost"]
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 3.0
 """How long a session waits for a new actor before it shares one."""
 
 
