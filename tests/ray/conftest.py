@@ -61,7 +61,7 @@ async def made(cluster: Any) -> AsyncIterator[Callable[..., RayEnvironment]]:
     environments: list[RayEnvironment] = []
 
     def make(**options: Any) -> RayEnvironment:
-        environment = RayEnvironment(**{"num_cpus": 0.25, **options})
+        environment = RayEnvironment(**options)
         environments.append(environment)
         return environment
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rlm import RLM, ScriptedClient
+from rlm import RLM, Limits, ScriptedClient
 from rlm.context import store_context
 from rlm.environments.attacks import attack
 from rlm.environments.conformance import CHECKS, check
@@ -111,7 +111,7 @@ async def test_a_full_cluster_shares_its_actors(
         ]
     )
     environment = made(num_cpus=1)
-    with RLM(model, environment=environment, max_depth=2) as rlm:
+    with RLM(model, environment=environment, limits=Limits(max_depth=2)) as rlm:
         assert (await rlm.aask("what?", "x")).answer == "the answer"
         (host,) = environment.hosts
         assert host.sessions == 0
