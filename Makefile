@@ -78,7 +78,7 @@ docs: $(ready) ## write the pages that are made from the code
 
 # -- the heavier parts; each also runs alone ------------------------------------------------------
 
-heavy_parts := test-heavy test-documents test-sdks test-adapters test-server-clients test-environments test-clouds test-docker test-browser \
+heavy_parts := test-heavy test-documents test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser \
 	test-pythons test-fuzz test-clone test-sandbox-docker test-gateway-image test-llm-plugin test-eliza test-seeds
 
 .PHONY: test-all
@@ -108,10 +108,11 @@ local_model := build/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 environments := build/venv-environments
 environments_python := $(shell sh .ci/find-python python3.13 python3.12 $(PYTHON))
 clouds := build/venv-daytona build/venv-e2b build/venv-modal build/venv-prime
+ray := build/venv-ray
 $(environments): PYTHON := $(environments_python)
 
-.PHONY: test-local-model $(adapters) $(sdks) $(server_clients) $(llm_plugin) $(browser) $(environments) $(clouds)
-$(adapters) $(sdks) $(server_clients) $(llm_plugin) $(browser) $(environments) $(clouds): build/venv-%:
+.PHONY: test-local-model $(adapters) $(sdks) $(server_clients) $(llm_plugin) $(browser) $(environments) $(clouds) $(ray)
+$(adapters) $(sdks) $(server_clients) $(llm_plugin) $(browser) $(environments) $(clouds) $(ray): build/venv-%:
 	@sh .ci/venv $(PYTHON) $@
 	@$@/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/$*.txt
 	@$@/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
@@ -131,6 +132,9 @@ of_sdks := tests/environments/clouds/test_signatures.py tests/environments/cloud
 
 test-clouds: $(clouds) ## modal, prime, e2b and daytona: what we ask of them, with their real SDKs
 	@for each in $(clouds); do $$each/bin/python -m pytest $(of_sdks) $(ARGS) || exit 1; done
+
+test-ray: $(ray) ## the ray environment on a real cluster of this machine: both suites, lost nodes, killed actors
+	@$(ray)/bin/python -m pytest tests/ray $(ARGS)
 
 test-docker: $(environments) ## the docker environment with a real engine; root starts one of its own if none answers
 	@sh .ci/with-docker $(environments)/bin/python $(environments)/bin/python -m pytest tests/docker $(ARGS)

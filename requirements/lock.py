@@ -36,7 +36,7 @@ LOCKS: dict[str, list[str]] = {
     ],
     **{
         f"{name}.txt": ["--group", "adapters", "--extra", name]
-        for name in ("daytona", "e2b", "modal", "prime")
+        for name in ("daytona", "e2b", "modal", "prime", "ray")
     },
     "eliza.txt": ["--group", "eliza", "--constraints", "requirements/dev.txt"],
     "eliza-upstream.txt": ["--group", "eliza-upstream"],

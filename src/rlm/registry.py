@@ -153,11 +153,10 @@ ENVIRONMENTS: dict[str, tuple[str, str]] = {
     "prime": ("rlm.environments.prime", "PrimeEnvironment"),
     "e2b": ("rlm.environments.e2b", "E2BEnvironment"),
     "daytona": ("rlm.environments.daytona", "DaytonaEnvironment"),
+    "ray": ("rlm.environments.ray", "RayEnvironment"),
     "inprocess": ("rlm.environments.inprocess", "InProcessEnvironment"),
 }
 """Where code can run, in the order in which `rlm env list` shows them."""
-
-ENVIRONMENTS_NOT_YET = ("ray",)
 
 BARE_NAMES = (
     *(("claude-", "anthropic"), ("gemini-", "gemini")),
@@ -246,8 +245,6 @@ def _known(model: str, maker: Callable[..., Any], options: Mapping[str, Any]) ->
 
 def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Environment:
     """The environment of that name."""
-    if name in ENVIRONMENTS_NOT_YET:
-        raise ConfigError(f"the environment {name!r} is not in this version yet; use 'local'")
     home = ENVIRONMENTS.get(name)
     if home is None:
         listed = ", ".join(ENVIRONMENTS)

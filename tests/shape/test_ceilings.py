@@ -35,6 +35,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.environments._cloud_streams:outcome_of",
         "rlm.environments._session:_answer_frame",
         "rlm.environments.conformance.runner:_row",
+        "rlm.environments.ray.cluster:_serve",
         "rlm.recorders.callbacks:_call",
         "rlm.recorders.telemetry:record",
         "rlm.scope:emit",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from rlm.environments._exports import export_files
 from rlm.environments._lifelines import Incarnation, Lifeline
-from rlm.environments._session import StreamSession
+from rlm.environments._session import Lend, StreamSession
 from rlm.errors import SessionDied, SessionError, SessionRestored
 from rlm.protocols import ContextSource, Host
 from rlm.results import CellResult
@@ -80,19 +80,20 @@ class ForkedSession:
         report: Mapping[str, Any],
         export_to: Path | None = None,
         sends_fds: bool = True,
+        lend: Lend | None = None,
         explain: Callable[[], Awaitable[str]] | None = None,
         afterwards: Callable[[], Awaitable[None]] | None = None,
     ) -> "ForkedSession":
         """Shake hands with the worker at the other end of a session.
 
         `greeting` is None if it has been greeted. `sends_fds`: descriptors can be sent to where it
-        is. Of the sandbox around it, if it has one of its own: `explain` tells how that ended,
-        `afterwards` ends it.
+        is; `lend` has somebody there send them. Of the sandbox around it, if it has one of its own:
+        `explain` tells how that ended, `afterwards` ends it.
         """
         connection, other = ends
         lifeline = Lifeline(other, explain)
         stream = await StreamSession.connect(
-            connection, host, Incarnation(lifeline), greeting, sends_fds=sends_fds
+            connection, host, Incarnation(lifeline), greeting, sends_fds=sends_fds, lend=lend
         )
         label = str(options.get("label", "session"))
         return cls(

@@ -33,7 +33,7 @@ class MemoryFile:
         """Where the next byte will stand."""
         return self._written + len(self._waiting)
 
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes | memoryview) -> None:
         """Write at the end."""
         if len(data) >= _BLOCK_BYTES:
             self._flush()
@@ -85,7 +85,7 @@ class MemoryFile:
         assert len(data) == size, "memory gives all that was asked for"
         return data
 
-    def _write(self, data: bytes | bytearray, offset: int) -> None:
+    def _write(self, data: bytes | bytearray | memoryview, offset: int) -> None:
         rest = memoryview(data)
         while rest:
             with _explained():

@@ -60,6 +60,12 @@ class Relay:
 
     async def open(self) -> Pair:
         """Have the session made; the host's ends of its stream and its lifeline."""
+        ends = self.connect()
+        await self._send(mux.OPEN, orders.NOW)  # Now that there is a place for what comes back.
+        return ends
+
+    def connect(self) -> Pair:
+        """The same for a session that has been made already."""
         ends = []
         for number in (mux.STREAM, mux.LIFELINE):
             ours, far_end = socket.socketpair()
@@ -69,7 +75,6 @@ class Relay:
                 self._loop.create_task(self._carry_out(number, channel)),
             ]
             ends.append(ours)
-        await self._send(mux.OPEN, orders.NOW)  # Now that there is a place for what comes back.
         if self._ended is not None:  # It ended before anybody could have been told.
             self._tell_ending(self._ended)
         return ends[0], ends[1]

@@ -6,7 +6,7 @@ requests to the worker, answers to what its cells ask, the clock of a cell, and 
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from msgspec import structs
@@ -20,7 +20,13 @@ from rlm.protocols import ContextSource, Host
 from rlm.results import CellError, CellResult
 from rlm.worker import wire
 
-__all__ = ["StreamSession", "WorkerProcess", "greeting_of", "timed_out"]
+__all__ = ["Lend", "StreamSession", "WorkerProcess", "greeting_of", "timed_out"]
+
+Lend = Callable[[ContextSource], Awaitable[dict[str, Any] | None]]
+"""Has a context's file go along with the next request, where this process can't send it itself.
+
+Returns its layout, or None if the bytes have to be sent.
+"""
 
 _Read = TypeVar("_Read")
 _Given = ParamSpec("_Given")
@@ -87,8 +93,10 @@ class StreamSession:
         process: WorkerProcess,
         *,
         sends_fds: bool = True,
+        lend: Lend | None = None,
     ) -> None:
         self._sends_fds = sends_fds
+        self._lend = lend
         self._stream = Stream(connection, self._on_data, process.stream_ended)
         self._host = host
         self._process = process
@@ -116,13 +124,15 @@ class StreamSession:
         greeting: bytes | None,
         *,
         sends_fds: bool = True,
+        lend: Lend | None = None,
     ) -> "StreamSession":
         """Shake hands with a new worker; it is killed if that fails.
 
         `greeting` is that of `greeting_of`, or None if the worker has been sent it already.
-        `sends_fds` is False if the socket leads to one that can't carry descriptors.
+        `sends_fds` is False if the socket leads to one that can't carry descriptors; `lend` may
+        see to it that somebody near the worker sends them.
         """
-        session = cls(connection, host, process, sends_fds=sends_fds)
+        session = cls(connection, host, process, sends_fds=sends_fds, lend=lend)
         too_late = SessionDied(f"the worker did not start within {_START_SECONDS:g} s")
         timer = session._loop.call_later(_START_SECONDS, session._end, too_late)
         try:
@@ -165,7 +175,7 @@ class StreamSession:
         if self._sends_fds and self._stream.can_send_fds and worth_sharing(context):
             frame = await self._load_shared(name, context)
         else:
-            frame = await self._load_bytes(name, context)
+            frame = await self._load_lent(name, context) or await self._load_bytes(name, context)
         _, error = self._checked(_frames.read_value, frame)
         if error is not None:
             raise SessionError(f"{name} could not be loaded: {error}")
@@ -176,6 +186,18 @@ class StreamSession:
         parts = [wire.to_bytes(name), wire.to_json(shared.layout)]
         async with self._one_request:
             return await self._exchange(wire.LOAD_SHARED, parts, wire.VALUE, [shared.fd])
+
+    async def _load_lent(self, name: str, context: ContextSource) -> wire.Frame | None:
+        """Have somebody near the worker hand over a file; None if nobody can."""
+        if self._lend is None or not worth_sharing(context):
+            return None
+        async with self._one_request:
+            self._check_alive()
+            layout = await self._lend(context)
+            if layout is None:
+                return None
+            parts = [wire.to_bytes(name), wire.to_json(layout)]
+            return await self._exchange(wire.LOAD_SHARED, parts, wire.VALUE)
 
     async def _load_bytes(self, name: str, context: ContextSource) -> wire.Frame:
         async with self._one_request:

@@ -19,7 +19,7 @@ from rlm.errors import SessionError
 from rlm.protocols import ContextSource, DocumentSource
 from rlm.worker.forms import ALIGNMENT, ASCII, FORMS, LATIN_1, SHORT, UCS_2, UCS_4, WIDTHS, Table
 
-__all__ = ["SharedContext", "shared_context", "worth_sharing"]
+__all__ = ["SharedContext", "shared_context", "worth_sharing", "written_context"]
 
 _LEAST_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 17
@@ -64,7 +64,7 @@ def shared_context(source: ContextSource) -> SharedContext:
             weakref.finalize(source, _forget, id(source))
     with entry.lock:
         if entry.shared is None:
-            entry.shared = _written(source)
+            entry.shared = written_context(source)
         return entry.shared
 
 
@@ -75,7 +75,8 @@ def _forget(key: int) -> None:
         os.close(entry.shared.fd)
 
 
-def _written(source: ContextSource) -> SharedContext:
+def written_context(source: ContextSource) -> SharedContext:
+    """A file of its own for a source; whoever asks for it closes it."""
     file = MemoryFile()
     try:
         layout = _write(source, file)

@@ -108,10 +108,23 @@ class LocalEnvironment:
             session = await self._open(ends, zygote, host, options, greeting)
         self._sessions.add(session)
         session.when_closed(self._sessions.discard)
-        # Later: making another session would compete with the one that is wanted now.
+        self._refill_later(zygote, greeting)
+        return session
+
+    async def open_ends(self, greeting: bytes) -> Pair:
+        """A session for somebody elsewhere: its stream and its lifeline, to be carried there.
+
+        It has been given the greeting if `is_greeted` says so.
+        """
+        zygote = await self._zygote()
+        ends = zygote.take(greeting) or await zygote.fork(greeting)
+        self._refill_later(zygote, greeting)
+        return ends
+
+    def _refill_later(self, zygote: Zygote, greeting: bytes) -> None:
+        """Making another session now would compete with the one that is wanted."""
         loop = asyncio.get_running_loop()
         loop.call_later(_REFILL_SECONDS, zygote.refill, self._warm_sessions, greeting)
-        return session
 
     async def describe(self) -> dict[str, Any]:
         """Which layers protect this machine from the code, as plain facts."""

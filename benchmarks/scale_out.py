@@ -1,0 +1,106 @@
+"""What a run costs the driver and a node, here and on Ray, with a model that answers at once.
+
+    python benchmarks/scale_out.py local ray --runs 200 --concurrency 8
+
+Each run has two steps, two cells and a call. CPU time is told apart: that of this process, which no
+cluster can take over, and that of everything that Ray or the sandbox runs below it.
+"""
+
+import argparse
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlm import RLM, ScriptedClient
+from rlm.environments.local import LocalEnvironment
+from rlm.environments.ray import RayEnvironment
+from rlm.protocols import Environment
+
+TICKS = os.sysconf("SC_CLK_TCK")
+LOOK = "```repl\nprint('look' + 'ed', len(context), llm_query('a part'))\n```"
+END = "```repl\nFINAL(context[:5])\n```"
+
+
+class Cost(NamedTuple):
+    """Of all runs together, in seconds."""
+
+    wall: float
+    driver_cpu: float
+    node_cpu: float
+
+
+def reply(request: Any) -> str:
+    """Two steps: look, which calls the model once more, and end."""
+    text = "".join(str(message.content) for message in request.messages)
+    if "question" not in text:
+        return "a part of it"
+    return END if "looked" in text else LOOK
+
+
+def cpu_below(roots: set[int]) -> float:
+    """CPU seconds of processes and all below them, of those that have ended too."""
+    parents: dict[int, int] = {}
+    used: dict[int, float] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        pid = int(stat.parent.name)
+        parents[pid] = int(words[1])
+        used[pid] = sum(map(int, words[11:15])) / TICKS
+    found = set(roots)
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return sum(used.get(pid, 0.0) for pid in found)
+
+
+async def measure(name: str, runs: int, concurrency: int, context: str) -> Cost:
+    """Some runs to warm up, then all of them, so many at a time."""
+    place: Environment = RayEnvironment() if name == "ray" else LocalEnvironment()
+    room = asyncio.Semaphore(concurrency)
+
+    def nodes_cpu() -> float:
+        if isinstance(place, RayEnvironment):
+            return cpu_below({host.process for host in place.hosts})
+        return cpu_below({os.getpid()}) - time.process_time()
+
+    engine = RLM(ScriptedClient(rules=[("", reply)]), environment=place)
+
+    async def one() -> None:
+        async with room:
+            assert (await engine.aask("question", context)).answer == context[:5]
+
+    try:
+        await asyncio.gather(*(one() for _ in range(concurrency)))
+        wall, driver, nodes = time.monotonic(), time.process_time(), nodes_cpu()
+        await asyncio.gather(*(one() for _ in range(runs)))
+        wall, driver = time.monotonic() - wall, time.process_time() - driver
+        return Cost(wall, driver, max(0.0, nodes_cpu() - nodes))
+    finally:
+        await engine.aclose()
+        await place.close()
+
+
+def main() -> None:
+    """Measure what was named, and print a row for each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="+", choices=["local", "ray"])
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--concurrency", type=int, default=8)
+    parser.add_argument("--context-bytes", type=int, default=100_000)
+    given = parser.parse_args()
+    context = ("a line of text\n" * (given.context_bytes // 15 + 1))[: given.context_bytes]
+    print("| environment | runs/s | driver CPU ms a run | node CPU ms a run |")
+    print("|---|---:|---:|---:|")
+    for name in given.names:
+        cost = asyncio.run(measure(name, given.runs, given.concurrency, context))
+        milliseconds = [1000 * seconds / given.runs for seconds in cost[1:]]
+        rate = given.runs / cost.wall
+        print(f"| {name} | {rate:.1f} | {milliseconds[0]:.1f} | {milliseconds[1]:.1f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""The package `ray` seen from here: imported late, joined once, and its errors in our words."""
+
+import asyncio
+import contextlib
+import functools
+import importlib
+import importlib.util
+import os
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from rlm.errors import ConfigError, RLMError, SessionDied
+
+__all__ = ["MISSING", "awaited", "is_installed", "join", "landed", "leave", "sdk", "translated"]
+
+MISSING = "environment='ray' needs Ray: pip install 'rlm-engine[ray]'"
+_MOST_WORDS_CHARS = 400
+_NOT_THERE = "No module named 'rlm'"
+
+_users = 0
+_is_ours = False
+
+
+def is_installed() -> bool:
+    """Whether the package is here."""
+    return importlib.util.find_spec("ray") is not None
+
+
+def sdk() -> Any:
+    """The package; importing it takes about a second."""
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise ConfigError(MISSING) from error
+
+
+async def join(address: str | None, runtime_env: dict[str, Any] | None) -> Any:
+    """Connect to a cluster, or start one here; a connection that there is already is used.
+
+    Returns the package. Each `join` wants a `leave`: with the last one our connection ends.
+    """
+    return await landed(_in_thread(functools.partial(_join, address, runtime_env)))
+
+
+async def leave() -> None:
+    """Let go of the connection; it is closed if it was made here and nobody else uses it."""
+    await landed(_in_thread(_leave))
+
+
+async def awaited(reference: Any) -> Any:
+    """The value of an object reference, of Ray's own kind or of the kind of `ray://`."""
+    errors: tuple[type[BaseException], ...] = (ConnectionError, sdk().exceptions.RayError)
+    try:
+        return await landed(reference.future())
+    except errors as error:
+        raise translated(error) from error
+
+
+def landed(future: "Future[Any]") -> "asyncio.Future[Any]":
+    """The same for this loop. Who gives up waiting leaves the future as it is: Ray settles it."""
+    loop = asyncio.get_running_loop()
+    here: asyncio.Future[Any] = loop.create_future()
+
+    def settle() -> None:
+        if here.cancelled():
+            return
+        if (error := future.exception()) is not None:
+            here.set_exception(error)
+        else:
+            here.set_result(future.result())
+
+    def tell(_: object) -> None:
+        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+            loop.call_soon_threadsafe(settle)
+
+    future.add_done_callback(tell)
+    return here
+
+
+def translated(error: BaseException) -> RLMError:
+    """What an error of Ray means for a session."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, RLMError):
+        return type(cause)(str(cause))
+    words = " ".join(str(error).split())
+    if _NOT_THERE in words:
+        return ConfigError(
+            "a node of the Ray cluster has no rlm: install rlm-engine there, or pass "
+            "runtime_env={'pip': ['rlm-engine']}"
+        )
+    return SessionDied(f"{type(error).__name__}: {words[:_MOST_WORDS_CHARS]}")
+
+
+def _join(address: str | None, runtime_env: dict[str, Any] | None) -> Any:
+    global _users, _is_ours
+    ray = sdk()
+    if not ray.is_initialized():
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Nobody is told that it is used.
+        given: dict[str, Any] = {"runtime_env": runtime_env} if runtime_env else {}
+        try:
+            ray.init(
+                address=address,
+                log_to_driver=False,
+                logging_level="error",
+                **({} if _is_elsewhere(address) else {"include_dashboard": False}),
+                **given,
+            )
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            words = " ".join(str(error).split())[:_MOST_WORDS_CHARS]
+            raise ConfigError(
+                f"no Ray cluster answers at {address or 'this machine'}: {words}"
+            ) from (error)
+        _is_ours = True
+    _users += 1
+    return ray
+
+
+def _is_elsewhere(address: str | None) -> bool:
+    return bool(address or os.environ.get("RAY_ADDRESS"))
+
+
+def _leave() -> None:
+    global _users, _is_ours
+    _users -= 1
+    if not _users and _is_ours:
+        _is_ours = False
+        sdk().shutdown()
+
+
+# -- the thread -----------------------------------------------------------------------------------
+
+# The kernel ends what Ray starts when the thread ends that started it, so this one never does.
+
+_orders: "queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]]" = queue.SimpleQueue()
+_start = threading.Lock()
+_thread: threading.Thread | None = None
+
+
+def _in_thread(work: Callable[[], Any]) -> "Future[Any]":
+    global _thread
+    with _start:
+        if _thread is None:
+            _thread = threading.Thread(target=_serve, name="rlm-ray", daemon=True)
+            _thread.start()
+    outcome: Future[Any] = Future()
+    _orders.put((work, outcome))
+    return outcome
+
+
+def _serve() -> None:
+    while True:
+        work, outcome = _orders.get()
+        try:
+            outcome.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+            outcome.set_exception(error)
+        del work, outcome

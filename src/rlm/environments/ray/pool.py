@@ -1,0 +1,200 @@
+"""The actors of one environment: started when wanted, used again, replaced when they are lost.
+
+One session each while the cluster has room. When it is full, actors take further sessions: a run
+whose children wait for room that the run itself takes would wait for ever. Everything here may be
+called from any thread and any event loop.
+"""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import rlm
+from rlm.environments.ray.cluster import awaited, landed, sdk, translated
+from rlm.errors import ConfigError, RLMError, SessionDied
+
+__all__ = ["Pool", "RemoteHost"]
+
+PATIENCE_SECONDS = 3.0
+"""How long a session waits for a new actor before it shares one."""
+
+
+class RemoteHost:
+    """An actor that is ready (`rlm.environments.ray.actor`), as the driver sees it."""
+
+    def __init__(self, handle: Any, facts: dict[str, Any]) -> None:
+        self._handle = handle
+        self.node: str = facts["node"]
+        self.process: int = facts["process"]
+        self.report: dict[str, Any] = facts["report"]
+        self.sessions = 0
+        self.is_lost = False
+        self.contexts: set[str] = set()
+        """The names of the contexts it has a file of."""
+
+    async def call(self, method: str, *given: Any) -> Any:
+        """Call a method; an actor that can't be reached is given up, and SessionDied says why."""
+        try:
+            reference = getattr(self._handle, method).remote(*given)
+            return await awaited(reference)
+        except SessionDied as error:
+            if isinstance(error.__cause__, sdk().exceptions.RayActorError | ConnectionError):
+                self.is_lost = True
+                short = self.node[:8]
+                raise SessionDied(f"the actor on Ray node {short} is lost: {error}") from error
+            raise
+
+    def tell(self, method: str, *given: Any) -> None:
+        """Call a method and leave it at that."""
+        with contextlib.suppress(sdk().exceptions.RayError, ConnectionError):
+            getattr(self._handle, method).remote(*given)
+
+    def kill(self) -> None:
+        """End its process, and every session in it; may block for a moment."""
+        self.is_lost = True
+        with contextlib.suppress(sdk().exceptions.RayError, ConnectionError, ValueError):
+            sdk().kill(self._handle)
+
+
+class Pool:
+    """Hands out actors. `make` starts one and returns its handle, ready or not."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._hosts: list[RemoteHost] = []
+        self._coming: dict[int, tuple[Any, float]] = {}  # Handles, and when they were asked for.
+        self._waiting: list[Future[RemoteHost]] = []
+        self._started = 0
+        self._is_closed = False
+
+    @property
+    def hosts(self) -> tuple[RemoteHost, ...]:
+        """Those that are ready and not known to be lost."""
+        with self._lock:
+            return tuple(host for host in self._hosts if not host.is_lost)
+
+    async def take(self) -> RemoteHost:
+        """An actor for one more session, which is to be given back."""
+        with self._lock:
+            self._hosts = [host for host in self._hosts if not host.is_lost]
+            idle = next((host for host in self._hosts if not host.sessions), None)
+            if idle is not None:
+                idle.sessions += 1
+                return idle
+            waiter: Future[RemoteHost] = Future()
+            self._waiting.append(waiter)
+            patience = 0.0 if self._is_full() else PATIENCE_SECONDS
+            wants_more = len(self._coming) < len(self._waiting)
+        try:
+            if wants_more:
+                await asyncio.to_thread(self._start)
+            return await self._waited(waiter, patience)
+        except BaseException:
+            self._withdraw(waiter)
+            raise
+
+    def give_back(self, host: RemoteHost) -> None:
+        """A session of it is over."""
+        with self._lock:
+            host.sessions -= 1
+            self._hand_out(host)
+
+    async def close(self) -> None:
+        """End every actor, those too that are still on their way."""
+        with self._lock:
+            self._is_closed = True
+            hosts, self._hosts = self._hosts, []
+            coming = [handle for handle, _ in self._coming.values()]
+            self._coming.clear()
+            waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            waiter.set_exception(SessionDied("the environment was closed"))
+        await asyncio.to_thread(_kill_all, hosts, coming)
+
+    async def _waited(self, waiter: "Future[RemoteHost]", patience: float) -> RemoteHost:
+        here = landed(waiter)
+        try:
+            done, _ = await asyncio.wait([here], timeout=patience)
+            shared = None if done else self._shared_instead_of(waiter)
+            host: RemoteHost = shared or await here
+            return host
+        finally:
+            here.cancel()
+
+    def _shared_instead_of(self, waiter: "Future[RemoteHost]") -> RemoteHost | None:
+        """The actor with the fewest sessions, for who does not wait any longer."""
+        with self._lock:
+            living = [host for host in self._hosts if not host.is_lost]
+            if not living or waiter.done():
+                return None
+            self._waiting.remove(waiter)
+            shared = min(living, key=lambda host: host.sessions)
+            shared.sessions += 1
+            return shared
+
+    def _withdraw(self, waiter: "Future[RemoteHost]") -> None:
+        """Nobody waits for it any more; what it was given meanwhile goes back."""
+        with self._lock:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+                return
+        if waiter.done() and waiter.exception() is None:
+            self.give_back(waiter.result())
+
+    def _is_full(self) -> bool:
+        now = time.monotonic()
+        return any(now - asked > PATIENCE_SECONDS for _, asked in self._coming.values())
+
+    def _start(self) -> None:
+        handle = self._make()
+        ready = handle.prepare.remote()
+        with self._lock:
+            self._started += 1
+            number = self._started
+            self._coming[number] = handle, time.monotonic()
+        ready.future().add_done_callback(lambda done: self._arrived(number, handle, done))
+
+    def _arrived(self, number: int, handle: Any, ready: "Future[dict[str, Any]]") -> None:
+        """Called in a thread of Ray's: an actor is ready, or will never be."""
+        with self._lock:
+            if self._coming.pop(number, None) is None:
+                return  # The pool was closed.
+            error = ready.exception()
+            problem = translated(error) if error is not None else _mismatch(ready.result())
+            if problem is None:
+                host = RemoteHost(handle, ready.result())
+                self._hosts.append(host)
+                self._hand_out(host)
+                return
+            failed = self._waiting[:1] if isinstance(problem, SessionDied) else self._waiting[:]
+            del self._waiting[: len(failed)]
+        for waiter in failed:
+            waiter.set_exception(problem)
+
+    def _hand_out(self, host: RemoteHost) -> None:
+        """To who has waited longest; the lock is held."""
+        if self._waiting and not host.sessions and not host.is_lost:
+            host.sessions += 1
+            self._waiting.pop(0).set_result(host)
+
+
+def _mismatch(facts: dict[str, Any]) -> RLMError | None:
+    if facts["version"] == rlm.__version__:
+        return None
+    return ConfigError(
+        f"Ray node {facts['node'][:8]} has rlm-engine {facts['version']}, this process has "
+        f"{rlm.__version__}: install the same version on all of them"
+    )
+
+
+def _kill_all(hosts: list[RemoteHost], coming: list[Any]) -> None:
+    for host in hosts:
+        host.kill()
+    for handle in coming:
+        with contextlib.suppress(sdk().exceptions.RayError, ConnectionError, ValueError):
+            sdk().kill(handle)

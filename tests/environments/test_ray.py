@@ -1,0 +1,259 @@
+"""What the ray environment does apart from Ray: carrying, files of a node, handing out actors."""
+
+import asyncio
+import os
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import rlm
+from rlm import RLM
+from rlm.context import store_context
+from rlm.environments._forked import ForkedSession
+from rlm.environments._relay import Relay
+from rlm.environments._session import greeting_of
+from rlm.environments._shared import written_context
+from rlm.environments.local import LocalEnvironment
+from rlm.environments.ray import RayEnvironment, cluster
+from rlm.environments.ray import pool as pools
+from rlm.environments.ray.carrier import Carrier
+from rlm.environments.ray.files import NodeFiles, Place
+from rlm.environments.ray.pool import Pool
+from rlm.errors import ConfigError, SessionDied
+from tests.environments.conftest import FakeHost
+
+OPTIONS: dict[str, Any] = {"seed": 0, "tools": [], "cell_memory_bytes": 256 << 20}
+
+
+def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "is_installed", lambda: False)
+    assert "pip install 'rlm-engine[ray]'" in str(RayEnvironment.problem())
+    with (
+        RLM("offline/extractive", environment="ray") as engine,
+        pytest.raises(ConfigError, match=r"pip install 'rlm-engine\[ray\]'"),
+    ):
+        engine.ask("what?", "x")
+
+
+# -- carrying -------------------------------------------------------------------------------------
+
+
+class Carried:
+    """A pipe to a carrier in this process, as an actor's methods make it."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self.carrier = carrier
+
+    async def send(self, data: bytes) -> None:
+        self.carrier.take(data)
+
+    async def receive(self) -> bytes:
+        return await self.carrier.give()
+
+    async def close(self) -> None:
+        await self.carrier.close()
+
+    async def ending(self) -> str:
+        return "has ended"
+
+
+async def opened(place: LocalEnvironment) -> ForkedSession:
+    greeting = greeting_of(OPTIONS)
+    carrier = Carrier(await place.open_ends(greeting))
+    relay = Relay(Carried(carrier))
+
+    async def lend(source: Any) -> dict[str, Any] | None:
+        shared = written_context(source)
+        carrier.lend(shared.fd)
+        lent.append(shared.fd)
+        return shared.layout
+
+    report = {**await place.describe(), "forks": False}
+    return await ForkedSession.open(
+        relay.connect(),
+        FakeHost(),
+        OPTIONS,
+        None,
+        report=report,
+        sends_fds=False,
+        lend=lend,
+        afterwards=relay.close,
+    )
+
+
+lent: list[int] = []
+
+
+async def test_a_session_is_carried_whole() -> None:
+    session = await opened(LocalEnvironment())
+    large = "print('x' * 3_000_000)"
+    assert (await session.execute(large, timeout_seconds=60)).stdout_chars == 3_000_001
+    asked = "print(len(llm_query('y' * 2_000_000)))"
+    assert (await session.execute(asked, timeout_seconds=60)).stdout == "2000003\n"
+    with pytest.raises(SessionDied, match="SIGKILL"):
+        await session.execute("import os; os.kill(os.getpid(), 9)", timeout_seconds=60)
+    await session.close()
+
+
+async def test_a_file_is_lent_with_the_bytes_that_name_it() -> None:
+    session = await opened(LocalEnvironment())
+    await session.load("context", store_context("wörld " * 50_000))
+    shown = await session.execute("print(len(context), context[:5])", timeout_seconds=60)
+    assert shown.stdout == "300000 wörld\n"
+    assert len(lent) == 1
+    os.close(lent.pop())
+    await session.load("context", store_context("small"))  # not worth a file
+    assert await session.fetch("context") == "small"
+    assert lent == []
+    await session.close()
+
+
+async def test_an_interrupt_gets_through() -> None:
+    session = await opened(LocalEnvironment())
+    stopped = await session.execute("while True: pass", timeout_seconds=0.5)
+    assert stopped.error is not None
+    assert stopped.error.type == "TimeoutError"
+    assert (await session.execute("print(1)", timeout_seconds=60)).stdout == "1\n"
+    await session.close()
+
+
+# -- files of a node ------------------------------------------------------------------------------
+
+
+async def piece(data: bytes) -> bytes:
+    return data
+
+
+async def test_a_file_is_written_once_and_opened_by_others() -> None:
+    writer, other = NodeFiles(), NodeFiles()
+    place = await writer.write("one", [piece(b"a" * 200_000), piece(b"b")])
+    assert other.found("one", None) is None
+    fd = other.found("one", place)
+    assert fd is not None
+    assert os.pread(fd, 10, 199_999) == b"ab"
+    with pytest.raises(OSError, match="not permitted"):
+        os.ftruncate(writer.found("one", None) or 0, 0)
+    writer.forget(["one"])
+    assert writer.found("one", None) is None
+    assert os.pread(fd, 1, 0) == b"a"  # it lives for as long as somebody has it
+    other.forget(["one", "never known"])
+
+
+async def test_a_file_that_is_not_the_one_is_not_taken() -> None:
+    writer, other = NodeFiles(), NodeFiles()
+    place = await writer.write("one", [piece(b"a")])
+    wrong = Place(place.process, place.fd, place.device, place.inode + 1, place.size_bytes)
+    gone = Place(2**22 + 1, place.fd, place.device, place.inode, place.size_bytes)
+    assert other.found("one", wrong) is None
+    assert other.found("one", gone) is None
+    writer.forget(["one"])
+    assert other.found("one", place) is None
+
+
+# -- handing out actors ---------------------------------------------------------------------------
+
+
+class Actors:
+    """Stands in for a cluster with room for so many actors."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.ready: list[Future[dict[str, Any]]] = []
+
+    def make(self) -> Any:
+        future: Future[dict[str, Any]] = Future()
+        self.ready.append(future)
+        if len(self.ready) <= self.room:
+            self.arrive(len(self.ready) - 1)
+        reference = SimpleNamespace(future=lambda: future)
+        return SimpleNamespace(prepare=SimpleNamespace(remote=lambda: reference))
+
+    def arrive(self, number: int, version: str = rlm.__version__) -> None:
+        facts = {"version": version, "node": f"node-{number}", "process": number, "report": {}}
+        self.ready[number].set_result(facts)
+
+
+async def test_an_actor_that_is_free_is_used_again() -> None:
+    actors = Actors(room=2)
+    pool = Pool(actors.make)
+    first, second = await pool.take(), await pool.take()
+    assert first is not second
+    pool.give_back(first)
+    assert await pool.take() is first
+    assert len(actors.ready) == 2
+
+
+async def test_who_waits_gets_the_first_that_is_free() -> None:
+    actors = Actors(room=1)
+    pool = Pool(actors.make)
+    first = await pool.take()
+    waiting = asyncio.ensure_future(pool.take())
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    pool.give_back(first)
+    assert await waiting is first
+    actors.arrive(1)
+    assert [host.sessions for host in pool.hosts] == [1, 0]
+
+
+async def test_a_full_cluster_shares_actors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "PATIENCE_SECONDS", 0.02)
+    actors = Actors(room=1)
+    pool = Pool(actors.make)
+    taken = [await pool.take() for _ in range(4)]
+    assert len({id(host) for host in taken}) == 1
+    assert taken[0].sessions == 4
+    assert len(actors.ready) == 2  # one more was asked for, and is waited for by nobody
+    actors.arrive(1)
+    assert (await pool.take()).node == "node-1"
+
+
+async def test_a_lost_actor_is_not_handed_out() -> None:
+    actors = Actors(room=9)
+    pool = Pool(actors.make)
+    first = await pool.take()
+    first.is_lost = True
+    pool.give_back(first)
+    assert (await pool.take()) is not first
+    assert len(pool.hosts) == 1
+
+
+async def test_who_gives_up_waiting_leaves_no_actor_taken() -> None:
+    actors = Actors(room=0)
+    pool = Pool(actors.make)
+    waiting = asyncio.ensure_future(pool.take())
+    while not actors.ready:
+        await asyncio.sleep(0.01)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    actors.arrive(0)
+    assert [host.sessions for host in pool.hosts] == [0]
+
+
+@pytest.mark.parametrize(("version", "kind"), [("0.0.0", ConfigError), (None, SessionDied)])
+async def test_an_actor_that_does_not_come_is_told(
+    version: str | None, kind: type[Exception]
+) -> None:
+    actors = Actors(room=0)
+    pool = Pool(actors.make)
+    waiting = asyncio.ensure_future(pool.take())
+    while not actors.ready:
+        await asyncio.sleep(0.01)
+    if version is None:
+        actors.ready[0].set_exception(RuntimeError("its node is gone"))
+    else:
+        actors.arrive(0, version)
+    with pytest.raises(kind, match=r"same version|its node is gone"):
+        await waiting
+
+
+def test_what_ray_says_is_told_in_our_words() -> None:
+    wrapped = RuntimeError("long and with colours")
+    vars(wrapped)["cause"] = ConfigError("the node says no")
+    assert str(cluster.translated(wrapped)) == "the node says no"
+    missing = cluster.translated(RuntimeError("ModuleNotFoundError: No module named 'rlm'"))
+    assert isinstance(missing, ConfigError)
+    assert "runtime_env" in str(missing)
+    assert isinstance(cluster.translated(RuntimeError("x" * 9_999)), SessionDied)
