@@ -252,3 +252,24 @@ def test_importing_and_using_rlm_changes_nothing_of_the_process(tmp_path: Path) 
     assert imported == before
     assert used == before
     assert list(tmp_path.iterdir()) == []
+
+
+BLOCKS_SIGNALS = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD})
+
+async def main():
+    session = await LocalEnvironment().open(Never(), {})
+    done = await session.execute("x = 1\\nwhile True: pass", timeout_seconds=0.3)
+    print(done.interrupted, "x" in session.variables)
+    await session.close()
+asyncio.run(main())
+"""
+
+
+def test_cells_can_be_interrupted_though_the_host_blocks_signals() -> None:
+    """As threads of servers do; a process inherits that from the thread that starts it."""
+    done = subprocess.run(
+        [sys.executable, "-c", HOST + BLOCKS_SIGNALS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True True\n"

@@ -40,6 +40,7 @@ _PARENT_CHECK_SECONDS = 5
 
 def main(fd: int, host_pid: int) -> None:
     """Serve the host at the other end of socket `fd` until it is gone."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # The thread that started us may block some.
     control = socket.socket(fileno=fd)
     settings = _receive_settings(control)
     sys.path += settings["search_path"]
