@@ -205,6 +205,20 @@ async def test_brackets_in_strings_do_not_count_as_nesting(repl: Repl) -> None:
 # -- processes and files ---------------------------------------------------------------------------
 
 
+async def test_nothing_is_made_ready_while_it_is_closed() -> None:
+    environment = WasmEnvironment(warm_sessions=1)
+    async with Bench(environment).opened():
+        while not environment._spares:
+            await asyncio.sleep(0.01)
+        (spare,) = environment._spares
+        closing = asyncio.create_task(environment.close())
+        while environment._spares:
+            await asyncio.sleep(0)
+        environment._refill(spare.guest_bytes)  # As the timer of another session may.
+        await closing
+    assert not environment._spares
+
+
 async def test_a_spare_is_taken_and_a_dead_one_replaced() -> None:
     environment = WasmEnvironment(warm_sessions=1)
     bench = Bench(environment)

@@ -57,7 +57,7 @@ class WasmEnvironment:
         self._warm_sessions = warm_sessions
         self._spares: list[ChildProcess] = []
         self._sessions: weakref.WeakSet[StreamSession] = weakref.WeakSet()
-        self._is_open = True
+        self._is_open = False
 
     @classmethod
     def problem(cls) -> str | None:
@@ -72,6 +72,7 @@ class WasmEnvironment:
         """Start a sandbox, or take one that is ready, and wait for its worker."""
         if (problem := self.problem()) is not None:
             raise ConfigError(problem)
+        self._is_open = True
         guest_bytes = _guest_bytes(options.get("cell_memory_bytes"))
         spare = self._take(guest_bytes)
         try:
@@ -94,6 +95,7 @@ class WasmEnvironment:
 
     async def close(self) -> None:
         """Close every session that is still open, and what was kept ready."""
+        self._is_open = False  # Nobody would end what is made ready from here on.
         spares, self._spares = self._spares, []
         for spare in spares:
             await asyncio.to_thread(spare.discard)
@@ -107,7 +109,7 @@ class WasmEnvironment:
         return None
 
     def _refill(self, guest_bytes: int) -> None:
-        if self._sessions and len(self._spares) < self._warm_sessions:
+        if self._is_open and self._sessions and len(self._spares) < self._warm_sessions:
             self._spares.append(ChildProcess(guest_bytes))
 
 
