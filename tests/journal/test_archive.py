@@ -17,7 +17,17 @@ from rlm import RLM, ScriptedClient, files
 from rlm.context import StoredContext, store_context
 from rlm.errors import ConfigError
 from rlm.fake_server import FakeServer
-from rlm.journal import Archive, Journal, Places, Retention, RunFacts, RunFile, facts_of
+from rlm.journal import (
+    Archive,
+    Journal,
+    Places,
+    Retention,
+    RunFacts,
+    RunFile,
+    database,
+    facts_of,
+)
+from rlm.journal.tail import tail_of
 from tests.context.helpers import make_tree, seen_by_worker
 from tests.picture_samples import gif, png
 
@@ -408,3 +418,21 @@ def test_facts_are_plain_json(tmp_path: Path) -> None:
     facts = archive.facts(archive.places.find("20261115-1"))
     assert json.loads(json.dumps(facts.settings)) == facts.settings
     assert facts.settings["own"]
+
+
+async def test_a_run_that_is_removed_while_it_is_looked_at_stays_removed(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await keep(archive, "a", "text")
+    run = archive.places.find("a")
+    tail_of(run.path).write_bytes(b"what a killed process may leave")
+    take = database.Lock.take
+
+    def take_too_late(lock: database.Lock) -> bool:
+        run.remove()
+        return take(lock)
+
+    monkeypatch.setattr(database.Lock, "take", take_too_late)
+    with pytest.raises(ConfigError, match="can't be read"):
+        archive.facts(run)
+    assert run_ids(archive) == []

@@ -113,11 +113,16 @@ class Lock:
             self._file = None
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """Open a journal to write to; it is made if it is not there. Only its owner can read it."""
+def connect(path: Path, *, make: bool = True) -> sqlite3.Connection:
+    """Open a journal to write to, or else `make` it. Only its owner can read it."""
     try:
-        os.close(private(path, os.O_CREAT | os.O_RDWR))
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        os.close(private(path, os.O_RDWR | (os.O_CREAT if make else 0)))
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=rw",  # Not even SQLite makes it then.
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+        )
         with _closed_unless_usable(connection):
             connection.execute("pragma busy_timeout=2000")
             is_new = not _has_tables(connection)
@@ -189,7 +194,7 @@ def _settle(path: Path) -> None:
         return
     with ExitStack() as stack:
         stack.callback(lock.release)
-        connection = connect(path)
+        connection = connect(path, make=False)  # Its run may have been removed meanwhile.
         stack.callback(connection.close)
         tail = Tail(path)
         stack.callback(tail.close)
