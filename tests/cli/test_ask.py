@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rlm import RLM, RunResult
+from rlm.cli._stage import Manner, Stage
 from tests.cli.running import QUESTION, TEXT, command, environment, one_clear_line, rlm
 from tests.cli.scripts import AS_CODE, HOSTILE, submits
 from tests.endpoint import endpoint
@@ -177,3 +179,18 @@ def test_a_full_disk_is_one_line() -> None:
         )
     assert done.returncode == 1
     assert "No space left" in one_clear_line(done.stderr.decode())
+
+
+def test_what_a_library_prints_is_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ray, for one, tells of lost nodes on stdout."""
+
+    def ask() -> RunResult:
+        print("a node is lost")
+        return engine.ask("What?", "The access code for silver-dolphin is 4821.")
+
+    manner = Manner(as_json=False, log_dir=None, quiet=True, verbose=False)
+    with RLM("offline/extractive", environment="inprocess") as engine:
+        result = Stage(manner, journaled=False).run(engine, ask)
+    shown = capsys.readouterr()
+    assert (result.stop_reason, shown.out) == ("answer", "")
+    assert "a node is lost" in shown.err

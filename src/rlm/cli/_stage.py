@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,8 @@ class Stage:
                 if self._progress is not None:
                     stack.enter_context(self._progress)
                 stack.enter_context(first_interrupt_stops(engine, self._watch, note))
+                # What libraries and tools print is no answer.
+                stack.enter_context(redirect_stdout(sys.stderr))
                 result = ask()
         except UnknownPriceError:
             raise
