@@ -21,6 +21,7 @@ from typing import Any
 from msgspec import Struct
 
 from rlm.finals import Final, Region, final_is_supported, find_finals
+from rlm.lazily import pattern
 from rlm.messages import ToolCall
 
 __all__ = [
@@ -134,7 +135,7 @@ def _final_of_arguments(arguments: dict[str, Any]) -> Final | None:
 
 # --- thinking ------------------------------------------------------------------------------------
 
-_TAG = re.compile(
+_TAG = pattern(
     r"""(?P<line_start>^[ \t]*+)?(?P<before>["'`]?)
     (?P<tag><(?P<slash>/?)think(?:ing)?\s*+>)
     (?P<line_end>(?=[ \t\r]*+$))?(?P<after>["'`]?)""",
@@ -197,13 +198,13 @@ def _is_fenced(tag: re.Match[str], position: int, reader: "_BlockReader") -> boo
 
 # --- fenced blocks -------------------------------------------------------------------------------
 
-_FENCE = re.compile(
+_FENCE = pattern(
     r"(?:(?P<indent>^[ \t]*+)|(?<=[ \t:]))(?P<mark>`{3,}+|~{3,}+)(?P<info>[^`\n]*+)$",
     re.MULTILINE,
 )
-_LANGUAGE = re.compile(r"[\w+#-]+")
+_LANGUAGE = pattern(r"[\w+#-]+")
 _Span = tuple[int, int]
-_MARGIN = re.compile(r"(?:[ \t\r]*+\n)*+([ \t]++)")
+_MARGIN = pattern(r"(?:[ \t\r]*+\n)*+([ \t]++)")
 
 
 class _Block(Region, frozen=True):
@@ -285,7 +286,7 @@ def _blocks(text: str, python: "_Python") -> Iterator[_Block]:
         block = reader.first_from(block.end)
 
 
-_LABEL = re.compile(r"\s*+(?:FINAL_VAR:[ \t]*+\w++\s*+\Z|FINAL:)")
+_LABEL = pattern(r"\s*+(?:FINAL_VAR:[ \t]*+\w++\s*+\Z|FINAL:)")
 
 
 def _holds_label(block: _Block) -> bool:
@@ -367,7 +368,7 @@ _DOING = (
     *(ast.With, ast.AsyncWith),
 )
 _SUBMITTING = frozenset({"FINAL", "FINAL_VAR", "SUBMIT", "submit_answer"})
-_CODE_LINE = re.compile(
+_CODE_LINE = pattern(
     r"""(?: import\s+\w | from\s+[\w.]+\s+import\b | @\w
       | (?:async\s+)?def\s+\w+\s*\( | class\s+\w+\s*[(:] | try\s*:
       | (?:async\s+)?for\s+\w[\w,\s]*\sin\s.*: | (?:if|while|with)\s.*:\s*$
@@ -375,8 +376,8 @@ _CODE_LINE = re.compile(
       | (?:await\s+)?[\w.]+\( )""",
     re.VERBOSE,
 )
-_ESCAPE = re.compile(r"\\(?:N\{[^{}\n]*+\}|.)", re.DOTALL)
-_NUMBER_BEFORE_KEYWORD = re.compile(
+_ESCAPE = pattern(r"\\(?:N\{[^{}\n]*+\}|.)", re.DOTALL)
+_NUMBER_BEFORE_KEYWORD = pattern(
     r"""(?<![\w.])
     (?: 0[xX][\da-fA-F_]++ | 0[bB][01_]++ | 0[oO][0-7_]++
       | \.?[0-9][0-9_.]*+(?:[eE][+-]?[0-9_]++)?[jJ]? )

@@ -14,6 +14,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from rlm.lazily import pattern
+
 __all__ = ["Final", "FoundFinal", "Region", "final_is_supported", "find_finals"]
 
 MAX_FINALS = 16
@@ -52,8 +54,8 @@ class FoundFinal(Struct, frozen=True):
 
 
 _CALL = r"(?P<call>FINAL_VAR|FINAL|SUBMIT|submit_answer)[ ]?\("
-_CALL_HERE = re.compile(rf"[ \t]*+{_CALL}")
-_MARKER = re.compile(
+_CALL_HERE = pattern(rf"[ \t]*+{_CALL}")
+_MARKER = pattern(
     rf"""
     ^[ \t]*+
     (?P<prefix>(?:(?:[-+*•>]|\d{{1,3}}[.)]|\#{{1,6}})[ \t]++){{0,4}})  # list, quote, heading
@@ -100,8 +102,8 @@ def _is_heading(marker: re.Match[str]) -> bool:
 
 # --- calls: FINAL(...) ---------------------------------------------------------------------------
 
-_BRACKET = re.compile(r"[()]")
-_BRACKET_OR_STRING = re.compile(
+_BRACKET = pattern(r"[()]")
+_BRACKET_OR_STRING = pattern(
     r"""
     [()]
     | (?:(?<![\w\\]) | (?<=\b[rRbBfFuU]) | (?<=\b[rRbBfF]{2}))  # not the apostrophe of "don't"
@@ -112,7 +114,7 @@ _BRACKET_OR_STRING = re.compile(
     """,
     re.VERBOSE,
 )
-_ENDS_CODE_SPAN = re.compile(r"`[ \t\r*_.!`]*$", re.MULTILINE)
+_ENDS_CODE_SPAN = pattern(r"`[ \t\r*_.!`]*$", re.MULTILINE)
 
 
 def _read_call(
@@ -141,16 +143,16 @@ def _closing_bracket(text: str, start: int) -> int | None:
 
     If quotes make that impossible (an odd quote in prose), they are read as plain characters.
     """
-    for pattern in (_BRACKET_OR_STRING, _BRACKET):
+    for tokens in (_BRACKET_OR_STRING, _BRACKET):
         depth = 1
-        for token in pattern.finditer(text, start, start + MAX_ANSWER_CHARS):
+        for token in tokens.finditer(text, start, start + MAX_ANSWER_CHARS):
             depth += {"(": 1, ")": -1}.get(token[0], 0)
             if depth == 0:
                 return token.start()
     return None
 
 
-_KEYWORD = re.compile(r"(answer|value|variable_name)\s*=\s*(?=[rRuU]?[\"'])")
+_KEYWORD = pattern(r"(answer|value|variable_name)\s*=\s*(?=[rRuU]?[\"'])")
 
 
 def _call_final(name: str, argument: str) -> Final | None:
@@ -166,8 +168,8 @@ def _call_final(name: str, argument: str) -> Final | None:
 
 # --- labels: FINAL: ... --------------------------------------------------------------------------
 
-_FENCE = re.compile(r"(?P<mark>`{3,}+|~{3,}+)[^`\n]*+\n")
-_VARIABLE_LINE = re.compile(r"[*`\"'(\s]*+(?P<name>[^\W\d]\w*+)[*`\"')\s.]*+")
+_FENCE = pattern(r"(?P<mark>`{3,}+|~{3,}+)[^`\n]*+\n")
+_VARIABLE_LINE = pattern(r"[*`\"'(\s]*+(?P<name>[^\W\d]\w*+)[*`\"')\s.]*+")
 
 
 def _read_label(text: str, marker: re.Match[str], regions: Sequence[Region]) -> FoundFinal | None:
@@ -228,11 +230,11 @@ def _next_cell(text: str, position: int, regions: Sequence[Region]) -> int:
     return next(starts, len(text))
 
 
-_STRING = re.compile(
+_STRING = pattern(
     r"""\s*+(?P<raw>[rR])?[uU]?(?P<quote>\"{3}|'{3}|"|')(?P<body>(?:[^\\]|\\.)*?)(?P=quote)\s*+""",
     re.DOTALL,
 )
-_ESCAPE = re.compile(r"\\(?P<known>[\\'\"abfnrtvxNuU0-3]|\r?\n|[4-7](?![0-7]{2}))?|\r")
+_ESCAPE = pattern(r"\\(?P<known>[\\'\"abfnrtvxNuU0-3]|\r?\n|[4-7](?![0-7]{2}))?|\r")
 
 
 def _unquoted(text: str) -> str | None:
@@ -272,8 +274,8 @@ def _evaluated(string: re.Match[str]) -> str:
 
 # --- does the output bear the answer out? --------------------------------------------------------
 
-_NUMBER = re.compile(r"\d+(?:,\d+)*+(?:\.\d+)?")
-_QUOTED = re.compile(r"\"([^\"]++)\"|“([^“”]++)”|`([^`]++)`|(?<!\w)'([^'\n]++)'(?!\w)")
+_NUMBER = pattern(r"\d+(?:,\d+)*+(?:\.\d+)?")
+_QUOTED = pattern(r"\"([^\"]++)\"|“([^“”]++)”|`([^`]++)`|(?<!\w)'([^'\n]++)'(?!\w)")
 
 
 def final_is_supported(final_text: str, printed: str) -> bool:

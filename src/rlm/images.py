@@ -9,8 +9,9 @@ import binascii
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from rlm.text import sendable
 from rlm.worker.images import MAX_IMAGE_BYTES, media_type_of
@@ -38,8 +39,7 @@ _LARGEST_EDGE = 8_000
 """Of a picture whose size nobody knows: more than this Anthropic, for one, refuses."""
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(Struct, frozen=True):
     """A picture that code may name. `read` gives its bytes, or a ConfigError if they changed."""
 
     media_type: str

@@ -4,10 +4,10 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rlm.calls import Calls
 from rlm.config import RunConfig
@@ -27,8 +27,7 @@ SHOWN_CHARS = 4_000
 """Of each text that a `Diverged` event puts side by side."""
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(Struct, frozen=True):
     """What is asked, over what; for a child run, by which call of its parent.
 
     `description` stands in for the context's own, `prologue` is shown below the query, `settings`
@@ -46,8 +45,7 @@ class Task:
     chosen_because: str = ""
 
 
-@dataclass(frozen=True)
-class Services:
+class Services(Struct, frozen=True):
     """What all runs of a tree share. `fallback` answers without code when a model is stuck.
 
     `values` are REPL variables besides the context, told to the model as `value_lines`;
@@ -107,17 +105,17 @@ class Ending(Struct, frozen=True):
     detail: str = ""
 
 
-@dataclass
 class Run:
     """A run in progress, whatever its strategy."""
 
-    task: Task
-    config: RunConfig
-    scope: Scope
-    calls: Calls
-    started: float = field(default_factory=time.monotonic, kw_only=True)
-    stop_asked: bool = field(default=False, kw_only=True)
-    _task: "asyncio.Task[Any] | None" = field(default=None, init=False)
+    def __init__(self, task: Task, config: RunConfig, scope: Scope, calls: Calls) -> None:
+        self.task = task
+        self.config = config
+        self.scope = scope
+        self.calls = calls
+        self.started = time.monotonic()
+        self.stop_asked = False
+        self._task: asyncio.Task[Any] | None = None
 
     def stop(self) -> None:
         """Ask the run to end now, with the best answer it has; nothing more is sent."""
@@ -205,13 +203,22 @@ class Run:
         )
 
 
-@dataclass
 class ReplRun(Run):
     """A run of the engine's loop: it also has a session, a history, and something to remember."""
 
-    session: RunSession
-    history: History
-    progress: Progress = field(default_factory=Progress)
+    def __init__(
+        self,
+        task: Task,
+        config: RunConfig,
+        scope: Scope,
+        calls: Calls,
+        session: RunSession,
+        history: History,
+    ) -> None:
+        super().__init__(task, config, scope, calls)
+        self.session = session
+        self.history = history
+        self.progress = Progress()
 
     async def already_told(self, turn: Turn) -> Told | None:
         """What the model was told of this step on an earlier execution, if it was.

@@ -8,7 +8,6 @@ turns.
 
 import asyncio
 import math
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -189,6 +188,8 @@ class Scheduler:
         """What the server asked for, else exponential with full jitter."""
         if error.retry_after_seconds is not None:
             return error.retry_after_seconds
+        import random  # Few programs have to wait.
+
         return random.uniform(0, min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**attempt))
 
     # -- waiting -----------------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rlm import prompts
 from rlm.calls import Calls

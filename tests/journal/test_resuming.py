@@ -1,10 +1,10 @@
 """A run that was interrupted goes on: nothing that was paid for is asked for again."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rlm import RLM, ConfigError, Limits, ModelError, ScriptedClient
 from rlm.events import CallEnded, Diverged, ModelReplied, RunStarted, ToolCalled

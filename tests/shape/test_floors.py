@@ -32,9 +32,10 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("results",),
     ("config",),
     ("events",),
-    ("limits",),
-    ("images", "messages"),
-    ("errors", "loop_end", "replacing", "text"),
+    ("limits", "salvage"),
+    ("messages",),
+    ("images",),
+    ("errors", "lazily", "loop_end", "replacing", "text"),
 )
 """Top first. A unit is a module or a package directly below `rlm`; inside a package anything goes.
 

@@ -7,8 +7,9 @@ answers from a script (for tests), and `OfflineClient` is an extractive stand-in
 imported before it is asked for.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from rlm.lazily import on_demand
 
 if TYPE_CHECKING:
     from rlm.clients.anthropic import AnthropicClient
@@ -37,26 +38,19 @@ __all__ = [
     "ScriptedClient",
 ]
 
-_HOMES = {
-    "AnthropicClient": "anthropic",
-    "CallableClient": "callable",
-    "GGUFClient": "gguf",
-    "GeminiClient": "gemini",
-    "GenericChatClient": "generic",
-    "LLMClient": "llm",
-    "LiteLLMClient": "litellm",
-    "OfflineClient": "offline",
-    "OpenAICompatClient": "openai",
-    "ResponsesClient": "responses",
-    "ScriptedClient": "scripted",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = on_demand(
+    __name__,
+    {
+        "AnthropicClient": "anthropic",
+        "CallableClient": "callable",
+        "GGUFClient": "gguf",
+        "GeminiClient": "gemini",
+        "GenericChatClient": "generic",
+        "LLMClient": "llm",
+        "LiteLLMClient": "litellm",
+        "OfflineClient": "offline",
+        "OpenAICompatClient": "openai",
+        "ResponsesClient": "responses",
+        "ScriptedClient": "scripted",
+    },
+)

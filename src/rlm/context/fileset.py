@@ -2,11 +2,12 @@
 
 import glob
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rlm.context.skipping import Skipped
 from rlm.errors import ConfigError
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["FileSet", "files"]
 
 
-@dataclass(frozen=True)
-class FileSet:
+class FileSet(Struct, frozen=True):
     """Files below `root` by patterns: `*` and `?` within a name, `**` across folders."""
 
     patterns: tuple[str, ...]

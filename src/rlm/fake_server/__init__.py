@@ -4,8 +4,9 @@ Product code: it is how programs that speak HTTP to models are tested. `rlm fake
 file; `FakeServer` serves the same from Python. Nothing is imported before it is asked for.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from rlm.lazily import on_demand
 
 if TYPE_CHECKING:
     from rlm.fake_server.asked import Asked
@@ -16,21 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["BEHAVIOURS", "Answer", "Asked", "FakeServer", "Received", "read_script"]
 
-_HOMES = {
-    "BEHAVIOURS": "script",
-    "Answer": "script",
-    "Asked": "asked",
-    "FakeServer": "server",
-    "Received": "received",
-    "read_script": "script_files",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = on_demand(
+    __name__,
+    {
+        "BEHAVIOURS": "script",
+        "Answer": "script",
+        "Asked": "asked",
+        "FakeServer": "server",
+        "Received": "received",
+        "read_script": "script_files",
+    },
+)

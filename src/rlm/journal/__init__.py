@@ -5,8 +5,9 @@ process that is killed can go on where it was: the same requests find their repl
 Nothing is imported before it is asked for: most runs are not journaled.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from rlm.lazily import on_demand
 
 if TYPE_CHECKING:
     from rlm.journal.archive import Archive, Retention, RunSummary, facts_of
@@ -36,31 +37,24 @@ __all__ = [
     "long_results",
 ]
 
-_HOMES = {
-    "Archive": "archive",
-    "ContextFolder": "contexts",
-    "Journal": "journal",
-    "Origin": "facts",
-    "Places": "places",
-    "Record": "keeping",
-    "Retention": "archive",
-    "RunFacts": "facts",
-    "RunFile": "places",
-    "RunSummary": "archive",
-    "events_after": "journal",
-    "events_of": "journal",
-    "facts_of": "archive",
-    "fork": "forking",
-    "kept": "keeping",
-    "long_results": "journal",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = on_demand(
+    __name__,
+    {
+        "Archive": "archive",
+        "ContextFolder": "contexts",
+        "Journal": "journal",
+        "Origin": "facts",
+        "Places": "places",
+        "Record": "keeping",
+        "Retention": "archive",
+        "RunFacts": "facts",
+        "RunFile": "places",
+        "RunSummary": "archive",
+        "events_after": "journal",
+        "events_of": "journal",
+        "facts_of": "archive",
+        "fork": "forking",
+        "kept": "keeping",
+        "long_results": "journal",
+    },
+)

@@ -2,7 +2,7 @@
 
 import re
 from functools import cache
-from pkgutil import get_data
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -92,7 +92,7 @@ class Table(Struct, frozen=True):
 @cache
 def table() -> Table:
     """Read on the first question, and kept."""
-    return msgspec.json.decode(get_data("rlm.knowledge", "models.json") or b"", type=Table)
+    return msgspec.json.decode(Path(__file__).with_name("models.json").read_bytes(), type=Table)
 
 
 @cache

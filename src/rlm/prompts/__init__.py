@@ -1,7 +1,7 @@
 """The words the engine speaks: `.md` templates and the pure functions that fill them in."""
 
-import pkgutil
 from functools import cache
+from pathlib import Path
 
 from rlm.config import RunConfig
 from rlm.messages import ModelInfo, ToolSpec
@@ -67,9 +67,7 @@ GRANTING = (
 
 @cache
 def _template(name: str) -> str:
-    data = pkgutil.get_data(__name__, f"{name}.md")
-    assert data is not None, name
-    return data.decode("utf-8")
+    return Path(__file__).with_name(f"{name}.md").read_text("utf-8")
 
 
 def fill(name: str, **values: object) -> str:

@@ -1,7 +1,8 @@
 """Things that listen to events. Nothing is imported before it is asked for."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from rlm.lazily import on_demand
 
 if TYPE_CHECKING:
     from rlm.recorders.console import ConsoleRecorder
@@ -9,14 +10,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsoleRecorder", "MemoryRecorder"]
 
-_HOMES = {"ConsoleRecorder": "console", "MemoryRecorder": "memory"}
-
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = on_demand(
+    __name__, {"ConsoleRecorder": "console", "MemoryRecorder": "memory"}
+)

@@ -4,7 +4,6 @@ What was accepted is in the journal and in the store before its client hears of 
 """
 
 import asyncio
-import dataclasses
 import logging
 import time
 from collections.abc import Mapping
@@ -224,7 +223,7 @@ class Runs:
         run = self._archive.places.find(request.run_id or "")
         facts = await asyncio.to_thread(self._archive.facts, run)
         context = await asyncio.to_thread(self._archive.context_of, facts)
-        task = dataclasses.replace(plan.task, query=facts.query, context=context)
+        task = replace(plan.task, query=facts.query, context=context)
         return replace(plan, task=task)
 
     # -- names for requests that wait --------------------------------------------------------

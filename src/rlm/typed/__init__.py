@@ -7,7 +7,6 @@ network: a schema that refers to another one elsewhere is refused at the start.
 import ast
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -32,8 +31,7 @@ _NO_SCHEMA = (AttributeError, LookupError, NameError, RuntimeError, TypeError, V
 """What asking somebody's class for its schema may raise."""
 
 
-@dataclass(frozen=True)
-class AnswerType:
+class AnswerType(msgspec.Struct, frozen=True):
     """The wanted shape: how the model is told, and how its answer is read and checked."""
 
     schema: dict[str, Any]
