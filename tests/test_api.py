@@ -1,5 +1,6 @@
 """The door most people use: blocking, async, streaming; and what it refuses."""
 
+import hashlib
 import multiprocessing
 import os
 import signal
@@ -12,10 +13,12 @@ import pytest
 
 import rlm
 from rlm import RLM, ConfigError, Limits, ScriptedClient
-from rlm.errors import CancellationError, PortalError, UnknownPriceError
+from rlm.context.scanning import Tally
+from rlm.errors import CancellationError, PortalError, SessionError, UnknownPriceError
 from rlm.events import Event, RunEnded, RunStarted
 from rlm.portal import portal
 from rlm.prompts import FIXED_QUERY
+from rlm.protocols import ContextSource
 from tests.fakes import PlanEnvironment, cell
 
 
@@ -28,6 +31,11 @@ def test_the_blocking_form() -> None:
     with engine() as one:
         assert one.ask("What?", "context").answer == "42"
         assert one.ask("Again?", "context").answer == "42"
+
+
+async def test_the_awaited_form_as_a_context_manager() -> None:
+    async with engine() as one:
+        assert (await one.aask("What?", "context")).answer == "42"
 
 
 async def test_the_blocking_form_works_inside_a_running_loop() -> None:
@@ -246,3 +254,59 @@ def test_windows_are_believed_and_checked() -> None:
         assert engine._house._routes["openai-compatible/m"].info.window_tokens == 12_345
     with pytest.raises(ConfigError, match="windows= names 'other'"):
         RLM("openai-compatible/m", windows={"other": 1}, client_options=made)
+
+
+# -- large contexts --------------------------------------------------------------------------
+
+LARGE = "a line\n" * 300_000
+
+
+class Prepared(PlanEnvironment):
+    """Is told of a context before a session needs it."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+        self._error = error
+
+    async def prepare(self, context: ContextSource) -> None:
+        self.seen.append(context.size_bytes)
+        if self._error is not None:
+            raise self._error
+
+
+async def test_a_large_context_is_hashed_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[int] = []
+    add = Tally.add
+
+    def noted(tally: Tally, block: bytes) -> None:
+        threads.append(threading.get_ident())
+        add(tally, block)
+
+    monkeypatch.setattr(Tally, "add", noted)
+    result = await engine().aask("What?", LARGE)
+    started = next(event for event in result.events if isinstance(event, RunStarted))
+    assert started.context_sha256 == hashlib.sha256(LARGE.encode()).hexdigest()
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("error", [None, SessionError("no memory is left")])
+async def test_an_environment_may_prepare_a_large_context(error: Exception | None) -> None:
+    """If it can't, its session will say so."""
+    place = Prepared(error)
+    client = ScriptedClient(rules=[("", cell(["final", "42"]))])
+    async with RLM(client, environment=place) as one:
+        assert (await one.aask("What?", LARGE)).answer == "42"
+        assert (await one.aask("What?", "little")).answer == "42"
+    assert place.seen == [len(LARGE)]
+
+
+async def test_nothing_is_prepared_for_a_run_without_a_session() -> None:
+    place = Prepared()
+    client = ScriptedClient(rules=[("", "NOT FOUND")])
+    async with RLM(client, environment=place, strategy="mapreduce") as one:
+        await one.aask("What?", LARGE)
+    assert place.seen == []

@@ -1,7 +1,6 @@
 """`class RLM`: the door most people use. Wiring only; the loop is in engine.py."""
 
 import asyncio
-import dataclasses
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
@@ -14,7 +13,7 @@ from rlm import compat
 from rlm.caching import ReplyCache
 from rlm.compat import Completion
 from rlm.config import Guards, RunConfig
-from rlm.context import ContextValue, StoredContext, store_context
+from rlm.context import ContextValue, StoredContext
 from rlm.engine import Engine
 from rlm.errors import ConfigError
 from rlm.events import Event
@@ -43,9 +42,6 @@ if TYPE_CHECKING:  # What many programs never use is imported where it is.
     from rlm.logger import RLMLogger
 
 __all__ = ["RLM", "acompletion", "completion"]
-
-SMALL_CONTEXT_CHARS = 1_000_000
-"""Larger ones, and files, are read and encoded in a thread."""
 
 RUN_OPTIONS = frozenset(RunConfig.__struct_fields__)
 
@@ -142,7 +138,8 @@ class RLM:
         `limits` are those of this run, in place of the ones that this object was made with; a
         `budget` is one that it draws on together with other runs (`Budget.shared`).
         """
-        stored, config = await _stored(context), self._config(limits)
+        config = self._config(limits)
+        stored = await self._house.store(context, config)
         return await self._answer(
             Task(query, stored), None, response_model, recorders, run_id, config, budget=budget
         )
@@ -233,6 +230,7 @@ class RLM:
         chat = Chat(
             start,
             new_session,
+            lambda value: self._house.store(value, self.config),
             context,
             spending=spending,
             keeper=keeper,
@@ -303,6 +301,12 @@ class RLM:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    async def __aenter__(self) -> "RLM":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
     # -- one run -----------------------------------------------------------------------------
 
     async def _answer(
@@ -356,7 +360,7 @@ class RLM:
         """Send messages as they are; `rlm.server` is who does. Nothing is journaled."""
         config, calls = self._config(limits), self._house.services().calls
         calls.check_prices((config.model,), limits)
-        task = dataclasses.replace(task, settings=self._house.settings(config, None))
+        task = replace(task, settings=self._house.settings(config, None))
         heard_by = (*self._listeners.recorders, *recorders)
         ledger = Budget(config.limits)
         on_budget(ledger)
@@ -378,7 +382,8 @@ class RLM:
         recorder: Recorder,
     ) -> None:
         """Execute a run once more with what a store knows of it; `rlm.replaying` is who does."""
-        task, _ = self._ready(Task(query, await _stored(context)), response_model, self.config)
+        stored = await self._house.store(context, self.config)
+        task, _ = self._ready(Task(query, stored), response_model, self.config)
         ledger = Budget(self.config.limits)
         await self._run(task, None, run_id, store, (recorder,), self.config, ledger)
 
@@ -390,7 +395,7 @@ class RLM:
             raise ConfigError(f"the query must be a text that asks something, not {task.query!r}")
         kind = None if response_model is None else answer_type(response_model)
         settings = self._house.settings(config, kind.schema if kind else None)
-        task = dataclasses.replace(task, settings=settings)
+        task = replace(task, settings=settings)
         return _with_instructions(task, config.prologue, kind), kind
 
     async def _run(
@@ -467,18 +472,9 @@ async def acompletion(
         await one.aclose()
 
 
-async def _stored(context: ContextValue | StoredContext) -> StoredContext:
-    """Encode small values here, and what takes long in a thread."""
-    if isinstance(context, StoredContext):
-        return context
-    if context is None or (isinstance(context, str) and len(context) < SMALL_CONTEXT_CHARS):
-        return store_context(context)
-    return await asyncio.to_thread(store_context, context)
-
-
 def _with_instructions(task: Task, prologue: str, kind: AnswerType | None) -> Task:
     told = [task.prologue, prologue, kind.instructions if kind else ""]
-    task = dataclasses.replace(task, prologue="\n\n".join(filter(None, told)))
+    task = replace(task, prologue="\n\n".join(filter(None, told)))
     if kind is None:
         return task
 
@@ -489,7 +485,7 @@ def _with_instructions(task: Task, prologue: str, kind: AnswerType | None) -> Ta
             return f"Your answer does not have the right shape: {mismatch}. Submit it again."
         return None
 
-    return dataclasses.replace(task, objection_to=objection_to)
+    return replace(task, objection_to=objection_to)
 
 
 def _model_from(variables: Mapping[str, str]) -> str:

@@ -30,6 +30,7 @@ StartRun = Callable[
     [Task, RunSession, Any, Sequence[Recorder], Limits | None], Awaitable[RunResult]
 ]
 NewSession = Callable[[Task], RunSession]
+Store = Callable[[ContextValue], Awaitable[StoredContext]]
 Self = TypeVar("Self", bound="Chat")
 
 
@@ -43,6 +44,7 @@ class Chat:
         self,
         start_run: StartRun,
         new_session: NewSession,
+        store: Store,
         context: ContextValue = None,
         *,
         spending: Spending | None = None,
@@ -51,6 +53,7 @@ class Chat:
     ) -> None:
         self._start_run = start_run
         self._new_session = new_session
+        self._store = store
         self._pending = [] if context is None else [context]
         self._session: RunSession | None = None
         self._end: LoopEnd | None = None
@@ -247,7 +250,7 @@ class Chat:
         values = [*self._pending, *([] if context is None else [context])]
         name = None
         for value in values:
-            stored = await asyncio.to_thread(store_context, value)
+            stored = await self._store(value)
             self._pending = []
             known = len(self.contexts)
             name = f"context_{known}" if known else "context"

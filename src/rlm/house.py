@@ -8,6 +8,7 @@ import math
 import re
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -20,8 +21,8 @@ from rlm import knowledge, prompts, registry
 from rlm.caching import ReplyCache, as_cache
 from rlm.calls import Calls, Route
 from rlm.config import RunConfig
-from rlm.context import StoredContext
-from rlm.errors import ConfigError
+from rlm.context import ContextValue, StoredContext, store_context
+from rlm.errors import ConfigError, SessionError
 from rlm.flights import MAX_ATTEMPTS
 from rlm.messages import ModelInfo, Price
 from rlm.pacing import RateLimit
@@ -36,6 +37,9 @@ if TYPE_CHECKING:  # What many programs never use is imported where it is.
     from rlm.journal import Archive
 
 __all__ = ["House", "Model", "Traffic"]
+
+SMALL_CONTEXT_CHARS = 1_000_000
+"""Larger ones, and files, are read and encoded in a thread."""
 
 _SECRET = re.compile(r"key|token|secret|password|credential", re.IGNORECASE)
 
@@ -176,6 +180,25 @@ class House:
         """Say what cells may call from the next run on; children the same, or `sub_tools`."""
         self._own = _granted(tools)
         self._childrens = self._own if sub_tools is None else _granted(sub_tools)
+
+    async def store(self, value: ContextValue | StoredContext, config: RunConfig) -> StoredContext:
+        """Small values here, and what takes long in threads: it is described, then hashed and laid
+        out for the sandbox at the same time."""
+        if isinstance(value, StoredContext):
+            return value
+        if value is None or (isinstance(value, str) and len(value) < SMALL_CONTEXT_CHARS):
+            return store_context(value)
+        stored = await asyncio.to_thread(store_context, value)
+        await asyncio.gather(
+            asyncio.to_thread(lambda: stored.sha256), self._prepare(stored, config)
+        )
+        return stored
+
+    async def _prepare(self, stored: StoredContext, config: RunConfig) -> None:
+        prepare = getattr(self._environment, "prepare", None)
+        if prepare is not None and config.strategy == "rlm":
+            with suppress(SessionError):  # The session will tell, where a run can end of it.
+                await prepare(stored)
 
     def settings(self, config: RunConfig, answer_schema: dict[str, Any] | None) -> dict[str, Any]:
         """What it takes to run something again, as plain values; secrets are not among them.

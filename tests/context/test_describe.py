@@ -86,6 +86,18 @@ def test_structure_is_told(value: object, told: str) -> None:
     assert told in describe(value)
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("0123456789abcde\n", "in about 1,060,000 lines, 16 on average"),
+        ("no end of it ", "in about 1 line"),
+        ("x\n" + "." * 999, "in about 17,000 lines, 1,000 on average"),
+    ],
+)
+def test_lines_of_a_very_long_text_are_estimated(line: str, told: str) -> None:
+    assert told in describe((line * (17_000_000 // len(line) + 1))[:17_000_000])
+
+
 @given(st.lists(st.sampled_from(["secret word", "alpha beta", "Zürich!", "x, y z", "{", "a|b"])))
 def test_no_sentence_of_a_text_is_told(lines: list[str]) -> None:
     told = describe("\n".join(lines))

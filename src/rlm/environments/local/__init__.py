@@ -15,10 +15,11 @@ from typing import Any
 from rlm.environments._forked import ForkedSession
 from rlm.environments._forkserver import Pair, is_greeted
 from rlm.environments._session import greeting_of
+from rlm.environments._shared import shared_context, worth_sharing
 from rlm.environments.local import packages as allowed_packages
 from rlm.environments.local.zygotes import Zygote, zygote_for
 from rlm.errors import ConfigError, SessionDied
-from rlm.protocols import Host
+from rlm.protocols import ContextSource, Host
 
 __all__ = ["LocalEnvironment"]
 
@@ -89,6 +90,11 @@ class LocalEnvironment:
     def problem(cls) -> str | None:
         """Why it can't be used here; what the kernel offers is found out on opening a session."""
         return None if sys.platform == "linux" else _ELSEWHERE
+
+    async def prepare(self, context: ContextSource) -> None:
+        """Lay out a large context for sessions, so that the first one finds it done."""
+        if worth_sharing(context):
+            await asyncio.to_thread(shared_context, context)
 
     async def open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
         """Take or fork a session and wait until it is ready.
