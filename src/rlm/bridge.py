@@ -38,6 +38,7 @@ from rlm.scope import Scope
 __all__ = ["Bridge", "ChildAnswer", "ChildTask"]
 
 SUB_CALL_SYSTEM = "You are a sub-LLM. Answer from the text in the prompt, briefly and exactly."
+_SYSTEM = Message("system", SUB_CALL_SYSTEM)
 
 MOST_TOLD = 100_000
 MOST_TOLD_CHARS = 20_000_000
@@ -140,7 +141,7 @@ class Bridge:
     async def _ask(self, content: str | list[dict[str, Any]], model: str) -> str:
         request = Request(
             model=model,
-            messages=(Message("system", SUB_CALL_SYSTEM), Message("user", content)),
+            messages=(_SYSTEM, Message("user", content)),
             max_output_tokens=self.config.limits.call_output_tokens,
             sampling=self.config.sub_sampling,
         )
@@ -229,7 +230,10 @@ class Bridge:
         What `max_calls` has no room for is not even begun: a batch may name millions.
         """
         room = min(count, max(0, self.scope.budget.room().calls))
-        replies = await asyncio.gather(*map(ask, range(room)), return_exceptions=True)
+        if room == 1:  # As most calls are: a task of its own would take longer than the rest.
+            replies = [await _outcome(ask(0))]
+        else:
+            replies = await asyncio.gather(*map(ask, range(room)), return_exceptions=True)
         failed = {str(index): reply for index, reply in enumerate(replies) if _has_failed(reply)}
         if room < count:
             refusal = f"all {self.config.limits.max_calls:,} calls are used (max_calls)"
@@ -294,6 +298,13 @@ class Bridge:
 def _logged(result: str) -> str:
     """What an event holds of a result: whoever listens gets a copy of each."""
     return cut(result, MOST_RESULT_CHARS)
+
+
+async def _outcome(reply: Awaitable[str]) -> str | BaseException:
+    try:
+        return await reply
+    except RLMError as error:
+        return error
 
 
 def _has_failed(reply: str | BaseException) -> bool:

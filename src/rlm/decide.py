@@ -6,9 +6,8 @@ one decision. Each rule is a small function; their order in `decide` is the poli
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from rlm.cells import Actions, final_is_supported, names_used
 from rlm.config import Guards
@@ -51,8 +50,7 @@ class ChangeCourse(Struct, frozen=True):
 Decision = Answered | Again | ChangeCourse
 
 
-@dataclass
-class Progress:
+class Progress(Struct, eq=False):
     """What a run remembers between steps for its decisions."""
 
     cells: int = 0
@@ -67,6 +65,8 @@ class Progress:
     submitted: Submission | None = None
     codes: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
+    same_code: int = 0
+    same_error: int = 0
 
     def note(self, turn: Turn) -> None:
         """Take in what a turn did, before deciding on it."""
@@ -78,8 +78,9 @@ class Progress:
     def _note_cell(self, code: str, result: CellResult) -> None:
         self.cells += 1
         self.calls += result.calls
-        self.touched_context |= not CONTEXT_NAMES.isdisjoint(names_used(code))
+        self.touched_context = self.touched_context or _touches_context(code)
         self.codes[code.strip()] += 1
+        self.same_code = max(self.same_code, self.codes[code.strip()])
         if result.stdout.strip():
             self.last_output = result.stdout.strip()
             self.printed.append(result.stdout)
@@ -91,7 +92,15 @@ class Progress:
             self.errors_in_a_row = 0
         else:
             self.errors_in_a_row += 1
-            self.errors[f"{result.error.type}: {result.error.message}"] += 1
+            error = f"{result.error.type}: {result.error.message}"
+            self.errors[error] += 1
+            self.same_error = max(self.same_error, self.errors[error])
+
+    def forget_repeats(self) -> None:
+        """Count anew what happens again and again."""
+        self.codes.clear()
+        self.errors.clear()
+        self.same_code = self.same_error = 0
 
 
 def decide(
@@ -165,16 +174,22 @@ def _unstuck(turn: Turn, progress: Progress, step: int) -> Decision:
     if progress.hinted:
         return ChangeCourse(hint)
     progress.hinted = True
-    progress.codes.clear()
-    progress.errors.clear()
+    progress.forget_repeats()
     return Again((hint,))
 
 
 def _stuck_hint(turn: Turn, progress: Progress, step: int) -> str | None:
-    if any(count >= REPEATS_THAT_MEAN_STUCK for count in progress.codes.values()):
+    if progress.same_code >= REPEATS_THAT_MEAN_STUCK:
         return nudges.SAME_CODE
-    if any(count >= REPEATS_THAT_MEAN_STUCK for count in progress.errors.values()):
+    if progress.same_error >= REPEATS_THAT_MEAN_STUCK:
         return nudges.SAME_ERROR
     if not progress.touched_context and step == REPEATS_THAT_MEAN_STUCK:
         return nudges.UNTOUCHED_CONTEXT
     return None
+
+
+def _touches_context(code: str) -> bool:
+    """Whether it reads one of the names; most code that does not has not even their letters."""
+    return any(name in code for name in CONTEXT_NAMES) and not CONTEXT_NAMES.isdisjoint(
+        names_used(code)
+    )

@@ -24,6 +24,7 @@ class History:
         self._scope = scope
         self._config = config
         self._logged = 0
+        self._chars = 0
         self.messages: list[Message] = []
 
     async def open(self, system: str, first: str) -> None:
@@ -31,17 +32,17 @@ class History:
         system = await self._scope.tell("system", system)
         first = await self._scope.tell("task", first)
         self.messages = [Message("system", system), Message("user", first)]
+        self._chars = _chars(self.messages)
 
     def append(self, reply: Reply, answer: str) -> None:
         """What the model wrote and what came of it; every native tool call gets its answer."""
-        self.messages.append(
-            Message("assistant", reply.text, tool_calls=reply.tool_calls, opaque=reply.opaque)
-        )
-        if not reply.tool_calls:
-            self.messages.append(Message("user", answer))
+        said = Message("assistant", reply.text, tool_calls=reply.tool_calls, opaque=reply.opaque)
+        new = [said] if reply.tool_calls else [said, Message("user", answer)]
         for number, call in enumerate(reply.tool_calls):
             text = "(see the first result)" if number else answer
-            self.messages.append(Message("tool", text, tool_call_id=call.id))
+            new.append(Message("tool", text, tool_call_id=call.id))
+        self.messages += new
+        self._chars += _chars(new)
 
     async def ask(self, variables: tuple[str, ...]) -> Reply:
         """The next reply. An empty one that was cut off by its cap gets one try with more room."""
@@ -74,7 +75,7 @@ class History:
         if not self._config.compaction or len(self.messages) < FEWEST_MESSAGES_TO_COMPACT:
             return False
         window = prompts.call_chars(self._calls.info(self._config.model))
-        return _chars(self.messages) > self._config.compaction_fraction * window
+        return self._chars > self._config.compaction_fraction * window
 
     async def _compact(self, variables: tuple[str, ...]) -> None:
         """Instructions and task as they were, then the model's own notes in place of the rest."""
@@ -88,10 +89,10 @@ class History:
             Compacted,
             messages_before=len(self.messages),
             messages_after=len(shortened),
-            chars_before=_chars(self.messages),
+            chars_before=self._chars,
             chars_after=_chars(shortened),
         )
-        self.messages, self._logged = shortened, 0
+        self.messages, self._logged, self._chars = shortened, 0, _chars(shortened)
 
 
 def _chars(messages: list[Message]) -> int:

@@ -14,7 +14,6 @@ from operator import itemgetter
 from msgspec import Struct
 
 from rlm.errors import CallRefused, ConfigError
-from rlm.images import bound_of_parts
 from rlm.messages import PICODOLLARS, Message, Usage
 
 __all__ = ["Amount", "Budget", "Limits", "Reservation"]
@@ -96,27 +95,9 @@ NOTHING = Amount()
 
 
 def bound_tokens(messages: tuple[Message, ...]) -> int:
-    """At least as many tokens as any byte-level tokenizer can make of these messages.
-
-    Pictures count by their pixels, as providers bill them, not by the text they travel as.
-    """
-    total = MESSAGE_OVERHEAD_TOKENS * len(messages)
-    for message in messages:  # A request holds all of its run's history: most of it is plain text.
-        content = message.content
-        is_text = isinstance(content, str) and content.isascii()
-        is_plain = is_text and not message.tool_calls and message.opaque is None
-        total += len(content) if is_plain else _content_tokens(message)
-    return total
-
-
-def _content_tokens(message: Message) -> int:
-    content = message.content
-    if not isinstance(content, str):
-        size = bound_of_parts(content)
-    else:
-        size = len(content) if content.isascii() else len(content.encode("utf-8", "surrogatepass"))
-    size += sum(len(repr(call).encode()) for call in message.tool_calls)
-    return size if message.opaque is None else size + len(repr(message.opaque).encode())
+    """At least as many tokens as any byte-level tokenizer can make of these messages."""
+    overhead = MESSAGE_OVERHEAD_TOKENS * len(messages)
+    return overhead + sum(message.bound_tokens for message in messages)
 
 
 class Reservation:

@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from rlm.images import bound_of_parts
+from rlm.text import sendable
+
 __all__ = [
     "Message",
     "ModelInfo",
@@ -41,7 +44,7 @@ class ToolSpec(Struct, frozen=True):
     parameters: dict[str, Any]
 
 
-class Message(Struct, frozen=True, omit_defaults=True):
+class Message(Struct, frozen=True, omit_defaults=True, dict=True):
     """One turn. `opaque` holds provider parts that must travel back unchanged."""
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -49,6 +52,30 @@ class Message(Struct, frozen=True, omit_defaults=True):
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     opaque: Any = None
+
+    # Every request holds its run's whole history: what all of them ask is found out once.
+
+    @functools.cached_property
+    def bound_tokens(self) -> int:
+        """At least as many tokens as any byte-level tokenizer can make of it.
+
+        Pictures count by their pixels, as providers bill them, not by the text they travel as.
+        """
+        size = bound_of_parts(self.content) if isinstance(self.content, list) else 0
+        if isinstance(self.content, str):
+            size = len(self.content)
+            if not self.content.isascii():
+                size = len(self.content.encode("utf-8", "surrogatepass"))
+        size += sum(len(repr(call).encode()) for call in self.tool_calls)
+        return size if self.opaque is None else size + len(repr(self.opaque).encode())
+
+    @functools.cached_property
+    def is_sendable(self) -> bool:
+        """Whether it has no lone surrogates, which HTTP and JSON can't carry."""
+        if isinstance(self.content, str):
+            return sendable(self.content) is self.content
+        texts = [part.get("text") for part in self.content]
+        return all(sendable(text) is text for text in texts if isinstance(text, str))
 
 
 def followed_by(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
