@@ -194,6 +194,8 @@ class Calls:
         """Follow one request to its end, through as many tries as it takes."""
         if (known := await wanted.scope.recall(wanted.key, wanted.request)) is not None:
             return _recalled(wanted, known)
+        if (salvaged := wanted.scope.salvage(wanted.key)) is not None:
+            return await _served_again(wanted, salvaged)
         now = self.scheduler.clock
         started = now()
         attempt, failure = 0, None
@@ -262,6 +264,7 @@ class Calls:
         for (each, _), (usage, used) in zip(landed, bills, strict=True):
             each.settle(used)
             scope.budget.note_usage(request.model, scope.depth, usage)
+        scope.note(wanted.key, landed[0][1])
         return _Outcome(landed[0][1], None, total, stored=stored)
 
     async def _reserve(
@@ -369,19 +372,27 @@ def _recalled(wanted: _Wanted, known: Reply) -> _Outcome:
     if known.finish_reason == "failed":
         return _Outcome(None, error_of(known), stored=True)
     usage = known.usage or FREE
+    wanted.scope.note(wanted.key, known)
     paid = Amount(tokens=usage.total_tokens, picodollars=picodollars(usage.cost_usd or 0))
     wanted.scope.budget.charge(paid)
     wanted.scope.budget.note_usage(wanted.request.model, wanted.scope.depth, usage)
     return _Outcome(known, None, usage, stored=True)
 
 
+async def _served_again(wanted: _Wanted, reply: Reply) -> _Outcome:
+    """What a lost cell was told; that was paid for, and counted, when it came."""
+    reply = msgspec.structs.replace(reply, usage=FREE)
+    wanted.scope.note(wanted.key, reply)
+    await wanted.scope.remember(wanted.key, reply)
+    return _Outcome(reply, None, FREE, stored=True)
+
+
 def _cleaned(request: Request) -> Request:
     """The same request with text that can be sent; nearly always the very same."""
-    for message in request.messages:
-        if not (isinstance(message.content, str) and message.content.isascii()):
-            messages = tuple(map(_cleaned_message, request.messages))
-            return msgspec.structs.replace(request, messages=messages)
-    return request
+    if all(message.is_sendable for message in request.messages):
+        return request
+    messages = tuple(map(_cleaned_message, request.messages))
+    return msgspec.structs.replace(request, messages=messages)
 
 
 def _cleaned_message(message: Message) -> Message:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import logging
-import secrets
+import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from rlm.limits import Budget, Limits
 from rlm.messages import Reply, ReplyKey, Request
 from rlm.protocols import Recorder, ReplyStore
 from rlm.results import Told
+from rlm.salvage import Obtained
 
 __all__ = ["Scope", "Tree", "new_run_id"]
 
@@ -25,7 +26,7 @@ def new_run_id() -> str:
     """Sorts by time to the millisecond, readable in a terminal, and unique."""
     now = time.time()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
-    return f"{stamp}-{int(now % 1 * 1000):03}-{secrets.token_hex(4)}"
+    return f"{stamp}-{int(now % 1 * 1000):03}-{os.urandom(4).hex()}"
 
 
 class Tree:
@@ -77,6 +78,9 @@ class Scope:
         self.path = path
         self.step = 0
         self._seen: Counter[str] = Counter()
+        self._obtained = Obtained()
+        self._in_cell = Obtained()
+        self._salvaged = Obtained()
 
     def key(self, kind: str, digest: str) -> ReplyKey:
         """A key for each time something is asked: equal prompts are separate samples."""
@@ -90,7 +94,7 @@ class Scope:
     def child(self, budget: Budget, digest: str) -> "Scope":
         """The place of a child run; path and id depend on what it is asked, not on when."""
         path = f"{self.path}/{digest}.{self.key('rlm', digest).number}"
-        return Scope(
+        child = Scope(
             run_id=f"{self.root_id}-{hashlib.sha256(path.encode()).hexdigest()[:10]}",
             budget=budget,
             recorders=self.recorders,
@@ -98,6 +102,29 @@ class Scope:
             parent=self,
             path=path,
         )
+        child._salvaged = self._salvaged.take_child(digest)
+        self._in_cell.add_child(digest, child._obtained)
+        return child
+
+    # -- cells whose session is lost ---------------------------------------------------------
+
+    def begin_cell(self) -> None:
+        self._in_cell = Obtained()
+
+    def lose_cell(self) -> None:
+        """What the cell obtained is for whoever asks the same again."""
+        self._salvaged.add_all(self._in_cell)
+        self.begin_cell()
+
+    def note(self, key: ReplyKey, reply: Reply) -> None:
+        """A reply that was paid for."""
+        self._in_cell.add(key.digest, reply)
+        if self.parent_id is not None:  # The cell that started this run may be lost as well.
+            self._obtained.add(key.digest, reply)
+
+    def salvage(self, key: ReplyKey) -> Reply | None:
+        """The reply to the same request in a cell that was lost; it is counted already."""
+        return self._salvaged.take(key.digest)
 
     # -- earlier executions ------------------------------------------------------------------
 

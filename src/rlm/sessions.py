@@ -149,13 +149,16 @@ class RunSession:
     async def run(self, number: int, code: str) -> CellResult:
         """Execute one cell, telling every recorder what it did."""
         self.scope.emit(CellStarted, cell=number, code=code)
+        self.scope.begin_cell()
         started = time.monotonic()
         try:
             result = await self._execute(code)
         except SessionRestored as error:
+            self.scope.lose_cell()
             result = self._note_restored(error, time.monotonic() - started)
             await self._bind_tools()  # the checkpoint may have had others
         except SessionError as error:
+            self.scope.lose_cell()
             result = await self._recover(str(error), time.monotonic() - started)
         for stream, text, written in (
             ("stdout", result.stdout, result.stdout_chars),
