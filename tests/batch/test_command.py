@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from rlm.cli import _batching
+from rlm.cli.batch import batch
 from rlm.fake_server import FakeServer
 from rlm.fake_server.asked import Asked
 from rlm.fake_server.script import Answer
@@ -64,6 +67,24 @@ def test_rows_become_answers(tmp_path: Path) -> None:
     assert (tmp_path / "tasks.answers.jsonl").read_text().splitlines() == lines
 
 
+@pytest.mark.parametrize(("concurrency", "calls"), [("8", 64), ("300", 300)])
+def test_every_row_may_have_a_request_on_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, concurrency: str, calls: int
+) -> None:
+    given: list[_batching.BatchOptions] = []
+
+    def answer_all(tasks: Path, options: _batching.BatchOptions) -> int:
+        given.append(options)
+        return 0
+
+    monkeypatch.setattr(_batching, "answer_all", answer_all)
+    words = [str(write_rows(tmp_path)), *OFFLINE, "--concurrency", concurrency]
+    done = CliRunner().invoke(batch, words)
+    assert done.exit_code == 0, done.output
+    (options,) = given
+    assert options.of_one_row().limits().max_concurrent_calls == calls
+
+
 def test_failed_rows_are_told_and_the_rest_is_answered(tmp_path: Path) -> None:
     tasks = write_rows(tmp_path, 2)
     tasks.write_text(tasks.read_text() + "nonsense\n" * 7)
@@ -77,7 +98,8 @@ def test_failed_rows_are_told_and_the_rest_is_answered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["--environment", "dokcer"], 1, "there is no environment 'dokcer'"),
+        (["--on", "spark"], 2, "write ray, or ray://ADDRESS"),
+        (["--on", "ray", "--environment", "docker"], 2, "exclude each other"),
         (["--budget-usd", "1", "-m", "openai-compatible/m"], 1, "is unknown: pass --price"),
         (["--concurrency", "0"], 2, "0 is not in the range"),
         (["-o", "nowhere/out.jsonl", *OFFLINE], 0, ""),

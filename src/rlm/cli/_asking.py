@@ -52,6 +52,7 @@ class Options(Struct, frozen=True, kw_only=True):
     view: bool
     quiet: bool
     verbose: bool
+    max_concurrent_calls: int | None = None
 
     @property
     def manner(self) -> Manner:
@@ -66,6 +67,7 @@ class Options(Struct, frozen=True, kw_only=True):
             "max_cost_usd": self.budget_usd,
             "max_tokens": self.max_tokens,
             "max_seconds": self.timeout,
+            "max_concurrent_calls": self.max_concurrent_calls,
         }
         return Limits(**{name: value for name, value in given.items() if value is not None})
 

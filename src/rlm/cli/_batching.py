@@ -2,7 +2,8 @@
 
 import asyncio
 import signal
-from contextlib import closing, suppress
+import sys
+from contextlib import closing, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ from rlm.cli._border import ANSWERED, CANCELLED, FAILED, LIMITED, say
 from rlm.cli._complaints import Complaints
 from rlm.config import Strategy
 from rlm.errors import UnknownPriceError
-from rlm.limits import Budget
+from rlm.limits import Budget, Limits
 
 __all__ = ["BatchOptions", "answer_all"]
 
 TOLD_FAILURES = 5
+RAY = "ray"
 
 
 class BatchOptions(Struct, frozen=True, kw_only=True):
@@ -36,6 +38,7 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
     sub_model: str | None
     environment: str
     environment_options: tuple[tuple[str, Any], ...]
+    on: str | None
     strategy: Strategy
     max_steps: int | None
     max_depth: int | None
@@ -54,12 +57,13 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
 
     def of_one_row(self) -> Options:
         """The same for each row, in the words of `rlm ask`."""
+        environment, settings = self._where()
         return Options(
             files=(),
             model=self.model,
             sub_model=self.sub_model,
-            environment=self.environment,
-            environment_options=self.environment_options,
+            environment=environment,
+            environment_options=settings,
             strategy=self.strategy,
             max_steps=self.max_steps,
             max_depth=self.max_depth,
@@ -74,7 +78,19 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
             view=False,
             quiet=self.quiet,
             verbose=False,
+            # Every row may have its own request on the way, whatever the default for one run.
+            max_concurrent_calls=max(self.concurrency, Limits().max_concurrent_calls),
         )
+
+    def _where(self) -> tuple[str, tuple[tuple[str, Any], ...]]:
+        if self.on is None:
+            return self.environment, self.environment_options
+        if self.on != RAY and not self.on.startswith(f"{RAY}://"):
+            raise click.UsageError(f"--on {self.on}: write ray, or ray://ADDRESS")
+        if self.environment != "local":
+            raise click.UsageError("--on and --environment exclude each other")
+        address = () if self.on == RAY else (("address", self.on),)
+        return RAY, (*address, *self.environment_options)
 
 
 def answer_all(tasks: Path, options: BatchOptions) -> int:
@@ -144,7 +160,8 @@ def _run(
                 await engine.aclose()
             return batch.tally, False
 
-    return asyncio.run(run())
+    with redirect_stdout(sys.stderr):  # Libraries speak there too; Ray does when a node is lost.
+        return asyncio.run(run())
 
 
 def _tell(

@@ -27,6 +27,7 @@ a list of names, counted from the folder of TASKS), and id or meta if you like.
 Examples:
   rlm batch tasks.jsonl
   rlm batch tasks.jsonl -o answers.jsonl --concurrency 64 --budget-usd 20
+  rlm batch tasks.jsonl --on ray://head-node:10001
 
 \b
 Exit codes: 0 every row has an answer, 1 some failed or an error, 2 wrong usage,
@@ -53,6 +54,7 @@ Exit codes: 0 every row has an answer, 1 some failed or an error, 2 wrong usage,
 @sub_model_option
 @environment_option
 @environment_settings_option
+@click.option("--on", metavar="ray[://ADDRESS]", help="Run the code of cells on a Ray cluster.")
 @strategy_option
 @click.option("--max-steps", type=click.IntRange(min=1), help="Steps of each row's run.")
 @max_depth_option
