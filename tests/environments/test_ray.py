@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import rlm
 from rlm import RLM
 from rlm.context import store_context
 from rlm.environments._forked import ForkedSession
@@ -170,7 +169,7 @@ class Actors:
         reference = SimpleNamespace(future=lambda: future)
         return SimpleNamespace(prepare=SimpleNamespace(remote=lambda: reference))
 
-    def arrive(self, number: int, version: str = rlm.__version__) -> None:
+    def arrive(self, number: int, version: str = cluster.own_version()) -> None:
         facts = {"version": version, "node": f"node-{number}", "process": number, "report": {}}
         self.ready[number].set_result(facts)
 

@@ -46,7 +46,7 @@ def add_node(cluster: Any) -> Any:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
     """One node, with this process as its driver; tests add others."""
-    ray = importlib.import_module("ray")
+    ray: Any = importlib.import_module("ray")
     made = importlib.import_module("ray.cluster_utils").Cluster()
     add_node(made)
     ray.init(address=made.address, log_to_driver=False, logging_level="error")

@@ -16,12 +16,12 @@ from rlm.errors import ProtocolViolation, RLMError, SessionDied
 from rlm.worker import mux
 from rlm.worker.sandbox import orders
 
-__all__ = ["Relay"]
+__all__ = ["Channel", "Relay"]
 
 _MOST_WORDS_CHARS = 500
 
 
-class _Channel:
+class Channel:
     """The far end of one of the session's sockets, and what is to be written to it."""
 
     def __init__(self, far_end: socket.socket) -> None:
@@ -39,7 +39,7 @@ class Relay:
         self._mux = mux.Mux()
         self._loop = asyncio.get_running_loop()
         self._sending = asyncio.Lock()
-        self._channels: dict[int, _Channel] = {}
+        self._channels: dict[int, Channel] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._control: asyncio.Queue[bytes | None] = asyncio.Queue()  # None: it has ended.
         self._reading = self._loop.create_task(self._read())
@@ -69,7 +69,7 @@ class Relay:
         ends = []
         for number in (mux.STREAM, mux.LIFELINE):
             ours, far_end = socket.socketpair()
-            self._channels[number] = channel = _Channel(far_end)
+            self._channels[number] = channel = Channel(far_end)
             self._tasks += [
                 self._loop.create_task(self._carry_in(number, channel)),
                 self._loop.create_task(self._carry_out(number, channel)),
@@ -141,7 +141,7 @@ class Relay:
             raise SessionDied(f"the sandbox {self._ended}")
         return piece
 
-    async def _carry_in(self, number: int, channel: _Channel) -> None:
+    async def _carry_in(self, number: int, channel: Channel) -> None:
         """Write what came; its end ends the session's socket."""
         with contextlib.suppress(OSError):  # The session has closed its end.
             while piece := await channel.incoming.get():
@@ -152,7 +152,7 @@ class Relay:
 
     # To the sandbox.
 
-    async def _carry_out(self, number: int, channel: _Channel) -> None:
+    async def _carry_out(self, number: int, channel: Channel) -> None:
         """Send what the session wrote, as there is room for it; its end too."""
         while True:
             while not (room := self._mux.room(number)):

@@ -8,11 +8,10 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import rlm
 from rlm.environments._forkserver import Pair
 from rlm.environments.local import LocalEnvironment
 from rlm.environments.ray.carrier import Carrier
-from rlm.environments.ray.cluster import sdk
+from rlm.environments.ray.cluster import own_version, sdk
 from rlm.environments.ray.files import NodeFiles, Place
 from rlm.errors import SessionDied
 
@@ -34,7 +33,7 @@ class SessionHost:
         if self._environment is None:
             self._environment = LocalEnvironment(**self._settings)
         return {
-            "version": rlm.__version__,
+            "version": own_version(),
             "node": sdk().get_runtime_context().get_node_id(),
             "process": os.getpid(),
             "report": await self._environment.describe(),

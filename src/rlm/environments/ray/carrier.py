@@ -10,6 +10,7 @@ import socket
 from collections import deque
 
 from rlm.environments._forkserver import Pair
+from rlm.environments._relay import Channel
 from rlm.worker import mux
 
 __all__ = ["Carrier"]
@@ -20,16 +21,6 @@ _MOST_GIVEN_BYTES = mux.MAX_PIECE_BYTES
 _AGAIN_SECONDS = 0.002
 
 
-class _Channel:
-    """One of the session's sockets, and what is to be written to it."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        connection.setblocking(False)
-        self.socket = connection
-        self.incoming: asyncio.Queue[bytes] = asyncio.Queue()
-        self.has_room = asyncio.Event()
-
-
 class Carrier:
     """One session. `take` what was sent to it, `give` what it says, `close` in the end."""
 
@@ -37,7 +28,7 @@ class Carrier:
         self._mux = mux.Mux()
         self._loop = asyncio.get_running_loop()
         numbers = (mux.STREAM, mux.LIFELINE)
-        self._channels = {number: _Channel(end) for number, end in zip(numbers, ends, strict=True)}
+        self._channels = {number: Channel(end) for number, end in zip(numbers, ends, strict=True)}
         self._outgoing = bytearray()
         self._news = asyncio.Event()
         self._speaking = set(self._channels)
@@ -81,7 +72,7 @@ class Carrier:
         self._outgoing.clear()
         self._news.set()
 
-    async def _carry_in(self, number: int, channel: _Channel) -> None:
+    async def _carry_in(self, number: int, channel: Channel) -> None:
         """Write what came; its end ends the session's socket."""
         with contextlib.suppress(OSError):  # The session has closed its end.
             while piece := await channel.incoming.get():
@@ -89,7 +80,7 @@ class Carrier:
                 self._say(self._mux.took(number, len(piece)))
             channel.socket.shutdown(socket.SHUT_WR)
 
-    async def _write(self, number: int, channel: _Channel, piece: bytes) -> None:
+    async def _write(self, number: int, channel: Channel, piece: bytes) -> None:
         while number == mux.STREAM and self._lent:
             try:
                 sent = socket.send_fds(channel.socket, [piece], [self._lent[0]])
@@ -102,7 +93,7 @@ class Carrier:
                 return
         await self._loop.sock_sendall(channel.socket, piece)
 
-    async def _carry_out(self, number: int, channel: _Channel) -> None:
+    async def _carry_out(self, number: int, channel: Channel) -> None:
         """Keep what the session wrote, as there is room for it; its end too."""
         data = b"more"
         while data:

@@ -10,11 +10,22 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from rlm.errors import ConfigError, RLMError, SessionDied
 
-__all__ = ["MISSING", "awaited", "is_installed", "join", "landed", "leave", "sdk", "translated"]
+__all__ = [
+    "MISSING",
+    "awaited",
+    "is_installed",
+    "join",
+    "landed",
+    "leave",
+    "own_version",
+    "sdk",
+    "translated",
+]
 
 MISSING = "environment='ray' needs Ray: pip install 'rlm-engine[ray]'"
 _MOST_WORDS_CHARS = 400
@@ -27,6 +38,15 @@ _is_ours = False
 def is_installed() -> bool:
     """Whether the package is here."""
     return importlib.util.find_spec("ray") is not None
+
+
+@functools.cache
+def own_version() -> str:
+    """Of this package, wherever this runs."""
+    try:
+        return version("rlm-engine")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def sdk() -> Any:

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-import rlm
-from rlm.environments.ray.cluster import awaited, landed, sdk, translated
+from rlm.environments.ray.cluster import awaited, landed, own_version, sdk, translated
 from rlm.errors import ConfigError, RLMError, SessionDied
 
 __all__ = ["Pool", "RemoteHost"]
@@ -184,11 +183,11 @@ class Pool:
 
 
 def _mismatch(facts: dict[str, Any]) -> RLMError | None:
-    if facts["version"] == rlm.__version__:
+    if facts["version"] == own_version():
         return None
     return ConfigError(
         f"Ray node {facts['node'][:8]} has rlm-engine {facts['version']}, this process has "
-        f"{rlm.__version__}: install the same version on all of them"
+        f"{own_version()}: install the same version on all of them"
     )
 
 
