@@ -205,7 +205,7 @@ def _named(known: Collection[str]) -> Callable[[str], tuple[str, str]]:
         name, _, value = text.partition("=")
         if name not in known or not value:
             raise argparse.ArgumentTypeError(f"{text}: ENGINE=PYTHON, of {', '.join(known)}")
-        return name, value
+        return name, os.path.abspath(value)  # noqa: PTH100 - a link to another Python stays one
 
     return parse
 

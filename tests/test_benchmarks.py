@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks.engine import _named
 from benchmarks.engines.growing import AXES, exponent
 from benchmarks.engines.page import table_lines
 from benchmarks.engines.rows import GROUPS
@@ -218,6 +219,11 @@ def test_a_part_that_is_not_known_is_refused() -> None:
     )
     assert done.returncode == 2
     assert "dreams: choose from import, first" in done.stderr
+
+
+def test_interpreters_may_be_named_from_the_current_folder() -> None:
+    """The scenarios have folders of their own."""
+    assert _named(["rlm"])("rlm=.venv/bin/python") == ("rlm", str(Path.cwd() / ".venv/bin/python"))
 
 
 @pytest.mark.parametrize(("power", "told"), [(1.0, 1.0), (2.0, 2.0), (0.5, 0.5)])
