@@ -213,7 +213,7 @@ def serve_socket(place: str) -> None:
     host.connect(place)
     host.sendall(_files.MAGIC_NUMBER)
     take_modules(read_archive(host.recv))
-    imported("sandbox.zygote").main(host.fileno(), os.getppid())
+    imported("sandbox.start").main(host.fileno(), os.getppid())
 
 
 def serve_pipe(mode: str, place: str) -> None:
@@ -226,7 +226,7 @@ def serve_pipe(mode: str, place: str) -> None:
     if os.fork() == 0:
         os.closerange(3, theirs.fileno())  # The way to the host is the porter's alone.
         os.closerange(theirs.fileno() + 1, _MOST_FILES)
-        imported("sandbox.zygote").main(theirs.fileno(), parent)
+        imported("sandbox.start").main(theirs.fileno(), parent)
         os._exit(0)
     theirs.close()
     imported("porter").carry(pipe, ours)

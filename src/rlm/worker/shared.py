@@ -11,7 +11,7 @@ import mmap
 
 from .forms import FORMS, SHORT, UCS_2, WIDTHS, Table
 
-__all__ = ["is_supported", "value_of"]
+__all__ = ["be_told", "is_supported", "value_of"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +30,15 @@ def is_supported() -> bool:
 
         _supported = passes()
     return _supported
+
+
+def be_told(supported: bool) -> bool:
+    """Of a self-test that another process has run; loads what is needed, while files are there."""
+    global _supported
+    if supported:
+        from . import mapped  # noqa: F401
+    _supported = supported
+    return supported
 
 
 def value_of(fd: int, layout: dict[str, Any], *, zero_copy: bool | None = None) -> Any:

@@ -199,8 +199,9 @@ class Decoder:
     def pop(self) -> Frame | None:
         """The next whole frame, or None until more bytes arrive; WireError on a malformed one."""
         held, start = self._held, self._start
-        if len(held) - start < _HEAD.size:
-            if len(held) - start >= _LENGTH.size:
+        room = len(held) - start
+        if room < _HEAD.size:
+            if room >= _LENGTH.size:
                 (body_length,) = _LENGTH.unpack_from(held, start)
                 self._check_length(body_length)
             return None

@@ -2,7 +2,7 @@
 
     python program.py FOLDER_OF_THE_WORKER JSON
 
-The JSON holds `settings` for `layers.Settings`, `broken` (what to pretend is not possible here),
+The JSON holds `settings` for `trials.Settings`, `broken` (what to pretend is not possible here),
 and `sessions`: for each a list of cells. A cell is Python code that may set `result`. Prints JSON
 lines: first the report, then one per cell: session, what it set or "", the name of its exception.
 Instead of sessions there may be a `script`, which the zygote itself runs to start and watch workers
@@ -76,7 +76,7 @@ def pretend(broken: list[str]) -> None:
     kernel, namespaces, privileges, probes = parts("kernel", "namespaces", "privileges", "probes")
     (permits,) = parts("permits")
 
-    def fails(*_: object) -> NoReturn:
+    def fails(*_: object, **__: object) -> NoReturn:
         raise PermissionError(errno.EPERM, "pretended")
 
     real_become = privileges.become
@@ -96,7 +96,7 @@ def pretend(broken: list[str]) -> None:
             "high uids": lambda: setattr(privileges, "become", become_low_only),
             "reading": lambda: setattr(probes, "_can_read", lambda paths: False),
             "counting": lambda: setattr(probes, "_processes_are_counted", lambda: False),
-            "asking": lambda: setattr(permits, "is_supported", lambda: False),
+            "asking": lambda: setattr(permits, "_listen", fails),
             "mount_setattr": lambda: disappears("mount_setattr"),
             "container": lambda: refuse(["unshare", "mount", "pivot_root"]),
             "landlock": lambda: refuse(["landlock_create_ruleset"]),
@@ -355,8 +355,11 @@ def main() -> None:
         importlib.import_module(name)
     pretend(order.get("broken", []))
     before = surroundings()
+    (tried,) = parts("trials")
+    trials = tried.Trials(tried.Settings(**order.get("settings", {})))
     try:
-        prepared = layers.prepare(layers.Settings(**order.get("settings", {})))
+        trials.finish()
+        prepared = layers.prepare(trials)
     except layers.LayersMissing as error:
         say({"missing": str(error), "unchanged": before == surroundings()})
         return

@@ -45,6 +45,15 @@ def test_a_fork_that_fails_is_a_reason() -> None:
     assert open_files() == before
 
 
+def test_trials_go_on_at_the_same_time() -> None:
+    reader, writer = os.pipe()
+    waits = probes.Trial(lambda: os.read(reader, 1).decode())
+    writes = probes.Trial(lambda: os.write(writer, b"x"))
+    assert (waits.outcome(), writes.outcome()) == (("x", ""), (1, ""))
+    os.close(reader)
+    os.close(writer)
+
+
 def test_nothing_is_left_of_a_probe() -> None:
     before = open_files()
     probes.attempt(lambda: 1)

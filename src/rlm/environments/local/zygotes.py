@@ -43,7 +43,7 @@ spec = importlib.util.spec_from_file_location(
 )
 sys.modules["rlm_worker"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules["rlm_worker"])
-from rlm_worker.sandbox.zygote import main
+from rlm_worker.sandbox.start import main
 main(int(sys.argv[2]), int(sys.argv[3]))
 """
 

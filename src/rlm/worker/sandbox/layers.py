@@ -10,31 +10,16 @@ from __future__ import annotations
 import os
 from functools import partial
 
-from . import (
-    interpreter,
-    kernel,
-    landlock,
-    namespaces,
-    permits,
-    privileges,
-    probes,
-    rlimits,
-    seccomp,
-)
+from . import interpreter, kernel, landlock, namespaces, privileges, probes, rlimits, seccomp
+from .trials import enter_namespaces
 
-__all__ = [
-    "Layers",
-    "LayersMissing",
-    "Settings",
-    "enter_session",
-    "harden",
-    "prepare",
-]
+__all__ = ["Layers", "LayersMissing", "enter_session", "harden", "prepare"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any
+
+    from .trials import Settings, Trials
 
 _FIRST_OWN_UID = 0x70000000
 _OWN_UIDS = 65536
@@ -44,43 +29,6 @@ _ROOM_FOR_SHARED_TASKS = 4096
 
 class LayersMissing(Exception):
     """A required layer can't be had here; the text says which, why, and what to do."""
-
-
-class Settings:
-    """What the host wants, as it comes over the wire: `Settings(**data)`.
-
-    `readable`: what sessions may read besides the interpreter. `listable`: folders whose names they
-    may list. `max_processes` counts threads too. `forbid`: layers not even to be tried.
-    None leaves a limit as it is. `scratch`: a folder that sessions may write to where they have no
-    namespace with one of their own; the machine is theirs then.
-    """
-
-    def __init__(
-        self,
-        *,
-        readable: Iterable[str] = (),
-        listable: Iterable[str] = (),
-        scratch: str = "",
-        scratch_bytes: int = 64 << 20,
-        max_processes: int = 128,
-        max_file_bytes: int | None = None,
-        max_open_files: int | None = 256,
-        cpu_seconds: int | None = None,
-        checkpoints: bool = True,
-        allow_unsafe: bool = False,
-        forbid: Iterable[str] = (),
-    ) -> None:
-        self.readable = [os.path.abspath(path) for path in readable]
-        self.listable = [os.path.abspath(path) for path in listable]
-        self.scratch = scratch
-        self.scratch_bytes = scratch_bytes
-        self.max_processes = max_processes
-        self.max_file_bytes = max_file_bytes
-        self.max_open_files = max_open_files
-        self.cpu_seconds = cpu_seconds
-        self.checkpoints = checkpoints
-        self.allow_unsafe = allow_unsafe
-        self.forbid = tuple(forbid)
 
 
 class Layers:
@@ -157,28 +105,28 @@ class Layers:
 # -- in the zygote ---------------------------------------------------------------------------------
 
 
-def prepare(settings: Settings) -> Layers:
-    """Find out what is possible here, enter namespaces, and have everything ready for sessions.
+def prepare(trials: Trials) -> Layers:
+    """Decide by trials that are finished, enter namespaces, and have everything ready for sessions.
 
     Call it once, single-threaded and still dumpable, after imports: afterwards the host's files
     are gone where namespaces are possible, /proc too. Raises LayersMissing, and has changed
-    nothing then. What can't be undone is tried in a child first.
+    nothing then.
     """
+    settings, readable, hidden = trials.settings, trials.readable, trials.hidden
     layers = Layers(settings)
-    _decide_seccomp(layers)
-    _decide_landlock(layers)
-    readable, hidden = interpreter.readable_and_hidden(settings.readable)
-    kind = _usable_kind(layers, readable, hidden)
+    _decide_seccomp(layers, trials)
+    _decide_landlock(layers, trials)
+    kind = _decide_namespaces(layers, trials)
     _decide_sealed(layers, kind)
     layers.process_folder = _open_process_folder()
     if kind:
-        _enter_namespaces(kind, settings, readable, hidden)
+        enter_namespaces(kind, settings, readable, hidden)
         layers.namespaces = kind
     elif layers.landlock_abi:
         layers.ruleset = _ruleset_without_namespaces(settings, readable, hidden)
     _decide_identity(layers, readable)
     _decide_max_tasks(layers)
-    _decide_permits(layers)
+    _decide_permits(layers, trials)
     if layers.seccomp:
         layers.program = seccomp.build(
             kernel.MACHINE,
@@ -190,8 +138,8 @@ def prepare(settings: Settings) -> Layers:
     return layers
 
 
-def _decide_seccomp(layers: Layers) -> None:
-    problem = _forbidden(layers, "seccomp") or probes.seccomp_problem()
+def _decide_seccomp(layers: Layers, trials: Trials) -> None:
+    problem = trials.seccomp_problem
     layers.seccomp = not problem
     if problem:
         layers.missing.append(f"seccomp: {problem}")
@@ -202,18 +150,26 @@ def _decide_seccomp(layers: Layers) -> None:
         )
 
 
-def _decide_landlock(layers: Layers) -> None:
-    problem = _forbidden(layers, "landlock") or probes.landlock_problem()
+def _decide_landlock(layers: Layers, trials: Trials) -> None:
+    problem = trials.landlock_problem
     layers.landlock_abi = 0 if problem else landlock.abi()
     if problem:
         layers.missing.append(f"landlock: {problem}")
+
+
+def _decide_namespaces(layers: Layers, trials: Trials) -> str:
+    no_pids = trials.pid_namespace_problem
+    layers.pid_namespace = bool(trials.namespaces) and not no_pids
+    layers.missing += trials.namespace_problems
+    layers.missing += [f"pid namespace: {no_pids}"] if no_pids else []
+    return trials.namespaces
 
 
 def _decide_sealed(layers: Layers, kind: str) -> None:
     """Without another file-system layer every path is closed, which only seccomp can do."""
     if kind or layers.landlock_abi:
         return
-    problem = _forbidden(layers, "sealed") or ("" if layers.seccomp else "it needs seccomp")
+    problem = layers.settings.forbidden("sealed") or ("" if layers.seccomp else "it needs seccomp")
     layers.sealed = not problem
     if problem:
         layers.missing.append(f"sealed: {problem}")
@@ -232,44 +188,6 @@ def _require(layers: Layers, problem: str) -> None:
         )
 
 
-def _forbidden(layers: Layers, name: str) -> str:
-    return "forbidden by the settings" if name in layers.settings.forbid else ""
-
-
-def _usable_kind(layers: Layers, readable: list[str], hidden: list[str]) -> str:
-    """The way into namespaces that a child could go to its end; "" if there is none.
-
-    Beginning is not enough: some systems let anyone have a user namespace but no mount in it.
-    """
-    problem = _forbidden(layers, "namespaces")
-    if problem:
-        layers.missing.append(f"namespaces: {problem}")
-        return ""
-
-    def rehearsal() -> str:
-        _enter_namespaces(kind, layers.settings, readable, hidden)
-        _, no_pids = probes.attempt(lambda: None, namespaces.fork_into_pid_namespace)
-        namespaces.enter_session(layers.settings.scratch_bytes)
-        return no_pids
-
-    kinds = [namespaces.ROOT, namespaces.USER] if os.geteuid() == 0 else [namespaces.USER]
-    for kind in kinds:
-        no_pids, problem = probes.attempt(rehearsal)
-        if not problem:
-            layers.pid_namespace = not no_pids
-            layers.missing += [f"pid namespace: {no_pids}"] if no_pids else []
-            return kind
-        layers.missing.append(f"namespaces as {kind}: {problem}")
-    return ""
-
-
-def _enter_namespaces(
-    kind: str, settings: Settings, readable: list[str], hidden: list[str]
-) -> None:
-    namespaces.enter(kind)
-    namespaces.pivot_root(readable, hidden, settings.listable)
-
-
 def _open_process_folder() -> int | None:
     try:
         return os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -285,8 +203,8 @@ def _ruleset_without_namespaces(settings: Settings, readable: list[str], hidden:
 
 
 def _decide_identity(layers: Layers, readable: list[str]) -> None:
-    if _forbidden(layers, "uid"):
-        layers.missing.append(f"own uid: {_forbidden(layers, 'uid')}")
+    if problem := layers.settings.forbidden("uid"):
+        layers.missing.append(f"own uid: {problem}")
     elif layers.namespaces == namespaces.USER:
         _decide_user_namespace(layers, readable)
     elif os.geteuid() == 0:
@@ -333,10 +251,10 @@ def _decide_max_tasks(layers: Layers) -> None:
         layers.max_tasks = now + _ROOM_FOR_SHARED_TASKS
 
 
-def _decide_permits(layers: Layers) -> None:
+def _decide_permits(layers: Layers, trials: Trials) -> None:
     """A worker forks for checkpoints only; threads are asked about where no limit would hold."""
     counted = layers.own_user_namespace or layers.number_of_uids > 1
-    asks = layers.seccomp and permits.is_supported()
+    asks = layers.seccomp and not trials.permits_problem
     layers.forks = asks and layers.settings.checkpoints
     sees_threads = not layers.namespaces and os.path.isdir(f"/proc/{os.getpid()}/task")
     layers.asks_for_threads = asks and not counted and sees_threads

@@ -17,9 +17,9 @@ import socket
 import struct
 import time
 
-from . import kernel, namespaces, privileges, seccomp
+from . import kernel, namespaces, privileges, probes, seccomp
 
-__all__ = ["Permits", "fork", "is_supported", "receive", "send_listener"]
+__all__ = ["Permits", "fork", "receive", "send_listener", "trial"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,18 +85,17 @@ class Permits:
         return allowed
 
 
-def is_supported() -> bool:
-    """Whether this kernel can do it; tried in a process of its own, since filters stay."""
+def trial() -> Callable[[], str]:
+    """Begin to try whether this kernel can do it; the result tells why it can't, or ""."""
+
+    def action() -> None:
+        privileges.forbid_new_privileges()
+        _listen(threads=False)
+
     if not namespaces.tid_address():
-        return False
-    pid = os.fork()
-    if pid == 0:
-        try:
-            privileges.forbid_new_privileges()
-            os._exit(0 if _listen(threads=False) >= 0 else 1)
-        finally:
-            os._exit(1)
-    return os.waitpid(pid, 0)[1] == 0
+        return lambda: "the address of the thread's id is unknown"
+    begun = probes.Trial(action)
+    return lambda: begun.outcome()[1]
 
 
 def send_listener(connection: socket.socket, threads: bool) -> None:

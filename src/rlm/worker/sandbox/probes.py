@@ -8,9 +8,11 @@ import resource
 import select
 import signal
 
-from . import interpreter, kernel, landlock, privileges, rlimits, seccomp
+from . import interpreter, kernel, privileges, rlimits
+from . import landlock as rules
+from . import seccomp as filters
 
-__all__ = ["attempt", "identity", "landlock_problem", "seccomp_problem", "tasks_of"]
+__all__ = ["Trial", "attempt", "identity", "landlock", "seccomp", "tasks_of", "zero_copy"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,35 +22,50 @@ if TYPE_CHECKING:
 _TIMEOUT_SECONDS = 10
 
 
-def attempt(action: Callable[[], Any], fork: Callable[[], int] = os.fork) -> tuple[Any, str]:
-    """What `action` returned in a child, as JSON brings it back, and why it failed, or "".
+class Trial:
+    """An action that a child is at; ask for its outcome once."""
 
-    A child that this process may not signal in the end counts as failed: it could not be stopped.
-    """
-    reader, writer = os.pipe()
-    try:
-        child = fork()
-    except OSError as error:
-        os.close(reader)
-        os.close(writer)
-        return None, str(error)
-    if child == 0:
+    def __init__(self, action: Callable[[], Any], fork: Callable[[], int] = os.fork) -> None:
+        self._reader, writer = os.pipe()
+        self._problem = ""
         try:
-            _report(action, writer)
-        finally:
-            os._exit(1)  # Whatever happened: a probe must never go on as a second zygote.
-    os.close(writer)
-    answer = _first_line(reader)
-    os.close(reader)
-    try:
-        os.kill(child, signal.SIGKILL)
-    except PermissionError:
-        answer = b'[null, "it could not be signalled any more"]'
-    os.waitpid(child, 0)
-    if not answer:
-        return None, "the attempt ended without an answer"
-    value, problem = json.loads(answer)
-    return value, problem
+            self._child = fork()
+        except OSError as error:
+            self._problem = str(error)
+            os.close(self._reader)
+            os.close(writer)
+            return
+        if self._child == 0:
+            try:
+                _report(action, writer)
+            finally:
+                os._exit(1)  # Whatever happened: a probe must never go on as a second zygote.
+        os.close(writer)
+
+    def outcome(self) -> tuple[Any, str]:
+        """What it returned, as JSON brings it back, and why it failed, or "".
+
+        A child that this process may not signal in the end counts as failed: it could not be
+        stopped.
+        """
+        if self._problem:
+            return None, self._problem
+        answer = _first_line(self._reader)
+        os.close(self._reader)
+        try:
+            os.kill(self._child, signal.SIGKILL)
+        except PermissionError:
+            answer = b'[null, "it could not be signalled any more"]'
+        os.waitpid(self._child, 0)
+        if not answer:
+            return None, "the attempt ended without an answer"
+        value, problem = json.loads(answer)
+        return value, problem
+
+
+def attempt(action: Callable[[], Any], fork: Callable[[], int] = os.fork) -> tuple[Any, str]:
+    """Try something and wait for what comes of it."""
+    return Trial(action, fork).outcome()
 
 
 def _report(action: Callable[[], Any], writer: int) -> None:
@@ -72,32 +89,53 @@ def _first_line(reader: int) -> bytes:
     return answer
 
 
-def seccomp_problem() -> str:
-    """Why user code can't be kept from making system calls; "" if it can."""
+def seccomp() -> Callable[[], str]:
+    """Begin to try; the result tells why user code can't be kept from system calls, or ""."""
 
     def action() -> bool:
         privileges.forbid_new_privileges()
-        seccomp.install(seccomp.build(kernel.MACHINE))
+        filters.install(filters.build(kernel.MACHINE))
         return _is_refused(lambda: kernel.call("unshare", 0))
 
     if kernel.number("seccomp") is None:
-        return f"no table of system calls for this machine ({os.uname().machine})"
-    refused, problem = attempt(action)
-    return problem or ("" if refused else "the kernel takes a filter but does not obey it")
+        return lambda: f"no table of system calls for this machine ({os.uname().machine})"
+    return _problem_of(Trial(action), "the kernel takes a filter but does not obey it")
 
 
-def landlock_problem() -> str:
-    """Why Landlock can't keep user code from files; "" if it can."""
+def landlock() -> Callable[[], str]:
+    """Begin to try; the result tells why Landlock can't keep user code from files, or ""."""
 
     def action() -> bool:
         privileges.forbid_new_privileges()
-        landlock.restrict()
+        rules.restrict()
         return _is_refused(lambda: os.listdir("/"))
 
-    if landlock.abi() < 1:
-        return "the kernel does not offer it"
-    refused, problem = attempt(action)
-    return problem or ("" if refused else "the kernel takes rules but does not obey them")
+    if rules.abi() < 1:
+        return lambda: "the kernel does not offer it"
+    return _problem_of(Trial(action), "the kernel takes rules but does not obey them")
+
+
+def zero_copy() -> Callable[[], bool]:
+    """Begin to try; the result tells whether contexts can be mapped instead of copied.
+
+    A Python that is not like those it was written for might crash.
+    """
+
+    def action() -> bool:
+        from ..selftest import passes
+
+        return passes()
+
+    trial = Trial(action)
+    return lambda: trial.outcome()[0] is True
+
+
+def _problem_of(trial: Trial, disobedience: str) -> Callable[[], str]:
+    def problem() -> str:
+        refused, reason = trial.outcome()
+        return reason or ("" if refused else disobedience)
+
+    return problem
 
 
 def _is_refused(action: Callable[[], object]) -> bool:

@@ -32,29 +32,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from .trials import Trials
+
 _PACKAGE = __name__.partition(".")[0]
 _FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LENGTH = struct.Struct("<I")
 _PARENT_CHECK_SECONDS = 5
 
 
-def main(fd: int, host_pid: int) -> None:
-    """Serve the host at the other end of socket `fd` until it is gone."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # The thread that started us may block some.
-    control = socket.socket(fileno=fd)
-    settings = _receive_settings(control)
-    sys.path += settings["search_path"]
-    if settings.get("installed"):
-        settings["layers"]["readable"] = _add_installed_packages()
-    if settings["layers"].get("scratch"):
-        settings["layers"]["scratch"] = _own_folder(settings["layers"]["scratch"])
-    sys.argv = [""]
+def main(control: socket.socket, host_pid: int, settings: dict[str, Any], trials: Trials) -> None:
+    """Serve the host at the other end of `control` until it is gone."""
     loading = preload.Preloading(settings["packages"])
-    zero_copy = shared.is_supported()  # Loads what it needs, while our own files can be read.
+    trials.finish()
+    zero_copy = shared.be_told(trials.zero_copy)
     for module in settings.get("early", ()):  # A shell that is not Python's own.
         importlib.import_module(f"{_PACKAGE}.{module}").prepare()
     try:
-        found = layers.prepare(layers.Settings(**settings["layers"]))
+        found = layers.prepare(trials)
         if found.pid_namespace:
             _move_into_pid_namespace(host_pid)
         if found.sealed or settings["packages"]:
@@ -74,24 +68,6 @@ def main(fd: int, host_pid: int) -> None:
     os.dup2(0, 2)  # From here on nobody reads what might be written there.
     _send(control, report)
     _Zygote(control, host_pid, found, loading).serve()
-
-
-def _add_installed_packages() -> list[str]:
-    """Have what is installed for this Python, which was started without; where all that is."""
-    import site
-
-    before = set(sys.path)
-    site.main()
-    return [path for path in sys.path if path not in before and os.path.exists(path)]
-
-
-def _own_folder(place: str) -> str:
-    """A new folder for the session of this sandbox, which may have another uid."""
-    import tempfile
-
-    folder = tempfile.mkdtemp(prefix="session-", dir=place)
-    os.chmod(folder, 0o777)  # noqa: S103 - nobody else is in here
-    return folder
 
 
 def _move_into_pid_namespace(host_pid: int) -> None:
@@ -278,7 +254,7 @@ class _Zygote:
         """Keep the garbage collector away from what all sessions share, and measure it."""
         if self._loading.done:
             self._session.rehearse()
-        gc.collect()
+            gc.collect()
         gc.freeze()
         memory.measure_base()
 
@@ -325,12 +301,6 @@ def _report(found: layers.Layers, loading: preload.Preloading, zero_copy: bool) 
         "python": sys.version.split()[0],
         "not_loaded": loading.failures,
     }
-
-
-def _receive_settings(control: socket.socket) -> dict[str, Any]:
-    (size,) = _LENGTH.unpack(control.recv(_LENGTH.size, socket.MSG_WAITALL))
-    settings: dict[str, Any] = json.loads(control.recv(size, socket.MSG_WAITALL))
-    return settings
 
 
 def _send(control: socket.socket, fact: dict[str, Any]) -> None:

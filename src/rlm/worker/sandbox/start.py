@@ -1,0 +1,64 @@
+"""How a zygote starts: what this machine allows is tried while the worker's modules are loading.
+
+Both take some forty milliseconds, and trials are processes of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+
+from .trials import Settings, Trials
+
+__all__ = ["main"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_LENGTH = struct.Struct("<I")
+
+
+def main(fd: int, host_pid: int) -> None:
+    """Be the zygote of the host at the other end of socket `fd`, until that is gone."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # The thread that started us may block some.
+    control = socket.socket(fileno=fd)
+    settings = _receive_settings(control)
+    sys.path += settings["search_path"]
+    if settings.get("installed"):
+        settings["layers"]["readable"] = _add_installed_packages()
+    if settings["layers"].get("scratch"):
+        settings["layers"]["scratch"] = _own_folder(settings["layers"]["scratch"])
+    sys.argv = [""]
+    trials = Trials(Settings(**settings["layers"]))
+    from . import zygote  # Here, because this is what takes its time.
+
+    zygote.main(control, host_pid, settings, trials)
+
+
+def _receive_settings(control: socket.socket) -> dict[str, Any]:
+    (size,) = _LENGTH.unpack(control.recv(_LENGTH.size, socket.MSG_WAITALL))
+    settings: dict[str, Any] = json.loads(control.recv(size, socket.MSG_WAITALL))
+    return settings
+
+
+def _add_installed_packages() -> list[str]:
+    """Have what is installed for this Python, which was started without; where all that is."""
+    import site
+
+    before = set(sys.path)
+    site.main()
+    return [path for path in sys.path if path not in before and os.path.exists(path)]
+
+
+def _own_folder(place: str) -> str:
+    """A new folder for the session of this sandbox, which may have another uid."""
+    import tempfile
+
+    folder = tempfile.mkdtemp(prefix="session-", dir=place)
+    os.chmod(folder, 0o777)  # noqa: S103 - nobody else is in here
+    return folder

@@ -1,0 +1,121 @@
+"""What a sandbox is to be like, and what of it this machine allows: tried out, in children."""
+
+from __future__ import annotations
+
+import os
+
+from . import interpreter, namespaces, permits, probes
+
+__all__ = ["Settings", "Trials", "enter_namespaces"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from .probes import Trial
+
+
+class Settings:
+    """What the host wants, as it comes over the wire: `Settings(**data)`.
+
+    `readable`: what sessions may read besides the interpreter. `listable`: folders whose names they
+    may list. `max_processes` counts threads too. `forbid`: layers not even to be tried.
+    None leaves a limit as it is. `scratch`: a folder that sessions may write to where they have no
+    namespace with one of their own; the machine is theirs then.
+    """
+
+    def __init__(
+        self,
+        *,
+        readable: Iterable[str] = (),
+        listable: Iterable[str] = (),
+        scratch: str = "",
+        scratch_bytes: int = 64 << 20,
+        max_processes: int = 128,
+        max_file_bytes: int | None = None,
+        max_open_files: int | None = 256,
+        cpu_seconds: int | None = None,
+        checkpoints: bool = True,
+        allow_unsafe: bool = False,
+        forbid: Iterable[str] = (),
+    ) -> None:
+        self.readable = [os.path.abspath(path) for path in readable]
+        self.listable = [os.path.abspath(path) for path in listable]
+        self.scratch = scratch
+        self.scratch_bytes = scratch_bytes
+        self.max_processes = max_processes
+        self.max_file_bytes = max_file_bytes
+        self.max_open_files = max_open_files
+        self.cpu_seconds = cpu_seconds
+        self.checkpoints = checkpoints
+        self.allow_unsafe = allow_unsafe
+        self.forbid = tuple(forbid)
+
+    def forbidden(self, layer: str) -> str:
+        """Why a layer is not even to be tried; "" if it may be."""
+        return "forbidden by the settings" if layer in self.forbid else ""
+
+
+class Trials:
+    """Begins to try everything that needs trying; what came of it is there after `finish`.
+
+    Make it single-threaded and still dumpable. A problem is "" where there is none.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.readable, self.hidden = interpreter.readable_and_hidden(settings.readable)
+        self._kinds = _kinds() if not settings.forbidden("namespaces") else []
+        self._rehearsal = self._rehearse(self._kinds[0]) if self._kinds else None
+        self._seccomp = self._begun("seccomp", probes.seccomp)
+        self._landlock = self._begun("landlock", probes.landlock)
+        self._permits = permits.trial()
+        self._zero_copy = probes.zero_copy()
+
+    def finish(self) -> None:
+        """Wait for all of them."""
+        self.seccomp_problem = self._seccomp()
+        self.landlock_problem = self._landlock()
+        self.permits_problem = self._permits()
+        self.zero_copy = self._zero_copy()
+        self.namespaces, self.pid_namespace_problem = "", ""
+        problem = self.settings.forbidden("namespaces")
+        self.namespace_problems = [f"namespaces: {problem}"] if problem else []
+        self._find_namespaces()
+
+    def _begun(self, layer: str, begin: Callable[[], Callable[[], str]]) -> Callable[[], str]:
+        problem = self.settings.forbidden(layer)
+        return (lambda: problem) if problem else begin()
+
+    def _find_namespaces(self) -> None:
+        """The first way into namespaces that a child could go to its end.
+
+        Beginning is not enough: some systems let anyone have a user namespace but no mount in it.
+        """
+        for kind in self._kinds:
+            rehearsal = self._rehearsal or self._rehearse(kind)
+            self._rehearsal = None
+            no_pids, problem = rehearsal.outcome()
+            if not problem:
+                self.namespaces, self.pid_namespace_problem = kind, no_pids
+                return
+            self.namespace_problems.append(f"namespaces as {kind}: {problem}")
+
+    def _rehearse(self, kind: str) -> Trial:
+        def rehearsal() -> str:
+            enter_namespaces(kind, self.settings, self.readable, self.hidden)
+            _, no_pids = probes.attempt(lambda: None, namespaces.fork_into_pid_namespace)
+            namespaces.enter_session(self.settings.scratch_bytes)
+            return no_pids
+
+        return probes.Trial(rehearsal)
+
+
+def _kinds() -> list[str]:
+    return [namespaces.ROOT, namespaces.USER] if os.geteuid() == 0 else [namespaces.USER]
+
+
+def enter_namespaces(kind: str, settings: Settings, readable: list[str], hidden: list[str]) -> None:
+    """Leave the host's, for a file tree with no more than that in it."""
+    namespaces.enter(kind)
+    namespaces.pivot_root(readable, hidden, settings.listable)
