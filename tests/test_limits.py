@@ -197,3 +197,16 @@ def test_usage_adds_up_and_an_unknown_cost_stays_unknown() -> None:
     assert (known + known).cost_usd == 0.2
     assert (known + Usage(1, 1, requests=1)).cost_usd is None
     assert (known + known).total_tokens == 30
+
+
+async def test_nobody_overtakes_who_waits() -> None:
+    budget = Budget(Limits(max_tokens=100))
+    first = budget.reserve_at_once(Amount(tokens=90))
+    assert first is not None
+    waiting = asyncio.create_task(budget.reserve(Amount(tokens=60)))
+    await asyncio.sleep(0)
+    assert budget.reserve_at_once(Amount(tokens=10)) is None
+    first.settle(Amount(tokens=0))
+    assert budget.reserve_at_once(Amount(tokens=50)) is None  # It has not had its turn yet.
+    (await waiting).release()
+    assert budget.reserve_at_once(Amount(tokens=50)) is not None

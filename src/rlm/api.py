@@ -430,19 +430,19 @@ class RLM:
         store: ReplyStore | None,
         recorders: tuple[Recorder, ...],
         budget: Budget,
-    ) -> tuple[Scope, MemoryRecorder, CallbackRecorder]:
+    ) -> tuple[Scope, MemoryRecorder, CallbackRecorder | None]:
         """The place of a root run, and who of ours listens there."""
         memory, callbacks = MemoryRecorder(), self._listeners.new_callbacks()
         scope = Scope(
             run_id=run_id,
             budget=budget,
-            recorders=(memory, callbacks, *recorders),
+            recorders=(memory, *((callbacks,) if callbacks else ()), *recorders),
             tree=Tree(config.limits.max_child_sessions, store),
         )
         return scope, memory, callbacks
 
     async def _through(
-        self, runner: Engine | PlainRun, scope: Scope, callbacks: CallbackRecorder
+        self, runner: Engine | PlainRun, scope: Scope, callbacks: CallbackRecorder | None
     ) -> RunResult:
         """A run from its start to its end; meanwhile it can be stopped."""
         self._running[scope.run_id] = runner.state, asyncio.get_running_loop()
@@ -452,7 +452,8 @@ class RLM:
         finally:
             in_a_run.reset(token)
             del self._running[scope.run_id]
-            await callbacks.finish()
+            if callbacks is not None:
+                await callbacks.finish()
 
 
 def completion(prompt: ContextValue, model: Model | None = None, **options: Any) -> Completion:

@@ -17,7 +17,8 @@ FREE = Usage(cost_usd=0.0)
 def worst_case(request: Request, info: ModelInfo) -> Amount:
     """The most this request can cost."""
     input_tokens = bound_tokens(request.messages)
-    input_tokens += sum(len(msgspec.json.encode(tool)) for tool in request.tools)
+    for tool in request.tools:
+        input_tokens += len(msgspec.json.encode(tool))
     output_tokens = request.max_output_tokens
     money = info.price.bound(input_tokens, output_tokens) if info.price else 0
     return Amount(tokens=input_tokens + output_tokens, picodollars=money)

@@ -229,11 +229,11 @@ class Bridge:
 
         What `max_calls` has no room for is not even begun: a batch may name millions.
         """
+        if count == 1:  # As most calls are: a task of its own would take longer than the rest.
+            reply = await _outcome(ask(0))
+            return ({"failed": {}}, [reply]) if isinstance(reply, str) else _one_failed(reply)
         room = min(count, max(0, self.scope.budget.room().calls))
-        if room == 1:  # As most calls are: a task of its own would take longer than the rest.
-            replies = [await _outcome(ask(0))]
-        else:
-            replies = await asyncio.gather(*map(ask, range(room)), return_exceptions=True)
+        replies = await asyncio.gather(*map(ask, range(room)), return_exceptions=True)
         failed = {str(index): reply for index, reply in enumerate(replies) if _has_failed(reply)}
         if room < count:
             refusal = f"all {self.config.limits.max_calls:,} calls are used (max_calls)"
@@ -300,11 +300,15 @@ def _logged(result: str) -> str:
     return cut(result, MOST_RESULT_CHARS)
 
 
-async def _outcome(reply: Awaitable[str]) -> str | BaseException:
+async def _outcome(reply: Awaitable[str]) -> str | RLMError:
     try:
         return await reply
     except RLMError as error:
         return error
+
+
+def _one_failed(error: RLMError) -> Answer:
+    return {"failed": {"0": str(error)}}, [""]
 
 
 def _has_failed(reply: str | BaseException) -> bool:

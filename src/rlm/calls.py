@@ -8,7 +8,6 @@ scheduler's, the wire is in flights.py.
 """
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +29,6 @@ from rlm.text import sendable
 
 __all__ = ["Calls", "Route", "Router"]
 
-DIGEST_CHARS = 32
 Router = Callable[[str], Route]
 Landed = list[tuple[Reservation, Reply]]
 """Replies and what was reserved for each. The first is used; all are paid."""
@@ -228,8 +226,7 @@ class Calls:
         patience = self.scheduler.clock() + budget.limits.call_seconds
         deadline = budget.deadline if is_last else budget.work_deadline
         request = _cleaned(request)
-        digest = hashlib.sha256(msgspec.json.encode(request)).hexdigest()[:DIGEST_CHARS]
-        key = scope.key(kind, digest)
+        key = scope.key(kind, request.digest())
         return _Wanted(scope, request, key, None, min(patience, deadline), patience <= deadline)
 
     def _tell_retry(self, wanted: _Wanted, attempt: int, wait: float, error: ModelError) -> None:
@@ -276,7 +273,8 @@ class Calls:
             try:
                 if held is not None:
                     return request, scope.budget.exchange(held, amount)
-                return request, await scope.budget.reserve(amount)
+                free = scope.budget.reserve_at_once(amount)
+                return request, free or await scope.budget.reserve(amount)
             except CallRefused:
                 smaller = with_smaller_cap(request, info, scope.budget.room())
                 if smaller is None:
@@ -389,10 +387,11 @@ async def _served_again(wanted: _Wanted, reply: Reply) -> _Outcome:
 
 def _cleaned(request: Request) -> Request:
     """The same request with text that can be sent; nearly always the very same."""
-    if all(message.is_sendable for message in request.messages):
-        return request
-    messages = tuple(map(_cleaned_message, request.messages))
-    return msgspec.structs.replace(request, messages=messages)
+    for message in request.messages:
+        if not message.is_sendable:
+            messages = tuple(map(_cleaned_message, request.messages))
+            return msgspec.structs.replace(request, messages=messages)
+    return request
 
 
 def _cleaned_message(message: Message) -> Message:

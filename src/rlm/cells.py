@@ -150,7 +150,10 @@ def _without_thinking(text: str, python: "_Python") -> str:
     before it; an opening tag nobody closes hides the rest if it starts a line. In mid-sentence,
     one that is closed nowhere, or only inside a fenced block, is just a word.
     """
-    reader = _BlockReader(text, python)
+    lowered = text.lower()
+    if "<think" not in lowered and "</think" not in lowered:  # As in nearly every reply.
+        return text
+    reader = _BlockReader(text, python, judges=True)
     kept: list[str] = []
     position = 0  # what lies before is in `kept`, or hidden
     for tag, closing in _tags(text):
@@ -208,18 +211,25 @@ _MARGIN = pattern(r"(?:[ \t\r]*+\n)*+([ \t]++)")
 
 
 class _Block(Region, frozen=True):
-    """A fenced block; `is_sound` if it is closed and, where it could be a cell, parses."""
+    """A fenced block; `is_sound` if it is closed and, where it could be a cell, parses.
+
+    Only a reader that judges finds that out.
+    """
 
     code: str
     is_sound: bool
 
 
 class _BlockReader:
-    """Reads the fenced blocks of a text one by one, from positions that only grow."""
+    """Reads the fenced blocks of a text one by one, from positions that only grow.
 
-    def __init__(self, text: str, python: "_Python") -> None:
+    What may end in one place only need not be parsed, unless it is to be judged: the worker will.
+    """
+
+    def __init__(self, text: str, python: "_Python", *, judges: bool = False) -> None:
         self._text = text
         self._python = python
+        self._judges = judges
         fences = (fence for fence in _FENCE.finditer(text) if _may_be_fence(fence))
         self._fences = tuple(islice(fences, MAX_FENCE_LINES))
         self._next = 0
@@ -243,6 +253,10 @@ class _BlockReader:
         if language and language not in CODE_LANGUAGES:
             start, end = ends[0]
             return _Block(opening.start(), end, is_cell=False, code="", is_sound=end > start)
+        if language and len(ends) == 1 and ends[0][1] > ends[0][0] and not self._judges:
+            start, end = ends[0]
+            code = _code(self._text, opening.end() + 1, start)
+            return _Block(opening.start(), end, bool(code.strip()), code, is_sound=True)
         code, tree, (start, end) = self._first_that_parses(opening.end() + 1, ends)
         is_closed = end > start
         is_cell = bool(code.strip()) and (bool(language) or _is_code(code, tree, is_closed))

@@ -92,12 +92,15 @@ class Amount(Struct, frozen=True):
 
 
 NOTHING = Amount()
+ONE_CALL = Amount(calls=1)
 
 
 def bound_tokens(messages: tuple[Message, ...]) -> int:
     """At least as many tokens as any byte-level tokenizer can make of these messages."""
-    overhead = MESSAGE_OVERHEAD_TOKENS * len(messages)
-    return overhead + sum(message.bound_tokens for message in messages)
+    tokens = MESSAGE_OVERHEAD_TOKENS * len(messages)
+    for message in messages:
+        tokens += message.bound_tokens
+    return tokens
 
 
 class Reservation:
@@ -114,11 +117,13 @@ class Reservation:
 
     def settle(self, used: Amount) -> Amount:
         """Put what was really used in place of the bound; returns the overshoot, normally none."""
-        over = Amount(
-            0,
-            max(0, used.tokens - self.amount.tokens),
-            max(0, used.picodollars - self.amount.picodollars),
-        )
+        over = NOTHING
+        if used.tokens > self.amount.tokens or used.picodollars > self.amount.picodollars:
+            over = Amount(
+                0,
+                max(0, used.tokens - self.amount.tokens),
+                max(0, used.picodollars - self.amount.picodollars),
+            )
         self._end(used, over)
         return over
 
@@ -155,6 +160,7 @@ class Budget:
         self, limits: Limits, parent: "Budget | None" = None, root: "Budget | None" = None
     ) -> None:
         self.limits = limits
+        self.ceiling = _ceiling(limits)
         self.root: Budget = root or self  # the run tree's: an order of their own for its requests
         self.chain: tuple[Budget, ...] = (self, *parent.chain) if parent else (self,)
         self.used = NOTHING
@@ -170,6 +176,7 @@ class Budget:
         kept_back = min(FINAL_SECONDS, (self.deadline - self.started) / 10)
         self.work_deadline: float = self.deadline - kept_back
         self._turnstile = asyncio.Lock()
+        self._in_line = 0  # before the turnstile, or in it
         self._settled = asyncio.Event()
 
     @classmethod
@@ -200,18 +207,29 @@ class Budget:
 
     # -- setting aside -----------------------------------------------------------------------
 
+    def reserve_at_once(self, amount: Amount) -> Reservation | None:
+        """Set `amount` aside for a request, if it fits and nobody waits: as nearly always."""
+        if self.root._in_line or self._refusal(amount) is not None:
+            return None
+        return self._take(amount, flying=True)
+
     async def reserve(self, amount: Amount) -> Reservation:
         """Set `amount` aside, first come first served.
 
         If it does not fit, wait for requests in flight to settle; refuse only when none are.
         """
-        async with self.root._turnstile:
-            while (refusal := self._refusal(amount)) is not None:
-                if not refusal.waiting_helps:
-                    raise self._error(refusal)
-                refusal.by._settled.clear()
-                await refusal.by._settled.wait()
-            return self._take(amount, flying=True)
+        root = self.root
+        root._in_line += 1
+        try:
+            async with root._turnstile:
+                while (refusal := self._refusal(amount)) is not None:
+                    if not refusal.waiting_helps:
+                        raise self._error(refusal)
+                    refusal.by._settled.clear()
+                    await refusal.by._settled.wait()
+                return self._take(amount, flying=True)
+        finally:
+            root._in_line -= 1
 
     def hold(self, amount: Amount) -> Reservation:
         """Set `amount` aside for later; never waits, and nobody waits for it."""
@@ -267,7 +285,10 @@ class Budget:
 
     def count_call(self) -> None:
         """Count a call made from a cell; refused when none is left. Calls never come back."""
-        self.hold(Amount(calls=1)).release()
+        if (refusal := self._refusal(ONE_CALL)) is not None:
+            raise self._error(refusal)
+        for node in self.chain:
+            node.used += ONE_CALL
 
     def charge(self, used: Amount) -> None:
         """Count what was paid for on an earlier execution: there is nothing left to refuse."""
@@ -283,12 +304,6 @@ class Budget:
 
     # -- bookkeeping -------------------------------------------------------------------------
 
-    def _ceiling(self) -> Amount:
-        limits = self.limits
-        money = UNLIMITED if limits.max_cost_usd is None else picodollars(limits.max_cost_usd)
-        tokens = UNLIMITED if limits.max_tokens is None else limits.max_tokens
-        return Amount(limits.max_calls, tokens, money)
-
     def _error(self, refusal: _Refusal) -> CallRefused:
         """What the one who asked is told; all below the budget that said no remember it."""
         for node in self.chain[: self.chain.index(refusal.by)]:
@@ -296,17 +311,18 @@ class Budget:
         return CallRefused(refusal.message, limit=refusal.limit)
 
     def _left(self) -> Amount:
-        return self._ceiling() - self.used - self.reserved
+        return self.ceiling - self.used - self.reserved
 
     def _refusal(self, amount: Amount, deadline: float | None = None) -> _Refusal | None:
+        now = time.monotonic()
         for node in self.chain:
-            if (refusal := node._own_refusal(amount, deadline)) is not None:
+            if (refusal := node._own_refusal(amount, deadline, now)) is not None:
                 return refusal
         return None
 
-    def _own_refusal(self, amount: Amount, deadline: float | None) -> _Refusal | None:
-        ceiling, taken = self._ceiling(), self.used + self.reserved + amount
-        if time.monotonic() >= (self.work_deadline if deadline is None else deadline):
+    def _own_refusal(self, amount: Amount, deadline: float | None, now: float) -> _Refusal | None:
+        ceiling, taken = self.ceiling, self.used + self.reserved + amount
+        if now >= (self.work_deadline if deadline is None else deadline):
             return _Refusal(self, "seconds", "the time limit is reached (max_seconds)", False)
         if taken.calls > ceiling.calls:
             text = f"all {ceiling.calls:,} calls are used (max_calls)"
@@ -340,8 +356,15 @@ class Budget:
             node.reserved -= reservation.amount
             node.used += used
             node.flying -= reservation.flying
-            node.overshoot += over
+            if over is not NOTHING:
+                node.overshoot += over
             node._settled.set()
+
+
+def _ceiling(limits: Limits) -> Amount:
+    money = UNLIMITED if limits.max_cost_usd is None else picodollars(limits.max_cost_usd)
+    tokens = UNLIMITED if limits.max_tokens is None else limits.max_tokens
+    return Amount(limits.max_calls, tokens, money)
 
 
 def picodollars(usd: float) -> int:

@@ -32,6 +32,8 @@ class Listeners:
     def call_back(self, *callbacks: Callable[..., Any] | None) -> None:
         self._callbacks = callbacks
 
-    def new_callbacks(self) -> CallbackRecorder:
-        """One for each run: it waits for its callbacks before the run returns."""
-        return CallbackRecorder(*self._callbacks)
+    def new_callbacks(self) -> CallbackRecorder | None:
+        """One for each run: it waits for its callbacks before the run returns. None if there are
+        no callbacks.
+        """
+        return CallbackRecorder(*self._callbacks) if any(self._callbacks) else None

@@ -1,14 +1,16 @@
 """What travels to a model and back: frozen values, no behaviour beyond arithmetic."""
 
 import functools
+import hashlib
 import math
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct, field, json
 
 from rlm.images import bound_of_parts
+from rlm.lazily import cached
 from rlm.text import sendable
 
 __all__ = [
@@ -23,6 +25,8 @@ __all__ = [
     "Usage",
     "followed_by",
 ]
+
+DIGEST_CHARS = 32
 
 PICODOLLARS = 10**12
 """Money is counted in whole picodollars, so that sums are exact and never drift past a limit."""
@@ -55,7 +59,7 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):
 
     # Every request holds its run's whole history: what all of them ask is found out once.
 
-    @functools.cached_property
+    @cached
     def bound_tokens(self) -> int:
         """At least as many tokens as any byte-level tokenizer can make of it.
 
@@ -69,7 +73,12 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):
         size += sum(len(repr(call).encode()) for call in self.tool_calls)
         return size if self.opaque is None else size + len(repr(self.opaque).encode())
 
-    @functools.cached_property
+    @cached
+    def digest(self) -> bytes:
+        """A hash of all of it."""
+        return hashlib.sha256(json.encode(self)).digest()
+
+    @cached
     def is_sendable(self) -> bool:
         """Whether it has no lone surrogates, which HTTP and JSON can't carry."""
         if isinstance(self.content, str):
@@ -101,6 +110,12 @@ class Request(Struct, frozen=True, kw_only=True):
     sampling: dict[str, Any] = field(default_factory=dict)
     tools: tuple[ToolSpec, ...] = ()
     grows: bool = False
+
+    def digest(self) -> str:
+        """A hash of all of it; what the request before had in it too is not read again."""
+        besides = self.model, self.max_output_tokens, self.sampling, self.tools, self.grows
+        messages = b"".join([message.digest for message in self.messages])
+        return hashlib.sha256(messages + json.encode(besides)).hexdigest()[:DIGEST_CHARS]
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):

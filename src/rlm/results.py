@@ -1,5 +1,6 @@
 """What comes out: of one cell, and of a whole run."""
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -7,7 +8,7 @@ from msgspec import Struct, field
 from rlm.events import Event
 from rlm.messages import Usage
 
-__all__ = ["CellError", "CellResult", "RunResult", "Submission", "Told", "UsageSummary"]
+__all__ = ["CellError", "CellResult", "RunResult", "Submission", "Told", "UsageSummary", "total_of"]
 
 StopReason = Literal["answer", "steps", "limit", "cancelled", "error"]
 AnswerSource = Literal["submitted", "variable", "asked", "last_output", "none"]
@@ -60,6 +61,14 @@ class Told(Struct, frozen=True):
     is_last: bool = True
 
 
+def total_of(parts: Iterable[Usage]) -> Usage:
+    """Their sum."""
+    total = Usage()
+    for part in parts:
+        total += part
+    return total
+
+
 class UsageSummary(Struct, frozen=True):
     """Usage of a run tree: in all, by model, and by depth."""
 
@@ -70,12 +79,11 @@ class UsageSummary(Struct, frozen=True):
     @classmethod
     def of(cls, usage: dict[tuple[str, int], Usage]) -> "UsageSummary":
         """The sums of a budget's ledger, whose keys are (model, depth)."""
-        total, by_model, by_depth = Usage(), dict[str, Usage](), dict[int, Usage]()
+        by_model, by_depth = dict[str, Usage](), dict[int, Usage]()
         for (model, depth), part in usage.items():
-            total += part
             by_model[model] = by_model.get(model, Usage()) + part
             by_depth[depth] = by_depth.get(depth, Usage()) + part
-        return cls(total, by_model, by_depth)
+        return cls(total_of(usage.values()), by_model, by_depth)
 
 
 class RunResult(Struct, frozen=True, kw_only=True):

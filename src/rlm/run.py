@@ -17,7 +17,15 @@ from rlm.errors import CallRefused, ModelError
 from rlm.events import BudgetChanged, Diverged, Planned, RunEnded, RunStarted
 from rlm.history import History
 from rlm.protocols import Environment, Tool
-from rlm.results import AnswerSource, RunResult, StopReason, Submission, Told, UsageSummary
+from rlm.results import (
+    AnswerSource,
+    RunResult,
+    StopReason,
+    Submission,
+    Told,
+    UsageSummary,
+    total_of,
+)
 from rlm.scope import Scope
 from rlm.sessions import RunSession
 
@@ -165,7 +173,7 @@ class Run:
             BudgetChanged,
             calls=tree.used.calls,
             tokens=tree.used.tokens,
-            cost_usd=UsageSummary.of(tree.usage).total.cost_usd,
+            cost_usd=total_of(tree.usage.values()).cost_usd,
             overshoot_tokens=tree.overshoot.tokens,
         )
 
@@ -234,6 +242,8 @@ class ReplRun(Run):
 
     async def tell(self, turn: Turn, text: str) -> str:
         """What the model is told of this step, remembered."""
+        if not self.scope.is_kept:
+            return text
         return await self.scope.tell("observation", text, _outputs(turn))
 
 

@@ -5,7 +5,6 @@ import hashlib
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,15 +76,15 @@ class Scope:
         self.tree = tree
         self.path = path
         self.step = 0
-        self._seen: Counter[str] = Counter()
+        self._seen: dict[str, int] = {}
         self._obtained = Obtained()
         self._in_cell = Obtained()
         self._salvaged = Obtained()
 
     def key(self, kind: str, digest: str) -> ReplyKey:
         """A key for each time something is asked: equal prompts are separate samples."""
-        number = self._seen[digest]
-        self._seen[digest] += 1
+        number = self._seen.get(digest, 0)
+        self._seen[digest] = number + 1
         return ReplyKey(self.path, digest, number, kind, self.step)
 
     def call_id(self, key: ReplyKey) -> str:
@@ -127,6 +126,11 @@ class Scope:
         return self._salvaged.take(key.digest)
 
     # -- earlier executions ------------------------------------------------------------------
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether anything is remembered for later executions."""
+        return self.tree.store is not None
 
     async def recall(self, key: ReplyKey, request: Request | None = None) -> Reply | None:
         """What was answered the first time, if this is not the first time."""

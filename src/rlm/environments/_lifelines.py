@@ -188,5 +188,8 @@ def _described(fact: dict[str, Any]) -> str:
     status = int(fact["status"])
     if status >= 0:
         return f"exited with status {status}"
-    names = {each.value: each.name for each in signal.Signals}
-    return f"was killed by {names.get(-status, f'signal {-status}')}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    return f"was killed by {name}"

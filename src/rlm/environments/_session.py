@@ -6,7 +6,8 @@ requests to the worker, answers to what its cells ask, the clock of a cell, and 
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from msgspec import structs
@@ -385,7 +386,11 @@ class StreamSession:
             raise ProtocolViolation(f"more than {_MAX_PENDING_CALLS:,} calls at the same time")
         self._prompts += call.prompts
         self._clock.pause()
-        self._calls[frame.id] = self._loop.create_task(self._answer(frame.id, call))
+        task = _begun(self._loop, self._answer(frame.id, call))
+        if not task.done():
+            self._calls[frame.id] = task
+            if self._ended is not None:
+                task.cancel()
 
     async def _answer(self, call_id: int, call: _frames.Call) -> None:
         try:
@@ -393,7 +398,7 @@ class StreamSession:
             if failed:
                 self._clock.charge(_FAILED_CALL_SECONDS)
         finally:
-            del self._calls[call_id]
+            self._calls.pop(call_id, None)
             if not self._calls:
                 self._clock.resume()
         if self._stream.is_full:
@@ -444,6 +449,15 @@ class StreamSession:
             task.cancel()
         if self._reply is not None and not self._reply.done():
             self._reply.set_exception(type(error)(str(error)))
+
+
+def _begun(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]
+) -> "asyncio.Task[None]":
+    """A task that has begun where Python allows it: most answers are then done at once."""
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(work, loop=loop, eager_start=True)
+    return loop.create_task(work)
 
 
 def timed_out(result: CellResult, timeout_seconds: float) -> CellResult:

@@ -27,6 +27,7 @@ class Stream:
     ) -> None:
         connection.setblocking(False)
         self._socket = connection
+        self._fd = connection.fileno()  # asyncio makes a text of whatever else it is given.
         self._on_data = on_data
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
@@ -57,9 +58,9 @@ class Stream:
             return
         self._is_reading = on
         if on:
-            self._loop.add_reader(self._socket, self._read_once)
+            self._loop.add_reader(self._fd, self._read_once)
         else:
-            self._loop.remove_reader(self._socket)
+            self._loop.remove_reader(self._fd)
 
     def look(self) -> None:
         """Take in at once what may be there already, without waiting for the event loop."""
@@ -79,7 +80,7 @@ class Stream:
             if sent == len(data):
                 return
             left, fds = left[sent:], () if sent else fds
-            self._loop.add_writer(self._socket, self._send_more)
+            self._loop.add_writer(self._fd, self._send_more)
         self._unsent.append((left, fds))
         self._unsent_bytes += len(left)
         if self._unsent_bytes > _MOST_UNSENT_BYTES:
@@ -140,7 +141,7 @@ class Stream:
 
     def _all_sent(self) -> None:
         """Nothing is to be sent any more, or nothing can be."""
-        self._loop.remove_writer(self._socket)
+        self._loop.remove_writer(self._fd)
         self._unsent.clear()
         self._unsent_bytes = 0
         self._has_room.set()
