@@ -9,6 +9,7 @@ scheduler's, the wire is in flights.py.
 
 import asyncio
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ from rlm.text import sendable
 
 __all__ = ["Calls", "Route", "Router"]
 
+_IS_SENDABLE = attrgetter("is_sendable")
 Router = Callable[[str], Route]
 Landed = list[tuple[Reservation, Reply]]
 """Replies and what was reserved for each. The first is used; all are paid."""
@@ -387,11 +389,10 @@ async def _served_again(wanted: _Wanted, reply: Reply) -> _Outcome:
 
 def _cleaned(request: Request) -> Request:
     """The same request with text that can be sent; nearly always the very same."""
-    for message in request.messages:
-        if not message.is_sendable:
-            messages = tuple(map(_cleaned_message, request.messages))
-            return msgspec.structs.replace(request, messages=messages)
-    return request
+    if all(map(_IS_SENDABLE, request.messages)):
+        return request
+    messages = tuple(map(_cleaned_message, request.messages))
+    return msgspec.structs.replace(request, messages=messages)
 
 
 def _cleaned_message(message: Message) -> Message:

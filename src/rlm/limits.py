@@ -9,7 +9,7 @@ import asyncio
 import math
 import time
 from decimal import Decimal
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from msgspec import Struct
 
@@ -25,6 +25,8 @@ FINAL_SECONDS = 30.0
 """At most so much of a time limit is kept back for the final-answer call."""
 
 UNLIMITED = 10**30
+
+_BOUND_TOKENS = attrgetter("bound_tokens")
 
 
 MAY_BE_UNLIMITED = ("max_tokens", "max_cost_usd", "max_seconds")
@@ -97,10 +99,7 @@ ONE_CALL = Amount(calls=1)
 
 def bound_tokens(messages: tuple[Message, ...]) -> int:
     """At least as many tokens as any byte-level tokenizer can make of these messages."""
-    tokens = MESSAGE_OVERHEAD_TOKENS * len(messages)
-    for message in messages:
-        tokens += message.bound_tokens
-    return tokens
+    return MESSAGE_OVERHEAD_TOKENS * len(messages) + sum(map(_BOUND_TOKENS, messages))
 
 
 class Reservation:

@@ -5,6 +5,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from decimal import Decimal
+from operator import attrgetter
 from typing import Any, Literal
 
 from msgspec import Struct, field, json
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 DIGEST_CHARS = 32
+_DIGEST = attrgetter("digest")
 
 PICODOLLARS = 10**12
 """Money is counted in whole picodollars, so that sums are exact and never drift past a limit."""
@@ -114,7 +116,7 @@ class Request(Struct, frozen=True, kw_only=True):
     def digest(self) -> str:
         """A hash of all of it; what the request before had in it too is not read again."""
         besides = self.model, self.max_output_tokens, self.sampling, self.tools, self.grows
-        messages = b"".join([message.digest for message in self.messages])
+        messages = b"".join(map(_DIGEST, self.messages))
         return hashlib.sha256(messages + json.encode(besides)).hexdigest()[:DIGEST_CHARS]
 
 
