@@ -26,6 +26,7 @@ from benchmarks.engines.plots import growth_plot, rows_plot
 from benchmarks.engines.rows import GROUPS, Group
 from benchmarks.engines.running import endpoint, grown, import_seconds, outcome, version_of
 from benchmarks.machine import describe_machine, in_lines, load_average
+from benchmarks.options import among
 
 _ROOT = Path(__file__).resolve().parents[1]
 _QUICK_ROUNDS = 1
@@ -183,7 +184,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     known = [*GROUPS, *AXES]
     parser.add_argument("--quick", action="store_true", help="tiny sizes, one round: does it run")
-    parser.add_argument("--only", type=_among(known), default=known, metavar="PART,…")
+    parser.add_argument("--only", type=among(known), default=known, metavar="PART,…")
     parser.add_argument(
         "--python",
         type=_named(ENGINES),
@@ -206,18 +207,6 @@ def _named(known: Collection[str]) -> Callable[[str], tuple[str, str]]:
         if name not in known or not value:
             raise argparse.ArgumentTypeError(f"{text}: ENGINE=PYTHON, of {', '.join(known)}")
         return name, os.path.abspath(value)  # noqa: PTH100 - a link to another Python stays one
-
-    return parse
-
-
-def _among(known: list[str]) -> Callable[[str], list[str]]:
-    def parse(text: str) -> list[str]:
-        names = text.split(",")
-        if unknown := set(names) - set(known):
-            raise argparse.ArgumentTypeError(
-                f"{', '.join(sorted(unknown))}: choose from {', '.join(known)}"
-            )
-        return [each for each in known if each in names]
 
     return parse
 

@@ -21,6 +21,7 @@ from benchmarks.board import Board
 from benchmarks.contenders import NAMES, contenders
 from benchmarks.machine import describe_machine, in_lines, load_average
 from benchmarks.measures import Bench, contexts, starts, stops, talk
+from benchmarks.options import among
 from benchmarks.processes import context_files, descendants, described
 from rlm.environments.local.zygotes import close_all
 
@@ -100,24 +101,10 @@ def _options() -> argparse.Namespace:
         "--rounds", type=int, default=50, help="sessions per contender; the rest is in proportion"
     )
     parser.add_argument("--small", action="store_true", help="leave out the context of 1 GiB")
-    parser.add_argument("--only", type=_among(GROUPS), default=list(GROUPS), metavar="GROUP,…")
-    parser.add_argument("--contenders", type=_among(NAMES), default=list(NAMES), metavar="NAME,…")
+    parser.add_argument("--only", type=among(GROUPS), default=list(GROUPS), metavar="GROUP,…")
+    parser.add_argument("--contenders", type=among(NAMES), default=list(NAMES), metavar="NAME,…")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample to it")
     return parser.parse_args()
-
-
-def _among(known: Any) -> Callable[[str], list[str]]:
-    """Names with commas between them, in the order of those that are known."""
-
-    def parse(text: str) -> list[str]:
-        names = text.split(",")
-        if unknown := set(names) - set(known):
-            raise argparse.ArgumentTypeError(
-                f"{', '.join(sorted(unknown))}: choose from {', '.join(known)}"
-            )
-        return [each for each in known if each in names]
-
-    return parse
 
 
 if __name__ == "__main__":

@@ -109,7 +109,8 @@ class ModelAsked(_Fact, frozen=True, kw_only=True, tag="model_asked"):
 class ModelReplied(_Fact, frozen=True, kw_only=True, tag="model_replied"):
     """What came of a request; `limit` names the limit that an error means.
 
-    `stored`: it was not asked for now, but is from the journal or the cache.
+    `stored`: it was not asked for now, but is from the journal or the cache, or was the reply to a
+    cell whose session was lost.
     """
 
     purpose: str

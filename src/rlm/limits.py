@@ -99,7 +99,8 @@ ONE_CALL = Amount(calls=1)
 
 def bound_tokens(messages: tuple[Message, ...]) -> int:
     """At least as many tokens as any byte-level tokenizer can make of these messages."""
-    return MESSAGE_OVERHEAD_TOKENS * len(messages) + sum(map(_BOUND_TOKENS, messages))
+    tokens: int = sum(map(_BOUND_TOKENS, messages))
+    return tokens + MESSAGE_OVERHEAD_TOKENS * len(messages)
 
 
 class Reservation:

@@ -1,5 +1,5 @@
 // Made by `npm run types` from src/rlm/events.schema.json; not written by hand.
-// schema-sha256: a7ea51ecdcf6127159a8b474c4f1283cdb5b595e79be863cc517d9543e1738e5
+// schema-sha256: fcc722c436262c63b3f991797f323f601a8684ebc94911757581e254ecbbfac3
 
 export const SCHEMA_VERSION = 1
 
@@ -112,7 +112,8 @@ export interface ToolCall {
 /**
  * What came of a request; `limit` names the limit that an error means.
  *
- * `stored`: it was not asked for now, but is from the journal or the cache.
+ * `stored`: it was not asked for now, but is from the journal or the cache, or was the reply to a
+ * cell whose session was lost.
  */
 export interface ModelReplied {
   readonly type: 'model_replied'
