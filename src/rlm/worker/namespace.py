@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import keyword
+from itertools import filterfalse
 from types import ModuleType
 
 from .ctx import ContextView
@@ -166,12 +167,11 @@ class Namespace:
 
         A rebound `answer` is part of the REPL while it is a dict.
         """
-        ours, restored = self._ours, self._restored
+        ours, variables = self._ours, self.variables.copy()
         return [
             (name, value)
-            for name, value in self.variables.copy().items()
-            if name not in restored
-            and ours.get(name, ours) is not value
+            for name in filterfalse(self._restored.__contains__, variables)
+            if ours.get(name, ours) is not (value := variables[name])
             and isinstance(name, str)
             and name[:1] != "_"
             and name.isidentifier()
