@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,7 @@ async def benched(
     *,
     seeds: Sequence[int] = (0,),
     methods: Sequence[str] = ("rlm",),
+    sizes: Callable[[Task], int] = size_of,
     engine_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> tuple[dict[str, Outcome], Tally]:
@@ -97,7 +98,7 @@ async def benched(
             left = [
                 work
                 for spec, task in tasks.items()
-                for work in works([spec], [size_of(task)], seeds, methods, results.done())
+                for work in works([spec], [sizes(task)], seeds, methods, results.done())
             ]
             tally = await bench.run(left)
             return dict(results.outcomes), tally
