@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm.api import RLM
+from rlm.bench.journals import journals_in
 from rlm.bench.plan import Settings, works
 from rlm.bench.registry import find_tasks, known_tasks
 from rlm.bench.results import Outcome, Results
@@ -91,7 +92,7 @@ async def benched(
     **options: Any,
 ) -> tuple[dict[str, Outcome], Tally]:
     """Everything that is missing in a folder; the outcomes that are in it then."""
-    engine = RLM(client, **(engine_options or {}))
+    engine = RLM(client, journal=journals_in(folder).root, **(engine_options or {}))
     try:
         with Results.opened(folder, settings_of(engine, tasks)) as results:
             bench = Bench(engine, tasks, results, **options)
