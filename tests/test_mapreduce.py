@@ -1,6 +1,7 @@
 """Split → map → filter → merge without model-written code."""
 
 import asyncio
+import itertools
 import re
 from typing import Any, Literal
 
@@ -38,6 +39,18 @@ def test_spans_end_at_paragraphs_then_lines_then_words() -> None:
     ):
         start, end = split(text, 12)[0]
         assert text[start:end] == first
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=40), min_size=2), st.integers(200, 900))
+def test_pieces_of_lines_begin_and_end_with_whole_lines(lines: list[str], size: int) -> None:
+    """Half a name at the beginning would be taken for a name."""
+    text = "".join(f"{line} {number}\n" for number, line in enumerate(lines * 30))
+    whole = text.splitlines()
+    spans = split(text, size)
+    for start, end in spans:
+        assert set(text[start:end].splitlines()) <= set(whole)
+    overlaps = [before > start for (_, before), (start, _) in itertools.pairwise(spans)]
+    assert all(overlaps)
 
 
 def reader(request: Request) -> str:

@@ -13,6 +13,7 @@ from rlm import RLM, Limits, RunResult, ScriptedClient, prompts
 from rlm.events import Planned, RunStarted
 from rlm.mapreduce import merging
 from rlm.mapreduce.kinds import KINDS, by_words, kind_in
+from rlm.mapreduce.notes import groups_of
 from rlm.mapreduce.splitting import split, split_lines
 from rlm.messages import Request
 from tests.fakes import PlanEnvironment
@@ -207,6 +208,37 @@ async def test_every_line_gets_a_label_and_code_counts_them() -> None:
     assert "By Instance" not in table  # they are all different
 
 
+def test_a_table_tells_whose_and_when_at_once() -> None:
+    who_and_when = [("ann", 1), ("bob", 2), ("ann", 2), ("bob", 2), ("bob", 3)]
+    lines = [
+        f"Date: day {day} || User: {who} || Instance: {number}: a text of its own, and a long one"
+        for number, (who, day) in enumerate(who_and_when)
+    ]
+    lines.append("no fields at all")
+    labels = dict(enumerate(["x", "x", "y", "x", "y", "-"]))
+    table = merging.table_of("When was the first x of a user?", lines, labels, 10_000)
+    by_both = "ann: day 1 (x 1); day 2 (y 1)\nbob: day 2 (x 2); day 3 (y 1)"
+    assert table.endswith(f"\n\nBy User and Date:\n{by_both}")
+    assert "By User:\nann: x 1, y 1\nbob: x 2, y 1\n\nBy Date:\nday 1: x 1\n" in table
+
+
+def test_a_table_that_is_too_long_begins_with_what_is_asked_about() -> None:
+    lines = [
+        f"Date: day {n} || User: user {n % 300} || Instance: {n}: a text of its own, a long one"
+        for n in range(1_200)
+    ]
+    labels = dict.fromkeys(range(1_200), "x")
+    whole = merging.table_of("How many are there?", lines, labels, 10**6)
+    assert whole.count("\nday ") == 1_200  # however many there are, if there is room
+    table = merging.table_of("When was the first x of user 299?", lines, labels, len(whole) // 2)
+    assert len(table) <= len(whole) // 2 + len("\n… (cut)")
+    assert "user 299: x 4" in table
+    table = merging.table_of("Of user 299?", lines, labels, len(whole) - 1)
+    first = "user 299: day 299 (x 1); day 599 (x 1); day 899 (x 1); day 1199 (x 1)"
+    assert f"\nBy User and Date:\n{first}\n" in table
+    assert table.endswith("(x 1)\n… (cut)")  # no half of a line, which could be misread
+
+
 async def test_lines_that_were_left_out_are_asked_about_again() -> None:
     first = True
 
@@ -293,6 +325,60 @@ async def test_the_others_are_read_if_those_say_nothing() -> None:
     plans = [event for event in result.events if isinstance(event, Planned)]
     assert plans[0].unread > 0
     assert plans[1].unread == 0
+
+
+CHAIN = ("The vault of Norwich is kept by Ada.", "Ada lives in Bath.", "Bath lies on the Avon.")
+WHERE = "On which river does the keeper of the vault of Norwich live?"
+
+
+def links(text: str) -> str:
+    return "\n".join(each for each in CHAIN if each in text) or "NOT FOUND"
+
+
+async def test_facts_of_telling_parts_and_of_others_are_put_together() -> None:
+    filler = "The weather was mild and the road was long.\n" * 300
+    reader = Reader(
+        "find", links, lambda text: "Avon" if links(text).count("\n") == 2 else "NOT FOUND"
+    )
+    result = await asked(reader, WHERE, filler.join((*CHAIN[::-1], "")))
+    assert result.answer == "Avon"
+    first, second = reader.merged
+    assert "so far only" in first
+    assert "so far only" not in second
+    assert second.index("Bath lies") < second.index("Ada lives") < second.index("kept by Ada")
+    plan = plan_of(result)
+    assert len(reader.pieces) == plan.pieces > plan.unread > 0  # none is read twice
+
+
+async def test_notes_for_more_than_one_prompt_are_made_shorter_and_not_answered_yet() -> None:
+    filler = "Norwich has a vault.\n" * 900
+    wordy = "This part says something about it, namely, in so many words: " * 30
+
+    def merge(text: str) -> str:
+        if "Do not answer it yet" in text:
+            return links(text)
+        return "Avon" if links(text).count("\n") == 2 else "NOT FOUND"
+
+    reader = Reader("find", lambda part: f"{wordy}\n{links(part)}", merge)
+    result = await asked(reader, WHERE, filler.join(CHAIN))
+    assert result.answer == "Avon"
+    asked_for = ["Do not answer it yet" in text for text in reader.merged]
+    assert asked_for[-3:] == [True, True, False]
+
+
+def test_notes_are_cut_only_if_no_two_would_share_a_prompt() -> None:
+    assert groups_of(["x" * 90, "y" * 40, "z" * 10], 116) == [
+        *(f"[1] {'x' * 90}", f"[2] {'y' * 40}\n\n[3] {'z' * 10}")
+    ]
+    assert groups_of(["x" * 90, "y" * 90], 116) == [f"[1] {'x' * 42}\n\n[2] {'y' * 42}"]
+    assert groups_of(["x" * 500], 116) == [f"[1] {'x' * 100}"]
+
+
+@given(st.lists(st.text("ab", max_size=300), max_size=12), st.integers(60, 200))
+def test_merging_ends(notes: list[str], size: int) -> None:
+    groups = groups_of(notes, size)
+    assert len(groups) < len(notes) or len(notes) <= 1
+    assert all(len(group) <= size for group in groups)
 
 
 async def test_a_task_that_is_in_the_text_is_looked_for_everywhere() -> None:

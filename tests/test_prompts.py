@@ -44,6 +44,8 @@ RENDERED: dict[str, Callable[[], str]] = {
     "compacted": lambda: prompts.compacted(("rows", "total")),
     "map": lambda: prompts.map_prompt("How many?", "some {{text}}", 2, 5),
     "reduce": lambda: prompts.reduce_prompt("How many?", "[1] three\n\n[2] four"),
+    "reduce_some": lambda: prompts.reduce_prompt("How many?", "[1] three", "some"),
+    "reduce_notes": lambda: prompts.reduce_prompt("How many?", "[1] three", "notes"),
     "direct": lambda: prompts.direct_prompt("How many?", "some text"),
 }
 

@@ -2,11 +2,12 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlm.api import RLM
+from rlm.bench.journals import journals_in
 from rlm.bench.plan import Settings, works
 from rlm.bench.registry import find_tasks, known_tasks
 from rlm.bench.results import Outcome, Results
@@ -86,18 +87,19 @@ async def benched(
     *,
     seeds: Sequence[int] = (0,),
     methods: Sequence[str] = ("rlm",),
+    sizes: Callable[[Task], int] = size_of,
     engine_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> tuple[dict[str, Outcome], Tally]:
     """Everything that is missing in a folder; the outcomes that are in it then."""
-    engine = RLM(client, **(engine_options or {}))
+    engine = RLM(client, journal=journals_in(folder).root, **(engine_options or {}))
     try:
         with Results.opened(folder, settings_of(engine, tasks)) as results:
             bench = Bench(engine, tasks, results, **options)
             left = [
                 work
                 for spec, task in tasks.items()
-                for work in works([spec], [size_of(task)], seeds, methods, results.done())
+                for work in works([spec], [sizes(task)], seeds, methods, results.done())
             ]
             tally = await bench.run(left)
             return dict(results.outcomes), tally

@@ -1,6 +1,5 @@
 """Benchmarks that are interrupted, fail, run out of money, or are asked for twice."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from rlm.bench.task import Sample, Task
 from rlm.clients.scripted import ScriptedClient
 from rlm.errors import ConfigError, ModelError, UnknownPriceError
 from rlm.messages import Price
-from tests.bench.benches import ALL, LOOK, answers_to, benched, knowing, settings_of, size_of
+from tests.bench.benches import ALL, answers_to, benched, knowing, settings_of, size_of
 
 NEEDLE = {"s-niah/single": ALL["s-niah/single"]}
 SIZE = size_of(ALL["s-niah/single"])
@@ -151,28 +150,6 @@ def test_a_line_that_is_no_result_is_named(line: bytes, tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_bytes(line)
     with pytest.raises(ConfigError, match=r"line 1 of .*results.jsonl is no result"):
         list(read_outcomes(tmp_path))
-
-
-async def test_an_interrupted_trial_is_counted_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    asked = asyncio.Event()
-
-    def reply(request: Any) -> str:
-        if "sha256=" in str(request.messages):
-            asked.set()
-        return LOOK
-
-    client = ScriptedClient(rules=[("", reply)], price=Price(1.0, 1.0), delay_seconds=0.05)
-    task = asyncio.ensure_future(benched(client, NEEDLE, tmp_path))
-    await asked.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    (line,) = lines_in(tmp_path)
-    assert (line["status"], line["error"]) == ("failed", "interrupted")
-    assert line["cost_usd"] > 0
-    assert not (tmp_path / ".contexts").exists()
-    outcomes, _ = await benched(knowing(answers_to(NEEDLE, (0,))), NEEDLE, tmp_path)
-    assert outcomes[key(0, "rlm")].score == 1.0
 
 
 async def test_contexts_are_not_kept(tmp_path: Path) -> None:

@@ -6,10 +6,14 @@ import re
 import signal
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from rlm.fake_server import FakeServer
+from rlm.fake_server.asked import Asked
+from rlm.fake_server.script import Answer
 from tests.cli.conftest import Run
 from tests.cli.running import command, environment, in_terminals
 
@@ -128,6 +132,42 @@ def test_money_needs_a_price(run: Run) -> None:
     assert code == 1
     assert "--max-cost is set, but a price is unknown" in err
     assert "pass --price IN,OUT" in err
+
+
+def test_a_killed_trial_pays_only_for_the_rest(tmp_path: Path) -> None:
+    """Two steps and a call a trial; the server holds back from the sixth request on."""
+    out, holds_back = tmp_path / "out", True
+
+    def reply(asked: Asked) -> str | Answer:
+        if holds_back and one.count > 5:
+            return Answer(behaviour="never")
+        if "LOOKED" in asked.text:
+            return "```repl\nFINAL(context[:9])\n```"
+        return "```repl\nprint('LOOK' + 'ED', llm_query('a part: ' + context[:99]))\n```"
+
+    with FakeServer(rules=[("", reply)]) as one:
+        variables = {"LLM_BASE_URL": one.openai_url, "LLM_API_KEY": "k"}
+        said = command(
+            *("bench", "run", "s-niah/single", "-m", "openai-compatible/m", "--size", "2k"),
+            *("--n", "3", "--concurrency", "1", "--out", str(out)),
+        )
+        process = subprocess.Popen(said, env=environment(variables), stderr=subprocess.PIPE)
+        while one.count < 6:
+            time.sleep(0.02)
+            assert process.poll() is None, process.stderr
+        process.kill()
+        process.communicate(timeout=60)
+        assert len((out / "results.jsonl").read_bytes().splitlines()) == 1
+        assert len(list((out / "journal" / "runs").glob("*.sqlite"))) == 1
+        holds_back = False
+        done = subprocess.run(said, env=environment(variables), capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        asked = Counter(each.asked.text for each in one.requests if each.asked)
+    lines = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    assert [line["seed"] for line in lines] == [0, 1, 2]  # one line a trial
+    assert [(line["requests"], line["calls"], line["steps"]) for line in lines] == [(3, 1, 2)] * 3
+    assert sorted(asked.values()) == [*[1] * 8, 2]  # only what was on its way is asked for again
+    assert not (out / "journal").exists()
 
 
 @pytest.mark.heavy

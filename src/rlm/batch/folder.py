@@ -1,6 +1,5 @@
 """What a batch keeps beside its file of answers, so that it can go on."""
 
-import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,8 +56,4 @@ class BatchFolder:
     def _clear(self) -> None:
         for each in self.path.glob("rows.sqlite*"):
             each.unlink()
-        self.drop_journals()
-
-    def drop_journals(self) -> None:
-        """Nothing has to go on any more."""
-        shutil.rmtree(self.journals.root, ignore_errors=True)
+        self.journals.clear()

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from rlm.batch.metering import amount_of
 from rlm.batch.rows import Place, Row
+from rlm.journal.metering import amount_of
 from rlm.limits import Amount
 from rlm.results import RunResult
 

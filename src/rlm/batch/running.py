@@ -14,13 +14,13 @@ from msgspec import Struct
 
 from rlm.api import RLM
 from rlm.batch import outcomes
-from rlm.batch.metering import RowMeter
 from rlm.batch.ordered import OrderedAnswers
 from rlm.batch.rows import Place, Row, RowError, Source
 from rlm.batch.table import Entry, RowTable
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.errors import ConfigError, UnknownPriceError
-from rlm.journal import Places, RunFile
+from rlm.journal import Places
+from rlm.journal.metering import RunMeter
 from rlm.limits import Amount, Budget
 from rlm.results import RunResult
 
@@ -144,7 +144,7 @@ class Batch:
     async def _ask(self, place: Place) -> bool:
         """One try of one row; False if the batch's budget had no room for it."""
         attempts, used = self._before(place)
-        row, meter = None, RowMeter(self._budget, journaled=self._journals is not None)
+        row, meter = None, RunMeter(self._budget, journaled=self._journals is not None)
         self._tries[place.number] += 1
         try:
             row = self._source.row(place)
@@ -188,7 +188,7 @@ class Batch:
         entry = self._table.get(place.number)
         return (0, Amount()) if entry is None else (entry.attempts, entry.used)
 
-    async def _run_of(self, place: Place, row: Row, attempts: int, meter: RowMeter) -> RunResult:
+    async def _run_of(self, place: Place, row: Row, attempts: int, meter: RunMeter) -> RunResult:
         context = await self._context(row.context_in(self._folder))
         run_id = _run_id(place, attempts) if self._journals is not None else None
         return await self._engine.aask(
@@ -250,8 +250,7 @@ class Batch:
         self._begun.discard(place.number)
         self._answers.advance()
         if attempt is not None and self._journals is not None and not self._plan.keeps_runs:
-            run_id = _run_id(place, attempt)
-            RunFile(run_id, self._journals.journal_of(run_id), 0.0, 0).remove()
+            self._journals.remove(_run_id(place, attempt))
 
 
 def _run_id(place: Place, attempt: int) -> str:

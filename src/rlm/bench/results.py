@@ -30,6 +30,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     `impossible`: the method can't do it, as a plain call can't take a context beyond the window;
     that is a score of 0. `failed`: nobody knows the score, because of an error; it is tried again.
+    `run_id` names its run, and the journal that it goes on from.
     """
 
     task: str
@@ -54,6 +55,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     sub_model: str = ""
     engine: str = ""
     settings: str = ""
+    run_id: str = ""
     ended: float = 0.0
 
     @property
@@ -63,6 +65,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
     @property
     def is_done(self) -> bool:
         return self.status != "failed"
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it was cut off: then this has only those of its costs that no journal holds."""
+        return not self.is_done and self.stop_reason is None
 
 
 class Results:

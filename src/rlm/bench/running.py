@@ -1,4 +1,7 @@
-"""Trials side by side: one engine, one scheduler, one budget, a bounded number at once."""
+"""Trials side by side: one engine, one scheduler, one budget, a bounded number at once.
+
+A trial that was cut off, by a kill, an error or the end of the money, goes on from its journal.
+"""
 
 import asyncio
 import itertools
@@ -12,14 +15,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rlm.api import RLM
-from rlm.bench.plan import METHODS, Work
+from rlm.bench.journals import TrialJournals
+from rlm.bench.plan import METHODS, Trial, Work
 from rlm.bench.results import Outcome, Results
 from rlm.bench.task import Sample, Task
 from rlm.context import StoredContext, store_context
 from rlm.errors import ConfigError, RLMError, UnknownPriceError
 from rlm.events import CallEnded, Event
+from rlm.journal.metering import RunMeter
 from rlm.limits import Budget
-from rlm.results import RunResult, UsageSummary
+from rlm.messages import PICODOLLARS
+from rlm.results import RunResult
 from rlm.run import Task as RunTask
 
 __all__ = ["Bench", "Tally"]
@@ -40,38 +46,32 @@ class Tally(Struct):
     stopped: str = ""
 
 
-class _Meter:
-    """A recorder that counts calls, and holds the ledger of a run that may not come to its end."""
+class _Meter(RunMeter):
+    """What a trial costs from now on: what it recalls was counted before it began."""
 
-    def __init__(self) -> None:
-        self.calls = 0
-        self.ledger: Budget | None = None
+    def __init__(self, budget: Budget) -> None:
+        super().__init__(budget, journaled=True)
+        self.has_begun = False
+        self._budget = budget
 
     def record(self, event: Event) -> None:
-        self.calls += isinstance(event, CallEnded)
-
-    def watch(self, ledger: Budget) -> None:
-        self.ledger = ledger
+        counted = self.recalled
+        super().record(event)
+        self._budget.charge(counted - self.recalled)
+        self.has_begun = True
 
     @property
-    def was_refused(self) -> bool:
-        """Whether the money that all runs share was not enough for something it wanted."""
-        return self.ledger is not None and self.ledger.was_refused_above
-
-    def spent(self) -> dict[str, Any]:
-        """What a run has used that ended without a result."""
-        total = UsageSummary.of(self.ledger.usage if self.ledger else {}).total
-        return {
-            "cost_usd": total.cost_usd,
-            "input_tokens": total.input_tokens,
-            "output_tokens": total.output_tokens,
-            "requests": total.requests,
-            "calls": self.calls,
-        }
+    def lost_usd(self) -> float:
+        """What was paid for and is in no journal."""
+        return self.unjournaled.picodollars / PICODOLLARS
 
 
 class Bench:
-    """One pass over what has no result yet. `on_outcome` hears of each, after it is on disk."""
+    """One pass over what has no result yet. `on_outcome` hears of each, after it is on disk.
+
+    The engine keeps its journals where `journals_in` says; `keeps_runs` leaves those of trials that
+    are done.
+    """
 
     def __init__(
         self,
@@ -81,12 +81,14 @@ class Bench:
         *,
         concurrency: int = 4,
         max_cost_usd: float | None = None,
+        keeps_runs: bool = False,
         on_outcome: Callable[[Outcome], None] = lambda outcome: None,
     ) -> None:
         self.tally = Tally()
         self._engine, self._tasks, self._results = engine, tasks, results
         self._concurrency, self._max_cost_usd = concurrency, max_cost_usd
         self._on_outcome = on_outcome
+        self._journals = TrialJournals(results, keeps_runs=keeps_runs)
         self._failures = 0
         self._scratch = results.folder / ".contexts"
         self._numbers = itertools.count()
@@ -105,13 +107,15 @@ class Bench:
             raise errors.exceptions[0] from None
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
+            self._journals.close()
         return self.tally
 
     def _shared_budget(self) -> Budget | None:
         """What is left of the money after earlier passes; None if that is nothing."""
+        paid_usd = self._journals.paid_usd()
         if self._max_cost_usd is None:
             return Budget.shared()
-        left = self._max_cost_usd - self._results.spent_usd
+        left = self._max_cost_usd - self._results.spent_usd - paid_usd
         if left <= 0:
             self.tally.stopped = NO_MONEY
             return None
@@ -141,8 +145,10 @@ class Bench:
                 outcome = await self._trial(work, method, task, sample, stored, budget)
                 outcome = replace(outcome, ended=round(time.time(), 3))
                 self._results.add(outcome)
+                self._journals.end(outcome)
                 self._on_outcome(outcome)
                 self._count(outcome)
+            self._journals.drop_context(stored.sha256)
         finally:
             path.unlink(missing_ok=True)
 
@@ -161,38 +167,38 @@ class Bench:
         stored: StoredContext,
         budget: Budget,
     ) -> Outcome:
-        meter, started = _Meter(), time.monotonic()
+        meter, started = _Meter(budget), time.monotonic()
         base = self._base(work, method, stored)
         try:
-            result = await self._run(method, sample, stored, budget, meter)
+            result = await self._run(base, sample, stored, meter)
         except asyncio.CancelledError:
-            self._results.add(replace(base, error="interrupted", **meter.spent()))
+            self._results.add(replace(base, error="interrupted", cost_usd=meter.lost_usd))
             raise
         except UnknownPriceError:
             raise
         except ConfigError as error:
-            if METHODS[method] != "direct":
+            if METHODS[method] != "direct" or not meter.has_begun:
                 raise
             told = str(error)[:KEPT_ERROR_CHARS]
             return replace(base, status="impossible", score=0.0, error=told)
         except RLMError as error:
             told = self._told(error, meter)
             seconds = round(time.monotonic() - started, 3)
-            return replace(base, error=told, seconds=seconds, **meter.spent())
+            return replace(base, error=told, seconds=seconds, cost_usd=meter.lost_usd)
         return self._judged(base, task, sample, result, meter)
 
     async def _run(
-        self, method: str, sample: Sample, stored: StoredContext, budget: Budget, meter: _Meter
+        self, base: Outcome, sample: Sample, stored: StoredContext, meter: _Meter
     ) -> RunResult:
+        """A run of the trial, or the rest of it."""
         return await self._engine._answer(
             RunTask(sample.query, stored),
             None,
             None,
             (meter,),
-            config=replace(self._engine.config, strategy=METHODS[method]),
-            journaled=False,
-            on_budget=meter.watch,
-            budget=budget,
+            base.run_id,
+            replace(self._engine.config, strategy=METHODS[base.method]),
+            budget=meter.ledger,
         )
 
     def _judged(
@@ -204,6 +210,10 @@ class Bench:
         meter: _Meter,
     ) -> Outcome:
         """The outcome of a run that has a result, whatever that is."""
+        if meter.was_refused:
+            self.tally.stopped = NO_MONEY
+            if result.stop_reason == "limit":
+                return replace(base, error=NO_MONEY, cost_usd=meter.lost_usd)
         total = result.usage.total
         base = replace(
             base,
@@ -214,12 +224,11 @@ class Bench:
             input_tokens=total.input_tokens,
             output_tokens=total.output_tokens,
             requests=total.requests,
-            calls=meter.calls,
+            calls=sum(isinstance(event, CallEnded) for event in result.events),
             steps=result.steps,
             seconds=round(result.seconds, 3),
         )
         if meter.was_refused:  # whatever it answered then: with more money it might be another
-            self.tally.stopped = NO_MONEY
             return replace(base, error=NO_MONEY)
         if result.stop_reason in {"error", "cancelled"}:
             told = (result.detail or f"the run ended with {result.stop_reason}")[:KEPT_ERROR_CHARS]
@@ -236,7 +245,9 @@ class Bench:
     def _base(self, work: Work, method: str, stored: StoredContext) -> Outcome:
         """What is known of a trial before it is tried; it fails unless somebody says otherwise."""
         settings = self._results.settings
+        trial = Trial(work.task, work.size, work.seed, method)
         return Outcome(
+            run_id=self._journals.run_id(trial),
             task=work.task,
             size=work.size,
             seed=work.seed,

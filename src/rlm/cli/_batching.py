@@ -108,7 +108,7 @@ def answer_all(tasks: Path, options: BatchOptions) -> int:
             except UnknownPriceError as error:
                 raise unknown_price(made_of.choice.names) from error
             if tally.answered == tally.total and not options.keep_runs:
-                folder.drop_journals()
+                folder.journals.clear()
             for text in complaints.texts:
                 say(text)
             return _tell(tally, table, folder.out, options, interrupted=interrupted)

@@ -12,6 +12,7 @@ from msgspec import Struct
 import rlm
 from rlm.api import RLM
 from rlm.bench.datasets import write_dataset
+from rlm.bench.journals import journals_in
 from rlm.bench.plan import METHODS, Settings, check_sizes, works
 from rlm.bench.registry import find_tasks, known_tasks
 from rlm.bench.report import write_report
@@ -48,6 +49,7 @@ class Options(Struct, frozen=True, kw_only=True):
     max_tokens: int | None
     timeout: float | None
     out: Path
+    keep_runs: bool
     quiet: bool
 
     def of_one_run(self) -> asking.Options:
@@ -118,7 +120,8 @@ def run_bench(options: Options) -> int:
     tasks, sizes, methods = _tasks(options.tasks), parse_sizes(options.sizes), _methods(options)
     check_sizes(tasks, sizes)
     one = options.of_one_run()
-    engine = asking.engine_of(one, asking.prepare(one), [])
+    made_of = asking.prepare(one)._replace(journal=journals_in(options.out).root)
+    engine = asking.engine_of(one, made_of, [])
     seeds = range(options.seed, options.seed + options.count)
     with Results.opened(options.out, _settings(options, engine, tasks)) as results:
         left = list(works(list(tasks), sizes, seeds, methods, results.done()))
@@ -133,6 +136,7 @@ def run_bench(options: Options) -> int:
                 results,
                 concurrency=options.concurrency,
                 max_cost_usd=options.max_cost,
+                keeps_runs=options.keep_runs,
                 on_outcome=progress.add,
             )
             code = _run(engine, bench, left, options)

@@ -130,6 +130,7 @@ def generate(
     show_default=True,
     help="A folder for the results; run again with the same, only what is missing is done.",
 )
+@click.option("--keep-runs", is_flag=True, help="Keep the journals of trials that are done.")
 @quiet_option
 @click.pass_context
 def run(ctx: click.Context, /, **given: Any) -> None:

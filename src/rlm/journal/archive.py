@@ -21,7 +21,7 @@ from rlm.journal.places import Places, RunFile
 from rlm.messages import Usage
 from rlm.results import RunResult, StopReason
 
-__all__ = ["Archive", "Retention", "RunSummary", "converted", "facts_of"]
+__all__ = ["Archive", "Retention", "RunSummary", "converted", "facts_of", "paid_in"]
 
 SMALL_CONTEXT_BYTES = 1 << 20
 """Larger ones are written in a thread, beside the run's first steps."""
@@ -142,7 +142,9 @@ class Archive:
         about = self._about(run.path)
         facts = converted(about.get("run"), RunFacts)
         end = None if about.get("end") is None else converted(about["end"], _End)
-        steps, usage = _so_far(run.path) if end is None else (end.steps, end.usage)
+        steps, usage = (
+            (_steps_in(run.path), paid_in(run.path)) if end is None else (end.steps, end.usage)
+        )
         is_running = database.Lock(run.path.with_suffix(".lock")).is_taken()
         so_far: RunStatus = "running" if is_running else "interrupted"
         config = facts.settings.get("config")
@@ -245,13 +247,17 @@ def converted(value: Any, kind: type[T]) -> T:
         raise ConfigError(f"the journal does not say what was run: {error}") from error
 
 
-def _so_far(path: Path) -> tuple[int, Usage]:
-    """Steps that were answered, and what was paid for before the process was killed."""
-    steps, total = 0, Usage()
+def paid_in(path: Path) -> Usage:
+    """What was paid for before the process was killed: a run that goes on does not pay it again."""
     with database.reading(path) as connection:
-        for *_, key, reply in database.replies_in(connection):
-            if key.kind != "child":  # What it cost stands with its own replies.
-                total += reply.usage or Usage()
-            if key.kind == "step" and key.path == ROOT:
-                steps = max(steps, key.step)
-    return steps, total
+        replies = database.replies_in(connection)
+        # What a child cost stands with its own replies.
+        paid = (reply.usage or Usage() for *_, key, reply in replies if key.kind != "child")
+        return sum(paid, Usage())
+
+
+def _steps_in(path: Path) -> int:
+    """Steps that were answered."""
+    with database.reading(path) as connection:
+        keys = (key for *_, key, _ in database.replies_in(connection))
+        return max((key.step for key in keys if (key.kind, key.path) == ("step", ROOT)), default=0)

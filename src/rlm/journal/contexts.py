@@ -82,6 +82,10 @@ class ContextFolder:
         if digest.hexdigest() != sha256:
             raise ConfigError(f"the context {sha256[:12]}… of this run was changed; give it again")
 
+    def remove(self, sha256: str) -> None:
+        """For whoever has it elsewhere, or can make it again."""
+        self._path(sha256).unlink(missing_ok=True)
+
     def remove_unnamed(self, named: Collection[str]) -> list[str]:
         """Remove what no run names; not the newest, whose runs may be about to name them."""
         removed = []

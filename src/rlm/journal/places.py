@@ -1,6 +1,7 @@
 """Where journals and contexts lie: `$XDG_STATE_HOME/rlm`, only for the one who made them."""
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -24,10 +25,7 @@ class RunFile(Struct, frozen=True):
 
     def remove(self) -> None:
         """Delete it and what SQLite and the lock put beside it."""
-        for path in (*(Path(f"{self.path}{end}") for end in _BESIDE), self.path):
-            path.unlink(missing_ok=True)
-        for ending in (".tail", ".lock"):
-            self.path.with_suffix(ending).unlink(missing_ok=True)
+        _remove(self.path)
 
 
 class Places:
@@ -65,6 +63,14 @@ class Places:
             raise ConfigError(f"{run_id!r} is no run id; `rlm runs` lists them")
         return self.runs / f"{run_id}{ENDING}"
 
+    def remove(self, run_id: str) -> None:
+        """Delete the journal of a run that is over, if there is one."""
+        _remove(self.journal_of(run_id))
+
+    def clear(self) -> None:
+        """Delete everything: nothing has to go on any more."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
     def find(self, start: str) -> RunFile:
         """The run whose id begins or ends like that; ConfigError unless there is exactly one."""
         runs = list(self.listed())
@@ -89,3 +95,10 @@ class Places:
                 name = entry.name.removesuffix(ENDING)
                 files.append(RunFile(name, Path(entry.path), facts.st_mtime, facts.st_size))
         yield from sorted(files, key=lambda each: (each.run_id, each.changed), reverse=True)
+
+
+def _remove(journal: Path) -> None:
+    for path in (*(Path(f"{journal}{end}") for end in _BESIDE), journal):
+        path.unlink(missing_ok=True)
+    for ending in (".tail", ".lock"):
+        journal.with_suffix(ending).unlink(missing_ok=True)

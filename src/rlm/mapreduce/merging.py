@@ -21,8 +21,10 @@ _BULLET = re.compile(r"^\s*(?:[-*•–]|\(?\d{1,4}[.)])\s+")
 _LABEL = re.compile(r"^\W*(\d{1,9})\s*[:|.)\-–]\s*(.+?)\s*$")
 _FIELD = re.compile(r"(?:^|\|\|\s*)([A-Za-z][\w ]{0,30}?):\s*(.*?)\s*(?=\|\||$)")
 _NONE = re.compile(r"\W*(none|no|not found|zero|nothing)\b", re.IGNORECASE)
-MOST_VALUES = 500
+MOST_VALUES = 5_000
 SHORT_CHARS = 16
+Counts = dict[str, Counter[str]]
+"""Value of a field → how often each label occurs there."""
 
 
 def number_in(reply: str) -> int | None:
@@ -62,23 +64,56 @@ def fields_of(line: str) -> dict[str, str]:
     return dict(_FIELD.findall(line)) if "||" in line else {}
 
 
-def table_of(lines: Sequence[str], labels: Mapping[int, str], most_chars: int) -> str:
-    """How often each label occurs, in all and for each value of the fields that group lines."""
+def table_of(query: str, lines: Sequence[str], labels: Mapping[int, str], most_chars: int) -> str:
+    """How often each label occurs: in all, by each field that groups lines, and by all of these.
+
+    The last is what tells whose and when at once. What the query names comes first: a table that is
+    too long is cut at its end.
+    """
     kept = {number: label for number, label in labels.items() if label and label != "-"}
     parts = [f"Lines in all: {len(kept):,}", "By label:", _counted(Counter(kept.values()))]
-    by_field: dict[str, dict[str, Counter[str]]] = {}
+    fields = {number: fields_of(lines[number]) for number in kept}
+    by_field: dict[str, Counts] = {}
     for number, label in kept.items():
-        for name, value in fields_of(lines[number]).items():
+        for name, value in fields[number].items():
             by_field.setdefault(name, {}).setdefault(value, Counter())[label] += 1
-    for name, values in by_field.items():
-        if _groups_lines(values):
-            rows = [f"{value}: {_inline(counts)}" for value, counts in values.items()]
-            parts += [f"\nBy {name}:", *rows]
+    grouping = {name: values for name, values in by_field.items() if _groups_lines(values)}
+    names = sorted(
+        grouping, key=lambda name: (not _named(query, grouping[name]), len(grouping[name]))
+    )
+    for name in names:
+        rows = [f"{value}: {_inline(counts)}" for value, counts in grouping[name].items()]
+        parts += [f"\nBy {name}:", *rows]
+    if len(names) > 1:
+        parts += [f"\nBy {' and '.join(names)}:", *_by_all(names, query, kept, fields)]
     text = "\n".join(parts)
-    return text if len(text) <= most_chars else text[:most_chars] + "\n… (cut)"
+    return text if len(text) <= most_chars else text[:most_chars].rpartition("\n")[0] + "\n… (cut)"
 
 
-def _groups_lines(values: Mapping[str, Counter[str]]) -> bool:
+def _by_all(
+    names: Sequence[str],
+    query: str,
+    labels: Mapping[int, str],
+    fields: Mapping[int, Mapping[str, str]],
+) -> list[str]:
+    """A row for each value of the first field, with those of the others that it occurs with."""
+    rows: dict[str, Counts] = {}
+    for number, label in labels.items():
+        first, *others = (fields[number].get(name, "-") for name in names)
+        rows.setdefault(first, {}).setdefault(", ".join(others), Counter())[label] += 1
+    first_named = _named(query, rows)
+    return [
+        f"{value}: " + "; ".join(f"{others} ({_inline(each)})" for others, each in counts.items())
+        for value, counts in sorted(rows.items(), key=lambda row: row[0] not in first_named)
+    ]
+
+
+def _named(query: str, values: Iterable[str]) -> set[str]:
+    """The values that stand in the query, as words of their own."""
+    return {value for value in values if re.search(rf"(?<!\w){re.escape(value)}(?!\w)", query)}
+
+
+def _groups_lines(values: Counts) -> bool:
     """Whether these are names, dates and the like; not if they are the texts of the lines."""
     lines = sum(counts.total() for counts in values.values())
     is_repeated = 2 * len(values) <= lines

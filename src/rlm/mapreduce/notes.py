@@ -14,8 +14,18 @@ def notes_of(replies: Sequence[str]) -> list[str]:
 
 
 def groups_of(notes: Sequence[str], size: int) -> list[str]:
-    """Notes joined into prompts that fit. Two always share one, so that merging ends."""
-    most = size // 2 - NUMBERING_CHARS
+    """Notes joined into prompts that fit.
+
+    They are cut only where no two would share a prompt otherwise: so merging ends.
+    """
+    groups = _joined(notes, size, size - NUMBERING_CHARS)
+    if 1 < len(groups) == len(notes):
+        groups = _joined(notes, size, size // 2 - NUMBERING_CHARS)
+    return groups
+
+
+def _joined(notes: Sequence[str], size: int, most: int) -> list[str]:
+    """Each note in order, at most so many characters of it."""
     groups: list[str] = []
     for number, note in enumerate(notes, 1):
         entry = f"[{number}] {note[:most]}"

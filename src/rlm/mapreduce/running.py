@@ -1,6 +1,6 @@
 """One map/reduce, from the question to the answer: a function for each kind of answer."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from rlm import prompts
 from rlm.calls import Calls
@@ -37,49 +37,66 @@ async def map_reduce(calls: Calls, task: Task, scope: Scope, config: RunConfig) 
 
 
 async def _find(asker: Asker, text: str, kind: str) -> str | None:
-    """The pieces with the question's telling words first, the others only if those say nothing."""
+    """The pieces with the question's telling words first, the others only if those leave it open.
+
+    Then all that was noted is put together: one fact may lead to another one elsewhere.
+    """
     pieces, size = _pieces(asker, text, kind)
-    query = asker.task.query
-    first = sorted(telling_numbers(query, pieces))
-    if 2 * len(first) > len(pieces) or query == prompts.FIXED_QUERY:  # its words tell nothing
-        first = list(range(len(pieces)))
+    first = _first_to_read(asker.task.query, pieces)
     asker.tell_plan(kind, len(pieces), size, unread=len(pieces) - len(first))
-    found = await _merged(asker, await _noted(asker, pieces, first), size)
-    if found is None and len(first) < len(pieces):
-        rest = [number for number in range(len(pieces)) if number not in set(first)]
+    replies = await _read(asker, pieces, first)
+    if len(first) < len(pieces):
+        found = await _merged(asker, _in_order(replies), size, "some")
+        if found is not None:
+            return found
         asker.tell_plan(kind, len(pieces), size)
-        found = await _merged(asker, await _noted(asker, pieces, rest), size)
-    return found
+        rest = [number for number in range(len(pieces)) if number not in replies]
+        replies |= await _read(asker, pieces, rest)
+    return await _merged(asker, _in_order(replies), size)
+
+
+def _first_to_read(query: str, pieces: Sequence[str]) -> list[int]:
+    """All of them, if the words of the question tell nothing."""
+    first = sorted(telling_numbers(query, pieces))
+    if 2 * len(first) > len(pieces) or query == prompts.FIXED_QUERY:
+        return list(range(len(pieces)))
+    return first
 
 
 async def _summary(asker: Asker, text: str, kind: str) -> str | None:
     pieces, size = _pieces(asker, text, kind)
     asker.tell_plan(kind, len(pieces), size)
-    notes = await _noted(asker, pieces, range(len(pieces)), "summary")
-    return await _merged(asker, notes, size)
+    replies = await _read(asker, pieces, range(len(pieces)), kind)
+    return await _merged(asker, _in_order(replies), size)
 
 
-async def _noted(
+async def _read(
     asker: Asker, pieces: Sequence[str], numbers: Sequence[int], kind: str = ""
-) -> list[str]:
+) -> dict[int, str]:
+    """What was said of each of these pieces."""
     query, count = asker.task.query, len(pieces)
     asker.check_room(len(numbers))
-    return notes_of(
-        await asker.replies(
-            [prompts.map_prompt(query, pieces[n], n + 1, count, kind) for n in numbers]
-        )
+    replies = await asker.replies(
+        [prompts.map_prompt(query, pieces[n], n + 1, count, kind) for n in numbers]
     )
+    return dict(zip(numbers, replies, strict=True))
 
 
-async def _merged(asker: Asker, notes: list[str], size: int) -> str | None:
-    """Notes are merged in rounds, until one prompt holds them all."""
-    query = whole_query(asker.task)
+def _in_order(replies: Mapping[int, str]) -> list[str]:
+    return notes_of([replies[number] for number in sorted(replies)])
+
+
+async def _merged(asker: Asker, notes: list[str], size: int, kind: str = "") -> str | None:
+    """The answer, once one prompt holds all notes; until then they are made shorter, in rounds."""
     while notes:
         groups = groups_of(notes, size)
-        merged = notes_of(await asker.replies([prompts.reduce_prompt(query, g) for g in groups]))
         if len(groups) == 1:
+            prompt = prompts.reduce_prompt(whole_query(asker.task), groups[0], kind)
+            merged = notes_of([await asker.ask(prompt)])
             return merged[0] if merged else None
-        notes = merged
+        query = asker.task.query
+        shorter = [prompts.reduce_prompt(query, each, "notes") for each in groups]
+        notes = notes_of(await asker.replies(shorter))
     return None
 
 
@@ -112,7 +129,7 @@ async def _list(asker: Asker, text: str, kind: str) -> str | None:
     """Everything that was found, once; in the form that is wanted, if that loses nothing."""
     pieces, size = _pieces(asker, text, kind)
     asker.tell_plan(kind, len(pieces), size)
-    notes = await _noted(asker, pieces, range(len(pieces)), kind)
+    notes = _in_order(await _read(asker, pieces, range(len(pieces)), kind))
     items = merging.union(merging.items_in(note) for note in notes)
     plain = "\n".join(items)
     if not items or (len(items) > MOST_SHOWN_ITEMS and not asker.task.prologue):
@@ -163,7 +180,7 @@ async def _labelled(asker: Asker, text: str, kind: str) -> tuple[str | None, int
     left = [numbers for numbers in missing if numbers]
     if left and len(left) < asker.scope.budget.room().calls:
         labels |= await _labels(asker, numbered, left)
-    return merging.table_of(lines, labels, largest_piece(asker)), size
+    return merging.table_of(asker.task.query, lines, labels, largest_piece(asker)), size
 
 
 async def _labels(

@@ -4,12 +4,14 @@ __all__ = ["OVERLAP_CHARS", "split", "split_lines"]
 
 OVERLAP_CHARS = 200
 SEPARATORS = ("\n\n", "\n", ". ", " ")
+STARTS = SEPARATORS[1:]
 
 
 def split(text: str, size: int, overlap: int = OVERLAP_CHARS) -> list[tuple[int, int]]:
     """Spans of at most `size` characters that end at a paragraph, line, sentence or word.
 
-    Neighbours overlap a little, so that a fact on a border is whole in one of them.
+    Neighbours overlap a little, so that a fact on a border is whole in one of them. They begin as
+    well as they end: half a name would be taken for a name.
     """
     spans: list[tuple[int, int]] = []
     start = 0
@@ -18,7 +20,7 @@ def split(text: str, size: int, overlap: int = OVERLAP_CHARS) -> list[tuple[int,
         spans.append((start, end))
         if end >= len(text):
             break
-        start = max(end - min(overlap, size // 4), start + 1)
+        start = _good_start(text, max(end - min(overlap, size // 4), start + 1), end)
     return spans
 
 
@@ -30,6 +32,15 @@ def _good_end(text: str, start: int, end: int) -> int:
         if found != -1:
             return found + len(separator)
     return end
+
+
+def _good_start(text: str, start: int, end: int) -> int:
+    """The first line, sentence or word that begins there, before the last piece has ended."""
+    for separator in STARTS:
+        found = text.find(separator, start - len(separator), end - 1)
+        if found != -1:
+            return found + len(separator)
+    return start
 
 
 def split_lines(lines: list[str], size: int) -> list[range]:

@@ -1,17 +1,17 @@
-"""What one try of a row costs, and how much of that its journal will tell the next one."""
+"""What one try of a run costs, and how much of that its journal will tell the next one."""
 
 from rlm.events import CallEnded, Event, ModelReplied
 from rlm.limits import Amount, Budget, Limits, picodollars
 from rlm.messages import Usage
 from rlm.results import UsageSummary
 
-__all__ = ["RowMeter", "amount_of"]
+__all__ = ["RunMeter", "amount_of"]
 
 NO_LIMITS = Limits(max_calls=10**30)
 
 
-class RowMeter:
-    """A recorder, and a ledger between the batch's budget and the run's own."""
+class RunMeter:
+    """A recorder, and a ledger between a budget that many runs share and the run's own."""
 
     def __init__(self, budget: Budget, *, journaled: bool) -> None:
         self.ledger = budget.run(NO_LIMITS)
@@ -31,7 +31,7 @@ class RowMeter:
 
     @property
     def was_refused(self) -> bool:
-        """Whether the batch's budget had no room for something it wanted."""
+        """Whether the shared budget had no room for something it wanted."""
         return self.ledger.was_refused_above
 
     @property
