@@ -458,7 +458,7 @@ def test_the_stream_is_the_only_file_of_a_worker(any_host: Host) -> None:
 
 def test_frames_that_are_none_end_one_worker_only(host: Host) -> None:
     session, other = host.open(), host.open()
-    session.send(wire.RESUME)
-    session._connection.sendall(b"\xff" * 64)
+    unexpected = wire.encode(wire.RESUME, 1, [])
+    session._connection.sendall(unexpected + b"\xff" * 64)  # At once: it ends on the first.
     assert len(session.ends()) == 1
     assert other.run("print('still')") == "still"
