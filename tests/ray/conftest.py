@@ -14,7 +14,7 @@ from rlm.environments.ray import RayEnvironment
 from tests.processes import is_running
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
-collect_ignore = [] if HAS_RAY else ["test_ray.py", "test_two_nodes.py"]
+collect_ignore = [] if HAS_RAY else ["test_client_port.py", "test_ray.py", "test_two_nodes.py"]
 
 os.environ.update(
     RAY_USAGE_STATS_ENABLED="0",

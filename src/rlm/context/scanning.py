@@ -20,7 +20,7 @@ class Tally:
         self.size_bytes = 0
         self._digest = hashlib.sha256()
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: bytes | memoryview) -> None:
         self.size_bytes += len(data)
         self._digest.update(data)
 

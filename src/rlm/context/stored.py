@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Literal
 
+from rlm.context.in_place import ascii_in_place
 from rlm.context.parts import Documents, FileTexts, HeldText, HeldTexts, MemoryPart, Part, cut
 from rlm.context.picturing import manifest, stand_in
 from rlm.context.scanning import Tally
@@ -73,6 +74,9 @@ class StoredContext:
     def _tally(self) -> Tally:
         """Size and hash in one pass, since encoding is what takes the time."""
         tally = Tally()
+        if (view := self.in_place()) is not None:
+            tally.add(view)
+            return tally
         for block in self._blocks():
             tally.add(block)
         return tally
@@ -98,6 +102,10 @@ class StoredContext:
         for part in self._parts:
             part.check()  # all of them first: a session should not be fed half a context
         yield from cut(self._blocks(), chunk_bytes)
+
+    def in_place(self) -> memoryview | None:
+        """All that travels, where it lies in memory; None if it has to be made."""
+        return None if self._text is None else ascii_in_place(self._text)
 
     def documents_in_order(self) -> Documents | None:
         """The text, or the texts of a list, a dict or files; None if there is anything else.

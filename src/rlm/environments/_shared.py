@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -105,13 +105,21 @@ def _write(source: ContextSource, file: MemoryFile) -> dict[str, Any]:
     if source.kind == "json" and documents is not None:
         return _write_texts(documents, file)
     text = _Text(file)
-    if documents is None:
+    if (view := _in_place(source)) is not None:
+        text.add_ascii(view)
+    elif documents is None:
         _add_utf8(text, source.chunks(_CHUNK_BYTES))
     else:
         for _, pieces in documents:
             text.add_all(pieces)
     text.end()
     return {"kind": source.kind, "form": FORMS[text.form], "chars": text.chars}
+
+
+def _in_place(source: ContextSource) -> memoryview | None:
+    """What a source may offer besides: one text in ASCII, as it lies in memory."""
+    find: Callable[[], memoryview | None] | None = getattr(source, "in_place", None)
+    return find() if find is not None else None
 
 
 def _write_texts(
@@ -176,10 +184,10 @@ class _Text:
         for piece in pieces:
             self.add(piece)
 
-    def add_ascii(self, data: bytes) -> None:
+    def add_ascii(self, data: bytes | memoryview) -> None:
         """Add characters that are ASCII without looking at them."""
         if WIDTHS[self.form] > 1:
-            self.add(data.decode("ascii"))
+            self.add(str(data, "ascii"))
         else:
             self._file.append(data)
             self.chars += len(data)

@@ -1,0 +1,39 @@
+"""Large texts in ASCII are hashed and shared where they lie, and nobody can tell."""
+
+import gc
+import hashlib
+
+import pytest
+
+from rlm.context import store_context
+from rlm.context.in_place import ascii_in_place
+
+LARGE = "a line of some length, again and again\n" * 30_000
+
+
+def test_the_bytes_are_those_that_travel() -> None:
+    view = ascii_in_place(LARGE)
+    assert view is not None
+    assert view.readonly
+    assert view == LARGE.encode()
+
+
+@pytest.mark.parametrize("text", ["short", "", LARGE + "é", LARGE + "\ud800"])
+def test_other_texts_have_to_be_made(text: str) -> None:
+    assert ascii_in_place(text) is None
+
+
+def test_the_text_stays_as_long_as_its_bytes_are_used() -> None:
+    view = ascii_in_place("".join(["kept ", LARGE]))
+    gc.collect()
+    others = ["x" * len(LARGE) for _ in range(3)]
+    assert view is not None
+    assert bytes(view[:10]) == b"kept a lin"
+    assert len(others) == 3
+
+
+def test_size_and_hash_are_the_same() -> None:
+    stored = store_context(LARGE)
+    assert stored.size_bytes == len(LARGE)
+    assert stored.sha256 == hashlib.sha256(LARGE.encode()).hexdigest()
+    assert b"".join(stored.chunks(1 << 16)) == LARGE.encode()
