@@ -40,6 +40,9 @@ __all__ = ["Bridge", "ChildAnswer", "ChildTask"]
 SUB_CALL_SYSTEM = "You are a sub-LLM. Answer from the text in the prompt, briefly and exactly."
 _SYSTEM = Message("system", SUB_CALL_SYSTEM)
 
+AHEAD_OF_PLACES = 4
+"""For each place on the wire so many calls of a batch are begun: some wait before another try."""
+
 MOST_TOLD = 100_000
 MOST_TOLD_CHARS = 20_000_000
 
@@ -233,14 +236,14 @@ class Bridge:
             reply = await _outcome(ask(0))
             return ({"failed": {}}, [reply]) if isinstance(reply, str) else _one_failed(reply)
         room = min(count, max(0, self.scope.budget.room().calls))
-        replies = await asyncio.gather(*map(ask, range(room)), return_exceptions=True)
-        failed = {str(index): reply for index, reply in enumerate(replies) if _has_failed(reply)}
+        at_once = AHEAD_OF_PLACES * self.config.limits.max_concurrent_calls
+        replies = await _side_by_side(room, ask, at_once)
+        failed = {str(i): str(each) for i, each in enumerate(replies) if isinstance(each, RLMError)}
         if room < count:
             refusal = f"all {self.config.limits.max_calls:,} calls are used (max_calls)"
             failed.update((str(index), refusal) for index in range(room, count))
         texts = [reply if isinstance(reply, str) else "" for reply in replies]
-        reasons = {index: str(reason) for index, reason in failed.items()}
-        return {"failed": reasons}, [*texts, *[""] * (count - room)]
+        return {"failed": failed}, [*texts, *[""] * (count - room)]
 
     # -- what cells tell ---------------------------------------------------------------------
 
@@ -311,11 +314,27 @@ def _one_failed(error: RLMError) -> Answer:
     return {"failed": {"0": str(error)}}, [""]
 
 
-def _has_failed(reply: str | BaseException) -> bool:
-    """Whether an item failed in a way the model can deal with; what it can't is raised."""
-    if isinstance(reply, BaseException) and not isinstance(reply, RLMError):
-        raise reply
-    return not isinstance(reply, str)
+async def _side_by_side(
+    count: int, ask: Callable[[int], Awaitable[str]], at_once: int
+) -> list[str | RLMError]:
+    """All replies in their places; what the model can't deal with is raised when all is done.
+
+    However many there are, so many are in the making: a task for each would fill the memory.
+    """
+    replies: list[str | RLMError] = [""] * count
+    ahead = iter(range(count))
+
+    async def work() -> None:
+        for index in ahead:
+            replies[index] = await _outcome(ask(index))
+
+    ends = await asyncio.gather(
+        *(work() for _ in range(min(count, at_once))), return_exceptions=True
+    )
+    for end in ends:
+        if end is not None:
+            raise end
+    return replies
 
 
 def _decoded(kind: Any, encoded: Iterator[str]) -> Any:
