@@ -23,5 +23,5 @@ def ascii_in_place(text: str) -> memoryview | None:
     find.argtypes = [ctypes.py_object, ctypes.POINTER(ctypes.c_ssize_t)]
     address = find(text, ctypes.byref(size))
     data = (ctypes.c_char * size.value).from_address(address)
-    data.text = text  # type: ignore[attr-defined]  # It must not go before its bytes do.
+    vars(data)["text"] = text  # It must not go before its bytes do.
     return memoryview(data).cast("B").toreadonly()
