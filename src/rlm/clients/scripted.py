@@ -57,13 +57,13 @@ class ScriptedClient:
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
         """The answer, after the delay; entries are handed out in the order of arrival."""
-        entry = self._take(request)
+        entry, delay = self._take(request), self.delay_seconds  # It may be changed meanwhile.
         try:
-            await asyncio.sleep(min(self.delay_seconds, timeout_seconds))
-            if self.delay_seconds > timeout_seconds:
+            await asyncio.sleep(min(delay, timeout_seconds))
+            if delay > timeout_seconds:
                 raise ModelError(
                     f"{request.model} did not answer within {timeout_seconds:g} s "
-                    f"(the script's delay is {self.delay_seconds:g} s)",
+                    f"(the script's delay is {delay:g} s)",
                     retryable=True,
                     ambiguous=True,
                     timed_out=True,
