@@ -159,6 +159,29 @@ async def test_a_cell_is_one_frame_each_way_and_a_call_too(ends: Ends) -> None:
     assert ends.decoder.pop() is None
 
 
+async def test_an_answer_that_waits_to_be_read_does_not_stop_the_clock(ends: Ends) -> None:
+    """Its call is over: who does not read must not have all the time there is."""
+    cell = asyncio.create_task(ends.session.execute("x", timeout_seconds=60))
+    assert (await ends.receive()).type == wire.EXEC
+    ends.session._stream.write(wire.encode(wire.LOAD, 0, [b"a" * 3_000_000]))
+    assert ends.session._stream.is_full
+    for call_id in (7, 8):
+        arguments = wire.to_json({"model": None, "batched": False})
+        ends.reply(wire.CALL, call_id, b"llm", arguments, b"hello")
+    while ends.session._held_bytes == 0:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0)
+    assert ends.session._calls == {}
+    assert ends.session._clock._deadline is not None
+    frames = [await ends.receive() for _ in range(3)]
+    assert [(frame.type, frame.id) for frame in frames[1:]] == [
+        (wire.ANSWER, 7),
+        (wire.ANSWER, 8),
+    ]
+    ends.reply(wire.DONE, 2, *DONE)
+    assert (await cell).calls == 2
+
+
 async def test_many_cells_and_calls_set_one_timer(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:

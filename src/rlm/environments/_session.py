@@ -107,7 +107,7 @@ class StreamSession:
         self._last_id = 0
         self._expected = 0
         self._reply: asyncio.Future[wire.Frame] | None = None
-        self._calls: dict[int, asyncio.Task[None]] = {}
+        self._calls: dict[int, asyncio.Task[None] | None] = {}  # None for one that is beginning
         self._prompts = 0
         self._held_bytes = 0
         self._clock = CellClock(self._loop, process.interrupt, self._on_stuck_cell)
@@ -278,7 +278,7 @@ class StreamSession:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        tasks = list(self._calls.values())
+        tasks = [task for task in self._calls.values() if task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=_FAREWELL_SECONDS)
         await self._process.wait()
@@ -386,8 +386,9 @@ class StreamSession:
             raise ProtocolViolation(f"more than {_MAX_PENDING_CALLS:,} calls at the same time")
         self._prompts += call.prompts
         self._clock.pause()
+        self._calls[frame.id] = None
         task = _begun(self._loop, self._answer(frame.id, call))
-        if not task.done():
+        if frame.id in self._calls:  # Else it is answered, or its answer only waits to be read.
             self._calls[frame.id] = task
             if self._ended is not None:
                 task.cancel()
@@ -398,7 +399,7 @@ class StreamSession:
             if failed:
                 self._clock.charge(_FAILED_CALL_SECONDS)
         finally:
-            self._calls.pop(call_id, None)
+            del self._calls[call_id]
             if not self._calls:
                 self._clock.resume()
         if self._stream.is_full:
@@ -446,7 +447,8 @@ class StreamSession:
         self._clock.close()
         self._stream.close()
         for task in self._calls.values():
-            task.cancel()
+            if task is not None:
+                task.cancel()
         if self._reply is not None and not self._reply.done():
             self._reply.set_exception(type(error)(str(error)))
 

@@ -2,7 +2,7 @@
 
     python program.py FOLDER_OF_THE_WORKER JSON
 
-The JSON holds `settings` for `trials.Settings`, `broken` (what to pretend is not possible here),
+The JSON holds `settings` for `settings.Settings`, `broken` (what to pretend is not possible here),
 and `sessions`: for each a list of cells. A cell is Python code that may set `result`. Prints JSON
 lines: first the report, then one per cell: session, what it set or "", the name of its exception.
 Instead of sessions there may be a `script`, which the zygote itself runs to start and watch workers
@@ -355,8 +355,8 @@ def main() -> None:
         importlib.import_module(name)
     pretend(order.get("broken", []))
     before = surroundings()
-    (tried,) = parts("trials")
-    trials = tried.Trials(tried.Settings(**order.get("settings", {})))
+    wanted, tried = parts("settings", "trials")
+    trials = tried.Trials(wanted.Settings(**order.get("settings", {})))
     try:
         trials.finish()
         prepared = layers.prepare(trials)

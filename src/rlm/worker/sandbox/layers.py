@@ -11,7 +11,6 @@ import os
 from functools import partial
 
 from . import interpreter, kernel, landlock, namespaces, privileges, probes, rlimits, seccomp
-from .trials import enter_namespaces
 
 __all__ = ["Layers", "LayersMissing", "enter_session", "harden", "prepare"]
 
@@ -19,7 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .trials import Settings, Trials
+    from .settings import Settings
+    from .trials import Trials
 
 _FIRST_OWN_UID = 0x70000000
 _OWN_UIDS = 65536
@@ -120,7 +120,7 @@ def prepare(trials: Trials) -> Layers:
     _decide_sealed(layers, kind)
     layers.process_folder = _open_process_folder()
     if kind:
-        enter_namespaces(kind, settings, readable, hidden)
+        namespaces.move(kind, readable, hidden, settings.listable)
         layers.namespaces = kind
     elif layers.landlock_abi:
         layers.ruleset = _ruleset_without_namespaces(settings, readable, hidden)

@@ -26,6 +26,7 @@ __all__ = [
     "enter_session",
     "fork",
     "fork_into_pid_namespace",
+    "move",
     "pivot_root",
     "tid_address",
 ]
@@ -87,6 +88,14 @@ _PR_GET_TID_ADDRESS = 40
 
 
 # -- entering --------------------------------------------------------------------------------------
+
+
+def move(
+    kind: str, readable: Iterable[str], hidden: Iterable[str], listable: Iterable[str]
+) -> None:
+    """Leave the host's namespaces, for a file tree with no more than that in it."""
+    enter(kind)
+    pivot_root(readable, hidden, listable)
 
 
 def enter(kind: str) -> None:

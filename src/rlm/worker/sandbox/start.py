@@ -1,6 +1,6 @@
 """How a zygote starts: what this machine allows is tried while the worker's modules are loading.
 
-Both take some forty milliseconds, and trials are processes of their own.
+Loading takes some forty milliseconds, and trials are processes of their own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import socket
 import struct
 import sys
 
-from .trials import Settings, Trials
+from .settings import Settings
+from .trials import Trials
 
 __all__ = ["main"]
 

@@ -1,4 +1,4 @@
-"""What a sandbox is to be like, and what of it this machine allows: tried out, in children."""
+"""What this machine allows of a sandbox: tried out, in children."""
 
 from __future__ import annotations
 
@@ -6,54 +6,14 @@ import os
 
 from . import interpreter, namespaces, permits, probes
 
-__all__ = ["Settings", "Trials", "enter_namespaces"]
+__all__ = ["Trials"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from .probes import Trial
-
-
-class Settings:
-    """What the host wants, as it comes over the wire: `Settings(**data)`.
-
-    `readable`: what sessions may read besides the interpreter. `listable`: folders whose names they
-    may list. `max_processes` counts threads too. `forbid`: layers not even to be tried.
-    None leaves a limit as it is. `scratch`: a folder that sessions may write to where they have no
-    namespace with one of their own; the machine is theirs then.
-    """
-
-    def __init__(
-        self,
-        *,
-        readable: Iterable[str] = (),
-        listable: Iterable[str] = (),
-        scratch: str = "",
-        scratch_bytes: int = 64 << 20,
-        max_processes: int = 128,
-        max_file_bytes: int | None = None,
-        max_open_files: int | None = 256,
-        cpu_seconds: int | None = None,
-        checkpoints: bool = True,
-        allow_unsafe: bool = False,
-        forbid: Iterable[str] = (),
-    ) -> None:
-        self.readable = [os.path.abspath(path) for path in readable]
-        self.listable = [os.path.abspath(path) for path in listable]
-        self.scratch = scratch
-        self.scratch_bytes = scratch_bytes
-        self.max_processes = max_processes
-        self.max_file_bytes = max_file_bytes
-        self.max_open_files = max_open_files
-        self.cpu_seconds = cpu_seconds
-        self.checkpoints = checkpoints
-        self.allow_unsafe = allow_unsafe
-        self.forbid = tuple(forbid)
-
-    def forbidden(self, layer: str) -> str:
-        """Why a layer is not even to be tried; "" if it may be."""
-        return "forbidden by the settings" if layer in self.forbid else ""
+    from .settings import Settings
 
 
 class Trials:
@@ -103,7 +63,7 @@ class Trials:
 
     def _rehearse(self, kind: str) -> Trial:
         def rehearsal() -> str:
-            enter_namespaces(kind, self.settings, self.readable, self.hidden)
+            namespaces.move(kind, self.readable, self.hidden, self.settings.listable)
             _, no_pids = probes.attempt(lambda: None, namespaces.fork_into_pid_namespace)
             namespaces.enter_session(self.settings.scratch_bytes)
             return no_pids
@@ -113,9 +73,3 @@ class Trials:
 
 def _kinds() -> list[str]:
     return [namespaces.ROOT, namespaces.USER] if os.geteuid() == 0 else [namespaces.USER]
-
-
-def enter_namespaces(kind: str, settings: Settings, readable: list[str], hidden: list[str]) -> None:
-    """Leave the host's, for a file tree with no more than that in it."""
-    namespaces.enter(kind)
-    namespaces.pivot_root(readable, hidden, settings.listable)

@@ -1,0 +1,52 @@
+"""What a sandbox is to be like."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["Settings"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Settings:
+    """What the host wants, as it comes over the wire: `Settings(**data)`.
+
+    `readable`: what sessions may read besides the interpreter. `listable`: folders whose names they
+    may list. `max_processes` counts threads too. `forbid`: layers not even to be tried.
+    None leaves a limit as it is. `scratch`: a folder that sessions may write to where they have no
+    namespace with one of their own; the machine is theirs then.
+    """
+
+    def __init__(
+        self,
+        *,
+        readable: Iterable[str] = (),
+        listable: Iterable[str] = (),
+        scratch: str = "",
+        scratch_bytes: int = 64 << 20,
+        max_processes: int = 128,
+        max_file_bytes: int | None = None,
+        max_open_files: int | None = 256,
+        cpu_seconds: int | None = None,
+        checkpoints: bool = True,
+        allow_unsafe: bool = False,
+        forbid: Iterable[str] = (),
+    ) -> None:
+        self.readable = [os.path.abspath(path) for path in readable]
+        self.listable = [os.path.abspath(path) for path in listable]
+        self.scratch = scratch
+        self.scratch_bytes = scratch_bytes
+        self.max_processes = max_processes
+        self.max_file_bytes = max_file_bytes
+        self.max_open_files = max_open_files
+        self.cpu_seconds = cpu_seconds
+        self.checkpoints = checkpoints
+        self.allow_unsafe = allow_unsafe
+        self.forbid = tuple(forbid)
+
+    def forbidden(self, layer: str) -> str:
+        """Why a layer is not even to be tried; "" if it may be."""
+        return "forbidden by the settings" if layer in self.forbid else ""
