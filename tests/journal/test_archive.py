@@ -436,3 +436,21 @@ async def test_a_run_that_is_removed_while_it_is_looked_at_stays_removed(
     with pytest.raises(ConfigError, match="can't be read"):
         archive.facts(run)
     assert run_ids(archive) == []
+
+
+def test_a_run_that_is_removed_while_runs_are_listed_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = Places(tmp_path)
+    places.prepare()
+    for name in ("kept", "removed"):
+        places.journal_of(name).touch()
+    scan = os.scandir
+
+    def scan_then_remove(folder: Path) -> list[os.DirEntry[str]]:
+        entries = list(scan(folder))
+        places.remove("removed")
+        return entries
+
+    monkeypatch.setattr(os, "scandir", scan_then_remove)
+    assert [run.run_id for run in places.listed()] == ["kept"]

@@ -91,7 +91,10 @@ class Places:
             return
         for entry in entries:
             if entry.name.endswith(ENDING) and entry.is_file(follow_symlinks=False):
-                facts = entry.stat(follow_symlinks=False)
+                try:
+                    facts = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # It was removed a moment ago.
                 name = entry.name.removesuffix(ENDING)
                 files.append(RunFile(name, Path(entry.path), facts.st_mtime, facts.st_size))
         yield from sorted(files, key=lambda each: (each.run_id, each.changed), reverse=True)
