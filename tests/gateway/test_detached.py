@@ -54,6 +54,20 @@ async def test_closing_waits_for_all_that_goes_on() -> None:
     assert task.cancelled()
 
 
+@pytest.mark.parametrize("waits", range(4))
+async def test_closing_lets_work_that_was_cancelled_tidy_up_to_its_end(waits: int) -> None:
+    detached, begun, seen = Detached(), asyncio.Event(), list[str]()
+    waiting = asyncio.create_task(detached.run(tidying(begun, seen)))
+    await begun.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    for _ in range(waits):
+        await asyncio.sleep(0)
+    await detached.close()
+    assert seen == ["kill", "read the rest", "reap"]
+
+
 async def test_an_error_reaches_the_one_who_waits() -> None:
     async def fail() -> None:
         raise ValueError("no luck")

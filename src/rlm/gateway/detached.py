@@ -37,10 +37,14 @@ class Detached:
             raise
 
     async def close(self) -> None:
-        """End what is going on, and wait until it has ended."""
+        """End what is going on, and wait until it has ended.
+
+        What has been told to end already is tidying up, and a second word would cut that short.
+        """
         tasks = list(self._tasks)
         for task in tasks:
-            task.cancel()
+            if not task.cancelling():
+                task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
