@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from rlm.environments.local import packages
+from rlm.environments.local import LocalEnvironment, packages
 from rlm.environments.local.packages import Packages, resolve
 from rlm.errors import ConfigError
+from tests.environments.conftest import FakeHost
 from tests.worker.sandbox.test_sealed import run_child, sealed_child
 
 Install = Callable[..., Path]
@@ -307,15 +308,51 @@ def test_a_python_without_the_list_of_names_uses_ours(monkeypatch: pytest.Monkey
 
 @pytest.fixture(scope="module")
 def numpy_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A fresh environment with numpy in it, from whatever index pip is set to."""
+    """A fresh environment with numpy and others in it, from whatever index pip is set to."""
     folder = tmp_path_factory.mktemp("numpy") / "venv"
     venv.create(folder, with_pip=True)
     python = str(folder / "bin" / "python")
-    command = [python, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "numpy"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    command = [python, "-m", "pip", "install", "--quiet", "--only-binary=:all:", *INSTALLED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     if done.returncode:
         pytest.skip(f"numpy can't be installed: {done.stderr.strip().splitlines()[-1]}")
     return python
+
+
+INSTALLED = ("numpy", "pandas", "pyarrow", "scipy", "matplotlib", "polars")
+
+USES = {
+    "pandas": "import pandas as pd\nprint(pd.DataFrame({'a': [1, 2]}).groupby('a').a.sum().sum())",
+    "pyarrow": "import pyarrow\nprint(sum(pyarrow.array([1, 2]).to_pylist()))",
+    "scipy": "from scipy import stats, optimize\nprint(round(float(stats.norm.cdf(0) * 6)))",
+    "matplotlib": (
+        "import io, matplotlib.pyplot as plt\nplt.plot([1, 2])\nfile = io.BytesIO()\n"
+        "plt.savefig(file, format='svg')\nprint(3 if b'<svg' in file.getvalue() else 0)"
+    ),
+    "polars": "import polars as pl\nprint(pl.LazyFrame({'a': [1, 2]}).sum().collect().item())",
+}
+"""Each prints 3. On import matplotlib writes files, pyarrow and polars start threads, and pandas
+and scipy try to import what is there but not allowed.
+"""
+
+SETTINGS: tuple[tuple[str, ...], ...] = ((), ("namespaces",), ("namespaces", "landlock"))
+CASES = [(name, without) for name in USES for without in SETTINGS]
+CASES.remove(("matplotlib", SETTINGS[-1]))  # Its fonts are files, and a sealed sandbox has none.
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("name", "without"), CASES)
+async def test_packages_that_people_use(
+    numpy_python: str, name: str, without: tuple[str, ...]
+) -> None:
+    environment = LocalEnvironment(packages=[name], without=without, python=numpy_python)
+    try:
+        session = await environment.open(FakeHost(), {})
+        result = await session.execute(USES[name], timeout_seconds=60)
+        assert (result.stdout, result.error) == ("3\n", None)
+        assert (await environment.describe())["not_loaded"] == {}
+    finally:
+        await environment.close()
 
 
 USE_NUMPY = """

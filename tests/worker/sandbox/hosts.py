@@ -13,6 +13,7 @@ import socket
 import struct
 import subprocess
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
@@ -170,11 +171,13 @@ class Host:
         forbid: tuple[str, ...] = (),
         first: bytes = b"",
         few_processes: int = 0,
+        packages: dict[str, Path] | None = None,
         **layers: Any,
     ) -> None:
         """`first`: requests that are there before the zygote can look for any.
 
-        `few_processes`: how many its user may have, if not as many as wanted.
+        `few_processes`: how many its user may have, if not as many as wanted. `packages`: modules
+        to import beforehand, and the folders they are in.
         """
         python, identity = python_for(user)
         self.control, theirs = socket.socketpair()
@@ -196,8 +199,14 @@ class Host:
                 start_new_session=True,
                 **identity,
             )
-        settings = {"forbid": forbid, **layers}
-        order = {"packages": [], "search_path": [], "roots": [], "layers": settings}
+        folders = sorted({str(folder) for folder in (packages or {}).values()})
+        settings = {"forbid": forbid, "readable": folders, **layers}
+        order = {
+            "packages": list(packages or ()),
+            "search_path": folders,
+            "roots": [[name, f"{folder}/{name}.py"] for name, folder in (packages or {}).items()],
+            "layers": settings,
+        }
         data = json.dumps(order).encode()
         self.control.sendall(struct.pack("<I", len(data)) + data)
         for kind in first:

@@ -20,17 +20,25 @@ MODULES = {
         "thread = threading.Thread(target=end.wait, daemon=True)\nthread.start()"
     ),
     "harmless.py": "value = 1",
+    "halfway/__init__.py": (
+        "from halfway import part, deep\nimport harmless\nraise OSError('no luck')"
+    ),
+    "halfway/part.py": "",
+    "halfway/deep/__init__.py": "import halfway.deep.inner",
+    "halfway/deep/inner.py": "",
 }
 
 
 @pytest.fixture
 def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, text in MODULES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, "utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
     yield
-    for name in MODULES:
-        sys.modules.pop(name.removesuffix(".py"), None)
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
 
 
 def test_one_module_for_each_step(on_path: None) -> None:
@@ -57,6 +65,14 @@ def test_failures_are_remembered_with_their_reason(on_path: None) -> None:
     assert preloading.threads_started_by == {}
 
 
+def test_nothing_of_a_package_that_failed_halfway_is_kept(on_path: None) -> None:
+    """The next one who tries gets the same error; what it needs besides stays loaded."""
+    reasons = [try_import("halfway") for _ in range(2)]
+    assert reasons == ["OSError: no luck"] * 2
+    assert not [name for name in sys.modules if name.startswith("halfway")]
+    assert "harmless" in sys.modules
+
+
 def test_a_module_that_starts_threads_is_named(on_path: None) -> None:
     preloading = Preloading(["harmless", "starts_a_thread"], [])
     try:
@@ -71,11 +87,27 @@ def test_a_module_that_starts_threads_is_named(on_path: None) -> None:
 def test_threads_are_counted_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = thread_count()
 
-    def forbidden(path: str) -> list[str]:
+    def forbidden(path: str, **_: object) -> os.stat_result:
         raise PermissionError(path)
 
-    monkeypatch.setattr(os, "listdir", forbidden)
+    monkeypatch.setattr(os, "stat", forbidden)
     assert 1 <= thread_count() <= counted
+
+
+def test_threads_that_python_did_not_start_are_counted(python: str) -> None:
+    """By the name of /proc, and by an open folder when there is no such name any more."""
+    code = """
+import ctypes
+start = ctypes.CDLL(None).pthread_create
+wait = ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p)
+folder = os.open("/proc", os.O_RDONLY)
+counts = [preload.thread_count(), preload.thread_count(folder)]
+for _ in range(3):
+    start(ctypes.byref(ctypes.c_ulong()), None, wait, None)
+counts += [preload.thread_count(), preload.thread_count(folder), preload._thread._count()]
+tell(counts)
+"""
+    assert run_child(code, python) == [1, 1, 4, 4, 0]
 
 
 def test_an_import_that_works_has_no_reason() -> None:

@@ -8,14 +8,16 @@ worker   enter_session()   own scratch folder, own uid or own user namespace
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from functools import partial
 
 from . import interpreter, kernel, landlock, namespaces, privileges, probes, rlimits, seccomp
 
-__all__ = ["Layers", "LayersMissing", "enter_session", "harden", "prepare"]
+__all__ = ["Layers", "LayersMissing", "enter_session", "harden", "place_to_write", "prepare"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from .settings import Settings
@@ -200,6 +202,13 @@ def _ruleset_without_namespaces(settings: Settings, readable: list[str], hidden:
     kept, listed = interpreter.without([*readable, *namespaces.DEVICES], hidden)
     writable = ["/dev/null", *([settings.scratch] if settings.scratch else [])]
     return landlock.ruleset(kept, writable, [*listed, *settings.listable])
+
+
+def place_to_write(layers: Layers) -> AbstractContextManager[None]:
+    """What the zygote can write to while it loads packages, where the host's files are gone."""
+    if layers.namespaces:
+        return namespaces.scratch_for_a_while(layers.settings.scratch_bytes)
+    return nullcontext()
 
 
 def _decide_identity(layers: Layers, readable: list[str]) -> None:

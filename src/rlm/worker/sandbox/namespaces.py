@@ -28,12 +28,13 @@ __all__ = [
     "fork_into_pid_namespace",
     "move",
     "pivot_root",
+    "scratch_for_a_while",
     "tid_address",
 ]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable
 
 ROOT, USER = "root", "user"
 """The two ways in: with the rights of real root, or through a user namespace."""
@@ -152,11 +153,25 @@ def enter_session(
         uid, gid = os.getuid(), os.getgid()
         kernel.call("unshare", _NEW_USER | _NEW_MOUNT)
         _map_identity(process_folder, uid, gid)
+    _mount_scratch(scratch_bytes, owner)
+    os.chdir(SCRATCH)
+
+
+@contextlib.contextmanager
+def scratch_for_a_while(scratch_bytes: int) -> Generator[None, None, None]:
+    """A scratch folder like that of a session, for the zygote: some packages write on import."""
+    _mount_scratch(scratch_bytes)
+    try:
+        yield
+    finally:
+        kernel.call("umount2", os.fsencode(SCRATCH), _DETACH)
+
+
+def _mount_scratch(scratch_bytes: int, owner: int | None = None) -> None:
     options = f"size={scratch_bytes},nr_inodes={_MAX_SCRATCH_FILES},mode=700"
     if owner is not None:
         options += f",uid={owner},gid={owner}"
     _mount("tmpfs", SCRATCH, "tmpfs", _NO_SET_UID | _NO_DEVICES | _NO_EXECUTION, options)
-    os.chdir(SCRATCH)
 
 
 # -- a root of our own -----------------------------------------------------------------------------

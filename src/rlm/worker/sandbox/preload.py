@@ -10,6 +10,7 @@ from __future__ import annotations
 import _thread
 import importlib
 import os
+import sys
 
 __all__ = ["COMMON_MODULES", "SINGLE_THREADED", "Preloading", "thread_count", "try_import"]
 
@@ -40,8 +41,11 @@ SINGLE_THREADED = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "BLIS_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "_RJEM_MALLOC_CONF": "background_thread:false",
 }
-"""Environment of a zygote that preloads packages: numerical libraries start threads otherwise.
+"""Environment of a zygote that preloads packages: numerical libraries start threads otherwise, and
+so do the allocators that pyarrow and libraries in Rust bring along.
 
 It has to be there before the library is loaded. A thread does not survive a fork, but a lock that
 it held does.
@@ -52,9 +56,11 @@ class Preloading:
     """Imports `modules`, then `packages`, one for each `step()`; a failure never raises.
 
     `imported`: what is there now, in order. `failures`: a name and why it could not be imported.
-    `threads_started_by`: a name and by how much it raised the number of threads; a zygote must not
-    fork unless this is empty.
+    `threads_started_by`: a name and by how much it raised the number of threads; a process with
+    threads must not be the zygote. `process_folder`: /proc, if it has no such name any more.
     """
+
+    process_folder: int | None = None
 
     def __init__(
         self, packages: Iterable[str] = (), modules: Iterable[str] = COMMON_MODULES
@@ -83,32 +89,51 @@ class Preloading:
             self.step()
 
     def _import(self, name: str) -> None:
-        before = thread_count()
+        before = thread_count(self.process_folder)
         reason = try_import(name)
         if reason is None:
             self.imported.append(name)
         else:
             self.failures[name] = reason
-        started = thread_count() - before
+        started = thread_count(self.process_folder) - before
         if started > 0:
             self.threads_started_by[name] = started
 
 
 def try_import(name: str) -> str | None:
     """Import a module; why that failed, or None. A module may raise anything while it loads."""
+    known = set(sys.modules)
     try:
         importlib.import_module(name)
     except BaseException as error:
+        _forget_parts(set(sys.modules) - known)
         return f"{type(error).__name__}: {error}"
     return None
 
 
-def thread_count() -> int:
-    """The threads of this process, those that libraries started in C included where Linux tells."""
+def _forget_parts(names: Iterable[str]) -> None:
+    """Python drops a package that failed, but not its modules that were loaded by then.
+
+    A cell that tries again would get those without the package, and an error that misleads.
+    """
+    for name in sorted(names):
+        package = name.rpartition(".")[0]
+        if package and package not in sys.modules:
+            del sys.modules[name]
+
+
+def thread_count(process_folder: int | None = None) -> int:
+    """The threads of this process, those that libraries started in C included where Linux tells.
+
+    `process_folder`: /proc, opened before its name was gone.
+    """
+    tasks = "/proc/self/task" if process_folder is None else "self/task"
+    known = 1 + _thread._count()
     try:
-        return len(os.listdir("/proc/self/task"))
+        links = os.stat(tasks, dir_fd=process_folder).st_nlink
     except OSError:
-        return 1 + _thread._count()
+        return known
+    return max(known, links - 2)  # Each thread is a folder in there.
 
 
 def _compile() -> None:

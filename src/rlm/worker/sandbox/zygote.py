@@ -21,7 +21,7 @@ import sys
 
 from .. import memory, shared
 from ..main import WorkerSession
-from . import boot, layers, namespaces, permits, preload, privileges, sealed
+from . import allowed, boot, layers, namespaces, permits, preload, privileges, sealed
 from .orders import WARM
 from .wards import Ward
 
@@ -29,7 +29,7 @@ __all__ = ["main"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from .trials import Trials
@@ -49,49 +49,69 @@ def main(control: socket.socket, host_pid: int, settings: dict[str, Any], trials
         importlib.import_module(f"{_PACKAGE}.{module}").prepare()
     try:
         found = layers.prepare(trials)
+        parent_pid = host_pid
         if found.pid_namespace:
-            _move_into_pid_namespace(host_pid)
+            parent_pid = _go_on_in_child(namespaces.fork_into_pid_namespace, parent_pid)
+        if found.scratch:
+            os.environ.update(TMPDIR=found.scratch, HOME=found.scratch)
+        if not found.namespaces:
+            allowed.hide_others(settings["search_path"], [name for name, _ in settings["roots"]])
+        loading.process_folder = found.process_folder
         if found.sealed or settings["packages"]:
-            loading.run()  # Sessions of a sealed sandbox can load nothing more themselves.
+            # Sessions of a sealed sandbox can load nothing more themselves.
+            with layers.place_to_write(found):
+                loading.run()
         if loading.threads_started_by:
-            names = ", ".join(loading.threads_started_by)
-            raise layers.LayersMissing(f"{names} can't be allowed: they start threads on import")
+            parent_pid = _go_on_in_child(os.fork, parent_pid)  # Threads are not forked.
         if found.sealed:
             sealed.seal([(_PACKAGE, _FOLDER), *map(tuple, settings["roots"])])
     except layers.LayersMissing as error:
         _send(control, {"error": str(error)})
         return
     found.zygote = os.getpid()
-    report = _report(found, loading, zero_copy)
-    if report["scratch"]:
-        os.environ.update(TMPDIR=report["scratch"], HOME=report["scratch"])
     os.dup2(0, 2)  # From here on nobody reads what might be written there.
-    _send(control, report)
-    _Zygote(control, host_pid, found, loading).serve()
+    _send(control, _report(found, loading, zero_copy))
+    _Zygote(control, parent_pid, found, loading).serve()
 
 
-def _move_into_pid_namespace(host_pid: int) -> None:
-    """Go on as process 1 of a new pid namespace; what was this process waits for its end."""
-    zygote = namespaces.fork_into_pid_namespace()
+def _go_on_in_child(fork: Callable[[], int], parent_pid: int) -> int:
+    """Go on in a new process, and return what it sees as its parent's id.
+
+    What was this process waits for its end.
+    """
+    own_pid = os.getpid()
+    zygote = fork()
     if zygote == 0:
         privileges.die_with_parent(lambda: True)  # What ends first takes the other along.
-        return
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # Kept until it is waited for.
-    while os.getppid() == host_pid and os.waitpid(zygote, os.WNOHANG)[0] == 0:
-        signal.sigtimedwait([signal.SIGCHLD], _PARENT_CHECK_SECONDS)
+        return own_pid if os.getppid() else 0  # Parents outside of the namespace have no id.
+    wait = _waiting_for(zygote)
+    while os.getppid() == parent_pid and os.waitpid(zygote, os.WNOHANG)[0] == 0:
+        wait()
     os._exit(0)
+
+
+def _waiting_for(child: int) -> Callable[[], object]:
+    """Returns soon after the child's end, or after a while."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # Kept until it is waited for.
+    try:
+        ended = os.pidfd_open(child)
+    except (AttributeError, OSError):  # Before Linux 5.3. A thread of a package may get the signal.
+        return lambda: signal.sigtimedwait([signal.SIGCHLD], _PARENT_CHECK_SECONDS)
+    poll = select.poll()
+    poll.register(ended, select.POLLIN)
+    return lambda: poll.poll(1000 * _PARENT_CHECK_SECONDS)
 
 
 class _Zygote:
     def __init__(
         self,
         control: socket.socket,
-        host_pid: int,
+        parent_pid: int,
         found: layers.Layers,
         loading: preload.Preloading,
     ) -> None:
         self._control = control
-        self._parent_pid = 0 if found.pid_namespace else host_pid
+        self._parent_pid = parent_pid
         self._layers = found
         self._loading = loading
         self._session = WorkerSession(permits.fork if found.forks else None)
@@ -300,6 +320,7 @@ def _report(found: layers.Layers, loading: preload.Preloading, zero_copy: bool) 
         "zero_copy": zero_copy,
         "python": sys.version.split()[0],
         "not_loaded": loading.failures,
+        "without_threads": list(loading.threads_started_by),
     }
 
 
