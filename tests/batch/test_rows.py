@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,12 @@ def test_empty_lines_do_not_count_as_rows_but_as_lines(tmp_path: Path) -> None:
         ('{"query": "a", "id": 1.5}', "id"),
         ("[" * 100_000, "line 1"),
         (b'{"query": "\xff"}', "line 1"),
+        (r'{"query": "half \ud83d"}', "line 1: only a context"),
+        (r'{"query": "a", "id": "\udc00"}', "line 1: only a context"),
+        (r'{"query": "a", "meta": {"b": ["\ud83d"]}}', "line 1: only a context"),
+        (r'{"query": "a", "context": ["\ud83d", NaN]}', "NaN is no number of JSON's"),
+        (r'{"query": "a", "context": "\ud83d"', "line 1"),
+        (r'{"query": 5, "context": "\ud83d"}', "Expected `str`"),
     ],
 )
 def test_what_is_wrong_with_a_row_is_told(tmp_path: Path, line: str | bytes, words: str) -> None:
@@ -85,10 +92,27 @@ def test_what_can_not_be_read_again_is_refused(tmp_path: Path) -> None:
         Source(tmp_path / "nowhere")
 
 
+def test_a_mark_of_the_encoding_is_no_part_of_the_first_row(tmp_path: Path) -> None:
+    """Editors of Windows write one."""
+    for text in ('{"query": "a"}\n{"query": "b"}', '\n{"query": "a"}\n\n{"query": "b"}\n'):
+        plain = list(source(tmp_path, text).places())
+        found = source(tmp_path, BOM_UTF8 + text.encode())
+        marked = list(found.places())
+        assert [found.row(place).query for place in marked] == ["a", "b"]
+        assert [(each.line, each.digest) for each in marked] == [
+            (each.line, each.digest) for each in plain
+        ]
+    assert list(source(tmp_path, BOM_UTF8).places()) == []
+    with pytest.raises(ConfigError, match="save it in UTF-8"):
+        source(tmp_path, '{"query": "a"}'.encode("utf-16"))
+
+
 TEXTS = st.text(st.characters(codec="utf-8"))
+ANY_TEXTS = st.text(st.characters(exclude_categories=()))
+"""With halves of surrogate pairs."""
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXTS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | ANY_TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXTS, inner, max_size=3),
     max_leaves=8,
 )
 
@@ -97,7 +121,7 @@ VALUES = st.recursive(
 def test_rows_come_back_as_they_were_written(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, Any]]
 ) -> None:
-    rows = [(f"q{query}", context) for query, context in rows]
+    rows = [(f"q{query}", json.loads(json.dumps(context))) for query, context in rows]
     text = "".join(json.dumps({"query": q, "context": c}) + "\n" for q, c in rows)
     found = source(tmp_path_factory.mktemp("rows"), text)
     places = list(found.places())
@@ -108,7 +132,11 @@ def test_rows_come_back_as_they_were_written(
 def test_any_bytes_are_rows_or_clear_errors(
     tmp_path_factory: pytest.TempPathFactory, text: bytes
 ) -> None:
-    found = source(tmp_path_factory.mktemp("rows"), text)
+    try:
+        found = source(tmp_path_factory.mktemp("rows"), text)
+    except ConfigError:
+        assert text[:2] in {b"\xff\xfe", b"\xfe\xff"}
+        return
     for number, place in enumerate(found.places()):
         assert place.number == number
         with contextlib.suppress(RowError):

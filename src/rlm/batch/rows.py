@@ -1,6 +1,8 @@
 """The rows of a batch: a JSON object a line, read one at a time and found again by its place."""
 
+import codecs
 import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,11 +59,17 @@ class Source:
         if not path.is_file():
             raise ConfigError(f"{path} is no file; a batch reads its rows again when it goes on")
         self.path = path
+        with path.open("rb") as file:
+            if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                raise ConfigError(f"{path} is written in UTF-16; save it in UTF-8")
 
     def places(self) -> Iterator[Place]:
         """Every line that is not empty, in order."""
         number = offset = line = 0
         with self.path.open("rb") as file:
+            if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
+                offset = len(codecs.BOM_UTF8)
+            file.seek(offset)
             while text := file.readline(MOST_ROW_BYTES):
                 line += 1
                 size, digest = len(text), hashlib.sha256(text.strip()).hexdigest()[:16]
@@ -84,9 +92,30 @@ class Source:
             file.seek(place.offset)
             text = file.read(place.size)
         try:
-            row = msgspec.json.decode(text, type=Row)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            row = _decoded(text)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise RowError(f"line {place.line}: {error}") from error
         if not row.query.strip():
             raise RowError(f"line {place.line}: the query is empty")
         return row
+
+
+def _decoded(text: bytes) -> Row:
+    """A line as a row; a context may have half a surrogate pair in it, as found data has."""
+    try:
+        return msgspec.json.decode(text, type=Row)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        if b"\\ud" not in text.lower():
+            raise
+    row = msgspec.convert(json.loads(text, parse_constant=_refuse), type=Row)
+    try:
+        msgspec.json.encode(msgspec.structs.replace(row, context=UNSET))
+    except UnicodeEncodeError:
+        raise ValueError("only a context may have half a surrogate pair in it") from None
+    return row
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"JSON is malformed: {constant} is no number of JSON's")
