@@ -98,6 +98,7 @@ def test_sizes_as_people_write_them() -> None:
         ("codeqa,tree=/nowhere/at/all", "there is no folder"),
         ("rlm.bench.dice:Dice", "no class derived from rlm.bench.Task"),
         ("rlm.bench.nowhere:Dice", "a file is named as"),
+        ("oolong:user", "a variant is named as oolong/user"),
         ("nowhere.py:Dice", "there is no file"),
         ("s niah", "is no task"),
     ],

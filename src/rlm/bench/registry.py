@@ -86,6 +86,8 @@ def _option(text: str) -> tuple[str, Any]:
 def _own(name: str) -> type[Task]:
     """A class of somebody's module or file. It is their code, and it runs as such."""
     home, _, attribute = name.rpartition(":")
+    if home in _TASKS:
+        raise ConfigError(f"there is no task {name!r}; a variant is named as {home}/{attribute}")
     if home.endswith(".py"):
         spec = importlib.util.spec_from_file_location(Path(home).stem, home)
         if spec is None or spec.loader is None or not Path(home).is_file():
