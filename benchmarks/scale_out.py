@@ -2,14 +2,16 @@
 
     python benchmarks/scale_out.py local ray --runs 200 --concurrency 8
 
-Each run has two steps, two cells and a call. CPU time is told apart: that of this process, which no
-cluster can take over, and that of everything that Ray or the sandbox runs below it.
+Each run has two steps, with a cell each, and a call; `--steps 10` makes that ten and nine. CPU
+time is told apart: that of this process, which no cluster can take over, and that of everything
+that Ray or the sandbox runs below it.
 """
 
 import argparse
 import asyncio
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +21,7 @@ from rlm.environments.ray import RayEnvironment
 from rlm.protocols import Environment
 
 TICKS = os.sysconf("SC_CLK_TCK")
-LOOK = "```repl\nprint('look' + 'ed', len(context), llm_query('a part'))\n```"
+LOOK = "```repl\nprint('look' + 'ed', {number}, len(context), llm_query('part {number}'))\n```"
 END = "```repl\nFINAL(context[:5])\n```"
 
 
@@ -31,12 +33,13 @@ class Cost(NamedTuple):
     node_cpu: float
 
 
-def reply(request: Any) -> str:
-    """Two steps: look, which calls the model once more, and end."""
+def reply(request: Any, steps: int) -> str:
+    """So many steps: all but the last one look, which calls the model once more."""
     text = "".join(str(message.content) for message in request.messages)
     if "question" not in text:
         return "a part of it"
-    return END if "looked" in text else LOOK
+    looks = text.count("looked")
+    return END if looks >= steps - 1 else LOOK.format(number=looks)
 
 
 def cpu_below(roots: set[int]) -> float:
@@ -57,7 +60,7 @@ def cpu_below(roots: set[int]) -> float:
     return sum(used.get(pid, 0.0) for pid in found)
 
 
-async def measure(name: str, runs: int, concurrency: int, context: str) -> Cost:
+async def measure(name: str, runs: int, concurrency: int, steps: int, context: str) -> Cost:
     """Some runs to warm up, then all of them, so many at a time."""
     place: Environment = RayEnvironment() if name == "ray" else LocalEnvironment()
     room = asyncio.Semaphore(concurrency)
@@ -67,7 +70,7 @@ async def measure(name: str, runs: int, concurrency: int, context: str) -> Cost:
             return cpu_below({host.process for host in place.hosts})
         return cpu_below({os.getpid()}) - time.process_time()
 
-    engine = RLM(ScriptedClient(rules=[("", reply)]), environment=place)
+    engine = RLM(ScriptedClient(rules=[("", partial(reply, steps=steps))]), environment=place)
 
     async def one() -> None:
         async with room:
@@ -90,13 +93,14 @@ def main() -> None:
     parser.add_argument("names", nargs="+", choices=["local", "ray"])
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--concurrency", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--context-bytes", type=int, default=100_000)
     given = parser.parse_args()
     context = ("a line of text\n" * (given.context_bytes // 15 + 1))[: given.context_bytes]
     print("| environment | runs/s | driver CPU ms a run | node CPU ms a run |")
     print("|---|---:|---:|---:|")
     for name in given.names:
-        cost = asyncio.run(measure(name, given.runs, given.concurrency, context))
+        cost = asyncio.run(measure(name, given.runs, given.concurrency, given.steps, context))
         milliseconds = [1000 * seconds / given.runs for seconds in cost[1:]]
         rate = given.runs / cost.wall
         print(f"| {name} | {rate:.1f} | {milliseconds[0]:.1f} | {milliseconds[1]:.1f} |")
