@@ -307,7 +307,7 @@ def test_a_python_without_the_list_of_names_uses_ours(monkeypatch: pytest.Monkey
 
 
 @pytest.fixture(scope="module")
-def numpy_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+def science_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A fresh environment with numpy and others in it, from whatever index pip is set to."""
     folder = tmp_path_factory.mktemp("numpy") / "venv"
     venv.create(folder, with_pip=True)
@@ -343,9 +343,9 @@ CASES.remove(("matplotlib", SETTINGS[-1]))  # Its fonts are files, and a sealed 
 @pytest.mark.heavy
 @pytest.mark.parametrize(("name", "without"), CASES)
 async def test_packages_that_people_use(
-    numpy_python: str, name: str, without: tuple[str, ...]
+    science_python: str, name: str, without: tuple[str, ...]
 ) -> None:
-    environment = LocalEnvironment(packages=[name], without=without, python=numpy_python)
+    environment = LocalEnvironment(packages=[name], without=without, python=science_python)
     try:
         session = await environment.open(FakeHost(), {})
         result = await session.execute(USES[name], timeout_seconds=60)
@@ -366,14 +366,14 @@ tell([square.sum(), len(np.random.default_rng(1).random(3)), preloading.imported
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("sealed", [True, False])
-def test_numpy(numpy_python: str, sealed: bool) -> None:
-    found = resolve(["numpy"], python=numpy_python)
+def test_numpy(science_python: str, sealed: bool) -> None:
+    found = resolve(["numpy"], python=science_python)
     assert found.imports == ("numpy",)
     settings = {"search_path": found.search_path, "imports": found.imports, "roots": found.roots}
     if sealed:
-        told = sealed_child(USE_NUMPY, numpy_python, **settings)
+        told = sealed_child(USE_NUMPY, science_python, **settings)
     else:
         preloaded = "sys.path[:0] = settings['search_path']\n"
         preloaded += "preloading = preload.Preloading(settings['imports'])\npreloading.run()\n"
-        told = run_child(preloaded + USE_NUMPY, numpy_python, **settings)
+        told = run_child(preloaded + USE_NUMPY, science_python, **settings)
     assert told == [120.0, 3, "numpy", {}, {}, 1]

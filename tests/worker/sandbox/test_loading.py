@@ -22,7 +22,6 @@ pathlib.Path.home().joinpath(".config").mkdir()
 pathlib.Path(place, "cache").write_text("what it found out")
 """
 
-
 STARTS_THREADS = """
 import ctypes, threading
 threading.Thread(target=threading.Event().wait, daemon=True).start()
@@ -60,8 +59,7 @@ def test_threads_that_a_package_starts_are_left_behind(
     user: str, forbid: tuple[str, ...], written_packages: Path
 ) -> None:
     """The zygote has none, so nobody can be forked while one of them holds a lock."""
-    packages = {"json": written_packages, "starts_threads": written_packages}
-    with Host(user, forbid, packages=packages) as host:
+    with Host(user, forbid, packages={"starts_threads": written_packages}) as host:
         assert host.report["not_loaded"] == {}
         assert host.report["without_threads"] == ["starts_threads"]
         (host.zygote,) = children_of(host.zygote)

@@ -60,14 +60,13 @@ class Preloading:
     threads must not be the zygote. `process_folder`: /proc, if it has no such name any more.
     """
 
-    process_folder: int | None = None
-
     def __init__(
         self, packages: Iterable[str] = (), modules: Iterable[str] = COMMON_MODULES
     ) -> None:
         self.imported: list[str] = []
         self.failures: dict[str, str] = {}
         self.threads_started_by: dict[str, int] = {}
+        self.process_folder: int | None = None
         self._modules = list(dict.fromkeys([*modules, *packages]))
         self._warm_ups: list[Callable[[], None]] = [_compile, _format_traceback, _make_event_loop]
 
