@@ -122,10 +122,10 @@ test-adapters: $(adapters) ## the real litellm, llm, xllamacpp and OpenTelemetry
 	@build/venv-local-model/bin/python -m pytest tests/clients/test_llm.py tests/clients/test_gguf.py $(ARGS)
 	@build/venv-otel/bin/python -m pytest tests/recorders/test_telemetry.py tests/recorders/test_telemetry_runs.py tests/recorders/test_genai.py $(ARGS)
 
-in_environments := tests/chats/test_environments.py tests/environments/test_wasm.py tests/environments/test_monty*.py tests/environments/test_ipython.py \
+in_environments := tests/chats/test_environments.py tests/environments/test_wasm.py tests/environments/test_ipython.py \
 	tests/environments/test_inprocess.py tests/worker/test_ipython_shell.py
 
-test-environments: $(environments) ## the real pyeryx, pydantic-monty and IPython: both suites in each
+test-environments: $(environments) ## the real pyeryx and IPython: both suites in each
 	@$(environments)/bin/python -m pytest -n auto $(in_environments) $(ARGS)
 
 of_sdks := tests/environments/clouds/test_signatures.py tests/environments/clouds/test_real_sdks.py
@@ -159,7 +159,7 @@ bench-quick: $(ready) $(peers) ## the same at tiny sizes, which tells whether it
 test-live: build/venv-$(ENV) ## a paid test of ENV=modal|prime|e2b|daytona, for whoever has an account
 	@RLM_LIVE_ENV=$(ENV) build/venv-$(ENV)/bin/python -m pytest -s -W default --confcutdir=tests/live tests/live/live_environments.py $(ARGS)
 
-local_environments := local docker wasm monty ipython agent inprocess
+local_environments := local docker wasm ipython agent inprocess
 
 check-environments: $(environments) ## one table: every environment that can be had here, every check, every attack
 	@sh .ci/with-docker $(environments)/bin/python sh -c '$(environments)/bin/rlm env check $(local_environments) --attacks \

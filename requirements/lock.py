@@ -32,7 +32,7 @@ LOCKS: dict[str, list[str]] = {
     ],
     "environments.txt": [
         *("--group", "adapters", "--group", "parallel", "--constraints", "requirements/dev.txt"),
-        *("--extra", "docker", "--extra", "ipython", "--extra", "monty", "--extra", "wasm"),
+        *("--extra", "docker", "--extra", "ipython", "--extra", "wasm"),
     ],
     **{
         f"{name}.txt": ["--group", "adapters", "--extra", name]

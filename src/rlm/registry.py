@@ -146,7 +146,6 @@ ENVIRONMENTS: dict[str, tuple[str, str]] = {
     "local": ("rlm.environments.local", "LocalEnvironment"),
     "docker": ("rlm.environments.docker", "DockerEnvironment"),
     "wasm": ("rlm.environments.wasm", "WasmEnvironment"),
-    "monty": ("rlm.environments.monty", "MontyEnvironment"),
     "ipython": ("rlm.environments.ipython", "IPythonEnvironment"),
     "agent": ("rlm.environments.agent", "AgentEnvironment"),
     "modal": ("rlm.environments.modal", "ModalEnvironment"),

@@ -1,13 +1,12 @@
 """Saved chats in the environments besides `local`; each with its real package."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rlm import RLM, ScriptedClient
 
-PACKAGES = {"ipython": "IPython", "monty": "pydantic_monty", "wasm": "eryx"}
+PACKAGES = {"ipython": "IPython", "wasm": "eryx"}
 
 
 def code(text: str) -> str:
@@ -32,24 +31,5 @@ async def test_a_chat_goes_on(environment: str, there: str, tmp_path: Path) -> N
     two = RLM(ScriptedClient([script]), environment=elsewhere)
     chat = two.chat(load=path)
     assert (await chat.aask("q")).answer == "[True, 2, 'text']"
-    await chat.aclose()
-    await two.aclose()
-
-
-async def test_an_environment_that_cant_says_so_and_saves_the_rest(tmp_path: Path) -> None:
-    pytest.importorskip("pydantic_monty", reason="run by a target of its own")
-    path = tmp_path / "chat.rlm"
-    alone: dict[str, Any] = {"environment": "monty", "environment_kwargs": {"promote": False}}
-    one = RLM(ScriptedClient([code("n = 1\nFINAL(n)")]), **alone)
-    chat = one.chat("abc")
-    await chat.aask("q")
-    await chat.asave(path)
-    assert len(chat.notices) == 1
-    assert chat.notices[0].startswith("the variables could not be saved: ")
-    await chat.aclose()
-    await one.aclose()
-    two = RLM(ScriptedClient([code("FINAL([context, len(history)])")]), **alone)
-    chat = two.chat(load=path)
-    assert (await chat.aask("q")).answer == "['abc', 1]"
     await chat.aclose()
     await two.aclose()
