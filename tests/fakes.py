@@ -1,8 +1,8 @@
 """A session that interprets plans instead of code, so that thousands of runs need no process.
 
-A cell is a JSON list of orders: ["llm", n], ["batch", n], ["rlm", n], ["print", text],
-["set", name, text], ["final", text], ["fail"], ["die"], ["restore", lost name], ["sleep"]. All the
-rest is the real engine.
+A cell is a JSON list of orders: ["llm", n], ["batch", n, chars], ["rlm", n], ["print", text],
+["dots", n], ["set", name, text], ["final", text], ["fail"], ["die"], ["restore", lost name],
+["sleep"]. All the rest is the real engine.
 """
 
 import asyncio
@@ -46,11 +46,13 @@ class PlanSession:
     async def _carry_out(self, order: list[Any], so_far: CellResult) -> CellResult:
         kind, argument = order[0], order[1] if len(order) > 1 else ""
         if kind in {"llm", "batch", "rlm"}:
-            lines = await self._ask(kind, int(argument))
+            lines = await self._ask(kind, int(argument), *order[2:])
             text = so_far.stdout + "".join(f"{line}\n" for line in lines)
             return replace(so_far, stdout=text, calls=so_far.calls + int(argument))
         if kind == "print":
             return replace(so_far, stdout=f"{so_far.stdout}{argument}\n")
+        if kind == "dots":
+            return replace(so_far, stdout=f"{so_far.stdout}{'.' * int(argument)}\n")
         if kind == "final":
             return replace(so_far, submission=Submission(str(argument), "FINAL"))
         if kind == "fail":
@@ -66,8 +68,8 @@ class PlanSession:
             self._variables[argument] = order[2]
         return so_far
 
-    async def _ask(self, kind: str, count: int) -> list[str]:
-        prompts = [f"piece {number}" for number in range(count)]
+    async def _ask(self, kind: str, count: int, chars: int = 0) -> list[str]:
+        prompts = [f"piece {number}".ljust(chars, ".") for number in range(count)]
         arguments: dict[str, Any] = {"model": None, "batched": kind != "llm"}
         if kind == "rlm":
             arguments["contexts"] = [None] * count

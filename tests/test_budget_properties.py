@@ -16,17 +16,11 @@ from rlm.limits import Amount, Limits, picodollars
 from rlm.messages import ModelInfo, Price, Reply, Request, Usage
 from rlm.results import RunResult
 from tests.fakes import PlanEnvironment, cell
+from tests.tokenizers import RandomTokenizer
 
 PRICE = Price(3.0, 15.0)
 HEDGE_SECONDS = 0.0005
 INFO = ModelInfo(price=PRICE)
-
-
-def most_it_can_cost(request: Request) -> Amount:
-    """The provider's own sum, not the engine's: a token a byte, and the whole output cap."""
-    tokens = sum(len(str(message.content).encode()) for message in request.messages)
-    money = PRICE.bound(tokens, request.max_output_tokens)
-    return Amount(0, tokens + request.max_output_tokens, money)
 
 
 class Bookkeeper:
@@ -36,6 +30,7 @@ class Bookkeeper:
 
     def __init__(self, rng: random.Random, limits: Limits) -> None:
         self.rng = rng
+        self.tokenizer = RandomTokenizer(rng.randrange(2**32))
         self.limits = limits
         self.billed = Amount()
         self.flying = Amount()
@@ -50,8 +45,14 @@ class Bookkeeper:
     async def close(self) -> None:
         pass
 
+    def most_it_can_cost(self, request: Request) -> Amount:
+        """By the provider's own count of the input, and the whole output cap."""
+        tokens = self.tokenizer.count(request.messages)
+        money = PRICE.bound(tokens, request.max_output_tokens)
+        return Amount(0, tokens + request.max_output_tokens, money)
+
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
-        worst = most_it_can_cost(request)
+        worst = self.most_it_can_cost(request)
         self.flying += worst
         self._check_affordable()
         text = str(request.messages[-1].content)
@@ -77,7 +78,7 @@ class Bookkeeper:
         self.unaffordable += usd is not None and possible.picodollars > picodollars(usd)
 
     def _answer(self, request: Request, text: str) -> Reply:
-        worst = most_it_can_cost(request)
+        worst = self.most_it_can_cost(request)
         draw = self.rng.random()
         is_call = text.startswith("piece") and "REPL" not in str(request.messages[0].content)
         if draw < 0.08:
@@ -92,8 +93,14 @@ class Bookkeeper:
             self.failures += 1
             raise ModelError("bad request")
         output = self.rng.randint(1, request.max_output_tokens)
-        bound = worst.tokens - request.max_output_tokens
-        usage = Usage(input_tokens=self.rng.randint(1, bound), output_tokens=output)
+        tokens = worst.tokens - request.max_output_tokens
+        read = self.rng.randint(0, tokens)
+        usage = Usage(
+            input_tokens=tokens,
+            output_tokens=output,
+            cached_tokens=read,
+            cache_write_tokens=self.rng.randint(0, tokens - read),
+        )
         self.billed += Amount(
             0,
             usage.total_tokens,

@@ -205,7 +205,7 @@ async def test_a_completion_has_the_references_fields() -> None:
 
 
 async def test_the_named_errors_carry_the_partial_answer() -> None:
-    usage = Usage(3_000, 3_000)
+    usage = Usage(3_000, 200)
     rules = [("Stop here", Reply(text="best so far", usage=usage))]
     steps = [Reply(text=cell(["print", n, "of context"]), usage=usage) for n in range(20)]
     with pytest.raises(TokenLimitExceededError) as tokens:

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from rlm.limits import NOTHING, Amount, bound_tokens, picodollars
+from rlm.bounds import ReportedPrefix, input_bound
+from rlm.limits import NOTHING, Amount, picodollars
 from rlm.messages import PICODOLLARS, ModelInfo, Reply, Request, Usage
 
 __all__ = ["FREE", "bill", "with_smaller_cap", "worst_case"]
@@ -14,19 +15,19 @@ FREE = Usage(cost_usd=0.0)
 """What a reply from the cache used: nothing, and no request was made."""
 
 
-def worst_case(request: Request, info: ModelInfo) -> Amount:
-    """The most this request can cost."""
-    input_tokens = bound_tokens(request.messages)
-    for tool in request.tools:
-        input_tokens += len(msgspec.json.encode(tool))
+def worst_case(request: Request, info: ModelInfo, known: ReportedPrefix | None = None) -> Amount:
+    """The most this request can cost; less of it is guessed where a part is known."""
+    input_tokens = input_bound(request) if known is None else known.bound(request)
     output_tokens = request.max_output_tokens
     money = info.price.bound(input_tokens, output_tokens) if info.price else 0
     return Amount(tokens=input_tokens + output_tokens, picodollars=money)
 
 
-def with_smaller_cap(request: Request, info: ModelInfo, room: Amount) -> Request | None:
+def with_smaller_cap(
+    request: Request, info: ModelInfo, room: Amount, known: ReportedPrefix | None = None
+) -> Request | None:
     """The same request with the largest output cap there is room for, if that is worth sending."""
-    fixed = worst_case(msgspec.structs.replace(request, max_output_tokens=0), info)
+    fixed = worst_case(msgspec.structs.replace(request, max_output_tokens=0), info, known)
     cap = room.tokens - fixed.tokens
     if info.price is not None:
         per_token = info.price.bound(fixed.tokens, 1) - info.price.bound(fixed.tokens, 0)
@@ -37,12 +38,12 @@ def with_smaller_cap(request: Request, info: ModelInfo, room: Amount) -> Request
     return msgspec.structs.replace(request, max_output_tokens=cap)
 
 
-def bill(request: Request, reply: Reply, info: ModelInfo) -> tuple[Usage, Amount]:
-    """What a reply used. A provider that does not say is billed at the bound, never at nothing."""
+def bill(request: Request, reply: Reply, info: ModelInfo, reserved: Amount) -> tuple[Usage, Amount]:
+    """What a reply used. Where the provider does not say, its input counts as it was reserved."""
     if reply.usage == FREE:
         return FREE, NOTHING
     usage = reply.usage or Usage(
-        input_tokens=bound_tokens(request.messages),
+        input_tokens=reserved.tokens - request.max_output_tokens,
         output_tokens=min(
             len(reply.text.encode("utf-8", "surrogatepass")), request.max_output_tokens
         ),

@@ -22,7 +22,7 @@ from rlm.events import CallEnded, CallRetried, CallStarted, ModelAsked, ModelRep
 from rlm.failures import error_of, failed
 from rlm.flights import Flight, Route, Telling, first_reply, give_back
 from rlm.images import shown
-from rlm.limits import Amount, Limits, Reservation, picodollars
+from rlm.limits import NOTHING, Amount, Limits, Reservation, picodollars
 from rlm.messages import Message, ModelInfo, Reply, ReplyKey, Request, Usage
 from rlm.scheduler import Scheduler
 from rlm.scope import Scope
@@ -248,7 +248,7 @@ class Calls:
         this = _Try(wanted, request, route, [reservation])
         try:
             landed, stored = await self._obtain(this)
-            bills = [bill(request, reply, route.info) for _, reply in landed]
+            bills = [bill(request, reply, route.info, each.amount) for each, reply in landed]
             total = bills[0][0]
             for usage, _ in bills[1:]:
                 total += usage
@@ -263,6 +263,8 @@ class Calls:
         for (each, _), (usage, used) in zip(landed, bills, strict=True):
             each.settle(used)
             scope.budget.note_usage(request.model, scope.depth, usage)
+        if wanted.call_id is None and not stored:
+            scope.reported.note(request, landed[0][1].usage)
         scope.note(wanted.key, landed[0][1])
         return _Outcome(landed[0][1], None, total, stored=stored)
 
@@ -271,17 +273,18 @@ class Calls:
     ) -> tuple[Request, Reservation]:
         """Reserve the worst case; if it can't fit, with as large an output cap as does fit."""
         while True:
-            amount = worst_case(request, info)
+            amount = worst_case(request, info, scope.reported)
             try:
                 if held is not None:
                     return request, scope.budget.exchange(held, amount)
                 free = scope.budget.reserve_at_once(amount)
                 return request, free or await scope.budget.reserve(amount)
             except CallRefused:
-                smaller = with_smaller_cap(request, info, scope.budget.room())
+                room = scope.budget.room() + (NOTHING if held is None else held.amount)
+                smaller = with_smaller_cap(request, info, room, scope.reported)
                 if smaller is None:
                     raise
-                request, held = smaller, None
+                request = smaller
 
     async def _obtain(self, this: _Try) -> tuple[Landed, bool]:
         """A cached reply, or one from the wire; and whether it was there already."""
@@ -373,6 +376,8 @@ def _recalled(wanted: _Wanted, known: Reply) -> _Outcome:
         return _Outcome(None, error_of(known), stored=True)
     usage = known.usage or FREE
     wanted.scope.note(wanted.key, known)
+    if wanted.call_id is None:
+        wanted.scope.reported.note(wanted.request, known.usage)
     paid = Amount(tokens=usage.total_tokens, picodollars=picodollars(usage.cost_usd or 0))
     wanted.scope.budget.charge(paid)
     wanted.scope.budget.note_usage(wanted.request.model, wanted.scope.depth, usage)

@@ -5,25 +5,30 @@ what was held back at the start → the last output.
 """
 
 import asyncio
+import math
 from collections.abc import Sequence
 
 from rlm import prompts
 from rlm.billing import worst_case
+from rlm.bounds import bound_tokens
 from rlm.cells import strip_thinking
 from rlm.config import RunConfig
 from rlm.errors import CallRefused, ModelError
-from rlm.limits import Amount, Budget, Reservation, bound_tokens
+from rlm.limits import Amount, Budget, Reservation
 from rlm.messages import Message, ModelInfo, Request, followed_by
 from rlm.results import AnswerSource, StopReason, Submission
 from rlm.run import Ending, ReplRun
+from rlm.scope import Scope
 
 __all__ = ["FinalCall", "ending_by_errors", "ending_of", "give_up"]
 
 LARGEST_INPUT_TOKENS = 12_000
 SMALLEST_INPUT_TOKENS = 1_200
 SMALLEST_OUTPUT_TOKENS = 64
-SHARE = 4
-"""The final call holds back at most one part in four of what is there at the start."""
+SHARE = 8
+"""The final call holds back one part in eight of what is there at the start, or less."""
+LARGEST_SHARE = 4
+"""Where an eighth is too small for any final call, it holds back up to a fourth."""
 
 ANSWER_NAMES = ("answer", "final_answer", "final", "result", "final_result")
 
@@ -31,28 +36,38 @@ ANSWER_NAMES = ("answer", "final_answer", "final", "result", "final_result")
 class FinalCall:
     """The call that is always affordable: sized at the start, held back until it is needed."""
 
-    def __init__(self, budget: Budget, config: RunConfig, info: ModelInfo) -> None:
-        self.input_tokens, self.output_tokens = _planned_size(budget, config, info)
-        if self.input_tokens < SMALLEST_INPUT_TOKENS or self.output_tokens < SMALLEST_OUTPUT_TOKENS:
+    def __init__(self, scope: Scope, config: RunConfig, info: ModelInfo) -> None:
+        budget = scope.budget
+        size = _planned_size(budget, config, info)
+        amount = Amount(tokens=sum(size), picodollars=info.price.bound(*size) if info.price else 0)
+        if _shares(budget, amount) < LARGEST_SHARE:
             raise budget.refuse(
                 "the limits leave no room for a step and a final answer; raise max_tokens or "
                 "max_cost_usd"
             )
+        self.input_tokens, self.output_tokens = size
         self._info = info
-        self._budget = budget
-        size = self.input_tokens, self.output_tokens
-        money = info.price.bound(*size) if info.price else 0
-        self.held: Reservation = budget.hold(Amount(tokens=sum(size), picodollars=money))
+        self._scope = scope
+        self.held: Reservation = budget.hold(amount)
 
     def request(self, config: RunConfig, messages: Sequence[Message], text: str) -> Request:
         """The whole history with the question below it, if there is room; else its newest part."""
         whole = self._request(config, followed_by(messages, text))
-        need, room = worst_case(whole, self._info), self._budget.room() + self.held.amount
+        if self._fits(whole):
+            return whole
+        for size in range(LARGEST_INPUT_TOKENS, self.input_tokens, -SMALLEST_INPUT_TOKENS):
+            newest = self._request(config, (_digest(messages, text, size),))
+            if self._fits(newest):
+                return newest
+        return self._request(config, (_digest(messages, text, self.input_tokens),))
+
+    def _fits(self, request: Request) -> bool:
+        """Whether it can be paid from what is held and what is left, and fits the window."""
+        need = worst_case(request, self._info, self._scope.reported)
+        room = self._scope.budget.room() + self.held.amount
         window = self._info.window_tokens
         fits_window = window is None or need.tokens <= window
-        if fits_window and need.tokens <= room.tokens and need.picodollars <= room.picodollars:
-            return whole
-        return self._request(config, (_digest(messages, text, self.input_tokens),))
+        return fits_window and need.tokens <= room.tokens and need.picodollars <= room.picodollars
 
     def _request(self, config: RunConfig, messages: tuple[Message, ...]) -> Request:
         return Request(
@@ -66,11 +81,17 @@ class FinalCall:
 def _planned_size(budget: Budget, config: RunConfig, info: ModelInfo) -> tuple[int, int]:
     """Input and output tokens of the final call: the usual size, scaled down to its share."""
     usual = LARGEST_INPUT_TOKENS, config.limits.call_output_tokens
+    cost = info.price.bound(*usual) if info.price else 0
+    share = min(1.0, _shares(budget, Amount(tokens=sum(usual), picodollars=cost)) / SHARE)
+    smallest = SMALLEST_INPUT_TOKENS, min(SMALLEST_OUTPUT_TOKENS, usual[1])
+    return max(smallest[0], int(usual[0] * share)), max(smallest[1], int(usual[1] * share))
+
+
+def _shares(budget: Budget, amount: Amount) -> float:
+    """How many times this amount is free now."""
     room = budget.room()
-    share = min(1.0, room.tokens / SHARE / sum(usual))
-    if info.price is not None and (cost := info.price.bound(*usual)):
-        share = min(share, room.picodollars / SHARE / cost)
-    return int(usual[0] * share), int(usual[1] * share)
+    by_money = room.picodollars / amount.picodollars if amount.picodollars else math.inf
+    return min(room.tokens / amount.tokens, by_money)
 
 
 def _digest(messages: Sequence[Message], text: str, max_tokens: int) -> Message:

@@ -4,6 +4,8 @@ Read `run`, then `step`; the rest is what they call. Features are collaborators 
 sessions, history, decide, ending): this file names no provider, no sandbox and no file format.
 """
 
+from functools import partial
+
 from msgspec.structs import replace
 
 from rlm import children, prompts
@@ -65,7 +67,7 @@ class Engine:
 
     async def _steps(self) -> Ending:
         info = self.services.calls.info(self.config.model)
-        self.final = FinalCall(self.scope.budget, self.config, info)
+        self.final = FinalCall(self.scope, self.config, info)
         await self.session.open()
         await self.history.open(*self._opening())
         while self.scope.step < self.config.limits.max_steps:
@@ -98,7 +100,7 @@ class Engine:
             return Ending("answer", "submitted", decision.submission)
         if isinstance(decision, ChangeCourse):
             return await self._change_course(decision.reason)
-        text = self._observation(turn.results, decision.notes)
+        text = self._observation(reply, turn.results, decision.notes)
         self.history.append(reply, await self.state.tell(turn, text))
         self.state.tell_budget()
         return await ending_by_errors(self.state, self.final)
@@ -169,7 +171,9 @@ class Engine:
             return Actions((Cell(guards.fallback_code),))
         return actions
 
-    def _observation(self, results: tuple[CellResult, ...], notes: tuple[str, ...]) -> str:
+    def _observation(
+        self, reply: Reply, results: tuple[CellResult, ...], notes: tuple[str, ...]
+    ) -> str:
         if not results:
             return "\n".join(notes)
         return observation(
@@ -178,6 +182,7 @@ class Engine:
             steps_left=self.config.limits.max_steps - self.scope.step,
             notes=notes,
             left=budget_worth_telling(self.scope.budget.left(), self.config.limits),
+            fits=partial(self.history.has_room_for, reply),
         )
 
     async def _change_course(self, reason: str) -> Ending:

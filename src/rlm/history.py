@@ -4,6 +4,7 @@ Only compaction rewrites it: near the window the model writes notes and goes on 
 """
 
 from rlm import prompts
+from rlm.billing import worst_case
 from rlm.calls import Calls
 from rlm.config import RunConfig
 from rlm.events import Compacted
@@ -14,6 +15,9 @@ __all__ = ["History"]
 
 FEWEST_MESSAGES_TO_COMPACT = 6
 """The standing instructions, the task and two turns: less is not worth shortening."""
+
+LEAST_OUTPUT_TOKENS = 1_024
+"""A step that can't write this much is hardly worth its input."""
 
 
 class History:
@@ -35,14 +39,21 @@ class History:
         self._chars = _chars(self.messages)
 
     def append(self, reply: Reply, answer: str) -> None:
-        """What the model wrote and what came of it; every native tool call gets its answer."""
-        said = Message("assistant", reply.text, tool_calls=reply.tool_calls, opaque=reply.opaque)
-        new = [said] if reply.tool_calls else [said, Message("user", answer)]
-        for number, call in enumerate(reply.tool_calls):
-            text = "(see the first result)" if number else answer
-            new.append(Message("tool", text, tool_call_id=call.id))
+        """What the model wrote and what came of it."""
+        new = _exchange(reply, answer)
         self.messages += new
         self._chars += _chars(new)
+
+    def has_room_for(self, reply: Reply, answer: str) -> bool:
+        """Whether the budget allows another step after this answer."""
+        budget = self._scope.budget
+        if not budget.is_limited:
+            return True
+        messages = (*self.messages, *_exchange(reply, answer))
+        request = self._request(messages, LEAST_OUTPUT_TOKENS)
+        info = self._calls.info(self._config.model)
+        need, room = worst_case(request, info, self._scope.reported), budget.room()
+        return need.tokens <= room.tokens and need.picodollars <= room.picodollars
 
     async def ask(self, variables: tuple[str, ...]) -> Reply:
         """The next reply. An empty one that was cut off by its cap gets one try with more room."""
@@ -93,6 +104,16 @@ class History:
             chars_after=_chars(shortened),
         )
         self.messages, self._logged, self._chars = shortened, 0, _chars(shortened)
+
+
+def _exchange(reply: Reply, answer: str) -> list[Message]:
+    """A reply and its answer as messages; every native tool call gets an answer."""
+    said = Message("assistant", reply.text, tool_calls=reply.tool_calls, opaque=reply.opaque)
+    new = [said] if reply.tool_calls else [said, Message("user", answer)]
+    for number, call in enumerate(reply.tool_calls):
+        text = "(see the first result)" if number else answer
+        new.append(Message("tool", text, tool_call_id=call.id))
+    return new
 
 
 def _chars(messages: list[Message]) -> int:

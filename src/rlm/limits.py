@@ -1,33 +1,27 @@
 """What a run may use (`Limits`, a frozen value) and what its tree has used (`Budget`, a ledger).
 
-A request is sent only after its whole possible cost was reserved: every input byte counted as a
-token, plus the output cap that is always sent along. Settling replaces the bound by what was really
-used. A child's budget draws on its parent's, so a limit holds for the whole tree.
+A request is sent only after its whole possible cost was reserved: the most tokens its input can
+have (bounds.py), plus the output cap that is always sent along. Settling replaces the bound by what
+was really used. A child's budget draws on its parent's, so a limit holds for the whole tree.
 """
 
 import asyncio
 import math
 import time
 from decimal import Decimal
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 
 from msgspec import Struct
 
 from rlm.errors import CallRefused, ConfigError
-from rlm.messages import PICODOLLARS, Message, Usage
+from rlm.messages import PICODOLLARS, Usage
 
 __all__ = ["Amount", "Budget", "Limits", "Reservation"]
-
-MESSAGE_OVERHEAD_TOKENS = 16
-"""Roles, separators and the like, which providers bill but a caller does not see."""
 
 FINAL_SECONDS = 30.0
 """At most so much of a time limit is kept back for the final-answer call."""
 
 UNLIMITED = 10**30
-
-_BOUND_TOKENS = attrgetter("bound_tokens")
-
 
 MAY_BE_UNLIMITED = ("max_tokens", "max_cost_usd", "max_seconds")
 MAY_BE_FRACTIONS = ("max_cost_usd", "max_seconds", "cell_seconds", "call_seconds")
@@ -95,12 +89,6 @@ class Amount(Struct, frozen=True):
 
 NOTHING = Amount()
 ONE_CALL = Amount(calls=1)
-
-
-def bound_tokens(messages: tuple[Message, ...]) -> int:
-    """At least as many tokens as any byte-level tokenizer can make of these messages."""
-    tokens: int = sum(map(_BOUND_TOKENS, messages))
-    return tokens + MESSAGE_OVERHEAD_TOKENS * len(messages)
 
 
 class Reservation:
@@ -238,10 +226,13 @@ class Budget:
         return self._take(amount, flying=False)
 
     def exchange(self, held: Reservation, amount: Amount) -> Reservation:
-        """Turn what was held back into a reservation for a request that is sent now."""
-        held.release()
-        if (refusal := self._refusal(amount, self.deadline)) is not None:
+        """Turn what was held back into a reservation for a request that is sent now.
+
+        If it does not fit, what was held back stays.
+        """
+        if (refusal := self._refusal(amount, self.deadline, instead_of=held)) is not None:
             raise self._error(refusal)
+        held.release()
         return self._take(amount, flying=True)
 
     def refuse(self, message: str) -> CallRefused:
@@ -264,6 +255,14 @@ class Budget:
                 min(room.picodollars, left.picodollars),
             )
         return room
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether tokens or money can run out."""
+        return any(
+            node.limits.max_tokens is not None or node.limits.max_cost_usd is not None
+            for node in self.chain
+        )
 
     @property
     def seconds_left(self) -> float:
@@ -313,15 +312,24 @@ class Budget:
     def _left(self) -> Amount:
         return self.ceiling - self.used - self.reserved
 
-    def _refusal(self, amount: Amount, deadline: float | None = None) -> _Refusal | None:
+    def _refusal(
+        self,
+        amount: Amount,
+        deadline: float | None = None,
+        *,
+        instead_of: Reservation | None = None,
+    ) -> _Refusal | None:
         now = time.monotonic()
+        freed = instead_of.amount if instead_of is not None and instead_of.open else NOTHING
         for node in self.chain:
-            if (refusal := node._own_refusal(amount, deadline, now)) is not None:
+            if (refusal := node._own_refusal(amount, deadline, now, freed)) is not None:
                 return refusal
         return None
 
-    def _own_refusal(self, amount: Amount, deadline: float | None, now: float) -> _Refusal | None:
-        ceiling, taken = self.ceiling, self.used + self.reserved + amount
+    def _own_refusal(
+        self, amount: Amount, deadline: float | None, now: float, freed: Amount
+    ) -> _Refusal | None:
+        ceiling, taken = self.ceiling, self.used + self.reserved - freed + amount
         if now >= (self.work_deadline if deadline is None else deadline):
             return _Refusal(self, "seconds", "the time limit is reached (max_seconds)", False)
         if taken.calls > ceiling.calls:
@@ -330,7 +338,7 @@ class Budget:
         capped = self.limits.max_tokens is not None or self.limits.max_cost_usd is not None
         if capped and self.overshoot != NOTHING:
             text = (
-                f"the server exceeded its output cap by {self.overshoot.tokens:,} tokens, "
+                f"the server used {self.overshoot.tokens:,} tokens more than a request can, "
                 "so nothing more is sent under this budget"
             )
             return _Refusal(self, "tokens" if self.limits.max_tokens else "cost_usd", text, False)

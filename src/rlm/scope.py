@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from rlm.bounds import ReportedPrefix
 from rlm.errors import CallRefused
 from rlm.events import Event
 from rlm.limits import Budget, Limits
@@ -76,6 +77,7 @@ class Scope:
         self.tree = tree
         self.path = path
         self.step = 0
+        self.reported = ReportedPrefix()
         self._seen: dict[str, int] = {}
         self._obtained = Obtained()
         self._in_cell = Obtained()

@@ -32,7 +32,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("results",),
     ("config",),
     ("events",),
-    ("limits", "salvage"),
+    ("bounds", "limits", "salvage"),
     ("messages",),
     ("images",),
     ("errors", "lazily", "loop_end", "replacing", "text"),

@@ -1,11 +1,14 @@
 """What goes back to the model after its cells ran."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rlm.limits import Limits
 from rlm.results import CellError, CellResult
 
 __all__ = ["budget_worth_telling", "cut", "observation"]
+
+LEAST_OUTPUT_CHARS = 1_000
+"""Output is not cut below this to save tokens: less would not be worth a step."""
 
 
 def cut(text: str, limit: int, written_chars: int | None = None) -> str:
@@ -25,14 +28,28 @@ def observation(
     steps_left: int,
     notes: Sequence[str] = (),
     left: dict[str, float | int | None] | None = None,
+    fits: Callable[[str], bool] = lambda text: True,
 ) -> str:
-    """Output, errors and state changes of the cells, then one line on what it took."""
+    """Output, errors and state changes of the cells, then one line on what it took.
+
+    Output is cut shorter still until the whole `fits`: a long one must not end a run whose budget
+    would allow another step.
+    """
+    status = "\n".join([*notes, _status(results, steps_left, left)])
+    text = f"{_cells(results, output_chars)}\n{status}"
+    while output_chars > LEAST_OUTPUT_CHARS and not fits(text):
+        output_chars //= 2
+        text = f"{_cells(results, output_chars)}\n{status}"
+    return text
+
+
+def _cells(results: Sequence[CellResult], output_chars: int) -> str:
     many = len(results) > 1
     blocks = [
         (f"[block {number}]\n" if many else "") + _cell(result, output_chars)
         for number, result in enumerate(results, 1)
     ]
-    return "\n".join([*blocks, *notes, _status(results, steps_left, left)])
+    return "\n".join(blocks)
 
 
 def _cell(result: CellResult, output_chars: int) -> str:
