@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 from msgspec import Struct, field
 
-from rlm.cells import Actions, final_is_supported, names_used
+from rlm.cells import Actions, final_is_supported
 from rlm.config import Guards
 from rlm.prompts import nudges
+from rlm.python_source import names_used
 from rlm.results import CellResult, Submission
 
 __all__ = ["Again", "Answered", "ChangeCourse", "Progress", "Turn", "decide"]

@@ -158,7 +158,7 @@ async def _asked(run: ReplRun, final: FinalCall, reason: str) -> str:
 
 async def _variable(run: ReplRun) -> Submission | None:
     for name in (run.config.guards.auto_finalize_var, *ANSWER_NAMES):
-        if name is not None and name in run.session.variables:
+        if name is not None and name in run.session.own_variables:
             text = await run.session.lookup(name)
             if text is not None and text.strip():
                 return Submission(text, name)

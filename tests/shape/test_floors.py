@@ -23,7 +23,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("clients", "environments", "fake_server", "recorders", "context"),
     ("bridge", "decide", "history", "sessions"),
     ("cells", "gallery"),
-    ("finals",),
+    ("finals", "python_source"),
     ("calls",),
     ("flights",),
     ("scheduler",),
