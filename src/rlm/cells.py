@@ -32,6 +32,7 @@ __all__ = [
     "final_is_supported",
     "parse_reply",
     "parse_tool_calls",
+    "prose_of",
     "strip_thinking",
 ]
 
@@ -90,6 +91,16 @@ def parse_tool_calls(tool_calls: tuple[ToolCall, ...]) -> Actions:
 def strip_thinking(text: str) -> str:
     """The reply without its think blocks; tags inside fenced code are code and stay."""
     return _without_thinking(text, PythonParser())
+
+
+def prose_of(text: str) -> str:
+    """The reply without its think blocks and without the fenced blocks that are cells."""
+    python = PythonParser()
+    text = _without_thinking(text, python)
+    for block in reversed(tuple(_blocks(text, python))):
+        if block.is_cell:
+            text = text[: block.start] + text[block.end :]
+    return text.strip()
 
 
 # --- tool calls ----------------------------------------------------------------------------------

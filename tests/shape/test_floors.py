@@ -21,7 +21,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("ending",),
     ("children", "run"),
     ("clients", "environments", "fake_server", "recorders", "context"),
-    ("bridge", "decide", "history", "sessions"),
+    ("bridge", "decide", "history", "plain_replies", "sessions"),
     ("cells", "gallery"),
     ("finals", "python_source"),
     ("calls",),
