@@ -225,7 +225,7 @@ def test_an_interrupt_cancels_the_run_of_a_blocking_call() -> None:
 
 
 def test_an_interrupt_ends_a_completion_with_what_it_has() -> None:
-    client = ScriptedClient([cell(["print", "so far 5"]), cell(["sleep"])])
+    client = ScriptedClient([cell(["set", "result", "so far 5"]), cell(["sleep"])])
     one = RLM(client, environment=PlanEnvironment())
     interrupt_when(lambda: len(client.requests) == 2)
     with pytest.raises(CancellationError) as stopped:

@@ -197,9 +197,14 @@ async def test_budgets_hold_over_random_trees(
     started = sum(isinstance(e, CallEnded) and e.error is None for e in result.events)
     assert started <= limits.max_calls
     # The final-answer call is always affordable: a run that stops early and has neither a
-    # submission nor a variable has asked for its answer.
-    finals = [e for e in result.events if isinstance(e, ModelReplied) and e.purpose == "final"]
-    own = [e for e in finals if e.run_id == result.run_id]
+    # submission nor a variable has asked for its answer. A reply that is code is asked for once
+    # more, if there is room for that.
+    finals: dict[str, list[ModelReplied]] = {}
+    for event in result.events:
+        if isinstance(event, ModelReplied) and event.purpose == "final":
+            finals.setdefault(event.run_id, []).append(event)
+    own = finals.get(result.run_id, [])
     if result.stop_reason in {"steps", "limit", "error"} and result.steps:
-        assert len(own) == (result.answer_source not in {"submitted", "variable"})
-    assert not [e.error for e in finals if e.error and "(max_" in e.error]
+        assert bool(own) == (result.answer_source not in {"submitted", "variable"})
+    assert all(len(each) <= 2 for each in finals.values())
+    assert not [each[0].error for each in finals.values() if "(max_" in (each[0].error or "")]

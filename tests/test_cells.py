@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from rlm import cells
+from rlm import cells, python_source
 from rlm.cells import (
     Actions,
     Cell,
     Final,
     final_is_supported,
-    names_used,
     parse_reply,
     parse_tool_calls,
     strip_thinking,
 )
 from rlm.messages import ToolCall
+from rlm.python_source import PythonParser, names_used
 
 
 def codes(text: str) -> list[str]:
@@ -410,11 +410,11 @@ def test_parsing_is_bounded_in_number_and_size(name: str, monkeypatch: pytest.Mo
         sizes.append(len(source))
         return compile(source, *args, **kwargs)
 
-    monkeypatch.setattr(cells, "compile", counting, raising=False)
+    monkeypatch.setattr(python_source, "compile", counting, raising=False)
     parse_reply(HOSTILE[name])
     assert len(sizes) <= 2 * cells.MAX_FENCE_LINES * (cells.MAX_CLOSING_FENCES + 1)
-    assert max(sizes, default=0) <= cells.MAX_SOURCE_CHARS
-    assert sum(sizes) <= cells.MAX_PARSED_CHARS
+    assert max(sizes, default=0) <= python_source.MAX_SOURCE_CHARS
+    assert sum(sizes) <= python_source.MAX_PARSED_CHARS
 
 
 def test_closing_fences_are_tried_a_bounded_number_of_times() -> None:
@@ -440,13 +440,13 @@ NOISY = [
 def test_the_parser_never_warns(code: str) -> None:
     """Warnings are errors here, so a warning would show as code that does not parse."""
     before = warnings.filters[:]
-    assert cells._Python().parse(code) is not None
+    assert PythonParser().parse(code) is not None
     assert warnings.filters == before
 
 
 def test_quieting_keeps_what_is_wrong_wrong() -> None:
     for code in (r"x\d", r'"a\"', "a1if x", 'r"\\"', "x = 1 \\ 2"):
-        assert cells._Python().parse(code) is None
+        assert PythonParser().parse(code) is None
 
 
 def test_threads_may_parse_at_once() -> None:

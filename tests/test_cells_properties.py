@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm import cells
+from rlm import cells, python_source
 from rlm.cells import (
     Actions,
     Cell,
     Final,
     final_is_supported,
-    names_used,
     parse_reply,
     parse_tool_calls,
     strip_thinking,
 )
 from rlm.messages import ToolCall
+from rlm.python_source import names_used
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=200)
 """Any code points, NUL and lone surrogates included."""
@@ -187,8 +187,8 @@ def test_work_is_linear_in_the_reply(text: str, times: int) -> None:
         return compile(source, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "compile", counting, raising=False)
+        patch.setattr(python_source, "compile", counting, raising=False)
         parse_reply(text * times)
     fences = min((text * times).count("```") + (text * times).count("~~~"), cells.MAX_FENCE_LINES)
     assert len(sizes) <= 2 * fences * (cells.MAX_CLOSING_FENCES + 2) + 2
-    assert sum(sizes) <= 2 * cells.MAX_PARSED_CHARS
+    assert sum(sizes) <= 2 * python_source.MAX_PARSED_CHARS

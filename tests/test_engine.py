@@ -333,14 +333,28 @@ async def test_compaction_can_be_switched_off() -> None:
 
 
 async def test_a_stopped_run_ends_with_its_best_answer_and_asks_nothing_more() -> None:
-    engine, client, _ = scripted(cell(["print", "so far 5"]), cell(["sleep"]))
+    engine, client, _ = scripted(cell(["set", "result", "so far 5"]), cell(["sleep"]))
+    result = await stopped_in_its_second_step(engine, client)
+    assert (result.stop_reason, result.answer_source) == ("cancelled", "variable")
+    assert (result.answer, len(client.requests)) == ("so far 5", 2)
+
+
+async def test_a_stopped_run_does_not_take_raw_output_for_an_answer() -> None:
+    engine, client, _ = scripted(cell(["print", "line 1 of a log"]), cell(["sleep"]))
+    result = await stopped_in_its_second_step(engine, client)
+    assert (result.stop_reason, result.answer_source) == ("cancelled", "none")
+    assert (result.answer, len(client.requests)) == (None, 2)
+    ended = result.events[-1]
+    assert isinstance(ended, RunEnded)
+    assert (ended.answer, ended.answer_source) == (None, "none")
+
+
+async def stopped_in_its_second_step(engine: RLM, client: ScriptedClient) -> RunResult:
     task = asyncio.create_task(engine.aask("q", "c"))
     while len(client.requests) < 2:
         await asyncio.sleep(0)
     engine.stop()
-    result = await asyncio.wait_for(task, 5)
-    assert (result.stop_reason, result.answer_source) == ("cancelled", "last_output")
-    assert (result.answer, len(client.requests)) == ("so far 5", 2)
+    return await asyncio.wait_for(task, 5)
 
 
 async def test_a_cancelled_run_closes_its_session_and_is_on_record() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import pydantic
 import pytest
 
-from rlm import RLM, ConfigError, Limits, ScriptedClient
+from rlm import RLM, ConfigError, Guards, Limits, NoAnswerError, RunResult, ScriptedClient
 from rlm.errors import PortalError
-from rlm.events import ToolCalled
+from rlm.events import RunEnded, ToolCalled
 from rlm.messages import Request
 
 
@@ -148,11 +148,110 @@ async def test_a_wrong_shape_is_sent_back_until_it_fits() -> None:
 
 
 async def test_an_answer_that_never_fits_is_none_and_says_why() -> None:
-    one, _ = engine(*[code("FINAL('Bern')")] * 3, "Bern.", limits=Limits(max_steps=3))
+    one, _ = engine(*[code("FINAL('Bern')")] * 2, "Bern.", limits=Limits(max_steps=2))
     result = await one.aask("q", "c", response_model=City)
     await one.aclose()
     assert (result.answer, result.answer_source, result.stop_reason) == (None, "none", "steps")
+    assert "no step is left" in result.detail
     assert "wrong shape" in result.detail
+    assert result.rejected_answer == "Bern"
+    agrees(result)
+
+
+def agrees(result: RunResult) -> None:
+    """The last event tells the same end as the result."""
+    ended = result.events[-1]
+    assert isinstance(ended, RunEnded)
+    assert (ended.stop_reason, ended.answer_source) == (result.stop_reason, result.answer_source)
+    assert (ended.limit, ended.detail) == (result.limit, result.detail)
+    assert (ended.answer is None) == (result.answer is None)
+
+
+@pytest.mark.parametrize(
+    "reply", [code("FINAL('Bern')"), "FINAL(Bern)", code("answer.update(content=1, ready=True)")]
+)
+async def test_the_same_wrong_shape_ends_a_run_at_the_third_time(reply: str) -> None:
+    one, client = engine(*[reply] * 30)
+    result = await one.aask("q", "c", response_model=City)
+    await one.aclose()
+    assert (result.stop_reason, result.limit) == ("error", "wrong_shape")
+    assert (result.answer, result.answer_source, result.steps) == (None, "none", 3)
+    assert "3 times in a row: the answer does not fit" in result.detail
+    assert result.rejected_answer in {"Bern", "1"}
+    assert len(client.requests) == 3
+    agrees(result)
+
+
+async def test_the_guards_say_how_often_a_mistake_may_be_made() -> None:
+    for limit, steps in ((1, 1), (5, 5), (None, 8)):
+        limits, guards = Limits(max_steps=8), Guards(wrong_shape_limit=limit)
+        one, _ = engine(*[code("FINAL('Bern')")] * 8, "Bern.", limits=limits, guards=guards)
+        result = await one.aask("q", "c", response_model=City)
+        await one.aclose()
+        assert result.steps == steps
+        assert result.stop_reason == ("error" if limit else "steps")
+
+
+async def test_other_mistakes_in_between_are_bounded_by_the_steps() -> None:
+    script = [code("FINAL('Bern')"), code("FINAL({'name': 'Bern'})")] * 4
+    one, _ = engine(*script, "Bern.", limits=Limits(max_steps=8))
+    result = await one.aask("q", "c", response_model=City)
+    await one.aclose()
+    assert (result.stop_reason, result.steps) == ("steps", 8)
+    agrees(result)
+
+
+async def test_an_answer_that_still_lies_there_is_no_further_mistake() -> None:
+    wrong = code("answer['content'] = 'Bern'; answer['ready'] = True")
+    right = code("answer['content'] = {'name': 'Bern', 'people': n}")
+    one, _ = engine(wrong, code("n = 1"), code("n += 1"), code("n += 1"), right)
+    result = await one.aask("q", "c", response_model=City)
+    await one.aclose()
+    assert result.answer == City(name="Bern", people=3)
+
+
+async def test_at_a_limit_an_answer_that_fits_is_preferred() -> None:
+    script = [code("result = {'name': 'Bern', 'people': 1}\nFINAL('Bern')")]
+    one, _ = engine(*script, limits=Limits(max_steps=1))
+    result = await one.aask("q", "c", response_model=City)
+    await one.aclose()
+    assert (result.answer, result.answer_source) == (City(name="Bern", people=1), "variable")
+    agrees(result)
+
+
+@pytest.mark.parametrize("strategy", ["direct", "mapreduce"])
+async def test_the_same_wrong_shape_ends_runs_without_a_repl_too(strategy: Any) -> None:
+    client = ScriptedClient(rules=[("", "Bern")])
+    async with RLM(client, strategy=strategy) as one:
+        result = await one.aask("q", "Bern is a city.", response_model=City)
+    assert (result.stop_reason, result.limit, result.answer) == ("error", "wrong_shape", None)
+    assert result.rejected_answer == "Bern"
+    repairs = [r for r in client.requests if "Your answer was" in last(r)]
+    assert len(repairs) == 2
+    agrees(result)
+
+
+async def test_strict_raises_where_there_is_no_answer() -> None:
+    one, _ = engine(*[code("FINAL('Bern')")] * 3)
+    with pytest.raises(NoAnswerError, match="3 times in a row") as raised:
+        await one.aask("q", "c", response_model=City, strict=True)
+    assert raised.value.result.rejected_answer == "Bern"
+    await one.aclose()
+    one, _ = engine(code("x = 1"), limits=Limits(max_steps=1))
+    with pytest.raises(NoAnswerError, match="no step is left"):
+        await one.aask("q", "c", strict=True)
+    await one.aclose()
+
+
+def test_strict_returns_an_answer_and_works_in_chats() -> None:
+    one, _ = engine(code("FINAL(1)"), code("FINAL(2)"), *[code("FINAL('Bern')")] * 3)
+    with one:
+        assert one.ask("q", "c", strict=True).answer == "1"
+        with one.chat("c") as chat:
+            assert chat.ask("q", strict=True).answer == "2"
+            with pytest.raises(NoAnswerError):
+                chat.ask("q", response_model=City, strict=True)
+            assert len(chat.turns) == 2
 
 
 @pytest.mark.parametrize("strategy", ["direct", "mapreduce"])

@@ -129,20 +129,23 @@ class RLM:
         run_id: str | None = None,
         limits: Limits | None = None,
         budget: Budget | None = None,
+        strict: bool = False,
     ) -> RunResult:
         """Answer `query` about `context`; ends with the best answer at every limit.
 
         With `response_model` (a pydantic model, a dataclass, a JSON schema …) the answer is a
-        value of that type, or None if no valid one was found. With `journal=`, a `run_id` names
-        the run: one that was interrupted goes on where it was, one that has answered answers again.
+        value of that type, or None if no valid one was found; with `strict`, a run without an
+        answer raises NoAnswerError. With `journal=`, a `run_id` names the run: one that was
+        interrupted goes on where it was, one that has answered answers again.
         `limits` are those of this run, in place of the ones that this object was made with; a
         `budget` is one that it draws on together with other runs (`Budget.shared`).
         """
         config = self._config(limits)
         stored = await self._house.store(context, config)
-        return await self._answer(
+        result = await self._answer(
             Task(query, stored), None, response_model, recorders, run_id, config, budget=budget
         )
+        return result.strictly(strict)
 
     def ask(
         self,
@@ -152,13 +155,11 @@ class RLM:
         response_model: Any = None,
         run_id: str | None = None,
         limits: Limits | None = None,
+        strict: bool = False,
     ) -> RunResult:
         """The blocking form of `aask`; works in scripts, threads and notebooks alike."""
-        return portal().call(
-            lambda: self.aask(
-                query, context, response_model=response_model, run_id=run_id, limits=limits
-            )
-        )
+        named = {"response_model": response_model, "run_id": run_id, "limits": limits}
+        return portal().call(lambda: self.aask(query, context, **named, strict=strict))
 
     async def stream(
         self,
@@ -483,7 +484,7 @@ def _with_instructions(task: Task, prologue: str, kind: AnswerType | None) -> Ta
         try:
             kind.parse(submission)
         except AnswerMismatch as mismatch:
-            return f"Your answer does not have the right shape: {mismatch}. Submit it again."
+            return str(mismatch)
         return None
 
     return replace(task, objection_to=objection_to)

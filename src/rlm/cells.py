@@ -23,15 +23,16 @@ from msgspec import Struct
 from rlm.finals import Final, Region, final_is_supported, find_finals
 from rlm.lazily import pattern
 from rlm.messages import ToolCall
+from rlm.python_source import PythonParser
 
 __all__ = [
     "Actions",
     "Cell",
     "Final",
     "final_is_supported",
-    "names_used",
     "parse_reply",
     "parse_tool_calls",
+    "prose_of",
     "strip_thinking",
 ]
 
@@ -40,10 +41,6 @@ MAX_CLOSING_FENCES = 8
 """How many closing fences are tried until a cell parses: code may hold fences in strings."""
 MAX_FENCE_LINES = 256
 """Only the first so many fence lines of a reply are looked at."""
-MAX_SOURCE_CHARS = 200_000
-"""Longer code is not parsed here; the worker will judge it."""
-MAX_PARSED_CHARS = 1_000_000
-"""How much is parsed per reply, all attempts together."""
 
 
 class Cell(Struct, frozen=True):
@@ -61,7 +58,7 @@ class Actions(Struct, frozen=True):
 
 def parse_reply(text: str) -> Actions:
     """The cells and the final of a reply in prose and fences."""
-    python = _Python()
+    python = PythonParser()
     text = _without_thinking(text, python)
     blocks = tuple(_blocks(text, python))
     if any(map(_holds_label, blocks)):
@@ -93,18 +90,17 @@ def parse_tool_calls(tool_calls: tuple[ToolCall, ...]) -> Actions:
 
 def strip_thinking(text: str) -> str:
     """The reply without its think blocks; tags inside fenced code are code and stay."""
-    return _without_thinking(text, _Python())
+    return _without_thinking(text, PythonParser())
 
 
-def names_used(code: str) -> frozenset[str]:
-    """The names that code reads, `x += 1` included; empty if it does not parse."""
-    tree = _Python().parse(code)
-    if tree is None:
-        return frozenset()
-    nodes = tuple(ast.walk(tree))
-    targets = [node.target for node in nodes if isinstance(node, ast.AugAssign)]
-    loads = [n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
-    return frozenset(name.id for name in (*loads, *targets) if isinstance(name, ast.Name))
+def prose_of(text: str) -> str:
+    """The reply without its think blocks and without the fenced blocks that are cells."""
+    python = PythonParser()
+    text = _without_thinking(text, python)
+    for block in reversed(tuple(_blocks(text, python))):
+        if block.is_cell:
+            text = text[: block.start] + text[block.end :]
+    return text.strip()
 
 
 # --- tool calls ----------------------------------------------------------------------------------
@@ -143,7 +139,7 @@ _TAG = pattern(
 )
 
 
-def _without_thinking(text: str, python: "_Python") -> str:
+def _without_thinking(text: str, python: PythonParser) -> str:
     """The text outside think blocks.
 
     An opening tag hides all up to the next closing tag; a closing tag nobody opened hides all
@@ -226,7 +222,7 @@ class _BlockReader:
     What may end in one place only need not be parsed, unless it is to be judged: the worker will.
     """
 
-    def __init__(self, text: str, python: "_Python", *, judges: bool = False) -> None:
+    def __init__(self, text: str, python: PythonParser, *, judges: bool = False) -> None:
         self._text = text
         self._python = python
         self._judges = judges
@@ -290,7 +286,7 @@ class _BlockReader:
         return [*(ends or [(size, size)]), *([found.span()] if found else [])]
 
 
-def _blocks(text: str, python: "_Python") -> Iterator[_Block]:
+def _blocks(text: str, python: PythonParser) -> Iterator[_Block]:
     """All fenced blocks of a text in order."""
     reader = _BlockReader(text, python)
     block = reader.first_from(0)
@@ -358,7 +354,7 @@ def _dedent(code: str) -> str:
 # --- unfenced replies ----------------------------------------------------------------------------
 
 
-def _parse_unfenced(text: str, python: "_Python") -> Actions:
+def _parse_unfenced(text: str, python: PythonParser) -> Actions:
     """A reply without fences: all code, or finals with or without code before them."""
     code = _dedent(text).strip()
     tree = python.parse(code)
@@ -401,49 +397,6 @@ _CODE_LINE = pattern(
       | (?:await\s+)?[\w.]+\( )""",
     re.VERBOSE,
 )
-_ESCAPE = pattern(r"\\(?:N\{[^{}\n]*+\}|.)", re.DOTALL)
-_NUMBER_BEFORE_KEYWORD = pattern(
-    r"""(?<![\w.])
-    (?: 0[xX][\da-fA-F_]++ | 0[bB][01_]++ | 0[oO][0-7_]++
-      | \.?[0-9][0-9_.]*+(?:[eE][+-]?[0-9_]++)?[jJ]? )
-    (?=and|else|for|if|in|is|not|or)""",
-    re.VERBOSE,
-)
-
-
-class _Python:
-    """Parses code within the budget of one reply; beyond it, nothing parses any more."""
-
-    def __init__(self) -> None:
-        self._chars_left = MAX_PARSED_CHARS
-
-    def parse(self, source: str) -> ast.Module | None:
-        """The syntax tree, or None. What fails later (a stray `return`) is the worker's to show."""
-        if len(source) > min(self._chars_left, MAX_SOURCE_CHARS):
-            return None
-        self._chars_left -= len(source)
-        flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-        try:
-            tree: ast.Module = compile(_quiet(source), "<cell>", "exec", flags, dont_inherit=True)
-            return tree
-        except (SyntaxError, ValueError, MemoryError, RecursionError, SystemError):
-            return None
-
-
-def _quiet(source: str) -> str:
-    r"""Source of the same shape that the parser does not warn about.
-
-    It warns about `"\d"` and `1if x`, and `warnings.catch_warnings` would silence other threads
-    too; so backslashes are doubled and numbers set apart before it sees them.
-    """
-    source = _ESCAPE.sub(_doubled, source) if "\\" in source else source
-    return _NUMBER_BEFORE_KEYWORD.sub(r"\g<0> ", source)
-
-
-def _doubled(escape: re.Match[str]) -> str:
-    """An escape as plain text; those that decide where a string or line ends stay."""
-    character = escape[0][1]
-    return escape[0] if character in "\\'\"\r\n" else f"\\\\{character}"
 
 
 def _is_code(code: str, tree: ast.Module | None, is_closed: bool) -> bool:

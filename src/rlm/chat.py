@@ -78,9 +78,11 @@ class Chat:
         *,
         response_model: Any = None,
         recorders: Sequence[Recorder] = (),
+        strict: bool = False,
     ) -> RunResult:
         """One turn, with one more context if given; with no query, that context holds the task.
 
+        `strict` is that of `RLM.aask`; a turn without an answer is a turn all the same.
         Cancelling it keeps the chat and its variables. What failed or was cancelled is no turn.
         """
         async with self._one_turn:
@@ -104,13 +106,20 @@ class Chat:
             finally:
                 self._spending.note(meter.usage)
             await self._note(query, result)
-            return result
+            return result.strictly(strict)
 
     def ask(
-        self, query: str | None = None, context: ContextValue = None, *, response_model: Any = None
+        self,
+        query: str | None = None,
+        context: ContextValue = None,
+        *,
+        response_model: Any = None,
+        strict: bool = False,
     ) -> RunResult:
         """The blocking form of `aask`; Ctrl-C cancels the turn and keeps the chat."""
-        return portal().call(lambda: self.aask(query, context, response_model=response_model))
+        return portal().call(
+            lambda: self.aask(query, context, response_model=response_model, strict=strict)
+        )
 
     async def stream(
         self, query: str | None = None, context: ContextValue = None, *, response_model: Any = None

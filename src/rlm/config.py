@@ -24,6 +24,7 @@ class Guards(Struct, frozen=True):
     invalid_response_limit: int = 5
     repl_error_limit: int | None = None
     fallback_code: str | None = None
+    wrong_shape_limit: int | None = 3
 
 
 class RunConfig(Struct, frozen=True, kw_only=True):

@@ -9,12 +9,13 @@ from collections.abc import Callable
 
 from msgspec import Struct, field
 
-from rlm.cells import Actions, final_is_supported, names_used
+from rlm.cells import Actions, final_is_supported
 from rlm.config import Guards
 from rlm.prompts import nudges
+from rlm.python_source import names_used
 from rlm.results import CellResult, Submission
 
-__all__ = ["Again", "Answered", "ChangeCourse", "Progress", "Turn", "decide"]
+__all__ = ["Again", "Answered", "ChangeCourse", "Progress", "Turn", "WrongShape", "decide"]
 
 REPEATS_THAT_MEAN_STUCK = 3
 CONTEXT_NAMES = frozenset({"context", "context_0", "P", "ctx", "peek", "tail", "lenP"})
@@ -47,7 +48,14 @@ class ChangeCourse(Struct, frozen=True):
     reason: str
 
 
-Decision = Answered | Again | ChangeCourse
+class WrongShape(Struct, frozen=True):
+    """The same mistake in a typed answer, as often as the guards allow: the run is over."""
+
+    submission: Submission
+    problem: str
+
+
+Decision = Answered | Again | ChangeCourse | WrongShape
 
 
 class Progress(Struct, eq=False):
@@ -67,6 +75,8 @@ class Progress(Struct, eq=False):
     errors: Counter[str] = field(default_factory=Counter)
     same_code: int = 0
     same_error: int = 0
+    mistake: str = ""
+    same_mistakes: int = 0
 
     def note(self, turn: Turn) -> None:
         """Take in what a turn did, before deciding on it."""
@@ -96,6 +106,12 @@ class Progress(Struct, eq=False):
             self.errors[error] += 1
             self.same_error = max(self.same_error, self.errors[error])
 
+    def note_mistake(self, problem: str) -> int:
+        """Count how often in a row answers had the wrong shape in this very way."""
+        self.same_mistakes = self.same_mistakes + 1 if problem == self.mistake else 1
+        self.mistake = problem
+        return self.same_mistakes
+
     def forget_repeats(self) -> None:
         """Count anew what happens again and again."""
         self.codes.clear()
@@ -116,8 +132,9 @@ def decide(
     if submission is not None:
         progress.submitted = submission
         objection = objection or _guarded(progress, guards, step)
-        if objection is None and objection_to is not None:
-            objection = objection_to(submission)
+        problem = objection_to(submission) if objection is None and objection_to else None
+        if problem is not None:
+            return _of_wrong_shape(turn, submission, problem, progress, guards)
         if objection is None:
             return Answered(submission)
     if objection is not None:
@@ -125,6 +142,19 @@ def decide(
     if not turn.results:
         return Again((nudges.EMPTY_REPLY if turn.empty else nudges.NO_ACTION,))
     return _unstuck(turn, progress, step)
+
+
+def _of_wrong_shape(
+    turn: Turn, submission: Submission, problem: str, progress: Progress, guards: Guards
+) -> Decision:
+    """Send an answer back. One that only still lies in `answer` is no further mistake."""
+    is_new = submission.how != "answer" or any(
+        "answer" in names_used(cell.code) for cell in turn.actions.cells
+    )
+    repeated = progress.note_mistake(problem) if is_new else progress.same_mistakes
+    if guards.wrong_shape_limit is not None and repeated >= guards.wrong_shape_limit:
+        return WrongShape(submission, problem)
+    return Again((nudges.wrong_shape(problem),))
 
 
 def _submission(

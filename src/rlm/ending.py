@@ -1,26 +1,29 @@
 """How a run ends when its model did not end it: the best answer there is, and where it is from.
 
 The ladder: what was submitted last → an answer-like variable → one "answer now" call, paid from
-what was held back at the start → the last output.
+what was held back at the start → the last output. An answer of the wrong shape is passed over.
 """
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 from rlm import prompts
 from rlm.billing import worst_case
 from rlm.bounds import bound_tokens
-from rlm.cells import strip_thinking
 from rlm.config import RunConfig
+from rlm.decide import WrongShape
 from rlm.errors import CallRefused, ModelError
-from rlm.limits import Amount, Budget, Reservation
-from rlm.messages import Message, ModelInfo, Request, followed_by
+from rlm.limits import NOTHING, Amount, Budget, Reservation
+from rlm.messages import Message, ModelInfo, Reply, Request, followed_by
+from rlm.plain_replies import PlainReply, read_plain
+from rlm.prompts import nudges
 from rlm.results import AnswerSource, StopReason, Submission
 from rlm.run import Ending, ReplRun
 from rlm.scope import Scope
 
-__all__ = ["FinalCall", "ending_by_errors", "ending_of", "give_up"]
+__all__ = ["FinalCall", "ending_by_errors", "ending_by_shape", "ending_of", "give_up"]
 
 LARGEST_INPUT_TOKENS = 12_000
 SMALLEST_INPUT_TOKENS = 1_200
@@ -64,7 +67,8 @@ class FinalCall:
     def _fits(self, request: Request) -> bool:
         """Whether it can be paid from what is held and what is left, and fits the window."""
         need = worst_case(request, self._info, self._scope.reported)
-        room = self._scope.budget.room() + self.held.amount
+        held = self.held.amount if self.held.open else NOTHING
+        room = self._scope.budget.room() + held
         window = self._info.window_tokens
         fits_window = window is None or need.tokens <= window
         return fits_window and need.tokens <= room.tokens and need.picodollars <= room.picodollars
@@ -121,8 +125,15 @@ async def give_up(
     run: ReplRun, final: FinalCall | None, why: StopReason, detail: str, limit: str | None = None
 ) -> Ending:
     """End with the best answer there is; `final` is None when no call may be made any more."""
-    submission, source = await _best_answer(run, final, detail)
-    return Ending(why, source, submission, limit, detail)
+    refused: tuple[Submission, str] | None = None
+    async with aclosing(_candidates(run, final, why, detail)) as candidates:
+        async for submission, source in candidates:
+            problem = run.objection(submission)
+            if problem is None:
+                return Ending(why, source, submission, limit, detail)
+            refused = refused or (submission, problem)
+    ending = Ending(why, "none", None, limit, detail)
+    return ending if refused is None else ending.without_answer(*refused)
 
 
 async def ending_of(run: ReplRun, final: FinalCall | None, error: BaseException) -> Ending:
@@ -149,37 +160,73 @@ async def ending_by_errors(run: ReplRun, final: FinalCall | None) -> Ending | No
     return None
 
 
-async def _best_answer(
-    run: ReplRun, final: FinalCall | None, reason: str
-) -> tuple[Submission | None, AnswerSource]:
+def ending_by_shape(run: ReplRun, found: WrongShape) -> Ending:
+    """The model keeps handing in the same wrong shape."""
+    times = run.progress.same_mistakes
+    detail = f"the answer had the wrong shape {times} times in a row: {found.problem}"
+    return Ending("error", "none", None, "wrong_shape", detail, found.submission)
+
+
+async def _candidates(
+    run: ReplRun, final: FinalCall | None, why: StopReason, reason: str
+) -> AsyncGenerator[tuple[Submission, AnswerSource], None]:
+    """What may be the answer, the best first. Whoever stops a run did not ask for raw output."""
     if run.progress.submitted is not None:
-        return run.progress.submitted, "submitted"
+        yield run.progress.submitted, "submitted"
     if (found := await _variable(run)) is not None:
-        return found, "variable"
-    if final is not None and run.scope.step > 0:
-        text = await _asked(run, final, reason)
-        if text:
-            return Submission(text, "asked"), "asked"
-    if run.progress.last_output:
-        return Submission(run.progress.last_output, "last_output"), "last_output"
-    return None, "none"
+        yield found, "variable"
+    asked = await _asked(run, final, reason) if final and run.scope.step > 0 else None
+    if asked is not None:
+        yield asked, "asked"
+    if run.progress.last_output and why != "cancelled":
+        yield Submission(run.progress.last_output, "last_output"), "last_output"
 
 
-async def _asked(run: ReplRun, final: FinalCall, reason: str) -> str:
+async def _asked(run: ReplRun, final: FinalCall, reason: str) -> Submission | None:
+    """The reply to "answer now"; one that is code is never the answer, so it is asked again."""
+    messages = tuple(run.history.messages)
     question = prompts.answer_now(run.task.query, reason)
-    request = final.request(run.config, run.history.messages, question)
+    reply = await _reply(run, final, messages, question)
+    if reply is None:
+        return None
+    plain = read_plain(reply, run.session.variables)
+    answer = await _meant_by(run, plain)
+    if answer is not None or not plain.is_code:
+        return answer
+    said = Message("assistant", reply.text or "(a tool call)")
+    reply = await _reply(run, final, (*followed_by(messages, question), said), nudges.NO_CODE_NOW)
+    again = PlainReply() if reply is None else read_plain(reply, run.session.variables)
+    answer = await _meant_by(run, again)
+    text = again.text or plain.text  # what stood beside the code
+    return answer or (Submission(text, "asked") if text else None)
+
+
+async def _meant_by(run: ReplRun, plain: PlainReply) -> Submission | None:
+    """The answer that a reply gives, also by the name of a variable."""
+    if plain.variable:
+        text = await run.session.lookup(plain.variable)
+        if text is not None and text.strip():
+            return Submission(text, plain.variable)
+    if plain.is_code or not plain.text:
+        return None
+    return Submission(plain.text, "asked", plain.json)
+
+
+async def _reply(
+    run: ReplRun, final: FinalCall, messages: tuple[Message, ...], text: str
+) -> Reply | None:
+    """A reply to the last question of a run; None if there is no budget for it, or no model."""
+    request = final.request(run.config, messages, text)
+    held = final.held if final.held.open else None
     try:
-        reply = await run.calls.ask(
-            run.scope, request, purpose="final", new_messages=1, held=final.held
-        )
+        return await run.calls.ask(run.scope, request, purpose="final", new_messages=1, held=held)
     except (ModelError, CallRefused):
-        return ""  # recorded by calls.py; the ladder goes on
-    return strip_thinking(reply.text).strip()
+        return None  # recorded by calls.py; the ladder goes on
 
 
 async def _variable(run: ReplRun) -> Submission | None:
     for name in (run.config.guards.auto_finalize_var, *ANSWER_NAMES):
-        if name is not None and name in run.session.variables:
+        if name is not None and name in run.session.own_variables:
             text = await run.session.lookup(name)
             if text is not None and text.strip():
                 return Submission(text, name)

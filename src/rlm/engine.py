@@ -13,8 +13,8 @@ from rlm.bridge import Bridge, ChildAnswer, ChildTask
 from rlm.cells import Actions, Cell, parse_reply, parse_tool_calls
 from rlm.config import RunConfig
 from rlm.context import store_context
-from rlm.decide import Answered, ChangeCourse, Turn, decide
-from rlm.ending import FinalCall, ending_by_errors, ending_of, give_up
+from rlm.decide import Answered, ChangeCourse, Turn, WrongShape, decide
+from rlm.ending import FinalCall, ending_by_errors, ending_by_shape, ending_of, give_up
 from rlm.events import StepStarted
 from rlm.history import History
 from rlm.messages import Reply
@@ -84,10 +84,6 @@ class Engine:
         reply = await self.history.ask(self.session.variables)
         turn = await self.act(reply)
         self.state.progress.note(turn)
-        if (told := await self.state.already_told(turn)) is not None:
-            self.history.append(reply, told.text)
-            self.state.tell_budget()
-            return await ending_by_errors(self.state, self.final) if told.is_last else None
         decision = decide(
             turn,
             self.state.progress,
@@ -96,8 +92,14 @@ class Engine:
             self.session.variables,
             self.state.task.objection_to,
         )
+        if (told := await self.state.already_told(turn)) is not None:
+            self.history.append(reply, told.text)
+            self.state.tell_budget()
+            return await ending_by_errors(self.state, self.final) if told.is_last else None
         if isinstance(decision, Answered):
             return Ending("answer", "submitted", decision.submission)
+        if isinstance(decision, WrongShape):
+            return ending_by_shape(self.state, decision)
         if isinstance(decision, ChangeCourse):
             return await self._change_course(decision.reason)
         text = self._observation(reply, turn.results, decision.notes)
@@ -189,6 +191,7 @@ class Engine:
         """A hint did not help: split, ask and merge without model-written code."""
         if self.services.fallback is not None:
             answer = await self.services.fallback(self.state.task, self.scope, self.config)
-            if answer is not None:
-                return Ending("answer", "asked", Submission(answer, "mapreduce"))
+            submission = None if answer is None else Submission(answer, "mapreduce")
+            if submission is not None and self.state.objection(submission) is None:
+                return Ending("answer", "asked", submission)
         return await give_up(self.state, self.final, "error", reason, "stuck")

@@ -6,6 +6,7 @@ RLMError
 │   └── RLMEnforcementError an agent that must not be weakened was asked to be
 ├── ModelError              a model could not be reached, refused the request, or broke off
 ├── CallRefused             the call would break a limit; it was not sent
+├── NoAnswerError           strict=True, and the run ended without an answer; carries .result
 ├── ToolError               a tool failed or was called wrongly; the model is told how
 ├── SessionError            the interpreter can't go on (a fresh session can)
 │   ├── SessionDied         its process is gone
@@ -23,6 +24,8 @@ What the model can repair (its code raised, its call was refused) reaches it as 
 what it can't (the worker died, the provider is unreachable) is an exception.
 """
 
+from typing import Any
+
 __all__ = [
     "BudgetExceededError",
     "CallRefused",
@@ -31,6 +34,7 @@ __all__ = [
     "ErrorThresholdExceededError",
     "LimitExceededError",
     "ModelError",
+    "NoAnswerError",
     "PortalError",
     "ProtocolViolation",
     "RLMEnforcementError",
@@ -104,6 +108,14 @@ class CallRefused(RLMError):
 
 class ToolError(RLMError):
     """A tool failed, or was called with wrong arguments; the text is written for the model."""
+
+
+class NoAnswerError(RLMError):
+    """A run with `strict=True` ended without an answer; `result` says how."""
+
+    def __init__(self, message: str, *, result: Any) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class SessionError(RLMError):

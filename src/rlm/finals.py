@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from rlm.lazily import pattern
 
-__all__ = ["Final", "FoundFinal", "Region", "final_is_supported", "find_finals"]
+__all__ = ["Final", "FoundFinal", "Region", "final_is_supported", "find_finals", "unfenced"]
 
 MAX_FINALS = 16
 """Only the last so many finals of a reply are read: the last one wins anyway."""
@@ -186,11 +186,11 @@ def _read_label(text: str, marker: re.Match[str], regions: Sequence[Region]) -> 
         named = _VARIABLE_LINE.fullmatch(line)
         final = _variable(named["name"] if named else line)
     else:
-        final = _value(_unfenced(value))
+        final = _value(unfenced(value))
     return None if final is None else FoundFinal(marker.start(), end, final)
 
 
-def _unfenced(value: str) -> str:
+def unfenced(value: str) -> str:
     """The content of a value that is exactly one fenced block, else the value."""
     fence = _FENCE.match(value)
     if fence is None:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from rlm.errors import NoAnswerError
 from rlm.events import Event
 from rlm.messages import Usage
 
@@ -87,7 +88,10 @@ class UsageSummary(Struct, frozen=True):
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
-    """The end of a run. `answer` is None only when there is no answer of any kind."""
+    """The end of a run. `answer` is None only when there is no answer of any kind.
+
+    `rejected_answer` is the last one that did not have the shape that was asked for.
+    """
 
     answer: Any
     stop_reason: StopReason
@@ -101,3 +105,11 @@ class RunResult(Struct, frozen=True, kw_only=True):
     detail: str = ""
     events: tuple[Event, ...] = ()
     answer_json: str | None = None
+    rejected_answer: str | None = None
+
+    def strictly(self, strict: bool) -> "RunResult":
+        """The same result; if `strict`, NoAnswerError where it has no answer."""
+        if strict and self.answer is None:
+            why = self.detail or self.stop_reason
+            raise NoAnswerError(f"the run ended without an answer: {why}", result=self)
+        return self

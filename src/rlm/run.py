@@ -39,8 +39,8 @@ class Task(Struct, frozen=True):
     """What is asked, over what; for a child run, by which call of its parent.
 
     `description` stands in for the context's own, `prologue` is shown below the query, `settings`
-    are what it takes to run it again, `objection_to` says what is wrong with a submitted answer,
-    if anything is, and `chosen_because` why `auto` took the strategy it took.
+    are what it takes to run it again, `objection_to` says what is wrong with the shape of an
+    answer, if anything is, and `chosen_because` why `auto` took the strategy it took.
     """
 
     query: str
@@ -104,13 +104,25 @@ class Services(Struct, frozen=True):
 
 
 class Ending(Struct, frozen=True):
-    """Why a run stopped and with what. `limit` names the limit reached; `detail` is for people."""
+    """Why a run stopped and with what. `limit` names the limit reached; `detail` is for people.
+
+    `rejected` is an answer that there was, but not of the shape that was asked for.
+    """
 
     stop_reason: StopReason
     source: AnswerSource
     submission: Submission | None = None
     limit: str | None = None
     detail: str = ""
+    rejected: Submission | None = None
+
+    def without_answer(self, rejected: Submission, problem: str) -> "Ending":
+        """The same, if the answer that there is has the wrong shape."""
+        told = f"the answer has the wrong shape: {problem}"
+        if self.stop_reason == "answer":
+            return Ending("error", "none", None, "wrong_shape", told, rejected)
+        detail = f"{self.detail}; {told}" if self.detail else told
+        return Ending(self.stop_reason, "none", None, self.limit, detail, rejected)
 
 
 class Run:
@@ -179,7 +191,9 @@ class Run:
 
     def end(self, ending: Ending, *, failed: bool = False) -> RunResult:
         """The last event of the run, and what its caller gets."""
-        submission = ending.submission
+        if ending.submission is not None and (problem := self.objection(ending.submission)):
+            ending = ending.without_answer(ending.submission, problem)
+        submission, rejected = ending.submission, ending.rejected
         answer = submission.text if submission else None
         usage = UsageSummary.of(self.scope.budget.usage)
         seconds = time.monotonic() - self.started
@@ -208,7 +222,12 @@ class Run:
             limit=ending.limit,
             detail=ending.detail,
             answer_json=submission.json if submission else None,
+            rejected_answer=rejected.text if rejected else None,
         )
+
+    def objection(self, submission: Submission) -> str | None:
+        """What is wrong with the shape of an answer, if one was asked for."""
+        return self.task.objection_to(submission) if self.task.objection_to else None
 
 
 class ReplRun(Run):

@@ -7,18 +7,19 @@ over, or a fresh session with the context attached again, and the model is told 
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 from rlm.config import RunConfig
 from rlm.errors import CallRefused, SessionError, SessionRestored
 from rlm.events import CellEnded, CellOutput, CellStarted, SessionLost, SessionOpened
 from rlm.prompts import nudges
 from rlm.protocols import ContextSource, Environment, Host, Session, Tool
+from rlm.python_source import names_bound
 from rlm.results import CellError, CellResult
 from rlm.scope import Scope
 
-__all__ = ["RunSession"]
+__all__ = ["FRESH_ANSWER", "RunSession"]
 
 Done = TypeVar("Done")
 
@@ -29,6 +30,31 @@ LOOK_SECONDS = 10.0
 
 CANCEL_SECONDS = 5.0
 """How long the cell of a cancelled run may take to unwind, if the session is to outlive the run."""
+
+
+RUN_NAME = "_rlm_run"
+"""A private variable of the REPL: the run that its `answer` belongs to."""
+
+
+class _Value:
+    """A small value to bind in the REPL; implements `rlm.protocols.ContextSource`."""
+
+    kind: Literal["text", "json", "bytes"]
+
+    def __init__(self, kind: Literal["text", "json"], text: str) -> None:
+        self.kind = kind
+        self._data = text.encode()
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._data)
+
+    def chunks(self, chunk_bytes: int) -> Iterator[bytes]:
+        yield self._data
+
+
+FRESH_ANSWER: ContextSource = _Value("json", '{"content": "", "ready": false}')
+"""What `answer` is at the start of every run."""
 
 
 class RunSession:
@@ -58,6 +84,9 @@ class RunSession:
         """What to do with the first worker, once it has its contexts; returns a loss to tell of."""
         self._answering: set[asyncio.Task[Any]] = set()
         self._cancelling = False
+        self._earlier: frozenset[str] = frozenset()  # variables from before the run that goes on
+        self._rebound: set[str] = set()  # those of them that this run has bound anew
+        self._is_reused = False
 
     def serve(self, scope: Scope, host: Host) -> None:
         """From now on, cells run on behalf of this run."""
@@ -92,10 +121,33 @@ class RunSession:
     def variables(self) -> tuple[str, ...]:
         return self._session.variables if self._session else ()
 
+    @property
+    def own_variables(self) -> tuple[str, ...]:
+        """The variables that the run going on has bound; those of earlier runs are not."""
+        stale = self._earlier - self._rebound
+        return tuple(name for name in self.variables if name not in stale)
+
     async def open(self) -> None:
-        """Start a worker and give it its contexts, unless there is one."""
+        """Have a worker with its contexts, and an `answer` that no earlier run has set."""
+        self._is_reused = self._session is not None or self.restore is not None
         if self._session is not None:
-            return
+            await self._renew_answer()
+        if self._session is None:
+            await self._start()
+        self._earlier, self._rebound = frozenset(self.variables), set()
+
+    async def _renew_answer(self) -> None:
+        """Bind a fresh `answer`; a worker that died since the last run is given up."""
+        assert self._session is not None
+        run_id = _Value("text", self.scope.run_id)
+        try:
+            await self._undisturbed(self._session.load("answer", FRESH_ANSWER))
+            await self._undisturbed(self._session.load(RUN_NAME, run_id))
+        except SessionError as error:
+            self.loss = nudges.session_lost(str(error), self.variables)
+            await self.close()
+
+    async def _start(self) -> None:
         limits = self._config.limits
         options = {
             "seed": self._config.seed,
@@ -117,6 +169,7 @@ class RunSession:
         if self.restore is not None:
             self.loss = await self.restore(self._session)
             self.restore = None
+            await self._renew_answer()  # a saved chat may have had one of its own
 
     async def add_context(self, name: str, context: ContextSource) -> None:
         """Bind one more value; it is bound again whenever the worker has to be replaced."""
@@ -153,10 +206,11 @@ class RunSession:
         started = time.monotonic()
         try:
             result = await self._execute(code)
+            self._note_bound(code, result)
         except SessionRestored as error:
             self.scope.lose_cell()
             result = self._note_restored(error, time.monotonic() - started)
-            await self._bind_tools()  # the checkpoint may have had others
+            await self._catch_up()
         except SessionError as error:
             self.scope.lose_cell()
             result = await self._recover(str(error), time.monotonic() - started)
@@ -190,6 +244,9 @@ class RunSession:
             return None
         try:
             return await self._undisturbed(self._session.fetch(name))
+        except SessionRestored:
+            await self._catch_up()
+            return None
         except SessionError:
             return None  # the next cell finds the session dead and recovers
 
@@ -274,6 +331,32 @@ class RunSession:
             task.cancel()  # This is the worker's end, if it still works.
             await asyncio.gather(task, return_exceptions=True)
 
+    def _note_bound(self, code: str, result: CellResult) -> None:
+        """Remember which earlier variables a cell has bound anew, also to an equal value."""
+        if self._earlier:
+            found = {*result.new_variables, *result.changed_variables, *names_bound(code)}
+            self._rebound |= self._earlier & found
+
+    async def _catch_up(self) -> None:
+        """Bring a session that was restored from a checkpoint to where this run is.
+
+        The checkpoint may be older than the run: with an earlier run's values, `answer` and tools.
+        """
+        self._rebound.clear()
+        if self._is_reused and not await self._is_of_this_run():
+            await self._renew_answer()
+        if self._session is None:
+            await self._start()
+        await self._bind_tools()
+
+    async def _is_of_this_run(self) -> bool:
+        """Whether `answer` was made fresh for this run before the checkpoint was taken."""
+        assert self._session is not None
+        try:
+            return await self._session.fetch(RUN_NAME) == self.scope.run_id
+        except SessionError:
+            return False
+
     def _note_restored(self, error: SessionRestored, seconds: float) -> CellResult:
         reason, lost = str(error), error.lost_variables
         self.scope.emit(SessionLost, reason=reason, lost_variables=lost, restored=True)
@@ -284,7 +367,8 @@ class RunSession:
         lost = self.variables
         await self.close()
         self.scope.emit(SessionLost, reason=reason, lost_variables=lost)
-        await self.open()
+        await self._start()
+        self._earlier = frozenset()
         text = nudges.session_lost(reason, lost)
         return CellResult(error=CellError("SessionLost", reason, text), seconds=seconds)
 

@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from rlm import prompts
 from rlm.calls import Calls
-from rlm.cells import strip_thinking
 from rlm.config import RunConfig
 from rlm.errors import ConfigError, RLMError
 from rlm.messages import Message, Reply, Request, ToolSpec
+from rlm.plain_replies import read_submission
+from rlm.prompts import nudges
 from rlm.results import RunResult, Submission
 from rlm.run import Ending, Run, Task
 from rlm.scope import Scope
@@ -20,6 +21,8 @@ from rlm.scope import Scope
 __all__ = ["PlainRun", "RelayRun", "Relayed", "choose_strategy"]
 
 MOST_REPAIRS = 3
+CODE = "code"
+"""How a reply was handed in that is code, and so no answer."""
 WEAK = ("small", "tiny")
 """Published results favour map/reduce for such models: more right answers, in less time."""
 
@@ -115,7 +118,7 @@ async def _mapreduce(run: Run) -> Ending:
 
     answer = await map_reduce(run.calls, run.task, run.scope, run.config)
     submission = Submission(answer or "NOT FOUND", "mapreduce")
-    return Ending("answer", "asked", await _repaired(run, submission))
+    return _ending(await _repaired(run, submission))
 
 
 async def _direct(run: Run) -> Ending:
@@ -129,7 +132,14 @@ async def _direct(run: Run) -> Ending:
         )
     run.scope.step = 1
     submission = await _asked(run, _direct_prompt(run.task, text), "direct")
-    return Ending("answer", "asked", await _repaired(run, submission))
+    return _ending(await _repaired(run, submission))
+
+
+def _ending(submission: Submission) -> Ending:
+    if submission.how == CODE:
+        detail = "the model replied with code for a REPL, twice, and not with an answer"
+        return Ending("error", "none", None, "invalid_responses", detail)
+    return Ending("answer", "asked", submission)
 
 
 def _direct_prompt(task: Task, text: str) -> str:
@@ -142,21 +152,37 @@ def _direct_prompt(task: Task, text: str) -> str:
 
 async def _repaired(run: Run, submission: Submission) -> Submission:
     """An answer of the wrong shape is sent back, a few times at most."""
+    repeated, mistake = 0, ""
     for _ in range(MOST_REPAIRS):
-        objection = run.task.objection_to and run.task.objection_to(submission)
-        if not objection:
+        problem = run.objection(submission)
+        repeated = repeated + 1 if problem == mistake else 1
+        if problem is None or repeated == run.config.guards.wrong_shape_limit:
             break
+        mistake, objection = problem, nudges.wrong_shape(problem)
         text = f"{run.task.prologue}\n\nYour answer was:\n{submission.text}\n\n{objection}"
         submission = await _asked(run, text, "repair")
     return submission
 
 
 async def _asked(run: Run, prompt: str, purpose: str) -> Submission:
+    """The answer to one prompt; a reply such as `FINAL_VAR(x)`, which says none, is sent back."""
+    messages = (Message("user", prompt),)
+    reply = await _reply(run, messages, purpose)
+    plain = read_submission(reply)
+    if plain.is_code:
+        said = Message("assistant", reply.text)
+        reply = await _reply(run, (*messages, said, Message("user", nudges.NO_CODE_NOW)), purpose)
+        plain = read_submission(reply)
+    if plain.is_code:
+        return Submission("", CODE)
+    return Submission(plain.text, purpose, plain.json)
+
+
+async def _reply(run: Run, messages: tuple[Message, ...], purpose: str) -> Reply:
     request = Request(
         model=run.config.model,
-        messages=(Message("user", prompt),),
+        messages=messages,
         max_output_tokens=run.config.limits.step_output_tokens,
         sampling=run.config.sampling,
     )
-    reply = await run.calls.ask(run.scope, request, purpose=purpose)
-    return Submission(strip_thinking(reply.text).strip(), purpose)
+    return await run.calls.ask(run.scope, request, purpose=purpose)

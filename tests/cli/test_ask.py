@@ -24,6 +24,8 @@ JSON_KEYS = [
     "cost_usd",
     "seconds",
     "limit",
+    "detail",
+    "rejected_answer",
 ]
 
 

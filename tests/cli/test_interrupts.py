@@ -1,5 +1,6 @@
 """Ctrl-C, with real signals to real processes: first the best answer, then the end at once."""
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -47,6 +48,20 @@ def test_the_first_ends_a_run_with_its_best_answer() -> None:
     run_id = told.partition("\nrun ")[2].split()[0]
     assert f"Cancelled: this is the best answer so far (run {run_id})." in told
     assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_cells_printed_is_no_answer(as_json: bool) -> None:
+    numbers = itertools.count(1)
+
+    def answer(_: dict[str, object]) -> str:
+        return f"```repl\nprint('raw output', {next(numbers)})\n```"
+
+    code, out, told = interrupted(answer, "step 4", *(["--json"] if as_json else []))
+    assert code == 130
+    assert "raw output" not in out
+    assert ('"answer": null' in out) if as_json else not out
+    assert "Cancelled: no answer yet" in told
 
 
 def test_it_does_so_in_the_middle_of_a_cell() -> None:

@@ -1,14 +1,18 @@
 """A context is stored exactly and described by structure only."""
 
+import csv
+import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlm.context import describe, store_context
+from rlm.context.describe import SAMPLE_CHARS
 from rlm.errors import ConfigError
 from tests.context.helpers import seen_by_worker
 
@@ -102,6 +106,115 @@ def test_lines_of_a_very_long_text_are_estimated(line: str, told: str) -> None:
 def test_no_sentence_of_a_text_is_told(lines: list[str]) -> None:
     told = describe("\n".join(lines))
     assert not any(line in told for line in ("secret word", "alpha beta", "Zürich!"))
+
+
+NO_FORMAT = {
+    "a log": "[2024-05-01 10:00] start\n[2024-05-01 10:01] end\n",
+    "a template": "{{ name }}\n{% if x %}\n{% endif %}\n",
+    "a Python dict": "{'a': 1, 'b': None}",
+    "a list of links": "[1] first\n[2] second\n",
+    "JSON that is broken off": '{"a": [1, 2',
+    "JSON with a comment": '{"a": 1} // one',
+    "JSON Lines with a broken one": '{"a": 1}\n{"a": }\n{"a": 3}\n',
+    "JSON Lines with a rest": '{"a": 1}\n{"a": 2}\nthe end',
+    "a table with a short row": "name,age\nann,3\nbob\ncid,5\n",
+    "a table with an open quote": 'name,age\nann,3\n"bob,4\ncid,5\n',
+    "a table and a remark": "name,age\nann,3\nbob,4\nsource: a, b, c\n",
+    "a Python file": "# Settings\nx = 1\n## More\ny = 2\n",
+    "a script": "#!/bin/sh\n# one\n## two\necho\n",
+    "a tag": "<htmlx>no</htmlx>",
+}
+
+
+@pytest.mark.parametrize("text", NO_FORMAT.values(), ids=NO_FORMAT)
+def test_no_format_is_told_that_does_not_parse(text: str) -> None:
+    assert "; " not in describe(text)
+
+
+LONG = {
+    "; begins like JSON.": "[" + '{"a": "some text"},\n' * 20_000 + '{"a": 1} and a rest',
+    "; begins like JSON Lines with keys a.": '{"a": 1, "b": 2}\n{"a": 3}\n' * 20_000 + "a rest",
+    "; begins like CSV with columns name, age.": "name,age\n" + "ann,3\n" * 50_000 + "a rest",
+    "": "[2024-05-01] line\n" * 20_000,
+}
+
+
+@pytest.mark.parametrize(("told", "text"), LONG.items(), ids=["JSON", "JSON Lines", "CSV", "none"])
+def test_of_a_long_text_only_the_beginning_is_told(told: str, text: str) -> None:
+    assert len(text) > SAMPLE_CHARS
+    assert describe(text).endswith(told or "on average.")
+
+
+def confirmed(told: str, text: str) -> bool:
+    """Whether what a description says of a format is what its parser finds."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    if "looks like JSON Lines" in told:
+        keys = told.partition("with keys ")[2].rstrip(".").split(", ")
+        rows = [json.loads(line) for line in lines]
+        return all(isinstance(r, dict) and all(k in r for k in keys if k) for r in rows)
+    if "looks like a JSON object" in told:
+        return isinstance(json.loads(text), dict)
+    if found := re.search(r"looks like a JSON array of ([\d,]+) item", told):
+        return len(json.loads(text)) == int(found[1].replace(",", ""))
+    if "looks like CSV" in told:
+        names = told.partition("with columns ")[2].rstrip(".").split(", ")
+        readings = [list(csv.reader(io.StringIO(text), delimiter=each)) for each in ",\t;|"]
+        return any(
+            {len(row) for row in rows if row} == {len(names)}
+            and [cell.strip().strip('"') for cell in next(filter(None, rows))] == names
+            for rows in readings
+        )
+    if "looks like Markdown" in told:
+        return sum(bool(re.match(r"#{1,6}\s+\S", line)) for line in lines) > 1
+    return "looks like" not in told or "looks like HTML" in told
+
+
+pieces = st.sampled_from(
+    [
+        '{"a": 1}',
+        '{"b": [1]}',
+        "[1, 2]",
+        "{",
+        "[",
+        "]",
+        "}",
+        ",",
+        "a,b",
+        "1,2",
+        "name;age",
+        "x;y",
+        "\n",
+        "\n",
+        "\n",
+        "# T",
+        "## S",
+        "text",
+        '"',
+        "'",
+        "null",
+        " ",
+        "\t",
+        "<html>",
+        "\ufeff",
+    ]
+)
+
+
+@settings(max_examples=500)
+@given(st.lists(pieces, max_size=14).map("".join))
+def test_what_is_told_of_a_format_is_what_its_parser_finds(text: str) -> None:
+    assert confirmed(describe(text), text)
+
+
+@given(
+    st.lists(st.dictionaries(st.text("abc", min_size=1), st.integers(), min_size=1), min_size=2),
+    st.integers(0, 40),
+)
+def test_json_that_is_cut_anywhere_is_not_told_as_json(rows: list[Any], cut: int) -> None:
+    for text in (json.dumps(rows), "\n".join(map(json.dumps, rows))):
+        assert confirmed(describe(text), text)
+        shorter = text[: max(0, len(text) - cut)]
+        assert confirmed(describe(shorter), shorter)
 
 
 def test_prose_with_commas_is_no_table() -> None:

@@ -1,6 +1,9 @@
 """The suffix and the content of a file decide what `context` is."""
 
+import csv
+import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -85,7 +88,7 @@ def test_json_lines_with_a_broken_one_stay_text(tmp_path: Path) -> None:
     stored = store_context(tmp_path / "a.ndjson")
     assert seen_by_worker(stored) == content
     assert "value 3 is not JSON (Expecting value" in stored.notices[0]
-    assert "JSON Lines with keys a" in stored.description
+    assert "JSON" not in stored.description
 
 
 def test_json_lines_of_endless_lines_stay_text(
@@ -122,14 +125,53 @@ def test_tables_stay_text(tmp_path: Path, name: str, content: str, told: str) ->
     assert stored.description.endswith(told)
 
 
-@given(st.lists(st.sampled_from(['"', "\n", "a", ",", '""', '"\n"'])), st.integers(1, 4))
-def test_rows_are_counted_the_same_in_any_pieces(tokens: list[str], size: int) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Dear Ann, hello\nwe met, long ago, I think\nbye\n",
+        "name,age\nann,3\nbob\n",
+        'name,age\n"ann,3\nbob,4\n',
+        "just text; with a semicolon\nand without\n",
+    ],
+)
+def test_what_is_no_table_is_not_told_as_one(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.csv").write_bytes(content.encode())
+    told = store_context(tmp_path / "a.csv").description
+    assert "table" not in told
+    assert "CSV" not in told
+
+
+def test_of_a_long_table_only_the_beginning_is_told(tmp_path: Path) -> None:
+    rows = "ann,3\n" * 50_000
+    (tmp_path / "a.csv").write_text(f"name,age\n{rows}no,longer,a table\n", "utf-8")
+    told = store_context(tmp_path / "a.csv").description
+    assert told.endswith("; begins like a CSV table with columns name, age.")
+
+
+@given(st.lists(st.sampled_from(["\n", "a", "\r"])), st.integers(1, 4))
+def test_lines_are_counted_the_same_in_any_pieces(tokens: list[str], size: int) -> None:
     text = "".join(tokens)
     whole, cut = TextCount(), TextCount()
     whole.add(text)
     for at in range(0, len(text), size):
         cut.add(text[at : at + size])
-    assert (whole.rows, whole.lines, whole.chars) == (cut.rows, cut.lines, cut.chars)
+    assert (whole.lines, whole.chars) == (cut.lines, cut.chars)
+
+
+@given(st.lists(st.sampled_from(['"', "\n", "a", ",", ";", "\t", '""', '"\n"', "name", "age"])))
+def test_a_table_is_one_to_the_csv_module(folder: Path, tokens: list[str]) -> None:
+    path = folder / "tokens.csv"
+    text = "".join(tokens)
+    path.write_text(text, "utf-8", newline="")
+    told = re.search(r"a CSV table of (\d+) rows?( with)?", store_context(path).description)
+    if told is None:
+        return
+    readings = [
+        [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=each) if row]
+        for each in ",;\t|"
+    ]
+    wanted = int(told[1]) + bool(told[2])
+    assert any(len(r) == wanted and len({len(row) for row in r}) == 1 for r in readings)
 
 
 @given(st.lists(st.sampled_from(["secret word here now", "Zürich!", "alpha,beta!", "x,7", "a;b"])))

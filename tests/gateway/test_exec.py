@@ -43,6 +43,16 @@ async def test_variables_stay_and_files_are_those_that_were_chosen(recipe: Recip
         await gateway.close()
 
 
+async def test_an_answer_is_told_of_once(recipe: Recipe) -> None:
+    gateway, session, _ = await opened(recipe)
+    try:
+        code = "answer['content'] = 'first'; answer['ready'] = True"
+        assert (await gateway.execute(ME, session, code))["output"] == "first"
+        assert (await gateway.execute(ME, session, "print(2)"))["output"] == "2\n"
+    finally:
+        await gateway.close()
+
+
 async def test_what_code_does_wrong_comes_back_as_text(recipe: Recipe) -> None:
     gateway, session, handle = await opened(recipe)
     try:

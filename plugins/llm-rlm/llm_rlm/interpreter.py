@@ -13,6 +13,7 @@ from rlm.errors import SessionError, SessionRestored
 from rlm.protocols import Environment, Session
 from rlm.registry import make_environment
 from rlm.results import CellResult
+from rlm.sessions import FRESH_ANSWER
 
 __all__ = ["Interpreter", "Outcome"]
 
@@ -53,7 +54,10 @@ class Interpreter:
         async with self._turn:
             session = await self._opened()
             try:
-                return Outcome(await session.execute(code, timeout_seconds=self._seconds))
+                result = await session.execute(code, timeout_seconds=self._seconds)
+                if result.submission is not None:  # Else the next code would hand it in again.
+                    await session.load("answer", FRESH_ANSWER)
+                return Outcome(result)
             except SessionRestored as error:
                 lost = ", ".join(error.lost_variables) or "none"
                 return Outcome(None, f"{error}. The code was undone; variables lost: {lost}")

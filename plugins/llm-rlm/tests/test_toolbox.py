@@ -56,6 +56,12 @@ def test_variables_stay_between_calls(box: RLMToolbox) -> None:
     assert box.execute_python("x * 2") == "40"
 
 
+def test_an_answer_of_earlier_code_is_not_handed_in_again(box: RLMToolbox) -> None:
+    handed_in = box.execute_python("answer['content'] = 'first'; answer['ready'] = True")
+    assert handed_in.endswith("first")
+    assert box.execute_python("print(2)") == "2"
+
+
 def test_code_that_ends_with_a_quote_runs(box: RLMToolbox) -> None:
     assert box.execute_python('print("a" + "")') == "a"
     assert box.execute_python('"q"') == "'q'"

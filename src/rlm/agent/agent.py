@@ -174,7 +174,8 @@ class AgentRLM:
     ) -> RunResult:
         memory = _TurnMemory(self)
         result = await chat.aask(message, context, recorders=(memory, recorder))
-        submitted = "" if result.answer is None else str(result.answer)
+        is_said = memory.streamed and result.answer_source == "last_output"
+        submitted = "" if is_said or result.answer is None else str(result.answer)
         answer = memory.streamed + rest_of(memory.streamed, submitted)
         if result.answer is None and not answer:
             raise_if_ended_early(result, self._rlm.config.limits)

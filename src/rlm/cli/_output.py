@@ -54,6 +54,8 @@ def show(
         _show_answer(str(result.answer))
     if result.stop_reason == "error":
         say(f"Error: {result.detail or 'the run failed'}")
+        if result.rejected_answer is not None:
+            say(f"The last answer was: {result.rejected_answer}")
     elif result.stop_reason != "answer" and not quiet:
         say(_why_it_stopped(result))
     if resumable and result.stop_reason != "answer" and not quiet:
@@ -94,6 +96,8 @@ def _facts(result: RunResult, model: str) -> dict[str, Any]:
         "cost_usd": result.cost_usd,
         "seconds": round(result.seconds, 3),
         "limit": result.limit,
+        "detail": result.detail,
+        "rejected_answer": result.rejected_answer,
     }
 
 
@@ -109,4 +113,6 @@ def _why_it_stopped(result: RunResult) -> str:
     option = MORE_OF.get(result.limit or result.stop_reason)
     hint = f" Raise {option.split()[0]} to let it go on." if option else ""
     best = "there is no answer" if result.answer is None else "this is the best answer so far"
+    if result.answer_source == "last_output":
+        best = "there is no answer, this is what the last cell printed"
     return f"Stopped early: {result.detail.rstrip('.')}; {best}.{hint}"

@@ -4,13 +4,13 @@ Names are told (JSON keys, column names) because code needs them; they are cut a
 no sentence of the context can pass as one.
 """
 
-import json
-import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["MOST_NAMES", "SAMPLE_CHARS", "ListShape", "counted", "describe", "header_of", "told"]
+from rlm.context.formats import counted, format_of, key_names
+
+__all__ = ["SAMPLE_CHARS", "ListShape", "counted", "describe", "told"]
 
 SAMPLE_CHARS = 200_000
 COUNTED_CHARS = 16_000_000
@@ -18,10 +18,7 @@ COUNTED_CHARS = 16_000_000
 
 LINE_SAMPLES = 64
 LINE_SAMPLE_CHARS = 1 << 16
-MOST_NAMES = 20
 MOST_ROWS = 1000
-NAME = re.compile(r"[A-Za-z_][\w .\-/]{0,39}")
-SEPARATORS = (",", "\t", ";", "|")
 
 
 def describe(value: Any) -> str:
@@ -35,7 +32,7 @@ def describe(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ListShape(value).told()
     if isinstance(value, dict):
-        return f"a dict of {counted(len(value), 'item')}{_names(value)}."
+        return f"a dict of {counted(len(value), 'item')}{key_names(value)}."
     return f"a {type(value).__name__}."
 
 
@@ -50,7 +47,7 @@ def told(
     if lines > 1:
         size += f", {chars / lines:,.0f} on average"
     if structure is None:
-        structure = _format_of(sample, whole=chars <= len(sample))
+        structure = format_of(sample, whole=chars <= len(sample))
     return f"{size}{structure}."
 
 
@@ -66,17 +63,6 @@ def _about_lines(text: str) -> int:
     )
     lines = found * len(text) // (LINE_SAMPLES * LINE_SAMPLE_CHARS)
     return max(1, round(lines, 3 - len(str(lines))))
-
-
-def header_of(cells: list[str]) -> str:
-    """The names in the first row of a table, if that holds nothing but names."""
-    names = [name.strip().strip('"') for name in cells]
-    if len(names) < 2 or len(set(names)) < len(names):
-        return ""
-    if not all(NAME.fullmatch(name) and len(name.split()) <= 3 for name in names):
-        return ""
-    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
 
 
 class ListShape:
@@ -109,64 +95,5 @@ class ListShape:
             shortest, longest, chars = self._text_chars
             text += f"; texts of {shortest:,} to {longest:,} characters, {chars:,} in all"
         if self._keys:
-            text += f"; dicts{_names(self._keys)}"
+            text += f"; dicts{key_names(self._keys)}"
         return f"{text}."
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def _format_of(sample: str, *, whole: bool) -> str:
-    """The format that the beginning of a text shows, with its field names."""
-    stripped = sample.lstrip()
-    if stripped.startswith(("{", "[")):
-        return _json_format(sample if whole else None, stripped)
-    lines = sample.split("\n")[:200]
-    if len(lines) > 2:
-        lines.pop()  # the last line of the sample may be cut
-    if columns := _columns(lines):
-        return f"; looks like CSV with columns {columns}"
-    if sum(line.startswith("#") for line in lines) > 1 and "\n## " in sample:
-        return "; looks like Markdown"
-    if stripped[:500].lower().startswith(("<!doctype html", "<html")):
-        return "; looks like HTML"
-    return ""
-
-
-def _columns(lines: list[str]) -> str:
-    """Column names, if the first line holds only names and later lines have as many cells."""
-    rows = [line for line in lines[1:] if line.strip()]
-    for separator in SEPARATORS if len(lines) > 2 else ():
-        cells = lines[0].split(separator)
-        fitting = sum(line.count(separator) >= len(cells) - 1 for line in rows)
-        if rows and fitting >= 0.9 * len(rows) and (names := header_of(cells)):
-            return names
-    return ""
-
-
-def _json_format(text: str | None, stripped: str) -> str:
-    row = _parsed(stripped.split("\n", 1)[0])
-    if isinstance(row, dict) and "\n{" in stripped:
-        return f"; looks like JSON Lines{_names(row)}"
-    whole = _parsed(text) if text is not None else None
-    if isinstance(whole, dict):
-        return f"; looks like a JSON object{_names(whole)}"
-    if isinstance(whole, list):
-        return f"; looks like a JSON array of {counted(len(whole), 'item')}"
-    return "; looks like JSON"
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _names(mapping: dict[Any, Any]) -> str:
-    names = [str(key) for key in mapping if isinstance(key, str) and NAME.fullmatch(key)]
-    if not names:
-        return ""
-    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
-    return f" with keys {', '.join(names[:MOST_NAMES])}{more}"

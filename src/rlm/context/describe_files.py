@@ -1,48 +1,35 @@
 """What is told of files: tables by columns and rows, folders by names, sizes and kinds."""
 
-import io
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import PurePosixPath
 
-from rlm.context.describe import MOST_NAMES, counted, header_of
+from rlm.context.formats import MOST_NAMES, counted, table_of
 from rlm.context.scanning import TextCount
 
 __all__ = ["TABLES", "told_files", "told_table"]
 
 TABLES = {".csv": (",", ";", "\t", "|"), ".tsv": ("\t",)}
 MOST_KINDS = 8
-MOST_ROWS = 200
 FILE_NAME = re.compile(r"[\w.@+\-()\[\],'&=~ /]{1,100}")
 SUFFIX = re.compile(r"\.\w{1,10}")
 
 
-def told_table(suffix: str, count: TextCount) -> str:
-    """The structure of a table in a file; its first row is told only if it holds just names."""
-    kind = suffix[1:].upper()
-    for separator in TABLES[suffix]:
-        if columns := _columns(count, separator):
-            rows = counted(count.rows - 1, "row")
-            return f"; a {kind} table of {rows} with columns {columns}"
-    return f"; a {kind} table of {counted(count.rows, 'row')}"
+def told_table(suffix: str, count: TextCount) -> str | None:
+    """The structure of a table in a file; its first row is told only if it holds just names.
 
-
-def _columns(count: TextCount, separator: str) -> str:
-    import csv
-
-    sample = count.sample.removeprefix("\N{BYTE ORDER MARK}")
-    try:
-        table = csv.reader(io.StringIO(sample, newline=""), delimiter=separator)
-        header, *rows = islice(table, MOST_ROWS)
-    except (csv.Error, ValueError):
-        return ""
-    if len(rows) > 1 and count.chars > len(count.sample):
-        rows.pop()  # it may be cut
-    rows = [row for row in rows if row]
-    fitting = sum(len(row) == len(header) for row in rows)
-    return header_of(header) if rows and fitting >= 0.9 * len(rows) else ""
+    None if it is no table; of a long one only the beginning is known.
+    """
+    whole = count.chars <= len(count.sample)
+    table = table_of(count.sample, TABLES[suffix], whole=whole)
+    if table is None:
+        return None
+    rows, names = table
+    kind, columns = suffix[1:].upper(), f" with columns {names}" if names else ""
+    if whole:
+        return f"; a {kind} table of {counted(rows, 'row')}{columns}"
+    return f"; begins like a {kind} table{columns}"
 
 
 def told_files(names: Sequence[str], chars: int) -> str:

@@ -36,14 +36,12 @@ class Tally:
 
 
 class TextCount:
-    """What is told of a text, while its pieces pass by. Rows end outside of double quotes."""
+    """What is told of a text, while its pieces pass by."""
 
     def __init__(self) -> None:
         self.chars = 0
         self.sample = ""
         self._ends = 0
-        self._row_ends = 0
-        self._in_quotes = 0
         self._last = "\n"
 
     def add(self, piece: str) -> None:
@@ -51,23 +49,11 @@ class TextCount:
             self.sample += piece[: SAMPLE_CHARS - len(self.sample)]
         self.chars += len(piece)
         self._last = piece[-1:] or self._last
-        ends = piece.count("\n")
-        self._ends += ends
-        if '"' not in piece:
-            self._row_ends += 0 if self._in_quotes else ends
-            return
-        spans = piece.split('"')
-        self._row_ends += sum(span.count("\n") for span in spans[self._in_quotes :: 2])
-        self._in_quotes ^= (len(spans) - 1) & 1
+        self._ends += piece.count("\n")
 
     @property
     def lines(self) -> int:
         return self._ends + (self._last != "\n")
-
-    @property
-    def rows(self) -> int:
-        """The lines, those inside quotes not counted; if the quotes do not pair, all of them."""
-        return self.lines if self._in_quotes else self._row_ends + (self._last != "\n")
 
 
 def scan_text(

@@ -18,6 +18,7 @@ from rlm.gateway.spans import MOST_BYTES
 from rlm.gateway.turns import Turns
 from rlm.protocols import Environment, Session
 from rlm.results import CellResult
+from rlm.sessions import FRESH_ANSWER
 
 __all__ = ["Executed", "Executor"]
 
@@ -120,6 +121,8 @@ class Executor:
                 if stored is not None:
                     await interpreter.session.load("files", stored)
                 result = await interpreter.session.execute(code, timeout_seconds=self._seconds)
+                if result.submission is not None:  # Else all later code would tell of it again.
+                    await interpreter.session.load("answer", FRESH_ANSWER)
                 return Executed(result, "", fresh=fresh)
         except SessionError as error:
             await self._drop(owner, interpreter)

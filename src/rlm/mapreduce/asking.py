@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Sequence
 
 from rlm.calls import Calls
-from rlm.cells import strip_thinking
 from rlm.config import RunConfig
 from rlm.errors import CallRefused, RLMError
 from rlm.events import Planned
-from rlm.messages import Message, Request
+from rlm.messages import Message, Reply, Request
+from rlm.plain_replies import read_submission
+from rlm.prompts import nudges
 from rlm.run import Task
 from rlm.scope import Scope
 
@@ -59,15 +60,16 @@ class Asker:
         places = asyncio.Semaphore(at_once or max(1, len(questions)))
 
         async def ask(question: str) -> str:
-            request = Request(
-                model=self.config.sub_model,
-                messages=(Message("user", question),),
-                max_output_tokens=min(cap, output_tokens or cap),
-                sampling=self.config.sub_sampling,
-            )
+            messages: tuple[Message, ...] = (Message("user", question),)
             async with places:
-                reply = await self._calls.call(self.scope, request)
-            return strip_thinking(reply.text).strip()
+                reply = await self._reply(messages, min(cap, output_tokens or cap))
+                plain = read_submission(reply)
+                if plain.is_code:  # `FINAL_VAR(x)`: there is no REPL here
+                    said = Message("assistant", reply.text)
+                    messages = (*messages, said, Message("user", nudges.NO_CODE_NOW))
+                    reply = await self._reply(messages, min(cap, output_tokens or cap))
+                    plain = read_submission(reply)
+            return "" if plain.is_code else plain.text
 
         replies = await asyncio.gather(*map(ask, questions), return_exceptions=True)
         failed = [reply for reply in replies if isinstance(reply, BaseException)]
@@ -75,6 +77,15 @@ class Asker:
             if not isinstance(error, RLMError) or len(failed) == len(replies):
                 raise error
         return [reply if isinstance(reply, str) else "" for reply in replies]
+
+    async def _reply(self, messages: tuple[Message, ...], output_tokens: int) -> Reply:
+        request = Request(
+            model=self.config.sub_model,
+            messages=messages,
+            max_output_tokens=output_tokens,
+            sampling=self.config.sub_sampling,
+        )
+        return await self._calls.call(self.scope, request)
 
 
 def whole_query(task: Task) -> str:

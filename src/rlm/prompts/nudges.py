@@ -4,6 +4,7 @@ __all__ = [
     "CONFIRM_FINAL",
     "EMPTY_REPLY",
     "NO_ACTION",
+    "NO_CODE_NOW",
     "SAME_CODE",
     "SAME_ERROR",
     "UNTOUCHED_CONTEXT",
@@ -14,6 +15,7 @@ __all__ = [
     "session_restored",
     "unknown_variable",
     "variables_lost",
+    "wrong_shape",
 ]
 
 NO_ACTION = (
@@ -39,6 +41,10 @@ UNTOUCHED_CONTEXT = (
     "Your code has not looked at `context` yet, and the answer is in there. Begin with "
     "print(context[:500]) or ctx.grep(...)."
 )
+NO_CODE_NOW = (
+    "That was code, and no code runs any more. Write the answer itself, in plain words. If the "
+    "query asks for code, put a sentence before it."
+)
 
 
 def need_repl() -> str:
@@ -56,6 +62,10 @@ def need_steps(wanted: int, done: int) -> str:
 def unknown_variable(name: str, known: tuple[str, ...]) -> str:
     shown = ", ".join(known[:40]) or "none"
     return f"There is no variable named {name!r} in the REPL. Variables: {shown}."
+
+
+def wrong_shape(problem: str) -> str:
+    return f"Your answer does not have the right shape: {problem}. Submit it again."
 
 
 def session_lost(reason: str, lost: tuple[str, ...]) -> str:

@@ -69,9 +69,16 @@ def with_typed_answer(result: RunResult, kind: AnswerType) -> RunResult:
         return result
     try:
         value = kind.parse(Submission(result.answer, "answer", result.answer_json))
-    except AnswerMismatch as mismatch:
-        detail = f"the answer has the wrong shape: {mismatch}"
-        return replace(result, answer=None, answer_source="none", detail=detail)
+    except AnswerMismatch as mismatch:  # of a run that was asked for another type before
+        return replace(
+            result,
+            answer=None,
+            stop_reason="error" if result.stop_reason == "answer" else result.stop_reason,
+            answer_source="none",
+            limit=result.limit or "wrong_shape",
+            detail=f"the answer has the wrong shape: {mismatch}",
+            rejected_answer=result.answer,
+        )
     return replace(result, answer=value)
 
 

@@ -3,6 +3,7 @@
 from rlm.environments.conformance.bench import Repl, Unmet, expect
 from rlm.environments.conformance.checks import Checks
 from rlm.results import Submission
+from rlm.sessions import FRESH_ANSWER
 
 __all__ = ["checks"]
 
@@ -47,6 +48,34 @@ async def drafts(repl: Repl) -> None:
 async def one_cell_only(repl: Repl) -> None:
     expect((await repl.run("FINAL('x')")).submission is not None, True, "FINAL counts")
     expect((await repl.run("pass")).submission, None, "the submission of the next cell")
+
+
+_LEFT_BEHIND = (
+    "answer['content'] = 'old'; answer['ready'] = True",
+    "answer['content'] = 'old draft'",
+    "answer = {'content': 'old', 'ready': True}",
+    "answer = 'old'",
+    "answer = ['old']",
+    "del answer",
+    "class Answer(dict): pass\nanswer = Answer(content='old', ready=True)",
+    "kept = answer; kept.update(content='old', ready=True)",
+)
+
+
+@checks("a fresh `answer` replaces whatever an earlier run left", fresh=True)
+async def fresh_answer(repl: Repl) -> None:
+    """The engine binds one at the start of every run of a chat."""
+    for code in _LEFT_BEHIND:
+        await repl.run(code)
+        await repl.session.load("answer", FRESH_ANSWER)
+        expect(await repl.session.fetch("answer"), None, f"the answer's text after {code}")
+        result = await repl.run("print(answer)")
+        expect(result.stdout, "{'content': '', 'ready': False}\n", f"`answer` after {code}")
+        expect((result.submission, result.answer_content), (None, None), f"a cell after {code}")
+    result = await repl.run("kept['content'] = 'older'")
+    expect((result.submission, result.answer_content), (None, None), "the dict of an earlier run")
+    result = await repl.run("answer['content'] = 'new'; answer['ready'] = True")
+    expect(result.submission, Submission("new", "answer", '"new"'), "the fresh answer")
 
 
 @checks("FINAL_VAR of an unknown name tells the known ones", fresh=True)
