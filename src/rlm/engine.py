@@ -4,6 +4,8 @@ Read `run`, then `step`; the rest is what they call. Features are collaborators 
 sessions, history, decide, ending): this file names no provider, no sandbox and no file format.
 """
 
+import asyncio
+
 from msgspec.structs import replace
 
 from rlm import children, prompts
@@ -61,6 +63,7 @@ class Engine:
                 self.final.held.release()
             if self.closes_session:
                 await self.session.close()
+        await self.state.hash_told()
         return self.state.end(ending)
 
     async def _steps(self) -> Ending:
@@ -126,6 +129,8 @@ class Engine:
         given = task.context if task.has_context else task.prompt
         context = store_context(given, task.pictures)
         self.scope.tree.count_child_context(context.size_bytes, self.config.limits)
+        if context.known_sha256 is None:  # A child's name is made of its context, too.
+            await asyncio.wrap_future(context.hashing())
         query = task.prompt if task.has_context else prompts.FIXED_QUERY
         budget = self.scope.budget.child(self.config.limits)
         scope = self.scope.child(budget, context.digest(task.told_apart(query)))

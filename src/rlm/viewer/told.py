@@ -4,9 +4,10 @@ import threading
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from rlm.errors import ConfigError
-from rlm.events import Event, RunStarted
+from rlm.events import ContextHashed, Event, RunStarted
 from rlm.viewer.contexts import ContextDesk, ContextText
 from rlm.viewer.coverage import covered
 from rlm.viewer.library import Library, Unknown
@@ -177,11 +178,17 @@ class Teller:
     ) -> tuple[RunStarted | None, tuple[Event, int] | None]:
         """How a run started, and how it ended, with the number of that event."""
         types = file.notes_of(run_id).types
-        numbers = [types.find(CODES["run_started"]), types.rfind(CODES["run_ended"])]
+        numbers = [
+            types.find(CODES["run_started"]),
+            types.find(CODES["context_hashed"]),
+            types.rfind(CODES["run_ended"]),
+        ]
         started, ended = None, None
         for number, event in file.events_at(run_id, sorted(n for n in numbers if n >= 0)):
             if isinstance(event, RunStarted):
                 started = event
+            elif isinstance(event, ContextHashed):
+                started = started and replace(started, context_sha256=event.context_sha256)
             else:
                 ended = event, number
         return started, ended
