@@ -84,11 +84,15 @@ def call(number: int, kind: str = "llm", **facts: Any) -> dict[str, Any]:
 
 
 def asked(text: str, step: int = 1, count: int = 1, **facts: Any) -> ModelAsked:
-    told: dict[str, Any] = {"purpose": "step", "model": "m", "max_output_tokens": 9}
-    message = (Message("user", text),)
     return ModelAsked(
-        **{"run_id": "r", "step": step, "message_count": count, **told, **facts},
-        new_messages=message,
+        run_id="r",
+        step=step,
+        purpose="step",
+        model="m",
+        new_messages=(Message("user", text),),
+        message_count=count,
+        max_output_tokens=9,
+        **facts,
     )
 
 

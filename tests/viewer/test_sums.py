@@ -45,7 +45,7 @@ async def unread_percent(folder: Path, *events: Event) -> tuple[float, list[str]
 
 async def test_a_text_whose_call_failed_was_not_read(tmp_path: Path) -> None:
     failed = CallEnded(**call(1), error="the server did not answer in time", limit="seconds")
-    events = [CallStarted(**call(1), prompt=TEXT), failed]
+    events: list[Event] = [CallStarted(**call(1), prompt=TEXT), failed]
     assert await unread_percent(tmp_path, *events) == (100.0, [])
 
 
@@ -56,12 +56,15 @@ async def test_a_text_whose_call_has_no_end_was_not_read(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("facts", [{}, {"retries": 2}, {"stored": True}])
 async def test_a_text_with_a_reply_was_read_once(tmp_path: Path, facts: dict[str, Any]) -> None:
-    events = [CallStarted(**call(1), prompt=TEXT), CallEnded(**call(1), reply="yes", **facts)]
+    events: list[Event] = [
+        CallStarted(**call(1), prompt=TEXT),
+        CallEnded(**call(1), reply="yes", **facts),
+    ]
     assert await unread_percent(tmp_path, *events) == (0.0, ["call"])
 
 
 async def test_of_equal_calls_only_those_that_were_answered_count(tmp_path: Path) -> None:
-    events = [
+    events: list[Event] = [
         CallStarted(**call(1), prompt=TEXT),
         CallStarted(**call(2), prompt=HALF),
         CallEnded(**call(2), reply="yes"),
@@ -73,7 +76,7 @@ async def test_of_equal_calls_only_those_that_were_answered_count(tmp_path: Path
 
 
 async def test_a_call_id_of_another_run_answers_nothing(tmp_path: Path) -> None:
-    events = [
+    events: list[Event] = [
         CallStarted(**call(1), prompt=TEXT),
         started("r-c", parent_id="r", depth=1),
         CallEnded(**call(1, run_id="r-c", parent_id="r"), reply="yes"),
@@ -86,7 +89,7 @@ async def test_a_first_request_counts_when_it_was_answered(tmp_path: Path) -> No
     assert await unread_percent(tmp_path, asked(TEXT), failed) == (100.0, [])
     assert await unread_percent(tmp_path, asked(TEXT)) == (100.0, [])
     assert await unread_percent(tmp_path, asked(TEXT), replied("r", 1)) == (0.0, ["call"])
-    again = [asked(TEXT), failed, asked("Well?", 2, 2), replied("r", 2)]
+    again: list[Event] = [asked(TEXT), failed, asked("Well?", 2, 2), replied("r", 2)]
     assert await unread_percent(tmp_path, *again) == (0.0, ["call"])
 
 
@@ -131,7 +134,7 @@ async def test_a_step_tells_its_own_use_and_that_with_its_children(tmp_path: Pat
 
 async def test_an_unknown_cost_of_a_child_makes_that_of_its_step_unknown(tmp_path: Path) -> None:
     child: dict[str, Any] = {"run_id": "r-c", "parent_id": "r", "depth": 1}
-    events = [
+    events: list[Event] = [
         started("r"),
         replied("r", 1, usage=used(10, 0.5)),
         CallStarted(**call(1, "rlm"), prompt="p"),
@@ -147,7 +150,7 @@ async def test_an_unknown_cost_of_a_child_makes_that_of_its_step_unknown(tmp_pat
 async def test_a_call_that_says_itself_what_its_child_used_is_counted_once(tmp_path: Path) -> None:
     """As in logs of the reference engine, whose runs do not tell it of their own requests."""
     child: dict[str, Any] = {"run_id": "r-c", "parent_id": "r", "depth": 1}
-    events = [
+    events: list[Event] = [
         started("r"),
         CallStarted(**call(1, "rlm"), prompt="p"),
         started(**child, parent_call_id="r.call.1"),
@@ -217,7 +220,7 @@ async def test_the_steps_of_a_real_run_add_up_to_its_total(tmp_path: Path) -> No
 
 async def test_hits_say_which_text_of_which_cell_or_call_they_are_in(tmp_path: Path) -> None:
     about: dict[str, Any] = {"run_id": "r", "step": 2, "cell": 3}
-    events = [
+    events: list[Event] = [
         started("r", query="needle"),
         asked("a needle"),
         replied("r", 1, "none", reasoning="needle?"),

@@ -135,7 +135,7 @@ def _bound(signature: inspect.Signature) -> inspect.Signature:
 def _with(signature: inspect.Signature) -> Callable[..., None]:
     def stand_in(*args: Any, **kwargs: Any) -> None: ...
 
-    stand_in.__signature__ = signature  # type: ignore[attr-defined]
+    vars(stand_in)["__signature__"] = signature
     return stand_in
 
 
