@@ -384,6 +384,7 @@ class RLM:
     ) -> None:
         """Execute a run once more with what a store knows of it; `rlm.replaying` is who does."""
         stored = await self._house.store(context, self.config)
+        await asyncio.wrap_future(stored.hashing())
         task, _ = self._ready(Task(query, stored), response_model, self.config)
         ledger = Budget(self.config.limits)
         await self._run(task, None, run_id, store, (recorder,), self.config, ledger)

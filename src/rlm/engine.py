@@ -63,6 +63,7 @@ class Engine:
                 self.final.held.release()
             if self.closes_session:
                 await self.session.close()
+        await self.state.hash_told()
         return self.state.end(ending)
 
     async def _steps(self) -> Ending:
@@ -130,6 +131,7 @@ class Engine:
         given = task.context if task.has_context else task.prompt
         context = store_context(given, task.pictures)
         self.scope.tree.count_child_context(context.size_bytes, self.config.limits)
+        await context.hashed()  # A child's name is made of its context, too.
         query = task.prompt if task.has_context else prompts.FIXED_QUERY
         budget = self.scope.budget.child(self.config.limits)
         scope = self.scope.child(budget, context.digest(task.told_apart(query)))

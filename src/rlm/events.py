@@ -1,7 +1,8 @@
 """One typed, versioned fact each. Everything that shows, stores or streams a run reads these.
 
-No event holds context text: `RunStarted` carries its hash, size and description. `ModelAsked`
-carries only the messages added since the last request of the run, so a log grows linearly.
+No event holds context text: `RunStarted` carries its size and description, and its hash if that is
+known. `ModelAsked` carries only the messages added since the last request of the run, so a log
+grows linearly.
 """
 
 import time
@@ -20,6 +21,7 @@ __all__ = [
     "CellOutput",
     "CellStarted",
     "Compacted",
+    "ContextHashed",
     "Diverged",
     "Event",
     "ModelAsked",
@@ -59,7 +61,8 @@ class RunStarted(_Fact, frozen=True, kw_only=True, tag="run_started"):
     """A run begins, or goes on after it was killed: then its events come once more.
 
     `path` names the run within its tree the same way on every execution. `settings`, told by root
-    runs only, are what it takes to run it again.
+    runs only, are what it takes to run it again. `context_sha256` is empty for a large context
+    whose hash is not known yet: a run that is logged or journaled tells it in `ContextHashed`.
     """
 
     query: str
@@ -74,6 +77,12 @@ class RunStarted(_Fact, frozen=True, kw_only=True, tag="run_started"):
     parent_call_id: str | None = None
     path: str = "root"
     settings: dict[str, Any] = field(default_factory=dict)
+
+
+class ContextHashed(_Fact, frozen=True, kw_only=True, tag="context_hashed"):
+    """The hash of a large context, which is made beside the first steps of a run."""
+
+    context_sha256: str
 
 
 class Planned(_Fact, frozen=True, kw_only=True, tag="planned"):
@@ -285,6 +294,7 @@ class RunEnded(_Fact, frozen=True, kw_only=True, tag="run_ended"):
 
 Event = (
     RunStarted
+    | ContextHashed
     | Planned
     | StepStarted
     | ModelAsked

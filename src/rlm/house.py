@@ -182,15 +182,15 @@ class House:
         self._childrens = self._own if sub_tools is None else _granted(sub_tools)
 
     async def store(self, value: ContextValue | StoredContext, config: RunConfig) -> StoredContext:
-        """Small values here, and what takes long in threads: it is described, then hashed and laid
-        out for the sandbox at the same time."""
+        """Small values here, and what takes long in threads: it is described, then measured and
+        laid out for the sandbox at the same time. A large one is hashed beside the run."""
         if isinstance(value, StoredContext):
             return value
         if value is None or (isinstance(value, str) and len(value) < SMALL_CONTEXT_CHARS):
             return store_context(value)
         stored = await asyncio.to_thread(store_context, value)
         await asyncio.gather(
-            asyncio.to_thread(lambda: stored.sha256), self._prepare(stored, config)
+            asyncio.to_thread(lambda: stored.known_sha256), self._prepare(stored, config)
         )
         return stored
 

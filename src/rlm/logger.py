@@ -43,6 +43,7 @@ class RLMLogger:
         if not file_name.strip(".") or Path(file_name).name != file_name:
             raise ConfigError(f"file_name is the start of a name, not a path: {file_name!r}")
         self.log_dir = None if log_dir is None else _writable(Path(log_dir))
+        self.needs_context_hash = log_dir is not None
         self.log_file_path: str | None = None
         self._file_name = file_name
         self._runs: dict[str, _MemoryLog | _FileLog] = {}

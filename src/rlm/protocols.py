@@ -95,7 +95,11 @@ class Environment(Protocol):
 
 
 class Recorder(Protocol):
-    """Anything that listens to events. It must not block, and it can't answer."""
+    """Anything that listens to events. It must not block, and it can't answer.
+
+    One with an attribute `needs_context_hash` that is true has large contexts hashed beside the
+    run and hears of it (`ContextHashed`); small ones are hashed anyway.
+    """
 
     def record(self, event: Event) -> None: ...
 

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct, field
@@ -13,8 +14,8 @@ from rlm.calls import Calls
 from rlm.config import RunConfig
 from rlm.context import StoredContext
 from rlm.decide import Progress, Turn
-from rlm.errors import CallRefused, ModelError
-from rlm.events import BudgetChanged, Diverged, Planned, RunEnded, RunStarted
+from rlm.errors import CallRefused, ConfigError, ModelError
+from rlm.events import BudgetChanged, ContextHashed, Diverged, Planned, RunEnded, RunStarted
 from rlm.history import History
 from rlm.protocols import Environment, Tool
 from rlm.results import (
@@ -136,6 +137,7 @@ class Run:
         self.started = time.monotonic()
         self.stop_asked = False
         self._task: asyncio.Task[Any] | None = None
+        self._hashing: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
         """Ask the run to end now, with the best answer it has; nothing more is sent."""
@@ -161,6 +163,7 @@ class Run:
     def announce(self, environment: str, strategy: str) -> None:
         self._task = asyncio.current_task()
         context = self.task.context
+        sha256 = context.known_sha256
         self.scope.emit(
             RunStarted,
             query=self.task.query,
@@ -170,14 +173,27 @@ class Run:
             environment=environment,
             context_kind=context.kind,
             context_bytes=context.size_bytes,
-            context_sha256=context.sha256,
+            context_sha256=sha256 or "",
             context_description=context.description,
             parent_call_id=self.task.parent_call_id,
             path=self.scope.path,
             settings=dict(self.task.settings),
         )
+        if sha256 is None and self.scope.needs_context_hash:
+            self._hashing = asyncio.create_task(self._tell_hash())
         if self.task.chosen_because:
             self.scope.emit(Planned, strategy=strategy, reason=self.task.chosen_because)
+
+    async def _tell_hash(self) -> None:
+        """Beside the run's first requests: nothing of the run itself waits for the hash."""
+        with suppress(ConfigError):  # A file changed: the session, which needs it, will tell.
+            sha256 = await asyncio.wrap_future(self.task.context.hashing())
+            self.scope.emit(ContextHashed, context_sha256=sha256)
+
+    async def hash_told(self) -> None:
+        """Wait for the context's hash, unless the run is to end now: its end is the last event."""
+        if self._hashing is not None and not self.stop_asked:
+            await self._hashing
 
     def tell_budget(self) -> None:
         tree = self.scope.budget.root
@@ -191,6 +207,8 @@ class Run:
 
     def end(self, ending: Ending, *, failed: bool = False) -> RunResult:
         """The last event of the run, and what its caller gets."""
+        if self._hashing is not None:
+            self._hashing.cancel()
         if ending.submission is not None and (problem := self.objection(ending.submission)):
             ending = ending.without_answer(ending.submission, problem)
         submission, rejected = ending.submission, ending.rejected

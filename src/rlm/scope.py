@@ -107,6 +107,11 @@ class Scope:
         self._in_cell.add_child(digest, child._obtained)
         return child
 
+    @property
+    def needs_context_hash(self) -> bool:
+        """Whether a recorder wants the hash of a context that is too large to be hashed at once."""
+        return any(getattr(each, "needs_context_hash", False) for each in self.recorders)
+
     # -- cells whose session is lost ---------------------------------------------------------
 
     def begin_cell(self) -> None:

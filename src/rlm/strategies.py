@@ -71,6 +71,7 @@ class PlainRun:
             if limit is None:
                 self.state.end(ending, failed=True)
                 raise
+        await self.state.hash_told()
         return self.state.end(ending)
 
     async def _ending(self) -> Ending:

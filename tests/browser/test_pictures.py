@@ -60,8 +60,8 @@ def test_keys_go_from_call_to_call_and_enter_opens_it(
 ) -> None:
     page = calls_page(visit, story, story_url)
     chart(page).focus()
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
+    for _ in range(4):  # The requests of the first two steps come before the calls.
+        page.keyboard.press("ArrowRight")
     expect(page.locator(".chosen")).to_contain_text("step 2, depth 0")
     prompt = page.locator(".chosen p").nth(1).inner_text()
     number = re.match(r"Part \d+\.", prompt)
@@ -82,7 +82,8 @@ def test_a_click_chooses_a_call_and_a_double_click_opens_it(
     spots = [(share * box["width"], 40) for share in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)]
     for x, y in spots:
         chart(page).click(position={"x": x, "y": y})
-        if page.locator(".chosen").count():
+        chosen = page.locator(".chosen p")
+        if chosen.count() and chosen.nth(1).inner_text().startswith("Part"):
             break
     expect(page.locator(".chosen")).to_contain_text("step 2")
     words = page.locator(".chosen p").nth(1).inner_text().split("→")[0]
@@ -97,7 +98,9 @@ def test_a_call_can_be_opened_from_the_list_below(
     page = calls_page(visit, story, story_url)
     page.get_by_role("list", name=re.compile("The same calls as a list")).focus()
     page.keyboard.press("End")
-    expect(page.locator(".call-row.active")).to_contain_text("child run")
+    expect(page.locator(".call-row.active")).to_contain_text("request")
+    page.locator(".call-row", has_text="child run").last.click()
+    page.get_by_role("list", name=re.compile("The same calls as a list")).focus()
     expect(page.locator(".chosen")).to_contain_text("depth 2")
     page.keyboard.press("Enter")
     expect(page.get_by_role("link", name="open the child run")).to_be_visible()

@@ -22,6 +22,7 @@ from tests.cli import kept
 from tests.cli.conftest import Run
 from tests.cli.scripts import AS_CODE, HOSTILE
 from tests.cli.test_progress import ended, started
+from tests.trajectories.samples import tree, written
 
 LOOP = "for n in range(5): print(llm_query(f'zebra {n}'))"
 
@@ -50,6 +51,19 @@ def test_a_run_in_short(state: Path, run: Run) -> None:
     assert "  … 2 more calls (5 llm in all)\n" in steps[1]
     assert "  ! ZeroDivisionError: division by zero\n" in steps[2]
     assert out.endswith("\nAnswer (submitted):\n1\n")
+
+
+def test_a_step_tells_what_it_used_with_its_child_runs_and_without(
+    state: Path, run: Run, tmp_path: Path
+) -> None:
+    log = written(tmp_path / "a.jsonl", tree())
+    code, out, _ = run("show", str(log))
+    assert code == 0
+    assert "status       answer: 2 steps, 3 calls, 9,999 tokens, $8.5000, 10.4 s" in out
+    assert "\nstep 1: 8,972 tokens, $7.0000; without child runs 1,872 tokens, $1.5000\n" in out
+    assert "\nstep 2: 70 tokens, $0.3000; without child runs 50 tokens, $0.1000\n" in out
+    code, out, _ = run("show", str(log), "--step", "1")
+    assert "-- step 1 of run r: 8,972 tokens, $7.0000; without child runs 1,872 tokens" in out
 
 
 def scripted(state: Path, rules: list[tuple[str, str]], *codes: str, **options: Any) -> RunResult:
@@ -127,7 +141,7 @@ def test_hostile_text_is_harmless(state: Path, run: Run, options: list[str]) -> 
 @given(st.text(), st.sampled_from([InShort, InFull]))
 def test_no_text_passes_for_a_line_of_ours(text: str, kind: type) -> None:
     """In full, ours begin at the edge with two dashes; in short, theirs stand behind a mark."""
-    shown, out = kind(), io.StringIO()
+    shown, out = kind({}), io.StringIO()
     with redirect_stdout(out):
         for event in every_event(text):
             shown.add(event)
@@ -166,7 +180,7 @@ SAMPLES: dict[object, object] = {
 
 
 def test_very_many_calls_take_little_memory() -> None:
-    shown = InShort()
+    shown = InShort({})
     shown.add(StepStarted(run_id="r", step=1))
     prompt = "p" * 100_000
     tracemalloc.start()

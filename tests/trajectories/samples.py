@@ -11,6 +11,7 @@ from rlm.events import (
     CallEnded,
     CallStarted,
     Event,
+    ModelAsked,
     ModelReplied,
     RunEnded,
     RunStarted,
@@ -18,7 +19,7 @@ from rlm.events import (
 )
 from rlm.limits import Limits
 from rlm.logger import RLMLogger, encoded
-from rlm.messages import Usage
+from rlm.messages import Message, Usage
 from rlm.results import RunResult
 from tests.fakes import PlanEnvironment, cell
 
@@ -71,6 +72,63 @@ def one_run(run_id: str, steps: int = 2, **facts: Any) -> list[Event]:
             CallEnded(run_id=run_id, step=step, reply="r", usage=USAGE, **call, **base),
         ]
     return [*events, ended(run_id, step=steps, steps=steps, **base)]
+
+
+def used(tokens: int, cost_usd: float | None = None) -> Usage:
+    return Usage(tokens, 0, requests=1, cost_usd=cost_usd)
+
+
+def call(number: int, kind: str = "llm", **facts: Any) -> dict[str, Any]:
+    about = {"run_id": "r", "step": 1, "call_id": f"r.call.{number}", "kind": kind, "model": "m"}
+    return {**about, **facts}
+
+
+def asked(text: str, step: int = 1, count: int = 1, **facts: Any) -> ModelAsked:
+    return ModelAsked(
+        run_id="r",
+        step=step,
+        purpose="step",
+        model="m",
+        new_messages=(Message("user", text),),
+        message_count=count,
+        max_output_tokens=9,
+        **facts,
+    )
+
+
+def tree(*, is_over: bool = True) -> list[Event]:
+    """A root with two steps. The first starts a child that starts another; the other one fails."""
+    child: dict[str, Any] = {"run_id": "r-c", "parent_id": "r", "depth": 1}
+    below: dict[str, Any] = {"run_id": "r-c-d", "parent_id": "r-c", "depth": 2}
+    lost: dict[str, Any] = {"run_id": "r-e", "parent_id": "r", "depth": 1}
+    inner = call(3, "rlm", **child)
+    events: list[Event] = [
+        started("r", wall_time=100.0),
+        StepStarted(run_id="r", step=1, wall_time=100.1),
+        asked("Begin.", wall_time=100.2),
+        replied("r", 1, usage=used(1_000, 1.0), wall_time=101.0),
+        CallStarted(**call(1), prompt="p", wall_time=101.0),
+        CallEnded(**call(1), reply="r", usage=used(872, 0.5), wall_time=101.5),
+        CallStarted(**call(2, "rlm"), prompt="p", wall_time=101.5),
+        started(**child, parent_call_id="r.call.2", wall_time=101.6),
+        replied(**child, step=1, usage=used(4_000, 2.0), wall_time=102.0),
+        CallStarted(**inner, prompt="p", wall_time=102.0),
+        started(**below, parent_call_id="r.call.3", wall_time=102.1),
+        replied(**below, step=1, usage=used(3_000, 3.0), wall_time=102.5),
+        ended(**below, usage=used(3_000, 3.0), wall_time=102.6),
+        CallEnded(**inner, reply="r", child_run_id="r-c-d", wall_time=102.6),
+        ended(**child, usage=used(7_100, 5.5), wall_time=102.8),
+        CallEnded(**call(2, "rlm"), reply="r", child_run_id="r-c", wall_time=102.8),
+        StepStarted(run_id="r", step=2, wall_time=103.0),
+        asked("More.", 2, 3, wall_time=103.0),
+        replied("r", 2, usage=used(50, 0.1), wall_time=109.0),
+        CallStarted(**call(4, "rlm", step=2), prompt="p", wall_time=109.0),
+        started(**lost, parent_call_id="r.call.4", wall_time=109.1),
+        replied(**lost, step=1, usage=used(20, 0.2), wall_time=109.16),
+        CallEnded(**call(4, "rlm", step=2), error="it has no answer", wall_time=109.16),
+    ]
+    over = ended("r", step=2, steps=2, usage=used(9_999, 8.5), seconds=10.4, wall_time=110.4)
+    return [*events, over] if is_over else events
 
 
 def written(path: Path, lines: Iterable[Event | bytes]) -> Path:

@@ -22,6 +22,7 @@ from tests.trajectories.samples import (
     replied,
     scripted_log,
     started,
+    tree,
     written,
 )
 
@@ -240,3 +241,30 @@ def test_runs_that_claim_to_have_started_each_other_are_written_once(tmp_path: P
     text = "".join(export(trajectory, "reference-jsonl"))
     assert text.count('"type":"iteration"') == 40
     assert all(json.loads(line) for line in text.splitlines())
+
+
+def test_a_report_tells_what_steps_and_children_used(tmp_path: Path) -> None:
+    trajectory = open_trajectory(written(tmp_path / "a.jsonl", tree()))
+    for format_ in ("markdown", "html"):
+        text = "".join(export(trajectory, format_)).replace("\\", "")
+        assert "used 8,972 tokens, $7.0000; without child runs 1,872 tokens, $1.5000" in text
+        assert "used 70 tokens, $0.3000; without child runs 50 tokens, $0.1000" in text
+        assert "child run, m, 0.00 s, 7,100 tokens, $5.5000" in text
+        assert "answer, 9,999 tokens, $8.5000, 10.40 s" in text
+
+
+def test_a_reference_log_says_with_a_call_what_its_child_used(tmp_path: Path) -> None:
+    trajectory = open_trajectory(written(tmp_path / "a.jsonl", tree()))
+    copy = tmp_path / "copy.jsonl"
+    copy.write_text("".join(export(trajectory, "reference-jsonl")), "utf-8")
+    calls = [
+        call
+        for row in map(json.loads, copy.read_text("utf-8").splitlines())
+        for block in row.get("code_blocks", ())
+        for call in block["result"]["rlm_calls"]
+    ]
+    assert [call["usage_summary"].get("total_cost") for call in calls] == [0.5, 5.5, None]
+    again = open_trajectory(copy)
+    (root,) = [run for run in again.runs() if run.depth == 0]
+    assert root.tokens == 872 + 7_100  # It does not tell what steps used themselves.
+    assert again.step_usages(root.run_id)[1].whole.total_tokens == 872 + 7_100

@@ -49,8 +49,11 @@ export interface StepRow {
   readonly calls: number
   readonly failed_calls: number
   readonly tools: number
+  /** With its child runs, and without them. */
   readonly tokens: number
   readonly cost_usd: number | null
+  readonly own_tokens: number
+  readonly own_cost_usd: number | null
   readonly error: boolean
   readonly stored: boolean
 }
@@ -94,7 +97,7 @@ export interface CallRow {
   readonly run_id: string
   readonly depth: number
   readonly step: number
-  readonly kind: 'llm' | 'rlm' | 'tool'
+  readonly kind: 'llm' | 'rlm' | 'tool' | 'request'
   readonly model: string
   readonly start: number
   readonly end: number | null
@@ -111,6 +114,11 @@ export interface CallRow {
 export interface CallList {
   readonly calls: readonly CallRow[]
   readonly total: number
+  /** What the runs asked themselves, step by step. */
+  readonly requests: readonly CallRow[]
+  /** From when to when the run took. */
+  readonly start: number
+  readonly end: number
 }
 
 export interface UsagePoint {
@@ -118,6 +126,15 @@ export interface UsagePoint {
   readonly depth: number
   readonly tokens: number
   readonly cost_usd: number | null
+}
+
+/** `tokens` and `cost_usd` are those of the whole run; points tell only what events say. */
+export interface UsageFacts {
+  readonly points: readonly UsagePoint[]
+  readonly tokens: number
+  readonly cost_usd: number | null
+  readonly start: number
+  readonly end: number
 }
 
 export interface Reader {
@@ -155,6 +172,9 @@ export interface Hit {
   readonly step: number
   readonly index: number
   readonly type: string
+  readonly field: string
+  readonly cell: number | null
+  readonly call_id: string | null
   readonly excerpt: string
 }
 
@@ -179,7 +199,7 @@ export interface Source {
   step(runId: string, step: number, offset: number, limit: number): Promise<EventPage>
   text(runId: string, index: number, field: string): Promise<WholeText>
   calls(runId: string): Promise<CallList>
-  usage(runId: string): Promise<readonly UsagePoint[]>
+  usage(runId: string): Promise<UsageFacts>
   coverage(runId: string): Promise<Coverage>
   context(runId: string, start: number, end: number): Promise<string>
   search(runId: string, words: string): Promise<Hits>

@@ -1,5 +1,5 @@
 // Made by `npm run types` from src/rlm/events.schema.json; not written by hand.
-// schema-sha256: fcc722c436262c63b3f991797f323f601a8684ebc94911757581e254ecbbfac3
+// schema-sha256: 8bef148f4c5fa3aa882ecf84e8bcd4a4f0d5e892f73fe29046dae4bf19964552
 
 export const SCHEMA_VERSION = 1
 
@@ -7,7 +7,8 @@ export const SCHEMA_VERSION = 1
  * A run begins, or goes on after it was killed: then its events come once more.
  *
  * `path` names the run within its tree the same way on every execution. `settings`, told by root
- * runs only, are what it takes to run it again.
+ * runs only, are what it takes to run it again. `context_sha256` is empty for a large context
+ * whose hash is not known yet: a run that is logged or journaled tells it in `ContextHashed`.
  */
 export interface RunStarted {
   readonly type: 'run_started'
@@ -30,6 +31,21 @@ export interface RunStarted {
   readonly parent_call_id?: string | null
   readonly path?: string
   readonly settings?: Readonly<Record<string, unknown>>
+}
+
+/**
+ * The hash of a large context, which is made beside the first steps of a run.
+ */
+export interface ContextHashed {
+  readonly type: 'context_hashed'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly context_sha256: string
 }
 
 /**
@@ -447,6 +463,7 @@ export interface RunEnded {
  */
 export type RunEvent =
   | RunStarted
+  | ContextHashed
   | Planned
   | StepStarted
   | ModelAsked
@@ -471,6 +488,7 @@ export type EventType = RunEvent['type']
 
 export const EVENT_TYPES: readonly EventType[] = [
   'run_started',
+  'context_hashed',
   'planned',
   'step_started',
   'model_asked',
@@ -495,6 +513,7 @@ export const EVENT_TYPES: readonly EventType[] = [
 /** Which kinds of values a field may have: string, number, boolean, object, array, 0 for null; ! is required. */
 export const SHAPES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   run_started: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', query: '!s', model: '!s', sub_model: '!s', strategy: '!s', environment: '!s', context_kind: '!s', context_bytes: '!n', context_sha256: '!s', context_description: '!s', parent_call_id: 's0', path: 's', settings: 'o' },
+  context_hashed: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', context_sha256: '!s' },
   planned: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', strategy: '!s', reason: '!s', kind: 's', pieces: 'n', piece_chars: 'n', unread: 'n' },
   step_started: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n' },
   model_asked: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', purpose: '!s', model: '!s', new_messages: '!a', message_count: '!n', max_output_tokens: '!n', digest: 's' },

@@ -13,6 +13,11 @@ function call(start: number, end: number | null, id = `${start}-${end}`): CallRo
 }
 
 describe('gantt', () => {
+  it('lasts as long as the run around the calls', () => {
+    const laid = gantt([call(12, 13)], 13, { start: 10, end: 17 })
+    expect([laid.start, laid.end]).toEqual([10, 17])
+  })
+
   it('puts calls that overlap into lanes of their own, and uses lanes again', () => {
     const laid = gantt([call(0, 2), call(1, 3), call(2, 4), call(3.5, null)], 5)
     expect(laid.bars.map((bar) => bar.lane)).toEqual([0, 1, 0, 1])

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Numbered } from '../src/contract'
+import { placeOf } from '../src/pages/search'
 import { thinned } from '../src/source/index'
 import { LogFile, parsed } from '../src/source/log'
 import { beginning, converted } from '../src/source/reference'
@@ -47,9 +48,37 @@ describe('a log of ours', () => {
     expect(numbers).toEqual(numbers.map((_, at) => at))
     const { calls, total } = log.calls(id)
     expect([total, calls.filter((call) => call.kind === 'rlm').every((call) => log.list().runs.length && call.child_run_id)]).toEqual([9, true])
-    const points = log.usage(id)
+    const { points, start, end, tokens } = log.usage(id)
+    expect([tokens, end - start]).toEqual([root?.tokens, expect.closeTo(root?.seconds ?? 0)])
+    expect(page.steps.reduce((sum, step) => sum + step.tokens, 0)).toBe(root?.tokens)
+    expect(page.steps.reduce((sum, step) => sum + step.own_tokens, 0)).toBe(points.filter((point) => point.depth === 0).at(-1)?.tokens)
+    expect(log.calls(id).requests.map((request) => [request.depth, request.step])).toEqual([[0, 1], [1, 1], [1, 1], [0, 2], [0, 3]])
     expect(points.filter((point) => point.depth === 0).at(-1)!.tokens + points.filter((point) => point.depth === 1).at(-1)!.tokens).toBe(root?.tokens)
-    expect((await log.search(id, 'LENGTH OF three')).hits.map((hit) => hit.type)).toEqual(['call_started'])
+    const [hit] = (await log.search(id, 'LENGTH OF three')).hits
+    expect(hit).toMatchObject({ type: 'call_started', field: 'prompt', cell: null })
+    expect(placeOf(hit!)).toMatch(/^step 1, prompt of call [0-9a-f]+\.\d+$/)
+  })
+
+  it('adds to a step what its child runs used, and tells its own apart', async () => {
+    const used = (tokens: number, cost: number | null) => ({ input_tokens: tokens, output_tokens: 0, cost_usd: cost, requests: 1 })
+    const call = { step: 1, call_id: 'r.x.1', kind: 'rlm', model: 'm' }
+    const child = { run_id: 'c', parent_id: 'r', depth: 1 }
+    const events = [
+      line('run_started', { ...STARTED, wall_time: 10 }),
+      line('model_asked', { step: 1, purpose: 'step', model: 'm', new_messages: [{ role: 'user', content: 'Q' }], message_count: 1, max_output_tokens: 9, wall_time: 11 }),
+      line('model_replied', { step: 1, purpose: 'step', model: 'm', usage: used(100, 1), wall_time: 12 }),
+      line('call_started', { ...call, prompt: 'p', wall_time: 12 }),
+      line('run_started', { ...STARTED, ...child, parent_call_id: 'r.x.1', wall_time: 13 }),
+      line('model_replied', { ...child, step: 1, purpose: 'step', model: 'm', usage: used(1_000, 2), wall_time: 14 }),
+      line('run_ended', { ...ENDED, ...child, usage: used(1_200, 3) }),
+      line('call_ended', { ...call, error: 'it failed', wall_time: 15 }),
+    ]
+    const log = await opened(events.join(''))
+    expect((await log.run('r')).steps[1]).toMatchObject({ tokens: 1_300, own_tokens: 100, cost_usd: 4, own_cost_usd: 1 })
+    expect(log.usage('r')).toMatchObject({ tokens: 1_100, start: 10, end: 15 })
+    const over = await opened([...events, line('run_ended', { ...ENDED, usage: used(1_500, 5), seconds: 7 })].join(''))
+    expect(over.usage('r')).toMatchObject({ tokens: 1_500, cost_usd: 5, start: 10, end: 17 })
+    expect(over.calls('r')).toMatchObject({ start: 10, end: 17, requests: [{ kind: 'request', start: 11, end: 12, tokens: 100, prompt: 'Q' }] })
   })
 
   it('gives texts that were cut as a whole', async () => {

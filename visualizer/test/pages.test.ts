@@ -5,6 +5,8 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Outline } from '../src/contract'
 import { arranged, COLUMNS, NO_FILTER } from '../src/pages/arranged'
+import { opensByItself } from '../src/pages/compare'
+import { placeOf } from '../src/pages/search'
 import { standing } from '../src/parts/small'
 import { treeRows } from '../src/parts/tree'
 import { parse, to } from '../src/state/route'
@@ -20,6 +22,29 @@ function run(facts: Partial<Outline>): Outline {
     attempts: 1, children: 0, deepest: 0, all_calls: 0, ...facts,
   }
 }
+
+describe('comparing', () => {
+  it('shows the steps that differ, and not those that are equal', () => {
+    expect(opensByItself(undefined, null)).toBe(false)
+    expect(opensByItself(['a', 'a'], null)).toBe(false)
+    expect(opensByItself(['a', 'b'], null)).toBe(true)
+    expect(opensByItself(['a', ''], null)).toBe(true)
+    expect(opensByItself(['a', 'a'], true)).toBe(true)
+    expect(opensByItself(['a', 'b'], false)).toBe(false)
+  })
+})
+
+describe('places of hits', () => {
+  it('say which text of which cell or call it is', () => {
+    const hit = { run_id: 'r', step: 3, index: 7, type: 'call_started', field: 'prompt', cell: null, call_id: 'r-1.ab12.4', excerpt: '' }
+    expect(placeOf(hit)).toBe('step 3, prompt of call ab12.4')
+    expect(placeOf({ ...hit, type: 'call_ended', field: 'error' })).toBe('step 3, error of call ab12.4')
+    expect(placeOf({ ...hit, type: 'cell_output', field: 'text', cell: 2, call_id: null })).toBe('step 3, output of cell 2')
+    expect(placeOf({ ...hit, type: 'run_started', field: 'query', step: 0, call_id: null })).toBe('start, query')
+    expect(placeOf({ ...hit, type: 'model_replied', field: 'reasoning', call_id: null })).toBe('step 3, reasoning')
+    expect(placeOf({ ...hit, type: 'model_asked', field: 'new_messages', call_id: null })).toBe('step 3, sent to the model')
+  })
+})
 
 describe('addresses', () => {
   it('lead where they say', () => {

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from rlm.cli._border import ANSWERED, FAILED, say
 from rlm.cli._context import context_of
@@ -13,7 +14,7 @@ from rlm.cli._output import as_harmless_json
 from rlm.cli._records import Recorded, archive, find_recorded
 from rlm.context import StoredContext
 from rlm.errors import ConfigError
-from rlm.events import RunStarted
+from rlm.events import ContextHashed, RunStarted
 from rlm.journal.facts import ContextFacts
 from rlm.recorders.console import counted, harmless, one_line
 from rlm.replaying import ReplayReport, replay
@@ -49,9 +50,16 @@ def _start_of(recorded: Recorded) -> RunStarted:
             f"run {recorded.run_id} is a child run, and those are replayed with the run that they "
             "belong to; leave out the last part of its id"
         )
+    started: RunStarted | None = None
     for event in trajectory.events():
         if isinstance(event, RunStarted) and event.run_id in roots:
-            return event
+            started = event
+            if started.context_sha256:
+                return started
+        elif isinstance(event, ContextHashed) and started and event.run_id == started.run_id:
+            return replace(started, context_sha256=event.context_sha256)
+    if started is not None:
+        return started
     raise ConfigError(f"no run is in {recorded.path}; give a run, or a log of rlm's own")
 
 

@@ -102,7 +102,8 @@ def context_for(kept: Archive, facts: RunFacts, files: tuple[str, ...]) -> Store
             raise ConfigError(f"{error} with -f FILE") from error
     found = store_context(context_of(files))
     wanted = facts.context
-    if (found.kind, found.sha256) != (wanted.kind, wanted.sha256):
+    given = replace(wanted, kind=found.kind, sha256=found.sha256, size_bytes=found.size_bytes)
+    if not wanted.is_same(given):
         raise ConfigError(
             f"{', '.join(files)} is not the context of run {facts.run_id}: that was {wanted.kind} "
             f"of {wanted.size_bytes:,} bytes with SHA-256 {wanted.sha256[:12]}…, this is "

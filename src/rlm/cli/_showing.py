@@ -79,7 +79,7 @@ def _show_run(
     events = trajectory.run_events(outline.run_id)
     first = next(events, None)
     show_facts(_facts(outline, first, recorded))
-    shown, ended = InShort(), None
+    shown, ended = InShort(trajectory.step_usages(outline.run_id)), None
     for event in events if first is None else chain([first], events):
         shown.add(event)
         ended = event if isinstance(event, RunEnded) else ended
@@ -96,7 +96,7 @@ def _show_step(trajectory: Trajectory, outline: RunOutline, step: int) -> None:
         raise ConfigError(
             f"run {outline.run_id} has no step {step}; its steps are 0 to {max(steps, default=0)}"
         )
-    shown = InFull()
+    shown = InFull(trajectory.step_usages(outline.run_id))
     for event in chain([first], events):
         shown.add(event)
 

@@ -2,6 +2,7 @@
 
 import textwrap
 from collections import Counter
+from collections.abc import Mapping
 
 import click
 
@@ -26,6 +27,7 @@ from rlm.events import (
 )
 from rlm.messages import Message, Usage
 from rlm.recorders.console import counted, divergence, harmless, loss, one_line, plan
+from rlm.trajectories import StepUsage
 
 __all__ = ["InFull", "InShort"]
 
@@ -42,7 +44,8 @@ OPEN_CALLS = 1_000
 class InShort:
     """Each step with code, output and calls, a few lines of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, used: Mapping[int, StepUsage]) -> None:
+        self._used = used
         self._prompts: dict[str, str] = {}
         self._calls: list[str] = []
         self._counts: Counter[str] = Counter()
@@ -50,7 +53,7 @@ class InShort:
     def add(self, event: Event) -> None:
         if isinstance(event, StepStarted):
             self.finish()
-            click.echo(f"\nstep {event.step}")
+            click.echo(f"\nstep {event.step}{_step_usage(self._used.get(event.step))}")
         elif isinstance(event, ModelReplied):
             _echo(f"  {_reply_head(event)}")
         elif isinstance(event, CellStarted):
@@ -100,9 +103,13 @@ class InShort:
 class InFull:
     """One step, with every text whole. Calls come as they began and as they ended."""
 
+    def __init__(self, used: Mapping[int, StepUsage]) -> None:
+        self._used = used
+
     def add(self, event: Event) -> None:
         if isinstance(event, StepStarted):
-            _head(f"step {event.step} of run {event.run_id}")
+            used = _step_usage(self._used.get(event.step))
+            _head(f"step {event.step} of run {event.run_id}{used}")
         elif isinstance(event, ModelAsked):
             _head(f"asked {event.model} ({event.purpose}), {event.message_count} messages; new:")
             for message in event.new_messages:
@@ -189,11 +196,21 @@ def _outcome(text: str, error: str | None) -> str:
     return one_line(text, REPLY_CHARS) if error is None else one_line(f"failed: {error}")
 
 
-def _cost(usage: Usage | None, seconds: float) -> str:
-    if usage is None:
-        return f"{seconds:.2f} s"
+def _step_usage(used: StepUsage | None) -> str:
+    """What a step used with its child runs and, if it had any, by itself."""
+    if used is None or not used.whole.total_tokens:
+        return ""
+    own = "" if used.own == used.whole else f"; without child runs {_tokens(used.own)}"
+    return f": {_tokens(used.whole)}{own}"
+
+
+def _tokens(usage: Usage) -> str:
     cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.4f}"
-    return f"{usage.total_tokens:,} tokens{cost}, {seconds:.2f} s"
+    return f"{usage.total_tokens:,} tokens{cost}"
+
+
+def _cost(usage: Usage | None, seconds: float) -> str:
+    return f"{seconds:.2f} s" if usage is None else f"{_tokens(usage)}, {seconds:.2f} s"
 
 
 def _content(message: Message) -> str:

@@ -1,4 +1,4 @@
-"""The one pass over a file in which it is counted, sampled and hashed, piece by piece."""
+"""The one pass over a file in which it is counted, sampled and, if small, hashed."""
 
 import hashlib
 from pathlib import Path
@@ -10,11 +10,14 @@ from rlm.context.describe import SAMPLE_CHARS
 from rlm.context.opening import Stamp
 from rlm.context.parts import FilePart, Part, TextPart
 
-__all__ = ["Tally", "TextCount", "scan_text"]
+__all__ = ["HASHED_AT_ONCE_BYTES", "Tally", "TextCount", "scan_text"]
+
+HASHED_AT_ONCE_BYTES = 4 << 20
+"""Hashing a larger context takes long enough to be done beside the run, and only if needed."""
 
 
 class Tally:
-    """Size and hash of a blob, while its bytes pass by."""
+    """The size of a blob while its bytes pass by, and its hash as long as it is small."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -22,7 +25,8 @@ class Tally:
 
     def add(self, data: bytes | memoryview) -> None:
         self.size_bytes += len(data)
-        self._digest.update(data)
+        if self.size_bytes <= HASHED_AT_ONCE_BYTES:
+            self._digest.update(data)
 
     def copy(self) -> "Tally":
         twin = Tally()
@@ -31,8 +35,9 @@ class Tally:
         return twin
 
     @property
-    def sha256(self) -> str:
-        return self._digest.hexdigest()
+    def sha256(self) -> str | None:
+        """None for a large blob, which `StoredContext` hashes when something needs it."""
+        return self._digest.hexdigest() if self.size_bytes <= HASHED_AT_ONCE_BYTES else None
 
 
 class TextCount:

@@ -1,8 +1,11 @@
 """One stored context: what travels to every session of a run, and what is told about it."""
 
+import asyncio
 import hashlib
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import cached_property
 from itertools import chain
 from typing import Literal
@@ -10,11 +13,15 @@ from typing import Literal
 from rlm.context.in_place import ascii_in_place
 from rlm.context.parts import Documents, FileTexts, HeldText, HeldTexts, MemoryPart, Part, cut
 from rlm.context.picturing import manifest, stand_in
-from rlm.context.scanning import Tally
+from rlm.context.scanning import HASHED_AT_ONCE_BYTES
 from rlm.context.skipping import Skipped, left_out
+from rlm.errors import ConfigError
 from rlm.images import Picture
 
 __all__ = ["StoredContext"]
+
+_one_at_a_time = threading.Lock()
+"""Held while it is decided who hashes a context, not while it is hashed."""
 
 
 class StoredContext:
@@ -45,6 +52,7 @@ class StoredContext:
         self._remarks = remarks
         self._texts = texts
         self._text: str | None = None
+        self._hash: Future[str] | None = None
         self._parts: tuple[Part, ...]
         if isinstance(data, str):
             self._text, self._parts = data, (HeldText(data),)
@@ -58,28 +66,68 @@ class StoredContext:
         if size_bytes is not None:
             self.size_bytes = size_bytes
         if sha256 is not None:
-            self.sha256 = sha256
+            self._hash = Future()
+            self._hash.set_result(sha256)
 
     @cached_property
     def size_bytes(self) -> int:
         """How many bytes travel; known for files, since they were counted on being described."""
-        return self._tally.size_bytes
+        return sum(map(len, self._blocks()))
 
-    @cached_property
+    @property
     def sha256(self) -> str:
-        """The hash of what travels; of files it was taken while they were described."""
-        return self._tally.sha256
+        """The hash of what travels. Of a large context it is waited for; see `hashing`."""
+        return self.hashing().result()
 
-    @cached_property
-    def _tally(self) -> Tally:
-        """Size and hash in one pass, since encoding is what takes the time."""
-        tally = Tally()
+    @property
+    def known_sha256(self) -> str | None:
+        """The hash, unless the context is large and nothing has needed its hash so far."""
+        if self.size_bytes <= HASHED_AT_ONCE_BYTES:
+            return self.sha256
+        made = self._hash
+        is_there = made is not None and made.done() and made.exception() is None
+        return self.sha256 if is_there else None
+
+    def hashing(self) -> Future[str]:
+        """The hash to come. It is made once: a large context is hashed in a thread of its own.
+
+        That thread does not keep the program from ending. A file that changed is a ConfigError.
+        """
+        with _one_at_a_time:
+            made = self._hash
+            if made is not None and not (made.done() and made.exception()):
+                return made
+            self._hash = made = Future()
+            made.set_running_or_notify_cancel()  # Whoever stops waiting does not cancel it.
+        if self.size_bytes <= HASHED_AT_ONCE_BYTES:
+            self._make_hash(made)
+        else:
+            name = "rlm-context-hash"
+            threading.Thread(target=self._make_hash, args=(made,), name=name, daemon=True).start()
+        return made
+
+    async def hashed(self) -> None:
+        """Wait for the hash without blocking the event loop."""
+        if self.known_sha256 is None:
+            await asyncio.wrap_future(self.hashing())
+
+    def _make_hash(self, made: Future[str]) -> None:
+        try:
+            made.set_result(self._hash_of_blocks())
+        except ConfigError as error:
+            made.set_exception(error)
+        finally:
+            if not made.done():
+                made.set_exception(ConfigError("the context could not be hashed"))
+
+    def _hash_of_blocks(self) -> str:
+        digest = hashlib.sha256()
         if (view := self.in_place()) is not None:
-            tally.add(view)
-            return tally
-        for block in self._blocks():
-            tally.add(block)
-        return tally
+            digest.update(view)
+        else:
+            for block in self._blocks():
+                digest.update(block)
+        return digest.hexdigest()
 
     @property
     def notices(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rlm.context import StoredContext
 from rlm.errors import ConfigError
@@ -83,16 +84,12 @@ class Archive:
         self.places.prepare()
         journal = Journal(self.places.journal_of(facts.run_id))
         try:
-            known = journal.facts().get("run")
-            if known is None:
-                journal.describe(run=facts)
-            else:
-                converted(known, RunFacts).check_same(facts)
+            facts = await _described(journal, facts, context)
             small = context.size_bytes <= SMALL_CONTEXT_BYTES and not context.pictures
             if small:
                 self._keep(journal, context)
             if not small or self._is_pruning_due():
-                work = asyncio.to_thread(self._work_beside, journal, None if small else context)
+                work = self._work_beside(journal, facts, None if small else context)
                 journal.beside = asyncio.create_task(work)
         except BaseException:
             journal.close()
@@ -107,8 +104,22 @@ class Archive:
             journal.problem = str(error)
             _log.warning("%s", error)
 
-    def _work_beside(self, journal: Journal, context: StoredContext | None) -> None:
-        """What takes long, in a thread beside the run."""
+    async def _work_beside(
+        self, journal: Journal, facts: RunFacts, context: StoredContext | None
+    ) -> None:
+        """What takes long, in threads beside the run. Replies are kept once the hash is known."""
+        if context is not None and not facts.context.sha256:
+            try:
+                sha256 = await asyncio.wrap_future(context.hashing())
+                journal.describe(run=_with_hash(facts, sha256))
+            except ConfigError as error:
+                journal.problem, context = str(error), None
+                _log.warning("%s; the run goes on, but can't be resumed", error)
+            finally:
+                journal.is_described.set()
+        await asyncio.to_thread(self._keep_and_prune, journal, context)
+
+    def _keep_and_prune(self, journal: Journal, context: StoredContext | None) -> None:
         if context is not None:
             self._keep(journal, context)
         if self._is_pruning_due():
@@ -226,12 +237,34 @@ class Archive:
             return True
 
 
+async def _described(journal: Journal, facts: RunFacts, context: StoredContext) -> RunFacts:
+    """The facts of a run that begins, or of one that goes on and must be asked the same again."""
+    known = journal.facts().get("run")
+    if known is None:
+        journal.describe(run=facts)
+        if not facts.context.sha256:
+            journal.is_described.clear()
+        return facts
+    recorded = converted(known, RunFacts)
+    facts = _with_hash(facts, await asyncio.wrap_future(context.hashing()))
+    recorded.check_same(facts)
+    if not recorded.context.sha256:  # It was killed before that, and before any reply was kept.
+        journal.forget_told()
+        recorded = replace(recorded, context=facts.context)
+        journal.describe(run=recorded)
+    return recorded
+
+
+def _with_hash(facts: RunFacts, sha256: str) -> RunFacts:
+    return replace(facts, context=replace(facts.context, sha256=sha256))
+
+
 def facts_of(context: StoredContext) -> ContextFacts:
-    """What a journal says of a context."""
+    """What a journal says of a context; of a large one the hash may follow."""
     pictures = {name: picture.sha256 for name, picture in context.pictures.items()}
     return ContextFacts(
         context.kind,
-        context.sha256,
+        context.known_sha256 or "",
         context.size_bytes,
         context.description,
         context.documents,

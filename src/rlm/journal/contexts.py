@@ -41,6 +41,8 @@ class ContextFolder:
 
     def restore(self, facts: ContextFacts) -> StoredContext:
         """The context that these facts tell of, in memory; ConfigError if it is gone."""
+        if not facts.sha256:
+            raise ConfigError("the run ended before its context was kept; give it again")
         data = b"".join(self.chunks(facts.sha256))
         pictures = {name: self._picture(sha256) for name, sha256 in facts.pictures.items()}
         if facts.kind == "text":

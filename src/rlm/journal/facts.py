@@ -23,7 +23,10 @@ RunStatus = Literal["running", "interrupted", "answer", "steps", "limit", "cance
 
 
 class ContextFacts(Struct, frozen=True, omit_defaults=True):
-    """Enough to find a context again, and to tell of it as before; pictures by name and hash."""
+    """Enough to find a context again, and to tell of it as before; pictures by name and hash.
+
+    `sha256` is empty until a large context is hashed; no reply is kept before that.
+    """
 
     kind: Literal["text", "json", "bytes"]
     sha256: str
@@ -31,6 +34,12 @@ class ContextFacts(Struct, frozen=True, omit_defaults=True):
     description: str
     documents: tuple[str, ...] = ()
     pictures: dict[str, str] = field(default_factory=dict)
+
+    def is_same(self, other: "ContextFacts") -> bool:
+        """Whether it is the same context, as far as a run that was killed early can say."""
+        if not self.sha256:
+            return (self.kind, self.size_bytes) == (other.kind, other.size_bytes)
+        return (self.kind, self.sha256) == (other.kind, other.sha256)
 
 
 class Origin(Struct, frozen=True):
@@ -58,7 +67,7 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
                 f"run {self.run_id} was asked {_short(self.query)}, not {_short(other.query)}; "
                 "leave out run_id to ask something new"
             )
-        if (other.context.kind, other.context.sha256) != (self.context.kind, self.context.sha256):
+        if not self.context.is_same(other.context):
             raise ConfigError(
                 f"run {self.run_id} had another context ({self.context.description}); hand in the "
                 "same one, or leave out run_id to ask about this one"

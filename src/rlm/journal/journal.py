@@ -67,6 +67,9 @@ class Journal:
         self.replayed = 0
         self.beside: asyncio.Task[None] | None = None
         """Work that goes on beside the run, such as writing its context."""
+        self.is_described = asyncio.Event()
+        """Whether all facts are known that a reply is of use with: the hash of the context, too."""
+        self.is_described.set()
 
     # -- facts about the run -----------------------------------------------------------------
 
@@ -101,6 +104,7 @@ class Journal:
 
     async def put(self, key: ReplyKey, reply: Reply) -> None:
         """Commit a reply; it may be used when this returns."""
+        await self.is_described.wait()
         self.copy(key, reply)
 
     def copy(self, key: ReplyKey, reply: Reply) -> None:
@@ -186,7 +190,13 @@ class Journal:
         row = (path, step, what, text, told.outputs)
         self._write("insert or replace into told values (?, ?, ?, ?, ?)", [row])
 
+    def forget_told(self) -> None:
+        """What it was told; for a run that begins anew."""
+        self._write("delete from told", [()])
+
     # -- events ------------------------------------------------------------------------------
+
+    needs_context_hash = True
 
     def record(self, event: Event) -> None:
         """Keep an event; what a killed process had not written yet is made again on resuming."""

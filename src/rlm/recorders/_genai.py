@@ -15,6 +15,7 @@ from rlm.events import (
     CallEnded,
     CallStarted,
     CellEnded,
+    ContextHashed,
     ModelAsked,
     ModelReplied,
     RunEnded,
@@ -159,8 +160,12 @@ def run(event: RunStarted) -> Attributes:
         "rlm.environment": clean(event.environment),
         "rlm.context.kind": clean(event.context_kind),
         "rlm.context.bytes": event.context_bytes,
-        "rlm.context.sha256": clean(event.context_sha256),
+        **(context_hash(event) if event.context_sha256 else {}),
     }
+
+
+def context_hash(event: RunStarted | ContextHashed) -> Attributes:
+    return {"rlm.context.sha256": clean(event.context_sha256)}
 
 
 def run_content(event: RunStarted) -> Attributes:

@@ -23,6 +23,7 @@ from rlm.events import (
     CellOutput,
     CellStarted,
     Compacted,
+    ContextHashed,
     Diverged,
     Event,
     ModelAsked,
@@ -104,6 +105,10 @@ class TelemetryRecorder:
         self._runs[event.run_id] = OpenRun(opened, event.parent_id)
         if parent is not None:
             parent.children[event.run_id] = None
+
+    def _context_hashed(self, event: ContextHashed) -> None:
+        if (run := self._runs.get(event.run_id)) is not None:
+            run.span.span.set_attributes(_genai.context_hash(event))
 
     def _run_ended(self, event: RunEnded) -> None:
         run = self._runs.get(event.run_id)
@@ -312,6 +317,7 @@ TAKERS: dict[type[Event], Callable[[TelemetryRecorder, Any], None]] = {
     ModelReplied: TelemetryRecorder._replied,
     RunEnded: TelemetryRecorder._run_ended,
     RunStarted: TelemetryRecorder._run_started,
+    ContextHashed: TelemetryRecorder._context_hashed,
     SessionLost: TelemetryRecorder._happened,
     SessionOpened: TelemetryRecorder._happened,
     StepStarted: TelemetryRecorder._step_started,

@@ -24,6 +24,7 @@ from msgspec.inspect import (
 )
 
 from rlm.tools import _pydantic
+from rlm.tools._presets import Presets
 from rlm.tools._pydantic import is_pydantic
 
 __all__ = ["DICT_HINT", "POSITIONAL", "Parameters", "body_of", "summary"]
@@ -50,20 +51,19 @@ _UNRESOLVABLE = (
 )
 """What evaluating somebody's annotation may raise."""
 
-_ANYTHING = inspect.Signature(
-    [
-        inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
-        inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
-    ]
-)
-
 
 class Parameters:
-    """The parameters of a callable. All can be given by name, and what a partial set is hidden."""
+    """The parameters of a callable, all to be given by name.
+
+    What a `functools.partial` has fixed is neither shown nor accepted, under any of its names.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._signature, self._defaults = _unfolded(_signature(function))
-        names = _names_around(function)
+        presets = Presets(function)
+        names = _names_around(presets.core)
+        presets.fixed |= _aliases(presets, names)
+        self._fixed = frozenset(presets.fixed)
+        self._signature, self._defaults = _unfolded(_open_signature(presets))
         full = {
             name: _resolved(parameter.annotation, names)
             for name, parameter in self._signature.parameters.items()
@@ -80,7 +80,7 @@ class Parameters:
         if not isinstance(positional, list):
             raise TypeError(f"{POSITIONAL!r} must hold a list of positional arguments")
         try:
-            bound = self._signature.bind(*positional, **named)
+            bound = self._bound(positional, named)
         except TypeError as error:
             if not self._may_be_one_dict(arguments):
                 raise
@@ -92,6 +92,12 @@ class Parameters:
         for name, value in self._defaults.items():
             bound.arguments.setdefault(name, value)
         return bound.args, bound.kwargs
+
+    def _bound(self, positional: list[Any], named: dict[str, Any]) -> inspect.BoundArguments:
+        """The arguments at their parameters; `**kwargs` must not take what is fixed."""
+        if taken := sorted(self._fixed.intersection(named)):
+            raise TypeError(f"{taken[0]!r} is fixed for this tool and can't be given")
+        return self._signature.bind(*positional, **named)
 
     def _may_be_one_dict(self, arguments: dict[str, Any]) -> bool:
         """Whether these names are no parameters: the worker sends a dict given alone as names."""
@@ -163,23 +169,26 @@ def _unfolded(signature: inspect.Signature) -> tuple[inspect.Signature, dict[str
     return signature.replace(parameters=list(parameters.values())), defaults
 
 
-def _signature(function: Any) -> inspect.Signature:
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # Some builtins do not tell theirs.
-        return _ANYTHING
-    hidden: set[str] = set()
-    while isinstance(function, functools.partial):
-        hidden.update(function.keywords)
-        function = function.func
-    by_name = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [
-        each.replace(kind=by_name) if each.kind is inspect.Parameter.POSITIONAL_ONLY else each
-        for name, each in signature.parameters.items()
-        if name not in hidden
-    ]
-    returns = signature.empty if isinstance(function, type) else signature.return_annotation
-    return signature.replace(parameters=parameters, return_annotation=returns)
+def _open_signature(presets: Presets) -> inspect.Signature:
+    """What a caller may set; that a class returns itself says nothing."""
+    signature = presets.signature
+    returns = signature.return_annotation
+    if isinstance(presets.core, type):
+        returns = signature.empty
+    return signature.replace(parameters=presets.open_parameters(), return_annotation=returns)
+
+
+def _aliases(presets: Presets, names: dict[str, Any]) -> set[str]:
+    """Further names under which pydantic would take what is fixed."""
+    parameters = {
+        name: _resolved(_pydantic.unfolded(each).annotation, names)
+        for name, each in presets.core_signature.parameters.items()
+    }
+    found: set[str] = set()
+    for keys in _pydantic.names_by_field(presets.core, parameters):
+        if not presets.fixed.isdisjoint(keys):
+            found |= keys
+    return found
 
 
 class _Text:
@@ -246,11 +255,10 @@ def _cut(text: str, most: int) -> str:
 
 
 def _names_around(function: Any) -> dict[str, Any]:
-    """The globals in which the annotations of a callable were written."""
-    body = body_of(function)
-    if isinstance(body, type):
-        return vars(sys.modules.get(body.__module__, typing))
-    found = getattr(inspect.unwrap(body), "__globals__", None)
+    """The globals in which the annotations of a function or class were written."""
+    if isinstance(function, type):
+        return vars(sys.modules.get(function.__module__, typing))
+    found = getattr(function, "__globals__", None)
     return found if isinstance(found, dict) else {}
 
 

@@ -5,14 +5,14 @@ pydantic is asked only where an annotation uses it, and never imported otherwise
 
 import inspect
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
 
 from rlm.tools._shapes import Schemas
 
-__all__ = ["described", "is_pydantic", "shape_of", "unfolded", "validator_of"]
+__all__ = ["described", "is_pydantic", "names_by_field", "shape_of", "unfolded", "validator_of"]
 
 _PACKAGES = ("pydantic", "pydantic_core", "annotated_types")
 _MOST_PARTS = 200
@@ -61,6 +61,28 @@ def unfolded(parameter: inspect.Parameter) -> inspect.Parameter:
     kind: Any = Any if parameter.annotation is parameter.empty else parameter.annotation
     plain = parameter.empty if default.is_required() else default.get_default()
     return parameter.replace(annotation=_ANNOTATED[kind, default], default=plain)
+
+
+def names_by_field(core: Any, parameters: Mapping[str, Any]) -> Iterator[set[str]]:
+    """All keywords that set the same thing: a name and its aliases, in a model or a function."""
+    fields = getattr(core, "__pydantic_fields__", None)
+    for name, field in fields.items() if isinstance(fields, Mapping) else ():
+        yield {name, *_keys_of(field)}
+    for name, annotation in parameters.items():
+        for note in getattr(annotation, "__metadata__", ()):
+            if _is_theirs(note):
+                yield {name, *_keys_of(note)}
+
+
+def _keys_of(field: Any) -> Iterator[str]:
+    """The keywords from which pydantic fills a field; of a path, the first part is one."""
+    waiting = [getattr(field, "alias", None), getattr(field, "validation_alias", None)]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            yield each
+        else:
+            waiting += getattr(each, "choices", None) or (getattr(each, "path", None) or [])[:1]
 
 
 def _schema_of(annotation: Any) -> dict[str, Any] | None:

@@ -3,8 +3,8 @@
 `open_trajectory` gives the events of a file or a folder, without ever holding all of them.
 """
 
-from rlm.trajectories.index import RunOutline
+from rlm.trajectories.index import RunOutline, StepUsage
 from rlm.trajectories.read import Trajectory, open_trajectory
 from rlm.trajectories.skipped import Skipped
 
-__all__ = ["RunOutline", "Skipped", "Trajectory", "open_trajectory"]
+__all__ = ["RunOutline", "Skipped", "StepUsage", "Trajectory", "open_trajectory"]

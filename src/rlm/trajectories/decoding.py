@@ -36,6 +36,8 @@ class Glance(Struct, frozen=True, kw_only=True):
     query: str = ""
     model: str = ""
     parent_call_id: str | None = None
+    call_id: str | None = None
+    kind: str = ""
     usage: Usage | None = None
     stop_reason: str = ""
     answer_source: str = ""

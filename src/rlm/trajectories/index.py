@@ -15,7 +15,7 @@ from rlm.messages import Usage
 from rlm.trajectories.decoding import Glance
 from rlm.trajectories.skipped import Skipped
 
-__all__ = ["Index", "RunOutline"]
+__all__ = ["Index", "RunOutline", "StepUsage"]
 
 MOST_RUNS = 200_000
 MOST_STEPS = 1_000_000
@@ -53,10 +53,20 @@ class RunOutline(Struct, frozen=True, kw_only=True):
     attempts: int = 1
 
 
+class StepUsage(Struct, frozen=True):
+    """What a step used itself, and what it used with the child runs that it started."""
+
+    own: Usage = Usage()
+    whole: Usage = Usage()
+
+
 class _Run:
     """What is known of a run while the file is read."""
 
-    __slots__ = ("attempts", "calls", "ending", "first", "latest", "opening", "spans", "usage")
+    __slots__ = (
+        *("attempts", "by_step", "calls", "child_calls", "ending", "first"),
+        *("latest", "opening", "spans", "usage"),
+    )
 
     def __init__(self, opening: Glance, first: int, attempts: int) -> None:
         self.opening = opening
@@ -67,6 +77,9 @@ class _Run:
         self.latest = opening.wall_time
         self.calls = 0
         self.usage = Usage()
+        self.by_step: dict[int, StepUsage] = {}
+        self.child_calls: dict[str, int] = {}
+        """The step of every call that started a child run, unless it says what that used."""
         self.spans: dict[int, array[int]] = {}
 
     def add(self, start: int, end: int, glance: Glance) -> None:
@@ -78,10 +91,22 @@ class _Run:
         self.latest = max(self.latest, glance.wall_time)
         if glance.type == "call_started":
             self.calls += 1
+            if glance.kind == "rlm":
+                self.child_calls[glance.call_id or ""] = glance.step
         elif glance.type == "run_ended":
             self.ending = _short(glance)
         if glance.usage is not None and glance.type in {"model_replied", "call_ended"}:
             self.usage = _sum(self.usage, glance.usage)
+            self._use(glance, glance.usage)
+
+    def _use(self, glance: Glance, usage: Usage) -> None:
+        """Only the reference engine says with a call what its child run used."""
+        is_child = glance.type == "call_ended" and glance.kind == "rlm"
+        if is_child:
+            self.child_calls.pop(glance.call_id or "", None)
+        before = self.by_step.get(glance.step, StepUsage())
+        own = before.own if is_child else _sum(before.own, usage)
+        self.by_step[glance.step] = StepUsage(own, _sum(before.whole, usage))
 
 
 class Index:
@@ -91,9 +116,11 @@ class Index:
         self.end = 0
         self._runs: dict[str, _Run] = {}
         self._steps = 0
+        self._added_up: tuple[dict[str, Usage], dict[str, list[str]]] | None = None
 
     def add(self, start: int, end: int, glance: Glance, skipped: Skipped) -> None:
         """Take in one event. A run that starts again forgets its earlier attempt."""
+        self._added_up = None
         known = self._runs.get(glance.run_id)
         if known is None and len(self._runs) >= MOST_RUNS:
             skipped.add("of too many runs", f"byte {start:,}", f"more than {MOST_RUNS:,}")
@@ -160,6 +187,33 @@ class Index:
             if parent in totals and parent != run_id:
                 totals[parent] = _sum(totals[parent], totals[run_id])
         return totals
+
+    def usage_of(self, run_id: str) -> Usage:
+        """What a run used, with its children: as it said at its end, or as much as is known."""
+        return self._sums()[0].get(run_id, Usage())
+
+    def step_usages(self, run_id: str) -> dict[int, StepUsage]:
+        """What the steps of a run used; those that used nothing are left out."""
+        run = self._runs.get(run_id)
+        if run is None:
+            return {}
+        found, (totals, children) = dict(run.by_step), self._sums()
+        for child in children.get(run_id, ()):
+            step = run.child_calls.get(self._runs[child].opening.parent_call_id or "")
+            if step is not None:
+                before = found.get(step, StepUsage())
+                found[step] = replace(before, whole=_sum(before.whole, totals[child]))
+        return found
+
+    def _sums(self) -> tuple[dict[str, Usage], dict[str, list[str]]]:
+        """What every run used in all, and which children it has; made anew after an event."""
+        if self._added_up is None:
+            children: dict[str, list[str]] = {}
+            for run_id, run in self._runs.items():
+                if run.opening.parent_id is not None:
+                    children.setdefault(run.opening.parent_id, []).append(run_id)
+            self._added_up = self._totals(), children
+        return self._added_up
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._runs)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from rlm.errors import ConfigError
 from rlm.events import Event
-from rlm.trajectories.index import Index, RunOutline
+from rlm.messages import Usage
+from rlm.trajectories.index import Index, RunOutline, StepUsage
 from rlm.trajectories.reference import REFERENCE_TYPES, ReferenceSource
 from rlm.trajectories.skipped import Skipped
 from rlm.trajectories.sources import JournalSource, LogSource, Source, opened
@@ -64,6 +65,14 @@ class Trajectory:
     def steps(self, run_id: str) -> list[int]:
         """The steps of a run that have events."""
         return self._part_of(run_id).ready().steps_of(run_id)
+
+    def step_usages(self, run_id: str) -> dict[int, StepUsage]:
+        """What the steps of a run used, by themselves and with their child runs."""
+        return self._part_of(run_id).ready().step_usages(run_id)
+
+    def usage_of(self, run_id: str) -> Usage:
+        """What a run used, with its child runs."""
+        return self._part_of(run_id).ready().usage_of(run_id)
 
     def refresh(self) -> None:
         """Take in what was added to the files."""

@@ -1,7 +1,7 @@
 """Which parts of a context a tree of runs has read, found by comparing texts on the host.
 
-Read is what cells printed, what was passed to calls, and what stood in a run's first request. The
-rules, in the order in which they matter:
+Read is what cells printed, what was passed to calls, and what stood in a run's first request;
+calls and requests count only if they were answered. The rules, in the order in which they matter:
 
 - Only parts of at least `MINIMUM` equal characters count, each as long as it is equal; and whole
   lines that are shorter, if no other line is equal to them.

@@ -53,6 +53,8 @@ class _Look(Struct, gc=False):
     error: str | None = None
     error_type: str | None = None
     stored: bool = False
+    kind: str = ""
+    call_id: str = ""
 
 
 _LOOK = msgspec.json.Decoder(_Look)
@@ -93,7 +95,7 @@ class StepNotes:
     """One step of one run."""
 
     __slots__ = (
-        *("calls", "cells", "end", "error", "events", "failed_calls"),
+        *("by_children", "calls", "cells", "end", "error", "events", "failed_calls"),
         *("start", "stored", "tools", "used"),
     )
 
@@ -104,6 +106,8 @@ class StepNotes:
         self.cells = self.calls = self.failed_calls = self.tools = 0
         self.error = self.stored = False
         self.used = Sum()
+        self.by_children = Sum()
+        """What calls say of their child runs; ours do not, those of the reference engine do."""
 
 
 class RunNotes:
@@ -124,6 +128,8 @@ class RunNotes:
         self.tokens = array("Q")
         self.costs = array("d")
         self.used = Sum()
+        self.child_calls: dict[str, int] = {}
+        """The step of every call that started a child run, unless it says what that used."""
 
     @property
     def calls(self) -> int:
@@ -138,6 +144,8 @@ class RunNotes:
             row.end = time
         if code == _CALL:
             row.calls += 1
+            if look.kind == "rlm":
+                self.child_calls[look.call_id] = look.step
         elif code == _CELL:
             row.cells += 1
         elif code == _TOOL:
@@ -150,14 +158,17 @@ class RunNotes:
             row.stored = row.stored or look.stored
             row.error = row.error or look.error is not None
         if look.usage is not None and code in _PAID:
-            self._pay(time, look.usage, row)
+            self._pay(look, look.usage, row, is_child=code == _DONE and look.kind == "rlm")
 
-    def _pay(self, time: float, usage: _Used, row: StepNotes) -> None:
+    def _pay(self, look: _Look, usage: _Used, row: StepNotes, *, is_child: bool) -> None:
         tokens = usage.input_tokens + usage.output_tokens
-        row.used.add(tokens, usage.cost_usd, usage.requests)
+        if is_child:
+            self.child_calls.pop(look.call_id, None)
+        used = row.by_children if is_child else row.used
+        used.add(tokens, usage.cost_usd, usage.requests)
         self.used.add(tokens, usage.cost_usd, usage.requests)
         self.paid.append(len(self.types) - 1)
-        self.times.append(time)
+        self.times.append(look.wall_time)
         self.tokens.append(tokens)
         unknown = nan if usage.requests else 0.0
         self.costs.append(unknown if usage.cost_usd is None else usage.cost_usd)

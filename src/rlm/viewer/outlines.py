@@ -44,7 +44,7 @@ class Forest:
 
     def __init__(self, runs: Mapping[str, RunNotes], *, may_run: bool) -> None:
         self.nodes: dict[str, Node] = {}
-        totals = _totals(runs)
+        self.totals = totals = _totals(runs)
         for run_id, run in runs.items():
             parent = self.nodes.get(run.opening.parent_id or "")
             outline = _outline(run, totals[run_id])
@@ -72,6 +72,18 @@ class Forest:
     @property
     def roots(self) -> list[Node]:
         return [node for run_id, node in self.nodes.items() if node.root == run_id]
+
+    def used_by_children(self, run: RunNotes) -> dict[int, Sum]:
+        """What the child runs of each step used, with all that is below them."""
+        steps: dict[int, Sum] = {}
+        for number, row in run.steps.items():
+            steps[number] = Sum()
+            steps[number].include(row.by_children)
+        for child in self.nodes[run.opening.run_id].children:
+            step = run.child_calls.get(self.nodes[child].outline.parent_call_id or "")
+            if step in steps:
+                steps[step].include(self.totals[child])
+        return steps
 
     def below(self, run_id: str, most: int | None = None) -> list[str]:
         """That run and all its descendants, parents first."""

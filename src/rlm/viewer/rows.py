@@ -1,25 +1,27 @@
 """What the page draws, row by row: steps, calls, and what was used when."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
-from rlm.events import CallEnded, CallStarted, Event, ToolCalled
-from rlm.viewer.notes import CODES, RunNotes
+from rlm.events import CallEnded, CallStarted, Event, ModelAsked, ModelReplied, ToolCalled
+from rlm.images import shown
+from rlm.viewer.notes import CODES, RunNotes, Sum
 from rlm.viewer.records import RecordFile
 
-__all__ = ["call_rows", "step_rows", "usage_points"]
+__all__ = ["call_rows", "request_rows", "step_rows", "usage_points"]
 
 MOST_STEP_ROWS = 50_000
 MOST_POINTS = 2_000
 SHOWN_CHARS = 200
 CALL_CODES = frozenset({CODES["call_started"], CODES["call_ended"], CODES["tool_called"]})
 BEGIN_CODES = (CODES["call_started"], CODES["tool_called"])
+REQUEST_CODES = frozenset({CODES["model_asked"], CODES["model_replied"]})
 
 
-def step_rows(run: RunNotes) -> list[dict[str, Any]]:
-    """The steps of one run, without those of its children."""
+def step_rows(run: RunNotes, used_by_children: Mapping[int, Sum]) -> list[dict[str, Any]]:
+    """The steps of one run: what each used with its child runs, and what it used itself."""
     return [
         {
             "step": step,
@@ -29,8 +31,7 @@ def step_rows(run: RunNotes) -> list[dict[str, Any]]:
             "calls": row.calls,
             "failed_calls": row.failed_calls,
             "tools": row.tools,
-            "tokens": row.used.tokens,
-            "cost_usd": row.used.cost,
+            **_used(row.used, used_by_children.get(step)),
             "error": row.error,
             "stored": row.stored,
         }
@@ -38,11 +39,24 @@ def step_rows(run: RunNotes) -> list[dict[str, Any]]:
     ]
 
 
+def _used(own: Sum, by_children: Sum | None) -> dict[str, Any]:
+    whole = Sum()
+    whole.include(own)
+    if by_children is not None:
+        whole.include(by_children)
+    return {
+        "tokens": whole.tokens,
+        "cost_usd": whole.cost,
+        "own_tokens": own.tokens,
+        "own_cost_usd": own.cost,
+    }
+
+
 # -- calls ----------------------------------------------------------------------------------------
 
 
 class CallRow(Struct, kw_only=True):
-    """One call or use of a tool. What has not ended has no `end`."""
+    """One call, use of a tool, or request of a run itself. What has not ended has no `end`."""
 
     call_id: str
     run_id: str
@@ -71,6 +85,48 @@ def call_rows(file: RecordFile, run_ids: list[str], limit: int) -> tuple[list[Ca
             break
         found.take(event)
     return sorted(found.rows, key=lambda row: row.start), total
+
+
+def request_rows(file: RecordFile, run_ids: list[str], limit: int) -> list[CallRow]:
+    """The first requests of the runs themselves, which are no calls, in order of their start.
+
+    A run has one at a time. `call_id` is the number of its first event.
+    """
+    rows: list[CallRow] = []
+    open_rows: dict[str, CallRow] = {}
+    for _, number, event in file.tree_events(run_ids, codes=REQUEST_CODES):
+        if isinstance(event, ModelReplied):
+            if (row := open_rows.pop(event.run_id, None)) is not None:
+                _end_request(row, event)
+        elif isinstance(event, ModelAsked) and len(rows) < limit:
+            open_rows[event.run_id] = row = _request(event, number)
+            rows.append(row)
+        if len(rows) >= limit and not open_rows:
+            break
+    return sorted(rows, key=lambda row: row.start)
+
+
+def _request(event: ModelAsked, number: int) -> CallRow:
+    last = event.new_messages[-1] if event.new_messages else None
+    return CallRow(
+        call_id=f"#{number}",
+        run_id=event.run_id,
+        depth=event.depth,
+        step=event.step,
+        kind="request",
+        model=event.model,
+        start=event.wall_time,
+        prompt="" if last is None else shown(last.content)[:SHOWN_CHARS],
+    )
+
+
+def _end_request(row: CallRow, event: ModelReplied) -> None:
+    usage = event.usage
+    row.end = event.wall_time
+    row.tokens = usage.total_tokens if usage else 0
+    row.cost_usd = usage.cost_usd if usage else None
+    row.stored, row.retries, row.reply = event.stored, event.retries, event.text[:SHOWN_CHARS]
+    row.error = None if event.error is None else event.error[: 10 * SHOWN_CHARS]
 
 
 class _Calls:

@@ -33,8 +33,8 @@ def search(
     for _, number, event in file.tree_events(run_ids, passes=first_look):
         if stop.is_set() or time.monotonic() > deadline:
             return hits, True
-        excerpt = next(_excerpts(event, wanted), None)
-        if excerpt is None:
+        found = next(_excerpts(event, wanted), None)
+        if found is None:
             continue
         if len(hits) >= limit:
             return hits, True
@@ -44,7 +44,10 @@ def search(
                 "step": event.step,
                 "index": number,
                 "type": str(type(event).__struct_config__.tag),
-                "excerpt": excerpt,
+                "field": found[0],
+                "cell": getattr(event, "cell", None),
+                "call_id": getattr(event, "call_id", None),
+                "excerpt": found[1],
             }
         )
     return hits, False
@@ -63,18 +66,20 @@ def _first_look(
     return passes if sure else None
 
 
-def _excerpts(event: Event, wanted: str) -> Iterator[str]:
-    for text in _texts(msgspec.to_builtins(event)):
-        at = text.lower().find(wanted)
-        if at >= 0:
-            start = max(0, at - AROUND_CHARS)
-            excerpt = text[start : at + len(wanted) + AROUND_CHARS]
-            yield f"{'…' if start else ''}{excerpt}"
+def _excerpts(event: Event, wanted: str) -> Iterator[tuple[str, str]]:
+    """The field that holds the text, and what stands around it there."""
+    for name, value in msgspec.to_builtins(event).items():
+        for text in () if name in UNTOLD else _texts(value):
+            at = text.lower().find(wanted)
+            if at >= 0:
+                start = max(0, at - AROUND_CHARS)
+                excerpt = text[start : at + len(wanted) + AROUND_CHARS]
+                yield name, f"{'…' if start else ''}{excerpt}"
 
 
-def _texts(value: dict[str, Any]) -> Iterator[str]:
+def _texts(value: Any) -> Iterator[str]:
     """Every text in it, without recursion: how deep it is, is a stranger's choice."""
-    ahead: list[Any] = [item for name, item in reversed(value.items()) if name not in UNTOLD]
+    ahead: list[Any] = [value]
     while ahead:
         item = ahead.pop()
         if isinstance(item, str):

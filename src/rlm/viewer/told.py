@@ -4,9 +4,10 @@ import threading
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from rlm.errors import ConfigError
-from rlm.events import Event, RunStarted
+from rlm.events import ContextHashed, Event, RunStarted
 from rlm.viewer.contexts import ContextDesk, ContextText
 from rlm.viewer.coverage import covered
 from rlm.viewer.library import Library, Unknown
@@ -14,7 +15,7 @@ from rlm.viewer.notes import CODES
 from rlm.viewer.outlines import MOST_IN_TREE, Node
 from rlm.viewer.reading import readings
 from rlm.viewer.records import RecordFile
-from rlm.viewer.rows import call_rows, step_rows, usage_points
+from rlm.viewer.rows import call_rows, request_rows, step_rows, usage_points
 from rlm.viewer.search import search
 from rlm.viewer.shaping import Cutter, text_in, without_paths
 
@@ -55,11 +56,11 @@ class Teller:
             return _unstarted(node)
         tree = forest.below(node.root, MOST_IN_TREE)
         started, ended = self._ends(file, run_id)
-        cutter = Cutter()
+        notes, cutter = file.notes_of(run_id), Cutter()
         return {
             "run": node.plain(),
             "tree": [forest.nodes[each].plain(LISTED_CHARS) for each in tree],
-            "steps": step_rows(file.notes_of(run_id)),
+            "steps": step_rows(notes, forest.used_by_children(notes)),
             "started": None if started is None else cutter.shaped(started, 0),
             "ended": None if ended is None else cutter.shaped(*ended),
             "context": self._context_facts(started),
@@ -86,11 +87,23 @@ class Teller:
     def calls(self, run_id: str, limit: int) -> dict[str, Any]:
         file, tree = self._found(run_id)
         rows, total = call_rows(file, tree, limit)
-        return {"calls": [msgspec.structs.asdict(row) for row in rows], "total": total}
+        requests = request_rows(file, tree, limit)
+        return {
+            "calls": [msgspec.structs.asdict(row) for row in rows],
+            "total": total,
+            "requests": [msgspec.structs.asdict(row) for row in requests],
+            **_span(file.forest().nodes[run_id]),
+        }
 
     def usage(self, run_id: str) -> dict[str, Any]:
         file, tree = self._found(run_id)
-        return {"points": usage_points(file.notes_of(each) for each in tree)}
+        outline = file.forest().nodes[run_id].outline
+        return {
+            "points": usage_points(file.notes_of(each) for each in tree),
+            "tokens": outline.tokens,
+            "cost_usd": outline.cost_usd,
+            **_span(file.forest().nodes[run_id]),
+        }
 
     def search(self, run_id: str, query: str, limit: int, stop: threading.Event) -> dict[str, Any]:
         file, tree = self._found(run_id)
@@ -165,11 +178,17 @@ class Teller:
     ) -> tuple[RunStarted | None, tuple[Event, int] | None]:
         """How a run started, and how it ended, with the number of that event."""
         types = file.notes_of(run_id).types
-        numbers = [types.find(CODES["run_started"]), types.rfind(CODES["run_ended"])]
+        numbers = [
+            types.find(CODES["run_started"]),
+            types.find(CODES["context_hashed"]),
+            types.rfind(CODES["run_ended"]),
+        ]
         started, ended = None, None
         for number, event in file.events_at(run_id, sorted(n for n in numbers if n >= 0)):
             if isinstance(event, RunStarted):
                 started = event
+            elif isinstance(event, ContextHashed):
+                started = started and replace(started, context_sha256=event.context_sha256)
             else:
                 ended = event, number
         return started, ended
@@ -179,6 +198,11 @@ def _unstarted(node: Node) -> dict[str, Any]:
     plain = node.plain()
     empty: dict[str, Any] = {"steps": [], "started": None, "ended": None}
     return {"run": plain, "tree": [plain], **empty, "context": _no_context()}
+
+
+def _span(node: Node) -> dict[str, float]:
+    """From when to when a run took, or has taken so far."""
+    return {"start": node.outline.started, "end": node.outline.started + node.outline.seconds}
 
 
 def _no_context() -> dict[str, Any]:

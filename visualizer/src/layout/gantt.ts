@@ -69,8 +69,8 @@ class Heap<T> {
   }
 }
 
-/** `now` ends the calls that have not ended. */
-export function gantt(calls: readonly CallRow[], now: number): Gantt {
+/** `now` ends the calls that have not ended; `whole` is the time of the run around them. */
+export function gantt(calls: readonly CallRow[], now: number, whole?: { readonly start: number; readonly end: number }): Gantt {
   const sorted = calls.filter((call) => Number.isFinite(call.start)).sort((a, b) => a.start - b.start)
   const busy = new Heap<{ end: number; lane: number }>((a, b) => a.end < b.end)
   const free = new Heap<number>((a, b) => a < b)
@@ -87,8 +87,9 @@ export function gantt(calls: readonly CallRow[], now: number): Gantt {
     end = Math.max(end, stop)
     bars.push({ call, lane, start: call.start, end: stop })
   }
-  const start = sorted[0]?.start ?? 0
-  return { bars, lanes, start, end: Math.max(end, start), most }
+  const first = sorted[0]?.start ?? 0
+  const start = whole && whole.start > 0 ? Math.min(first, whole.start) : first
+  return { bars, lanes, start, end: Math.max(end, start, whole?.end ?? 0), most }
 }
 
 export interface View {

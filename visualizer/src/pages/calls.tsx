@@ -24,7 +24,7 @@ const ROW_HEIGHT = 30
 const LIVE_MS = 1_500
 
 export function addressOf(call: CallRow): string {
-  return to.step(call.run_id, call.step, call.call_id)
+  return to.step(call.run_id, call.step, call.kind === 'request' ? null : call.call_id)
 }
 
 /** One call in a sentence, for the tip and for those who listen. */
@@ -47,11 +47,11 @@ function Legend({ by, depths }: { by: 'kind' | 'depth'; depths: readonly number[
   return (
     <ul class="legend" aria-label="Legend">
       {by === 'kind'
-        ? (['llm', 'rlm', 'tool'] as const).map((kind) => (
+        ? (['request', 'llm', 'rlm', 'tool'] as const).map((kind) => (
             <li key={kind}>
               <span class={`swatch swatch-${kind}`} aria-hidden="true" />
               {KIND_WORDS[kind]}
-              <span class="faint">{{ llm: ' (plain)', rlm: ' (slanted lines)', tool: ' (upright lines)' }[kind]}</span>
+              <span class="faint">{{ request: ' of a run itself', llm: ' (plain)', rlm: ' (slanted lines)', tool: ' (upright lines)' }[kind]}</span>
             </li>
           ))
         : depths.slice(0, 8).map((depth) => (
@@ -270,20 +270,23 @@ export function CallsBody({ runId }: { runId: string }): JSX.Element {
       live.listeners.delete(heard)
     }
   }, [runId])
-  const gantt = useMemo(() => laidOut(value?.calls ?? [], latest(value?.calls ?? [])), [value])
+  const gantt = useMemo(() => {
+    const all = [...(value?.requests ?? []), ...(value?.calls ?? [])]
+    return laidOut(all, latest(all), value ?? undefined)
+  }, [value])
   const depths = useMemo(() => [...new Set(gantt.bars.map((bar) => bar.call.depth))].sort((a, b) => a - b), [gantt])
   if (!value) return <Waiting error={error} what="Reading the calls" />
-  if (!gantt.bars.length) return <p class="empty">This run has made no calls.</p>
+  if (!gantt.bars.length) return <p class="empty">This run has asked nothing yet.</p>
   const whole = { from: gantt.start, to: Math.max(gantt.end, gantt.start + 1e-3) }
   const view = zoom ?? whole
   const middle = (view.from + view.to) / 2
-  const failed = value.calls.filter((call) => call.error !== null).length
+  const failed = gantt.bars.filter(({ call }) => call.error !== null).length
   return (
     <div class="calls-page">
       <div class="bar">
         <h2>Calls in time</h2>
         <span class="faint">
-          {plural(value.total, 'call')}
+          {plural(value.requests.length, 'request')} of runs themselves, {plural(value.total, 'call')}
           {value.total > value.calls.length ? `, the first ${count(value.calls.length)} are shown` : ''}, at most {count(gantt.most)} at once
           {failed ? `, ${count(failed)} failed` : ''}
         </span>

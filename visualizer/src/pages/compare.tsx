@@ -50,29 +50,29 @@ async function codeOf(runId: string, step: number): Promise<string> {
 }
 
 function StepDiff({ one, other, step }: { one: RunPage; other: RunPage; step: number }): JSX.Element {
-  const [open, setOpen] = useState(step <= 3)
+  const [chosen, setChosen] = useState<boolean | null>(null)
   const has = (page: RunPage): boolean => page.steps.some((each) => each.step === step)
+  const { value, error } = useAsked(
+    () => Promise.all([one, other].map((page) => (has(page) ? codeOf(page.run.run_id, step) : ''))),
+    `code ${one.run.run_id} ${other.run.run_id} ${step}`,
+  )
+  const open = opensByItself(value, chosen)
   return (
-    <details open={open} onToggle={(event) => setOpen(event.currentTarget.open)} class="step-diff">
+    <details open={open} onToggle={(event) => event.currentTarget.open !== open && setChosen(event.currentTarget.open)} class="step-diff">
       <summary>
         Step {step}
         {!has(one) && <span class="faint"> only in B</span>}
         {!has(other) && <span class="faint"> only in A</span>}
+        {value && value[0] === value[1] && <span class="faint"> {value[0] ? 'the same in both' : 'no code in either'}</span>}
       </summary>
-      {open && <StepCode one={one.run.run_id} other={other.run.run_id} step={step} inOne={has(one)} inOther={has(other)} />}
+      {!value ? <Waiting error={error} what="Reading" /> : open && <Diff one={value[0] ?? ''} other={value[1] ?? ''} label={`Code of step ${step}`} />}
     </details>
   )
 }
 
-function StepCode({ one, other, step, inOne, inOther }: { one: string; other: string; step: number; inOne: boolean; inOther: boolean }): JSX.Element {
-  const { value, error } = useAsked(
-    () => Promise.all([inOne ? codeOf(one, step) : '', inOther ? codeOf(other, step) : '']),
-    `code ${one} ${other} ${step}`,
-  )
-  if (!value) return <Waiting error={error} what="Reading" />
-  const [left, right] = value
-  if (!left && !right) return <p class="faint">No code in either.</p>
-  return <Diff one={left} other={right} label={`Code of step ${step}`} />
+/** A step whose code differs is shown at once; an equal one when somebody opens it. */
+export function opensByItself(codes: readonly string[] | null | undefined, chosen: boolean | null): boolean {
+  return chosen ?? (codes ? codes[0] !== codes[1] : false)
 }
 
 type Fact = readonly [name: string, of: (page: RunPage) => ComponentChildren, number?: (page: RunPage) => number | null, format?: (value: number) => string]

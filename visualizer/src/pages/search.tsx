@@ -12,16 +12,26 @@ import type { Hit } from '../contract'
 
 const ROW_HEIGHT = 44
 const KINDS: Readonly<Record<string, string>> = {
-  run_started: 'query',
-  model_asked: 'told',
+  model_asked: 'sent to the model',
   model_replied: 'reply',
   cell_started: 'code',
   cell_output: 'output',
-  cell_ended: 'cell',
+  cell_ended: 'end',
   call_started: 'prompt',
-  call_ended: 'reply to a call',
+  call_ended: 'reply',
   tool_called: 'tool',
-  run_ended: 'answer',
+  run_started: 'start',
+  run_ended: 'end',
+}
+const PLAIN_FIELDS = new Set(['text', 'new_messages', 'code', 'prompt', 'reply'])
+
+/** Where in its step a hit is: which text of which cell or call. */
+export function placeOf(hit: Hit): string {
+  const kind = KINDS[hit.type] ?? oneLine(hit.type.replace(/_/g, ' '), 40)
+  const field = PLAIN_FIELDS.has(hit.field) ? kind : oneLine(hit.field.replace(/_/g, ' '), 40)
+  const cell = hit.cell === null ? '' : ` of cell ${hit.cell}`
+  const call = hit.call_id === null ? '' : ` of ${hit.type === 'tool_called' ? 'tool call' : 'call'} ${oneLine(hit.call_id.split('.').slice(-2).join('.'), 20)}`
+  return `${hit.step === 0 ? 'start' : `step ${hit.step}`}, ${field}${cell}${call}`
 }
 
 /** The step it stands in; a call is opened there, by the number of its event. */
@@ -64,7 +74,7 @@ export function SearchBody({ runId, words }: { runId: string; words: string }): 
             <a class="hit" href={addressOf(hit)}>
               <span class="faint">
                 {hit.run_id === runId ? '' : `child run ${oneLine(hit.run_id.slice(-10))}, `}
-                {hit.step === 0 ? 'start' : `step ${hit.step}`}, {KINDS[hit.type] ?? oneLine(hit.type.replace(/_/g, ' '), 40)}
+                {placeOf(hit)}
               </span>
               <Excerpt text={hit.excerpt} words={words} />
             </a>

@@ -22,16 +22,20 @@ interface ChartProps {
   readonly title: string
   readonly unit: string
   readonly stack: Stack
+  /** When the run began and ended, and what it used in all; null if that is not known. */
+  readonly from: number
+  readonly until: number
+  readonly whole: number | null
   readonly format: (value: number) => string
 }
 
-function Chart({ title, unit, stack, format }: ChartProps): JSX.Element {
+function Chart({ title, unit, stack, from, until, whole, format }: ChartProps): JSX.Element {
   const box = useRef<HTMLDivElement>(null)
   const width = useWidth(box)
   const [hover, setHover] = useState<number | null>(null)
   const { times, tops, depths, most } = stack
-  const start = times[0] ?? 0
-  const last = Math.max(times.at(-1) ?? 0, start + 1e-3)
+  const start = Math.min(times[0] ?? from, from || Number.POSITIVE_INFINITY)
+  const last = Math.max(times.at(-1) ?? 0, until, start + 1e-3)
   // What came last needs some width to be seen.
   const end = last + (last - start) * 0.02
   const inner = Math.max(10, width - LEFT - RIGHT)
@@ -58,16 +62,19 @@ function Chart({ title, unit, stack, format }: ChartProps): JSX.Element {
     depth,
     value: (tops[number]?.[at] ?? 0) - (number > 0 ? (tops[number - 1]?.[at] ?? 0) : 0),
   }))
-  const total = tops.at(-1)?.[at] ?? 0
+  const told = tops.at(-1)?.[at] ?? 0
+  const total = hover === null ? Math.max(told, whole ?? 0) : told
+  const moment = hover === null ? last : (times[at] ?? start)
+  const isComplete = stack.isComplete && (hover !== null || whole !== null)
   return (
     <section class="usage-chart">
       <h2>
         {title}
         <span class="total">
           {format(total)}
-          {stack.isComplete ? '' : ' or more'}
+          {isComplete ? '' : ' or more'}
         </span>
-        <span class="faint">{times.length ? ` after ${seconds((times[at] ?? start) - start)}` : ''}</span>
+        <span class="faint">{times.length ? ` after ${seconds(moment - start)}` : ''}</span>
       </h2>
       <div
         ref={box}
@@ -131,15 +138,16 @@ export function UsageBody({ runId }: { runId: string }): JSX.Element {
       live.listeners.delete(heard)
     }
   }, [runId])
-  const tokens = useMemo(() => stacked(value ?? [], 'tokens'), [value])
-  const cost = useMemo(() => stacked(value ?? [], 'cost_usd'), [value])
+  const tokens = useMemo(() => stacked(value?.points ?? [], 'tokens'), [value])
+  const cost = useMemo(() => stacked(value?.points ?? [], 'cost_usd'), [value])
   if (!value) return <Waiting error={error} what="Adding up" />
-  if (!value.length) return <p class="empty">Nothing was used yet, or this log does not say.</p>
+  if (!value.points.length) return <p class="empty">Nothing was used yet, or this log does not say.</p>
+  const span = { from: value.start, until: value.end }
   return (
     <div class="usage-page">
-      <Chart title="Tokens" unit="tokens" stack={tokens} format={(amount) => (amount < 10_000 ? count(amount) : short(amount))} />
+      <Chart title="Tokens" unit="tokens" stack={tokens} {...span} whole={value.tokens} format={(amount) => (amount < 10_000 ? count(amount) : short(amount))} />
       {cost.most > 0 ? (
-        <Chart title="Cost" unit="US dollars" stack={cost} format={dollars} />
+        <Chart title="Cost" unit="US dollars" stack={cost} {...span} whole={value.cost_usd} format={dollars} />
       ) : (
         <p class="faint">What it cost is not known: no price is known for these models.</p>
       )}

@@ -20,7 +20,7 @@ export interface Picture {
 }
 
 const NAMES = [
-  '--text', '--faint', '--line', '--surface', '--error', '--focus', '--on-bar', '--kind-llm', '--kind-rlm', '--kind-tool',
+  '--text', '--faint', '--line', '--surface', '--error', '--focus', '--on-bar', '--kind-llm', '--kind-rlm', '--kind-tool', '--kind-request',
   '--depth-0', '--depth-1', '--depth-2', '--depth-3', '--depth-4', '--depth-5',
 ] as const
 
@@ -95,6 +95,7 @@ function bars(context: CanvasRenderingContext2D, picture: Picture, colours: Colo
   const x = scale(picture)
   const hatches = {
     llm: null,
+    request: null,
     rlm: hatch(context, colours['--surface'], 'slanted'),
     tool: hatch(context, colours['--surface'], 'upright'),
   }

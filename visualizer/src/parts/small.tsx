@@ -64,4 +64,4 @@ export function Waiting({ error, what }: { error: string | null; what: string })
   )
 }
 
-export const KIND_WORDS = { llm: 'model', rlm: 'child run', tool: 'tool' } as const
+export const KIND_WORDS = { llm: 'model', rlm: 'child run', tool: 'tool', request: 'request' } as const

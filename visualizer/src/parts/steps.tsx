@@ -26,7 +26,7 @@ export function Steps({ runId, steps, current }: { runId: string; steps: readonl
         const facts = [
           step.calls ? plural(step.calls, 'call') : '',
           step.tools ? plural(step.tools, 'tool call') : '',
-          step.tokens ? `${short(step.tokens)} tok` : '',
+          step.tokens ? `${short(step.tokens)} tok${step.tokens === step.own_tokens ? '' : ` (own ${short(step.own_tokens)})`}` : '',
           step.cost_usd ? dollars(step.cost_usd) : '',
         ].filter(Boolean)
         return (

@@ -267,6 +267,11 @@ function StepHead({ row, step }: { row: StepRow | undefined; step: number }): JS
           <span title={moment(row.start)}>{seconds(row.end - row.start)}</span>
           {row.tokens > 0 && <span>{count(row.tokens)} tokens</span>}
           {row.cost_usd !== null && <span>{dollars(row.cost_usd)}</span>}
+          {row.tokens !== row.own_tokens && (
+            <span title="Without its child runs">
+              own {count(row.own_tokens)} tokens{row.own_cost_usd !== null && `, ${dollars(row.own_cost_usd)}`}
+            </span>
+          )}
           {row.calls > 0 && <span>{plural(row.calls, 'call')}</span>}
           {row.failed_calls > 0 && <Badge kind="error">{`${plural(row.failed_calls, 'call')} failed`}</Badge>}
           {row.error && <Badge kind="error">error</Badge>}

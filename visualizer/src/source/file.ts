@@ -8,7 +8,7 @@ import type {
   RunList,
   RunPage,
   Source,
-  UsagePoint,
+  UsageFacts,
   ViewerFacts,
   WholeText,
 } from '../contract'
@@ -94,7 +94,7 @@ export class FileSource implements Source {
     return this.ask('calls', [runId])
   }
 
-  usage(runId: string): Promise<readonly UsagePoint[]> {
+  usage(runId: string): Promise<UsageFacts> {
     return this.ask('usage', [runId])
   }
 

@@ -11,7 +11,7 @@ import type {
   RunPage,
   RunWatcher,
   Source,
-  UsagePoint,
+  UsageFacts,
   ViewerFacts,
   WholeText,
 } from '../contract'
@@ -116,8 +116,8 @@ export class HttpSource implements Source {
     return answer(`${place('runs', runId, 'calls')}?limit=${MOST_CALLS}`)
   }
 
-  async usage(runId: string): Promise<readonly UsagePoint[]> {
-    return (await answer<{ points: UsagePoint[] }>(place('runs', runId, 'usage'))).points
+  usage(runId: string): Promise<UsageFacts> {
+    return answer(place('runs', runId, 'usage'))
   }
 
   coverage(runId: string): Promise<Coverage> {

@@ -3,8 +3,8 @@
  * pass and keeps places, not texts, so a large file stays on the disk.
  */
 
-import type { CallRow, Outline, StepRow, UsagePoint } from '../contract'
-import type { CallEnded, ModelReplied, RunEnded, RunEvent, RunStarted, ToolCalled } from '../events'
+import type { CallList, CallRow, Outline, StepRow, UsageFacts, UsagePoint } from '../contract'
+import type { CallEnded, ModelAsked, ModelReplied, RunEnded, RunEvent, RunStarted, ToolCalled } from '../events'
 import { cut } from '../text/hostile'
 import { asCount, asNumber, asText, costOf, costSum, tokensOf } from './values'
 
@@ -20,6 +20,7 @@ export interface Place {
   readonly nth: number
 }
 
+/** Its sums are its own until it is asked for: then those of its child runs are added. */
 interface Step extends Mutable<StepRow> {
   readonly events: number[]
 }
@@ -39,6 +40,7 @@ class Run {
   readonly places: Place[] = []
   readonly steps = new Map<number, Step>()
   readonly calls = new Map<string, Mutable<CallRow>>()
+  readonly requests: Mutable<CallRow>[] = []
   readonly spent: Spent[] = []
   asked = 0
   latest = 0
@@ -74,6 +76,8 @@ class Run {
         tools: 0,
         tokens: 0,
         cost_usd: null,
+        own_tokens: 0,
+        own_cost_usd: null,
         error: false,
         stored: false,
         events: [],
@@ -185,8 +189,32 @@ export class LogIndex {
   }
 
   steps(runId: string): StepRow[] {
-    const steps = [...(this.runs.get(runId)?.steps.values() ?? [])]
-    return steps.sort((a, b) => a.step - b.step).map(({ events: _, ...row }) => row)
+    const run = this.runs.get(runId)
+    const steps = [...(run?.steps.values() ?? [])].sort((a, b) => a.step - b.step)
+    const below = new Map<number, { tokens: number; cost: number | null }[]>()
+    for (const [step, used] of run ? this.usedByChildren(run) : []) below.set(step, [...(below.get(step) ?? []), used])
+    return steps.map(({ events: _, ...row }) => {
+      const all = below.get(row.step) ?? []
+      const known = [{ tokens: row.own_tokens, cost: row.own_cost_usd }, ...all].filter((each) => each.tokens > 0 || each.cost !== null)
+      return {
+        ...row,
+        tokens: all.reduce((sum, each) => sum + each.tokens, row.own_tokens),
+        cost_usd: known.length && known.every((each) => each.cost !== null) ? known.reduce((sum, each) => sum + (each.cost ?? 0), 0) : null,
+      }
+    })
+  }
+
+  /** What each child run used, with the step that called it; its call may tell it, else its own events do. */
+  private *usedByChildren(run: Run): Generator<[number, { tokens: number; cost: number | null }]> {
+    for (const call of run.calls.values()) {
+      if (call.kind === 'rlm' && call.tokens > 0) yield [call.step, { tokens: call.tokens, cost: call.cost_usd }]
+    }
+    for (const child of run.children) {
+      const call = run.calls.get(child.opening?.parent_call_id ?? '')
+      if (!call || call.tokens > 0) continue
+      const { tokens, cost_usd } = this.outline(child)
+      yield [call.step, { tokens, cost: cost_usd }]
+    }
   }
 
   /** The numbers of a step's events within its run. */
@@ -204,7 +232,7 @@ export class LogIndex {
     return run?.places[at]
   }
 
-  calls(runId: string, most: number): { calls: CallRow[]; total: number } {
+  calls(runId: string, most: number): CallList {
     const run = this.runs.get(runId)
     const all = run ? this.under(run) : []
     const total = all.reduce((sum, each) => sum + each.calls.size, 0)
@@ -215,10 +243,17 @@ export class LogIndex {
         calls.push(call)
       }
     }
-    return { calls: calls.sort((a, b) => a.start - b.start), total }
+    const requests = all.flatMap((each) => each.requests).sort((a, b) => a.start - b.start)
+    return { calls: calls.sort((a, b) => a.start - b.start), total, requests: requests.slice(0, most), ...span(run && this.outline(run)) }
   }
 
-  usage(runId: string): UsagePoint[] {
+  usage(runId: string): UsageFacts {
+    const run = this.runs.get(runId)
+    const whole = run && this.outline(run)
+    return { points: this.points(runId), tokens: whole?.tokens ?? 0, cost_usd: whole?.cost_usd ?? null, ...span(whole) }
+  }
+
+  private points(runId: string): UsagePoint[] {
     const run = this.runs.get(runId)
     const spent = (run ? this.under(run) : []).flatMap((each) =>
       each.spent.map((part) => ({ ...part, depth: each.depth })),
@@ -246,6 +281,10 @@ export class LogIndex {
   stepNumbers(runId: string): number[] {
     return [...(this.runs.get(runId)?.steps.keys() ?? [])].sort((a, b) => a - b)
   }
+}
+
+function span(run: Outline | undefined): { start: number; end: number } {
+  return run ? { start: run.started, end: run.started + run.seconds } : { start: 0, end: 0 }
 }
 
 function costs(runs: readonly Run[]): number | null {
@@ -284,7 +323,11 @@ function take(run: Run, event: RunEvent, place: Place): void {
         error: event.error == null ? null : cut(event.error, SHOWN_CHARS),
       }
       break
+    case 'model_asked':
+      run.requests.push(requestOf(run, event, run.places.length - 1, time))
+      break
     case 'model_replied':
+      answered(run, event, time)
       step.stored ||= event.stored ?? false
       step.error ||= event.error != null
       spend(run, step, event, time)
@@ -333,14 +376,33 @@ function callOf(run: Run, id: string, step: number, kind: CallRow['kind'], model
   }
 }
 
+function requestOf(run: Run, event: ModelAsked, index: number, time: number): CallRow {
+  const content = event.new_messages.at(-1)?.content
+  const row = callOf(run, `#${index}`, asCount(event.step), 'request', event.model, time)
+  return { ...row, prompt: cut(typeof content === 'string' ? content : '', CALL_CHARS) }
+}
+
+/** A run has one request of its own at a time. */
+function answered(run: Run, event: ModelReplied, time: number): void {
+  const row = run.requests.at(-1)
+  if (!row || row.end !== null) return
+  row.end = Math.max(row.start, time)
+  row.tokens = tokensOf(event.usage)
+  row.cost_usd = costOf(event.usage)
+  row.error = event.error == null ? null : cut(event.error, CALL_CHARS)
+  row.stored = event.stored ?? false
+  row.retries = asCount(event.retries)
+  row.reply = cut(event.text ?? '', CALL_CHARS)
+}
+
 function spend(run: Run, step: Step, event: ModelReplied | CallEnded, time: number): void {
   if (!event.usage) return
   const tokens = tokensOf(event.usage)
   const cost = costOf(event.usage)
   run.cost = costSum(run.cost, cost, run.spent.length === 0)
   run.tokens += tokens
-  step.cost_usd = costSum(step.cost_usd, cost, step.tokens === 0 && step.cost_usd === null)
-  step.tokens += tokens
+  step.own_cost_usd = costSum(step.own_cost_usd, cost, step.own_tokens === 0 && step.own_cost_usd === null)
+  step.own_tokens += tokens
   run.spent.push({ time, tokens, cost })
 }
 

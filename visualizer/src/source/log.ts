@@ -1,6 +1,6 @@
 /** A log file that was picked or dropped: read once in slices for its index, then a piece at a time. */
 
-import type { CallList, Coverage, EventPage, Hits, Numbered, RunList, RunPage, UsagePoint, WholeText } from '../contract'
+import type { CallList, Coverage, EventPage, Hit, Hits, Numbered, RunList, RunPage, UsageFacts, WholeText } from '../contract'
 import type { RunEnded, RunEvent, RunStarted } from '../events'
 import { cut } from '../text/hostile'
 import { LogIndex, type Place } from './index'
@@ -15,6 +15,8 @@ const CUT_CHARS = 20_000
 const MOST_TEXT_CHARS = 5_000_000
 const MOST_HITS = 200
 const EXCERPT_CHARS = 120
+/** Fields that are no text anybody wrote, as the server has it. */
+const NO_TEXTS = new Set(['type', 'run_id', 'parent_id', 'call_id', 'parent_call_id', 'digest', 'settings', 'index', 'cut'])
 
 const NO_CONTEXT =
   'A log holds no context text, only its hash. Run "rlm view" on the folder of the run: it finds the context that was kept beside the journal.'
@@ -189,7 +191,7 @@ export class LogFile {
     return this.index.calls(runId, MOST_CALLS)
   }
 
-  usage(runId: string): UsagePoint[] {
+  usage(runId: string): UsageFacts {
     return this.index.usage(runId)
   }
 
@@ -213,10 +215,10 @@ export class LogFile {
     for (const id of this.index.idsBelow(runId)) {
       for (const step of this.index.stepNumbers(id)) {
         for await (const event of this.several(id, this.index.eventsOf(id, step))) {
-          const excerpt = found(event, wanted)
-          if (excerpt === null) continue
+          const hit = foundIn(event, wanted)
+          if (hit === null) continue
           if (hits.length >= MOST_HITS) return { hits, more: true }
-          hits.push({ run_id: id, step, index: event.index, type: event.type, excerpt })
+          hits.push({ run_id: id, step, index: event.index, type: event.type, ...hit })
         }
       }
     }
@@ -271,6 +273,19 @@ function cutEvent<E extends RunEvent>(event: E): E & { cut?: Record<string, numb
   return Object.keys(cuts).length ? ({ ...shorter, cut: cuts } as unknown as E) : event
 }
 
+/** Which field of an event holds the words, and what stands around them there. */
+function foundIn(event: Numbered, wanted: string): Pick<Hit, 'field' | 'cell' | 'call_id' | 'excerpt'> | null {
+  for (const [field, value] of Object.entries(event)) {
+    const excerpt = NO_TEXTS.has(field) ? null : found(value, wanted)
+    if (excerpt !== null) {
+      const cell = 'cell' in event ? event.cell : null
+      const call = 'call_id' in event ? (event.call_id ?? null) : null
+      return { field, cell, call_id: call, excerpt }
+    }
+  }
+  return null
+}
+
 function found(value: unknown, wanted: string): string | null {
   if (typeof value === 'string') {
     const at = value.toLowerCase().indexOf(wanted)
@@ -279,7 +294,7 @@ function found(value: unknown, wanted: string): string | null {
   }
   if (typeof value !== 'object' || value === null) return null
   for (const [key, each] of Object.entries(value)) {
-    const hit = key === 'run_id' || key === 'parent_id' || key === 'settings' ? null : found(each, wanted)
+    const hit = key === 'settings' ? null : found(each, wanted)
     if (hit !== null) return hit
   }
   return null

@@ -215,7 +215,7 @@ class _RunWriter:
             "root_model": event.model,
             "prompt": started.prompt if started else "",
             "response": event.reply,
-            "usage_summary": _usage(event.model, event.usage),
+            "usage_summary": _usage(event.model, self._usage_of(event)),
             "execution_time": event.seconds,
         }
         if event.error is not None:
@@ -226,6 +226,12 @@ class _RunWriter:
         if child is not None and self._depth < MOST_DEPTH:
             yield from self._child(child)
         yield "}"
+
+    def _usage_of(self, event: CallEnded) -> Usage | None:
+        """The reference engine says with a call what its child run used."""
+        if event.usage is None and event.child_run_id in self._unwritten:
+            return self._trajectory.usage_of(event.child_run_id)
+        return event.usage
 
     def _child(self, child: RunOutline) -> Iterator[str]:
         about = json_of(_metadata(self._trajectory, child))

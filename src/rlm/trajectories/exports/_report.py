@@ -29,7 +29,7 @@ from rlm.events import (
 from rlm.messages import Usage
 from rlm.recorders.console import one_line, plan
 from rlm.trajectories.exports._texts import clock_time, json_of, text_of
-from rlm.trajectories.index import RunOutline
+from rlm.trajectories.index import RunOutline, StepUsage
 from rlm.trajectories.read import Trajectory
 
 __all__ = [
@@ -165,7 +165,7 @@ def _run(trajectory: Trajectory, run: RunOutline, anchors: dict[str, str]) -> It
     yield Note(one_line(", ".join(fact for fact in facts if fact)))
     if (above := anchors.get(run.parent_id or "")) is not None:
         yield Note(one_line(f"started by run {run.parent_id}"), target=above)
-    telling = _Telling(anchors)
+    telling = _Telling(trajectory, run.run_id, anchors)
     for event in trajectory.run_events(run.run_id):
         yield from telling.blocks(event)
 
@@ -173,13 +173,17 @@ def _run(trajectory: Trajectory, run: RunOutline, anchors: dict[str, str]) -> It
 class _Telling:
     """One run's events as blocks. Only the prompts of calls under way are kept."""
 
-    def __init__(self, anchors: dict[str, str]) -> None:
+    def __init__(self, trajectory: Trajectory, run_id: str, anchors: dict[str, str]) -> None:
+        self._trajectory = trajectory
+        self._used = trajectory.step_usages(run_id)
         self._anchors = anchors
         self._prompts: dict[str, str] = {}
 
     def blocks(self, event: Event) -> Iterator[Block]:
         if isinstance(event, StepStarted):
             yield Heading(3, f"Step {event.step}")
+            if (used := _step_usage(self._used.get(event.step))) is not None:
+                yield Note(used)
         elif isinstance(event, ModelAsked):
             yield from _asked(event)
         elif isinstance(event, ModelReplied):
@@ -197,7 +201,8 @@ class _Telling:
 
     def _call(self, event: CallEnded) -> Iterator[Block]:
         what = "child run" if event.kind == "rlm" else "call"
-        parts = [what, event.model, f"{event.seconds:.2f} s", _usage(event.usage), event.error]
+        used = _usage(event.usage or self._child_usage(event))
+        parts = [what, event.model, f"{event.seconds:.2f} s", used, event.error]
         summary = one_line(", ".join(part for part in parts if part))
         yield FoldStart(summary, is_trouble=event.error is not None)
         yield Passage("Prompt", self._prompts.pop(event.call_id, ""))
@@ -208,6 +213,18 @@ class _Telling:
         if (child := self._anchors.get(event.child_run_id or "")) is not None:
             yield Note(one_line(f"what run {event.child_run_id} did"), target=child)
         yield FoldEnd()
+
+    def _child_usage(self, event: CallEnded) -> Usage | None:
+        child = event.child_run_id
+        return self._trajectory.usage_of(child) if child in self._anchors and child else None
+
+
+def _step_usage(used: StepUsage | None) -> str | None:
+    """What a step used with its child runs and, if it had any, by itself."""
+    if used is None or not used.whole.total_tokens:
+        return None
+    own = f"; without child runs {_usage(used.own) or '0 tokens'}"
+    return f"used {_usage(used.whole)}{'' if used.own == used.whole else own}"
 
 
 def _usage(usage: Usage | None) -> str:
