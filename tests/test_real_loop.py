@@ -11,6 +11,7 @@ import pytest
 
 from rlm.api import RLM
 from rlm.clients.scripted import ScriptedClient
+from rlm.environments.local import LocalEnvironment
 from rlm.errors import ModelError
 from rlm.events import CallEnded, CellEnded, RunStarted, SessionLost
 from rlm.limits import Limits
@@ -176,23 +177,22 @@ async def test_a_dead_worker_is_replaced(how: str) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 async def test_cancelling_leaves_no_process_behind() -> None:
-    await RLM(ScriptedClient([code("FINAL(1)")])).aask("q", "c")  # Sessions are kept ready now.
-    await asyncio.sleep(0.5)
+    # A size nobody else asks for: the process that forks is nobody else's, and keeps none ready.
+    place = LocalEnvironment(scratch_bytes=33 << 20, warm_sessions=0)
+    await RLM(ScriptedClient([code("FINAL(1)")]), environment=place).aask("q", "c")
     before = len(descendants(os.getpid()))
     client = ScriptedClient(
         [code("rlm_query_batched(['a', 'b', 'c'])")], [(CHILD, code("while True: pass"))]
     )
-    engine = RLM(client, limits=Limits(max_depth=2))
+    engine = RLM(client, environment=place, limits=Limits(max_depth=2))
     task = asyncio.create_task(engine.aask("q", "c"))
-    while len(client.requests) < 4:
-        await asyncio.sleep(0.01)
-    async with asyncio.timeout(10):  # Two were kept ready, and are replaced in a moment.
-        while len(descendants(os.getpid())) < before + 4:
+    async with asyncio.timeout(60):
+        while len(client.requests) < 4 or len(descendants(os.getpid())) < before + 4:
             await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(descendants(os.getpid())) != before:
             await asyncio.sleep(0.01)
 

@@ -143,3 +143,11 @@ async def repl(open_repl: Opener) -> Repl:
     tools = [{"name": name, "description": f"does {name}"} for name in ("lookup", "broken")]
     opened: Repl = await open_repl(tools=tools)
     return opened
+
+
+async def checkpointed(repl: Repl) -> None:
+    """Wait until the session has a checkpoint of what was done so far."""
+    session: Any = repl.session
+    async with asyncio.timeout(60):
+        while session._checkpoint is None or session._changed:
+            await asyncio.sleep(0.005)

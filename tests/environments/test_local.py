@@ -17,7 +17,7 @@ from rlm.environments import _clock, _forked
 from rlm.environments import _exports as exports
 from rlm.environments.local import LocalEnvironment
 from rlm.errors import ConfigError, SessionDied, SessionRestored
-from tests.environments.conftest import FakeHost, Repl, StoredContext
+from tests.environments.conftest import FakeHost, Repl, StoredContext, checkpointed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -40,14 +40,6 @@ async def opened(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
     yield open_one
     for environment in environments:
         await environment.close()
-
-
-async def checkpointed(repl: Repl) -> None:
-    """Wait until the session has a checkpoint of what was done so far."""
-    session: Any = repl.session
-    async with asyncio.timeout(10):
-        while session._checkpoint is None or session._changed:
-            await asyncio.sleep(0.005)
 
 
 LOSSES = {
