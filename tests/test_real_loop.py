@@ -88,7 +88,7 @@ async def test_a_batch_beyond_the_limit_keeps_what_was_paid() -> None:
 async def test_code_that_calls_on_and_on_comes_to_an_end_without_flooding_the_record() -> None:
     flood = "while True:\n    try: llm_query('again')\n    except CallFailed as e: last = e"
     script = [code(flood), code("FINAL(str(last))")]
-    limits = Limits(max_calls=5, cell_seconds=0.5)
+    limits = Limits(max_calls=5, cell_seconds=2)
     result, client = await ask(*script, rules=[("sub-LLM", "ok")], limits=limits)
     assert result.answer == "all 5 calls are used (max_calls)"
     assert sum(isinstance(e, CallEnded) for e in result.events) == 5
@@ -156,9 +156,9 @@ async def test_budget_tells_what_is_left() -> None:
 
 async def test_a_cell_that_runs_too_long_is_stopped_and_its_variables_stay() -> None:
     script = [code("x = 41\nwhile True: pass"), code("FINAL(x + 1)")]
-    result, client = await ask(*script, limits=Limits(cell_seconds=0.3))
+    result, client = await ask(*script, limits=Limits(cell_seconds=2))
     assert result.answer == "42"
-    assert "cell stopped after 0.3 s" in seen(client, 1)
+    assert "cell stopped after 2 s" in seen(client, 1)
     ended = [e for e in result.events if isinstance(e, CellEnded)]
     assert ended[0].interrupted
 
@@ -231,7 +231,7 @@ async def test_stopping_gives_the_best_answer_so_far() -> None:
 
 async def test_time_runs_out_in_a_cell_and_its_variables_still_answer() -> None:
     script = [code("result = 'half way'\nwhile True: pass")]
-    result, client = await ask(*script, limits=Limits(max_seconds=1.5))
+    result, client = await ask(*script, limits=Limits(max_seconds=5))
     assert (result.stop_reason, result.limit) == ("limit", "seconds")
     assert (result.answer, result.answer_source, len(client.requests)) == (
         "half way",

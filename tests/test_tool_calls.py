@@ -452,7 +452,7 @@ try:
 except ToolError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout == "wait failed: no result within 0.05 s\n"
 
 

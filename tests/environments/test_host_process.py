@@ -261,7 +261,8 @@ signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.
 
 async def main():
     session = await LocalEnvironment().open(Never(), {})
-    done = await session.execute("x = 1\\nwhile True: pass", timeout_seconds=0.3)
+    await session.execute("x = 1", timeout_seconds=30)
+    done = await session.execute("while True: pass", timeout_seconds=0.3)
     print(done.interrupted, "x" in session.variables)
     await session.close()
 asyncio.run(main())
