@@ -59,8 +59,7 @@ class Chosen:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count; a test fails once a round, however many of its parts do."""
-        name = re.sub(r"round\d+-?|\[\]", "", report.nodeid).replace("-]", "]")
-        name = name.removesuffix("[]")
+        name = re.sub(r"-?\bround\d+\b-?", "", report.nodeid).removesuffix("[]")
         if report.when == "call" or report.failed:
             self.runs[name] += report.when == "call"
             self.failures[name] += report.failed
