@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,7 @@ def _last_words(report: pytest.TestReport) -> str:
 
 
 @contextlib.contextmanager
-def busy(processes: int) -> Iterator[None]:
+def busy(processes: int) -> Generator[None, None, None]:
     """Keep the machine busy with so many processes."""
     if not processes:
         yield

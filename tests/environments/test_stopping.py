@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -227,7 +227,7 @@ async def test_a_worker_that_was_stopped_is_continued_and_keeps_its_variables(
 
 
 @contextlib.contextmanager
-def crowd(count: int, core: int) -> Iterator[None]:
+def crowd(count: int, core: int) -> Generator[None, None, None]:
     """Others who keep one core busy."""
     program = f"import os\nos.sched_setaffinity(0, [{core}])\nprint(flush=True)\nwhile True: pass"
     started = [
