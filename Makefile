@@ -49,6 +49,10 @@ demo: $(ready) ## run the main job: a question to a context larger than any wind
 test: $(ready) ## run the tests, in parallel
 	@$(pytest) -n $(workers) -m "not heavy" $(ARGS)
 
+.PHONY: test-load
+test-load: $(ready) ## every test that waits, alone and 50 times (ROUNDS=), on a machine that stress-ng keeps busy: hours
+	@$(bin)/python -m tests.under_load --rounds $(or $(ROUNDS),50) $(ARGS)
+
 .PHONY: check check-ruff check-mypy check-ty check-lock
 check: check-ruff check-mypy check-ty check-lock ## lint, format, types (mypy strict, ty), fresh locks
 

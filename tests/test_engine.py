@@ -354,7 +354,7 @@ async def stopped_in_its_second_step(engine: RLM, client: ScriptedClient) -> Run
     while len(client.requests) < 2:
         await asyncio.sleep(0)
     engine.stop()
-    return await asyncio.wait_for(task, 5)
+    return await asyncio.wait_for(task, 60)
 
 
 async def test_a_cancelled_run_closes_its_session_and_is_on_record() -> None:

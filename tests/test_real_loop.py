@@ -11,6 +11,7 @@ import pytest
 
 from rlm.api import RLM
 from rlm.clients.scripted import ScriptedClient
+from rlm.environments.local import LocalEnvironment
 from rlm.errors import ModelError
 from rlm.events import CallEnded, CellEnded, RunStarted, SessionLost
 from rlm.limits import Limits
@@ -87,7 +88,7 @@ async def test_a_batch_beyond_the_limit_keeps_what_was_paid() -> None:
 async def test_code_that_calls_on_and_on_comes_to_an_end_without_flooding_the_record() -> None:
     flood = "while True:\n    try: llm_query('again')\n    except CallFailed as e: last = e"
     script = [code(flood), code("FINAL(str(last))")]
-    limits = Limits(max_calls=5, cell_seconds=0.5)
+    limits = Limits(max_calls=5, cell_seconds=2)
     result, client = await ask(*script, rules=[("sub-LLM", "ok")], limits=limits)
     assert result.answer == "all 5 calls are used (max_calls)"
     assert sum(isinstance(e, CallEnded) for e in result.events) == 5
@@ -155,9 +156,9 @@ async def test_budget_tells_what_is_left() -> None:
 
 async def test_a_cell_that_runs_too_long_is_stopped_and_its_variables_stay() -> None:
     script = [code("x = 41\nwhile True: pass"), code("FINAL(x + 1)")]
-    result, client = await ask(*script, limits=Limits(cell_seconds=0.3))
+    result, client = await ask(*script, limits=Limits(cell_seconds=2))
     assert result.answer == "42"
-    assert "cell stopped after 0.3 s" in seen(client, 1)
+    assert "cell stopped after 2 s" in seen(client, 1)
     ended = [e for e in result.events if isinstance(e, CellEnded)]
     assert ended[0].interrupted
 
@@ -176,23 +177,22 @@ async def test_a_dead_worker_is_replaced(how: str) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 async def test_cancelling_leaves_no_process_behind() -> None:
-    await RLM(ScriptedClient([code("FINAL(1)")])).aask("q", "c")  # Sessions are kept ready now.
-    await asyncio.sleep(0.5)
+    # A size nobody else asks for: the process that forks is nobody else's, and keeps none ready.
+    place = LocalEnvironment(scratch_bytes=33 << 20, warm_sessions=0)
+    await RLM(ScriptedClient([code("FINAL(1)")]), environment=place).aask("q", "c")
     before = len(descendants(os.getpid()))
     client = ScriptedClient(
         [code("rlm_query_batched(['a', 'b', 'c'])")], [(CHILD, code("while True: pass"))]
     )
-    engine = RLM(client, limits=Limits(max_depth=2))
+    engine = RLM(client, environment=place, limits=Limits(max_depth=2))
     task = asyncio.create_task(engine.aask("q", "c"))
-    while len(client.requests) < 4:
-        await asyncio.sleep(0.01)
-    async with asyncio.timeout(10):  # Two were kept ready, and are replaced in a moment.
-        while len(descendants(os.getpid())) < before + 4:
+    async with asyncio.timeout(60):
+        while len(client.requests) < 4 or len(descendants(os.getpid())) < before + 4:
             await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(descendants(os.getpid())) != before:
             await asyncio.sleep(0.01)
 
@@ -231,7 +231,7 @@ async def test_stopping_gives_the_best_answer_so_far() -> None:
 
 async def test_time_runs_out_in_a_cell_and_its_variables_still_answer() -> None:
     script = [code("result = 'half way'\nwhile True: pass")]
-    result, client = await ask(*script, limits=Limits(max_seconds=1.5))
+    result, client = await ask(*script, limits=Limits(max_seconds=5))
     assert (result.stop_reason, result.limit) == ("limit", "seconds")
     assert (result.answer, result.answer_source, len(client.requests)) == (
         "half way",

@@ -21,7 +21,9 @@ from rlm.errors import ConfigError, ModelError
 from rlm.events import CallEnded
 from rlm.limits import Budget, Limits
 from rlm.messages import Message, ModelInfo, Price, Reply, Request, ToolCall, ToolSpec, Usage
+from rlm.prompts.observation import observation
 from rlm.recorders.memory import MemoryRecorder
+from rlm.results import CellResult
 from rlm.scheduler import Scheduler
 from rlm.scope import Scope, Tree
 from tests.fakes import PlanEnvironment, cell
@@ -411,6 +413,29 @@ async def test_a_run_is_answered_from_the_cache_of_another(tmp_path: Path) -> No
     assert asked == [5, 0]
     assert [result.answer for result in results] == ["done", "done"]
     assert (results[1].cost_usd, results[1].usage.total.requests) == (0.0, 0)
+
+
+@pytest.mark.parametrize("kind", ["user", "tool"])
+def test_how_long_cells_took_is_no_part_of_the_question(cache: ReplyCache, kind: Any) -> None:
+    """Otherwise it would depend on how busy the machine is whether a reply is found."""
+
+    def key(*results: CellResult, steps_left: int = 3) -> bytes | None:
+        text = observation(results, output_chars=100, steps_left=steps_left)
+        asked = replace(request(), messages=(Message("system", "s"), Message(kind, text)))
+        return cache.key("a server", asked, 0)
+
+    quick = CellResult(stdout="1.5 s\n", stdout_chars=6, calls=2, seconds=0.01)
+    slow = replace(quick, seconds=61.26)
+    assert key(quick) == key(slow) == key(quick, steps_left=3)
+    assert key(quick, slow) == key(slow, quick)
+    others = {
+        key(replace(quick, stdout="1.6 s\n")),
+        key(replace(quick, stdout_chars=7)),
+        key(replace(quick, calls=3)),
+        key(quick, steps_left=2),
+        key(quick, quick),
+    }
+    assert len(others | {key(quick)}) == 6
 
 
 def test_a_client_without_an_identity_is_refused_at_the_start(tmp_path: Path) -> None:

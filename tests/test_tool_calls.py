@@ -5,6 +5,7 @@ import contextvars
 import datetime
 import decimal
 import functools
+import inspect
 import itertools
 import json
 import math
@@ -414,6 +415,24 @@ async def test_time_outs() -> None:
     release.set()
 
 
+@pytest.mark.filterwarnings("error")
+async def test_a_coroutine_that_comes_too_late_is_closed() -> None:
+    """The function returns after its time is up: what it returned is awaited by nobody."""
+    begin, made = threading.Event(), list[Any]()
+
+    def late() -> Any:
+        begin.wait()
+        made.append(asyncio.sleep(10))
+        return made[0]
+
+    with pytest.raises(ToolError, match="no result within"):
+        await FunctionTool(late, timeout_seconds=0.01).call({})
+    begin.set()
+    async with asyncio.timeout(60):
+        while not made or inspect.getcoroutinestate(made[0]) != inspect.CORO_CLOSED:
+            await asyncio.sleep(0.001)
+
+
 async def test_cancelling_is_no_failure() -> None:
     for function in (lambda: time.sleep(0.05), lambda: asyncio.sleep(10)):
         task = asyncio.create_task(call(function))
@@ -433,7 +452,7 @@ try:
 except ToolError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout == "wait failed: no result within 0.05 s\n"
 
 

@@ -143,3 +143,30 @@ async def repl(open_repl: Opener) -> Repl:
     tools = [{"name": name, "description": f"does {name}"} for name in ("lookup", "broken")]
     opened: Repl = await open_repl(tools=tools)
     return opened
+
+
+async def checkpointed(repl: Repl) -> None:
+    """Wait until the session has a checkpoint of what was done so far."""
+    session: Any = repl.session
+    async with asyncio.timeout(60):
+        while session._checkpoint is None or session._changed:
+            await asyncio.sleep(0.005)
+
+
+async def out_of_time(repl: Repl, code: str) -> CellResult:
+    """Run a cell whose time is up once it is at its last statement, which must use the processor.
+
+    With a short limit, a machine that is busy might end it before it has begun.
+    """
+    session: Any = repl.session
+    stream, lifeline = session._stream, session._lifeline
+    repl.host.was_asked.clear()
+    cell = asyncio.create_task(repl.run(f"llm_query('here')\n{code}", timeout_seconds=600))
+    await repl.host.was_asked.wait()
+    before = seen = await lifeline.look()
+    while not cell.done() and seen is not None and seen.cpu_seconds < before.cpu_seconds + 0.1:
+        await asyncio.sleep(0.01)
+        seen = await lifeline.look()
+    if not cell.done():
+        stream._stopper.time_is_up()
+    return await cell

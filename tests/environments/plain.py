@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from rlm import worker
+from rlm.environments._clock import Vitals
 from rlm.environments._session import StreamSession, greeting_of
 from rlm.protocols import Host
+from rlm.worker.sandbox import vitals
 
 __all__ = ["PlainEnvironment"]
 
@@ -111,6 +113,11 @@ class _ChildProcess:
 
     async def settle(self) -> None:
         """A signal has arrived when `kill` returns."""
+
+    async def look(self) -> Vitals | None:
+        """How the worker fares."""
+        found = vitals.of_processes([self._process.pid])
+        return None if found is None else Vitals(**found)
 
     def stream_ended(self) -> None:
         """A worker that does not end by itself now is ended."""

@@ -308,6 +308,20 @@ async def test_verdicts(code: str, verdict: str, words: str) -> None:
     assert (found, words in detail) == (verdict, True), detail
 
 
+async def test_a_cell_may_take_the_time_that_a_slow_way_asks_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The limit around a cell was shorter than its own, where the environment asks for patience."""
+    monkeypatch.setattr(attempt, "_OVERTIME_SECONDS", 0.0)
+    environment: Any = PlainEnvironment()
+    environment.patience = 300.0
+    async with World.around(environment) as world:
+        code = "import time\ntime.sleep(0.5)\ndenied('in the end')"
+        made = Attack(name="a", group="b", code=code, judge=judges.claims, timeout_seconds=0.1)
+        assert await made.task(world).find() == ("stopped", "in the end")
+        await environment.close()
+
+
 async def test_a_session_that_is_shared_is_not_used_again_after_its_death() -> None:
     async with World.around(PlainEnvironment()) as world:
         for code, verdict in (("os._exit(5)", "stopped"), ("got(1)", "SUCCEEDED")):

@@ -41,7 +41,8 @@ async def sessions(without):
     opened = [await environment.open(Never(), {}) for _ in range(4)]
     for each in opened:
         await each.execute("x = 1", timeout_seconds=30)
-    await asyncio.sleep(0.5)  # Each has a checkpoint then.
+    while any(each._checkpoint is None for each in opened):
+        await asyncio.sleep(0.01)
     cells = [
         asyncio.create_task(opened[1].execute("while True: pass", timeout_seconds=1000)),
         asyncio.create_task(opened[2].execute("sum(range(10**13))", timeout_seconds=1000)),
@@ -260,7 +261,8 @@ signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.
 
 async def main():
     session = await LocalEnvironment().open(Never(), {})
-    done = await session.execute("x = 1\\nwhile True: pass", timeout_seconds=0.3)
+    await session.execute("x = 1", timeout_seconds=30)
+    done = await session.execute("while True: pass", timeout_seconds=0.3)
     print(done.interrupted, "x" in session.variables)
     await session.close()
 asyncio.run(main())

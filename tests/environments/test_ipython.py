@@ -1,6 +1,5 @@
 """IPython's shell in the local sandbox: its own features, and every promise of the plain one."""
 
-import asyncio
 import importlib.util
 import inspect
 from collections.abc import AsyncIterator
@@ -15,7 +14,7 @@ from rlm.environments.conformance import CHECKS, check
 from rlm.environments.ipython import IPythonEnvironment
 from rlm.environments.local import LocalEnvironment
 from rlm.errors import ConfigError, SessionRestored
-from tests.environments.conftest import FakeHost, Opener, Repl
+from tests.environments.conftest import FakeHost, Opener, Repl, checkpointed, out_of_time
 
 GROUPS = list(dict.fromkeys(each.group for each in CHECKS))
 
@@ -160,9 +159,9 @@ async def test_variables_and_history_come_back_after_a_kill(open_repl: Opener) -
     repl = await open_repl()
     await repl.run("kept = 1")
     await repl.run("kept + 1")
-    await asyncio.sleep(0.5)
+    await checkpointed(repl)
     with pytest.raises(SessionRestored):
-        await repl.run("%%time\nsum(range(10**12))", timeout_seconds=0.1)
+        await out_of_time(repl, "get_ipython().run_cell('%%time\\nsum(range(10**12))')")
     assert await repl.show("kept, _, In[1]") == "(1, 2, 'kept = 1')"
 
 

@@ -161,6 +161,9 @@ class Actors:
         self.room = room
         self.ready: list[Future[dict[str, Any]]] = []
 
+    def has_room(self) -> bool:
+        return len(self.ready) < self.room
+
     def make(self) -> Any:
         future: Future[dict[str, Any]] = Future()
         self.ready.append(future)
@@ -176,7 +179,7 @@ class Actors:
 
 async def test_an_actor_that_is_free_is_used_again() -> None:
     actors = Actors(room=2)
-    pool = Pool(actors.make)
+    pool = Pool(actors.make, actors.has_room)
     first, second = await pool.take(), await pool.take()
     assert first is not second
     pool.give_back(first)
@@ -186,7 +189,7 @@ async def test_an_actor_that_is_free_is_used_again() -> None:
 
 async def test_who_waits_gets_the_first_that_is_free() -> None:
     actors = Actors(room=1)
-    pool = Pool(actors.make)
+    pool = Pool(actors.make, actors.has_room)
     first = await pool.take()
     waiting = asyncio.ensure_future(pool.take())
     await asyncio.sleep(0.05)
@@ -200,7 +203,7 @@ async def test_who_waits_gets_the_first_that_is_free() -> None:
 async def test_a_full_cluster_shares_actors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "PATIENCE_SECONDS", 0.02)
     actors = Actors(room=1)
-    pool = Pool(actors.make)
+    pool = Pool(actors.make, actors.has_room)
     taken = [await pool.take() for _ in range(4)]
     assert len({id(host) for host in taken}) == 1
     assert taken[0].sessions == 4
@@ -209,9 +212,39 @@ async def test_a_full_cluster_shares_actors(monkeypatch: pytest.MonkeyPatch) -> 
     assert (await pool.take()).node == "node-1"
 
 
+async def test_a_cluster_that_is_slow_and_not_full_shares_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pools, "PATIENCE_SECONDS", 0.001)
+    actors, asked = Actors(room=1), 0
+
+    def has_room() -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == 10:
+            actors.arrive(1)
+        return True
+
+    pool = Pool(actors.make, has_room)
+    first = await pool.take()
+    assert await pool.take() is not first
+    assert [host.sessions for host in pool.hosts] == [1, 1]
+    assert asked >= 10
+
+
+async def test_room_that_nobody_gets_is_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is free may be spread over nodes, none of which has enough of it."""
+    monkeypatch.setattr(pools, "PATIENCE_SECONDS", 0.001)
+    pool = Pool(Actors(room=1).make, lambda: True)
+    first = await pool.take()
+    assert await pool.take() is first
+
+
 async def test_a_lost_actor_is_not_handed_out() -> None:
     actors = Actors(room=9)
-    pool = Pool(actors.make)
+    pool = Pool(actors.make, actors.has_room)
     first = await pool.take()
     first.is_lost = True
     pool.give_back(first)
@@ -221,7 +254,7 @@ async def test_a_lost_actor_is_not_handed_out() -> None:
 
 async def test_who_gives_up_waiting_leaves_no_actor_taken() -> None:
     actors = Actors(room=0)
-    pool = Pool(actors.make)
+    pool = Pool(actors.make, actors.has_room)
     waiting = asyncio.ensure_future(pool.take())
     while not actors.ready:
         await asyncio.sleep(0.01)
@@ -236,7 +269,7 @@ async def test_an_actor_that_does_not_come_is_told(
     version: str | None, kind: type[Exception]
 ) -> None:
     actors = Actors(room=0)
-    pool = Pool(actors.make)
+    pool = Pool(actors.make, actors.has_room)
     waiting = asyncio.ensure_future(pool.take())
     while not actors.ready:
         await asyncio.sleep(0.01)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from rlm.environments import _clock
 from rlm.environments.local import LocalEnvironment
 from rlm.errors import SessionRestored
-from tests.environments.conftest import FakeHost, Repl
+from tests.environments.conftest import FakeHost, Repl, checkpointed, out_of_time
 
 WITHOUT = {
     "everything": (),
@@ -34,9 +32,9 @@ async def test_it_goes_on_after_every_loss(
     await repl.run("import os\nkept = []")
     for count, (code, how) in enumerate(LOSSES.items(), 1):
         await repl.run(f"kept.append({count})")
-        await asyncio.sleep(0.5)  # Nobody wants anything: a checkpoint is taken.
+        await checkpointed(repl)
         with pytest.raises(SessionRestored, match=how):
-            await repl.run(code, timeout_seconds=0.1)
+            await out_of_time(repl, code)
         assert await repl.show("kept, llm_query('a')") == str((list(range(1, count + 1)), "re:a"))
         assert (await repl.run("while True: pass", timeout_seconds=0.1)).interrupted
     await environment.close()

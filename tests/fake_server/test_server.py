@@ -31,7 +31,7 @@ def call(
     headers: dict[str, str] | None = None,
 ) -> tuple[int, Any]:
     """One request with the standard library alone: status and decoded body."""
-    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=20)
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=60)
     try:
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         connection.request(method or ("GET" if body is None else "POST"), path, data, headers or {})
@@ -156,7 +156,7 @@ def test_the_same_script_gives_the_same_bytes(stream: bool) -> None:
     found = []
     for _ in range(2):
         with FakeServer([answer]) as server:
-            connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=20)
+            connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=60)
             connection.request("POST", "/v1/responses", json.dumps({**BODY, "stream": stream}))
             found.append(connection.getresponse().read())
             connection.close()
@@ -226,11 +226,11 @@ def test_stopping_ends_requests_in_flight_and_leaves_no_thread() -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while server.in_flight != 1 and time.monotonic() < deadline:
         time.sleep(0.005)
     server.stop()
-    thread.join(20)
+    thread.join(60)
     assert len(ended) == 1
     assert threading.active_count() == before
     assert not server.requests[0].disconnected, "it was the server that went"

@@ -29,7 +29,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path) -> No
     async with server(tmp_path, body_seconds=0.2) as client:
         reader, writer = await _connect(client)
         writer.write(_head(client, 100) + b"{")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert (await reader.readline()).startswith(b"HTTP/1.1 408")
         writer.close()
 
@@ -42,7 +42,7 @@ async def test_a_head_that_does_not_come_is_not_waited_for(
         for said in (b"", b"POST /v1/chat", _head(client, 5)[:-2]):
             reader, writer = await _connect(client)
             writer.write(said)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert await reader.read() == b""
             writer.close()
         assert (await client.get("/health")).status == 200

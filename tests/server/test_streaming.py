@@ -145,14 +145,14 @@ async def test_a_quiet_stream_is_kept_alive_by_comments(tmp_path: Path) -> None:
 
 async def _until_nothing_runs(client: Client) -> None:
     service = client.service
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while service.admission.running or service.jobs.going:
             await asyncio.sleep(0.01)
 
 
 async def _leave_early(client: Client, model: ScriptedClient, **more: Any) -> None:
     request = asyncio.create_task(client.post("/v1/chat/completions", _body(**more)))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not model.in_flight:
             await asyncio.sleep(0.01)
     request.cancel()
@@ -173,16 +173,16 @@ async def test_a_client_that_leaves_the_line_makes_room(tmp_path: Path) -> None:
     model = ScriptedClient(rules=[("", "never")], delay_seconds=60)
     async with server(tmp_path, model, max_concurrent_runs=1, max_queued=1) as client:
         first = asyncio.create_task(client.chat("first"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not model.in_flight:
                 await asyncio.sleep(0.01)
         second = asyncio.create_task(client.chat("second"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not client.service.admission.queued:
                 await asyncio.sleep(0.01)
         assert (await client.chat("third")).status == 429
         second.cancel()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while client.service.admission.queued:
                 await asyncio.sleep(0.01)
         first.cancel()

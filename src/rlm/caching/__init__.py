@@ -1,7 +1,8 @@
 """Replies kept on disk, so that the same question need not be paid twice.
 
 A reply is found by a digest of the whole request: which server, which model, every message, all
-sampling options, tools and the output cap. Whatever goes wrong with the cache is a miss, never an
+sampling options, tools and the output cap. Only how long cells took is left out of it: no two
+executions agree on that. Whatever goes wrong with the cache is a miss, never an
 error of a run; what must not be lost is the journal's business.
 """
 
@@ -9,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from rlm.errors import ConfigError
-from rlm.messages import Reply, Request
+from rlm.messages import Message, Reply, Request
 
 if TYPE_CHECKING:
     from rlm.caching.file import CacheFile
@@ -31,8 +33,19 @@ KEY_VERSION = 1
 USUAL_BYTES = 1024**3
 KEPT_FINISHES = frozenset({"stop", "length", "tool_calls"})
 
+_TIME_TAKEN = re.compile(r"(?m)^(stdout [\d.]+[KM]? chars(?: \| \d+ calls?)?) \| \d+\.\d s \|")
+"""In the line below the output of cells, as `prompts.observation` writes it."""
+
 T = TypeVar("T")
 log = logging.getLogger("rlm")
+
+
+def _timeless(message: Message) -> Message:
+    """A message without the time that cells took."""
+    if message.role not in ("user", "tool") or not isinstance(message.content, str):
+        return message
+    text = _TIME_TAKEN.sub(r"\1 |", message.content)
+    return message if text == message.content else msgspec.structs.replace(message, content=text)
 
 
 class ReplyCache:
@@ -83,7 +96,10 @@ class ReplyCache:
 
         `number` is its number among equal requests of its run: those are separate samples.
         """
-        whole = (KEY_VERSION, identity, request, number)
+        timeless = msgspec.structs.replace(
+            request, messages=tuple(map(_timeless, request.messages))
+        )
+        whole = (KEY_VERSION, identity, timeless, number)
         try:
             return hashlib.sha256(msgspec.json.encode(whole, order="deterministic")).digest()
         except (TypeError, UnicodeEncodeError):

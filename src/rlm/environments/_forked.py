@@ -24,7 +24,7 @@ __all__ = ["ForkedSession", "in_words"]
 IDLE_SECONDS = 0.02
 """How long nobody must have wanted anything before a checkpoint is taken."""
 
-_RESTORE_SECONDS = 5.0
+_RESTORE_SECONDS = 30.0
 _EXPORT_SECONDS = 30.0
 _FAREWELL_SECONDS = 1.0
 _MOST_EXPORTED_BYTES = 1 << 30

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from rlm.environments._clock import Vitals, until_had
 from rlm.worker.checkpoints import DISMISSED
 from rlm.worker.sandbox import orders
 
@@ -19,6 +20,7 @@ __all__ = ["Incarnation", "Lifeline"]
 _MOST_REPORT_BYTES = 1 << 16
 _REPORT_SECONDS = 0.3
 _TERMINATION_SECONDS = 1.0
+_CEILING_SECONDS = 10.0
 _EXPLANATION_SECONDS = 2.0
 
 
@@ -42,6 +44,8 @@ class Lifeline:
         self._explain = explain
         self._let_go = False
         self._unconfirmed = 0
+        self._looks_due = 0
+        self._vitals: Vitals | None = None
         self._news = asyncio.Event()
         self._listening = self._loop.create_task(self._listen())
 
@@ -54,6 +58,14 @@ class Lifeline:
         """Wait until every signal that was ordered has been sent."""
         while self._unconfirmed > 0 and not self.is_over:
             await self._news.wait()
+
+    async def look(self) -> Vitals | None:
+        """How the processes of the session fare; None if that can't be known there."""
+        if self._order(orders.LOOK):
+            self._looks_due += 1
+        while self._looks_due and not self.is_over:
+            await self._news.wait()
+        return self._vitals
 
     def permit_fork(self) -> None:
         """Let the worker fork once."""
@@ -118,6 +130,10 @@ class Lifeline:
         if "signalled" in fact:
             self._unconfirmed -= 1
             return
+        if "looked" in fact:
+            self._looks_due -= 1
+            self._vitals = _vitals_in(fact["looked"])
+            return
         if fact.get("status") == DISMISSED and self.dismissals:
             self.dismissals -= 1
             return
@@ -138,6 +154,7 @@ class Incarnation:
         self._lifeline = lifeline
         self._loop = asyncio.get_running_loop()
         self._deaths_before = lifeline.deaths
+        self._ending: asyncio.Task[None] | None = None
 
     def interrupt(self) -> None:
         """Send it SIGINT."""
@@ -147,13 +164,17 @@ class Incarnation:
         """End it; its checkpoint lives on, unless the worker does not go."""
         if self._lifeline.has_checkpoint:
             self._lifeline.terminate()
-            self._loop.call_later(_TERMINATION_SECONDS, self._end_all_unless_dead)
+            self._ending = self._loop.create_task(self._end_all_unless_it_dies())
         else:
             self._lifeline.end()
 
     async def settle(self) -> None:
         """Wait until every interrupt that was sent has arrived."""
         await self._lifeline.until_confirmed()
+
+    async def look(self) -> Vitals | None:
+        """How it fares; its checkpoint, if there is one, is asleep and uses no time."""
+        return await self._lifeline.look()
 
     def stream_ended(self) -> None:
         """Its stream is gone: it is dying, or has closed the stream itself and must die."""
@@ -175,9 +196,25 @@ class Incarnation:
         if not self._is_dead:
             self.kill()
 
-    def _end_all_unless_dead(self) -> None:
+    async def _end_all_unless_it_dies(self) -> None:
+        """A worker that has blocked SIGTERM would otherwise live on beside its checkpoint."""
+        ways = [self._loop.create_task(each) for each in (self._had_its_time(), self.wait())]
+        await asyncio.wait(ways, timeout=_CEILING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for each in ways:
+            each.cancel()
         if not self._is_dead:
             self._lifeline.end()
+
+    async def _had_its_time(self) -> str:
+        await self.settle()
+        await until_had(self, _TERMINATION_SECONDS)
+        return "had its time"
+
+
+def _vitals_in(looked: Any) -> Vitals | None:
+    if not isinstance(looked, dict):
+        return None
+    return Vitals(float(looked.get("cpu_seconds", 0.0)), bool(looked.get("asleep", True)))
 
 
 def _described(fact: dict[str, Any]) -> str:

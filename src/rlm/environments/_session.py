@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from msgspec import structs
 
 from rlm.environments import _frames
-from rlm.environments._clock import CellClock
+from rlm.environments._clock import CellClock, CellStopper, Interruptible
 from rlm.environments._shared import shared_context, worth_sharing
 from rlm.environments._stream import Stream
 from rlm.errors import ProtocolViolation, RLMError, SessionDied, SessionError
@@ -36,7 +36,6 @@ _MAX_PENDING_CALLS = 4_096
 _MAX_HELD_BYTES = 16 << 20
 _START_SECONDS = 30.0
 _FETCH_SECONDS = 10.0
-_AGAIN_SECONDS = 1.0
 _FAREWELL_SECONDS = 0.5
 _FAILED_CALL_SECONDS = 0.01
 """What a failed call costs of a cell's time, so that a loop of nothing but those ends soon."""
@@ -62,20 +61,14 @@ def greeting_of(options: dict[str, Any]) -> bytes:
     return wire.encode(wire.INIT, _GREETING_ID, [wire.to_json(settings)])
 
 
-class WorkerProcess(Protocol):
+class WorkerProcess(Interruptible, Protocol):
     """What a session needs to know of the process at the other end."""
-
-    def interrupt(self) -> None:
-        """Send SIGINT, if it still runs."""
 
     def kill(self) -> None:
         """End it and all it started, at once."""
 
     async def wait(self) -> str:
         """Wait until it has ended and been reaped; say how, as in `was killed by SIGSEGV`."""
-
-    async def settle(self) -> None:
-        """Wait until every interrupt that was sent has arrived."""
 
     def stream_ended(self) -> None:
         """The stream is gone; see to it that the process goes too."""
@@ -110,7 +103,9 @@ class StreamSession:
         self._calls: dict[int, asyncio.Task[None] | None] = {}  # None for one that is beginning
         self._prompts = 0
         self._held_bytes = 0
-        self._clock = CellClock(self._loop, process.interrupt, self._on_stuck_cell)
+        self._received_bytes = 0
+        self._stopper = CellStopper(process, lambda: self._received_bytes, self._on_stuck_cell)
+        self._clock = CellClock(self._loop, self._stopper.time_is_up)
         self._variables: dict[str, None] = {}
         self._ended: RLMError | None = None
         self._obituary: asyncio.Task[None] | None = None
@@ -227,6 +222,7 @@ class StreamSession:
         async with self._one_request:
             await self._process.settle()  # What was meant for another cell must not stop this one.
             self._prompts = 0
+            self._stopper.time_was_up = False
             started = self._loop.time()
             self._clock.start(timeout_seconds, paused=bool(self._calls))
             try:
@@ -236,7 +232,7 @@ class StreamSession:
             seconds = self._loop.time() - started
             done = self._checked(_frames.read_done, frame, calls=self._prompts, seconds=seconds)
         self._note_variables(done)
-        if done.result.interrupted and self._clock.interrupts_sent:
+        if done.result.interrupted and self._stopper.time_was_up:
             return timed_out(done.result, timeout_seconds)
         return done.result
 
@@ -262,13 +258,8 @@ class StreamSession:
 
     async def interrupt(self) -> None:
         """Stop the running cell; its variables stay."""
-        self._process.interrupt()
-        self._loop.call_later(_AGAIN_SECONDS, self._interrupt_again, self._last_id)
-
-    def _interrupt_again(self, cell: int) -> None:
-        """A signal that comes just before a call blocks goes unnoticed; a second one does not."""
-        if self._ended is None and self._reply is not None and self._last_id == cell:
-            self._process.interrupt()
+        if self._reply is not None:
+            self._stopper.interrupt()
 
     async def close(self) -> None:
         """End the worker and everything it started, within a second; may be called twice."""
@@ -334,6 +325,7 @@ class StreamSession:
             raise
         finally:
             self._reply = None
+            self._stopper.stop()
 
     def _check_alive(self) -> None:
         if self._ended is not None:
@@ -357,6 +349,7 @@ class StreamSession:
     # Frames from the worker.
 
     def _on_data(self, data: bytes) -> None:
+        self._received_bytes += len(data)
         try:
             self._decoder.feed(data)
             while self._ended is None and (frame := self._decoder.pop()) is not None:
@@ -431,8 +424,8 @@ class StreamSession:
 
     # The end.
 
-    def _on_stuck_cell(self, interrupts: int) -> None:
-        self._end(SessionDied(f"the cell ignored {interrupts} interrupts, so it was killed"))
+    def _on_stuck_cell(self, how: str) -> None:
+        self._end(SessionDied(f"the cell {how}, so it was killed"))
 
     async def _await_death(self) -> None:
         how = await self._process.wait()
@@ -445,6 +438,7 @@ class StreamSession:
         self._ended = error
         self._process.kill()
         self._clock.close()
+        self._stopper.stop()
         self._stream.close()
         for task in self._calls.values():
             if task is not None:

@@ -1,7 +1,8 @@
 """The process that looks through files: a client's pattern may never end, so it can be killed.
 
-It gets one job as a line of JSON on stdin, and tells hits as lines of JSON on stdout as it finds
-them. It opens files as the gateway does, below roots that it has been given.
+It gets one job as a line of JSON on stdin, once it has told that it is ready, and tells hits as
+lines of JSON on stdout as it finds them. It opens files as the gateway does, below roots that it
+has been given.
 """
 
 import json
@@ -27,7 +28,8 @@ BLOCK_BYTES = 1 << 20
 
 
 def main() -> None:
-    """Do the job that is waiting, and end."""
+    """Tell that it can begin, do the job that comes, and end."""
+    _tell({"ready": True})
     job = json.loads(sys.stdin.readline())
     try:
         for hit in _hits(job):

@@ -107,7 +107,8 @@ class Searcher:
 
 
 async def _started() -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
+    """A process that waits for its job: what Python takes to start is not the search's time."""
+    process = await asyncio.create_subprocess_exec(
         *_COMMAND,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -116,6 +117,13 @@ async def _started() -> asyncio.subprocess.Process:
         limit=MOST_LINE_BYTES,
         start_new_session=True,
     )
+    assert process.stdout is not None
+    try:
+        await process.stdout.readline()
+    except BaseException:
+        await _ended(process)
+        raise
+    return process
 
 
 async def _collect(process: asyncio.subprocess.Process, job: bytes, hits: list[Hit]) -> None:

@@ -168,19 +168,36 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
     context = contextvars.copy_context()
 
     def settle(result: tuple[Any, BaseException | None]) -> None:
-        if not outcome.done():
+        if outcome.done():
+            _discard(result)
+        else:
             outcome.set_result(result)
 
     def body() -> None:
         result = context.run(_outcome, work)
-        with contextlib.suppress(RuntimeError):  # The loop was closed; nobody waits any more.
+        try:
             loop.call_soon_threadsafe(settle, result)
+        except RuntimeError:  # The loop was closed; nobody waits any more.
+            _discard(result)
 
     threading.Thread(target=body, name="rlm-tool", daemon=True).start()
-    value, error = await outcome
+    try:
+        value, error = await outcome
+    except asyncio.CancelledError:
+        if outcome.done() and not outcome.cancelled():  # Both happened at the same moment.
+            _discard(outcome.result())
+        raise
     if error is not None:
         raise error if isinstance(error, ToolError) else _Raised(error)
     return value
+
+
+def _discard(result: tuple[Any, BaseException | None]) -> None:
+    """Nobody waits for it any more; a coroutine that is never awaited would be complained about."""
+    value, _ = result
+    pending = value[1] if isinstance(value, tuple) else None
+    if inspect.iscoroutine(pending):
+        pending.close()
 
 
 class _Raised(Exception):

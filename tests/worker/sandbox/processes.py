@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 120
 
 
 def children_of(process: int) -> list[int]:

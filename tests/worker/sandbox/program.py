@@ -31,7 +31,7 @@ PRELOADED = """
 array asyncio concurrent.futures.thread ctypes fcntl mmap resource select shutil socket sqlite3
 subprocess tempfile threading time traceback
 """
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 120
 LIFE_SECONDS = 100
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from rlm.environments.attacks import toolkit
 from rlm.environments.attacks.world import World
 from rlm.environments.conformance.bench import Repl
-from rlm.environments.conformance.runner import Finding, Task
+from rlm.environments.conformance.runner import MOST_SECONDS, Finding, Task
 from rlm.errors import SessionError
 from rlm.results import CellResult
 
@@ -19,7 +19,9 @@ __all__ = ["Attack", "Judge", "Outcome"]
 MEMORY_BYTES = 128 << 20
 """What a cell of an attack may use; memory bombs take three times as much."""
 
-_OVERTIME_SECONDS = 20.0
+_OVERTIME_SECONDS = 40.0
+"""After the time limits of its cells; to end one that no interrupt reaches takes half a minute."""
+
 _SAMPLE_SECONDS = 0.02
 _OPTIONS = {"cell_memory_bytes": MEMORY_BYTES, "kept_output_chars": 100_000}
 
@@ -82,7 +84,14 @@ class Attack(Struct, frozen=True, kw_only=True):
 
     def task(self, world: World) -> Task:
         """The row it becomes in a world."""
-        return Task(self.name, self.group, lambda: self._find(world), together=self.together)
+        patience = world.bench.patience
+        return Task(
+            self.name,
+            self.group,
+            lambda: self._find(world),
+            together=self.together,
+            most_seconds=patience * (MOST_SECONDS + 2 * (self.timeout_seconds + _OVERTIME_SECONDS)),
+        )
 
     async def _find(self, world: World) -> Finding:
         if self.together:
@@ -127,7 +136,9 @@ class Attack(Struct, frozen=True, kw_only=True):
             result = await repl.run(toolkit.PRELUDE)
             if result.error is not None:
                 return Outcome(result=result)
-            async with asyncio.timeout(self.timeout_seconds + _OVERTIME_SECONDS), _sampled(world):
+            # Both cells have the time that `Repl.run` gives them: more where a way is slow.
+            most_seconds = world.bench.patience * (2 * self.timeout_seconds + _OVERTIME_SECONDS)
+            async with asyncio.timeout(most_seconds), _sampled(world):
                 result = await repl.run(self.code, timeout_seconds=self.timeout_seconds)
                 await repl.run(self.then, timeout_seconds=self.timeout_seconds)
         except SessionError as error:

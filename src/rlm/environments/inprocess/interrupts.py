@@ -11,6 +11,7 @@ import sys
 import threading
 from typing import Any
 
+from rlm.environments._clock import Vitals
 from rlm.worker.interrupts import Interrupts
 
 __all__ = ["ThreadInterrupts"]
@@ -47,6 +48,13 @@ class ThreadInterrupts(Interrupts):
                 self._raise_in_thread(KeyboardInterrupt)
         self.wake()
         self._wake_event_loop()
+
+    async def settle(self) -> None:
+        """An interrupt has arrived when `interrupt` returns."""
+
+    async def look(self) -> Vitals | None:
+        """Who looks holds the interpreter meanwhile, so that every thread seems to be asleep."""
+        return None
 
     def begin_cell(self) -> None:
         """From here on an interrupt interrupts."""

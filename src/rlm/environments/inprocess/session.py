@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rlm.environments import _frames
-from rlm.environments._clock import CellClock
+from rlm.environments._clock import CellClock, CellStopper
 from rlm.environments._session import timed_out
 from rlm.environments.inprocess.answers import Answers
 from rlm.environments.inprocess.channel import Deliver
@@ -21,9 +21,8 @@ __all__ = ["InProcessSession"]
 _Value = TypeVar("_Value")
 _CHUNK_BYTES = 4 << 20
 _FETCH_SECONDS = 10.0
-_AGAIN_SECONDS = 1.0
 _FAREWELL_SECONDS = 0.5
-_STUCK = "the cell ignored {} interrupts; its thread can't be killed, so it goes on in this process"
+_STUCK = "the cell {}; its thread can't be killed, so it goes on in this process"
 
 
 class InProcessSession:
@@ -33,7 +32,8 @@ class InProcessSession:
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()  # Not that of the cells, whose output is theirs.
         self._repl = InProcessRepl(settings, self._start_call, self._on_breakpoint)
-        self._clock = CellClock(self._loop, self._repl.interrupts.interrupt, self._on_stuck_cell)
+        self._stopper = CellStopper(self._repl.interrupts, lambda: 0, self._on_stuck_cell)
+        self._clock = CellClock(self._loop, self._stopper.time_is_up)
         self._answers = Answers(host, self._loop, self._clock)
         self._one_request = asyncio.Lock()
         self._reply: asyncio.Future[Any] | None = None
@@ -64,6 +64,7 @@ class InProcessSession:
         """Run a cell; the time its calls take does not count, nor that of one being debugged."""
         async with self._one_request:
             self._answers.prompts = 0
+            self._stopper.time_was_up = False
             started = self._loop.time()
             self._clock.start(timeout_seconds, paused=bool(self._answers.pending))
             try:
@@ -75,7 +76,7 @@ class InProcessSession:
         self._variables.update(dict.fromkeys(done.result.new_variables))
         for name in done.deleted_variables:
             self._variables.pop(name, None)
-        if done.result.interrupted and self._clock.interrupts_sent:
+        if done.result.interrupted and self._stopper.time_was_up:
             return timed_out(done.result, timeout_seconds)
         return done.result
 
@@ -90,12 +91,8 @@ class InProcessSession:
 
     async def interrupt(self) -> None:
         """Stop the running cell; its variables stay."""
-        self._repl.interrupts.interrupt()
-        self._loop.call_later(_AGAIN_SECONDS, self._interrupt_again, self._reply)
-
-    def _interrupt_again(self, cell: asyncio.Future[Any] | None) -> None:
-        if cell is self._reply is not None:
-            self._repl.interrupts.interrupt()
+        if self._reply is not None:
+            self._stopper.interrupt()
 
     def when_closed(self, tell: Callable[["InProcessSession"], None]) -> None:
         """Have somebody told."""
@@ -127,6 +124,7 @@ class InProcessSession:
             raise
         finally:
             self._reply = None
+            self._stopper.stop()
 
     def _start_call(self, parts: list[bytes], deliver: Deliver) -> None:
         """On a cell's thread; whatever the host does for it happens in the host's own context."""
@@ -138,8 +136,8 @@ class InProcessSession:
         """A cell that is being debugged has no time limit."""
         self._loop.call_soon_threadsafe(self._clock.stop, context=self._context)
 
-    def _on_stuck_cell(self, interrupts: int) -> None:
-        self._end(SessionDied(_STUCK.format(interrupts)))
+    def _on_stuck_cell(self, how: str) -> None:
+        self._end(SessionDied(_STUCK.format(how)))
 
     def _end(self, error: SessionError) -> None:
         """Fail whatever waits; the first reason is the one that counts."""
@@ -147,6 +145,7 @@ class InProcessSession:
             return
         self._ended = error
         self._clock.close()
+        self._stopper.stop()
         self._answers.end()
         self._repl.abandon()
         if self._reply is not None and not self._reply.done():

@@ -141,7 +141,10 @@ class RayEnvironment:
             raise ConfigError(problem)
         ray = await cluster.join(self._address, self._runtime_env)
         actor = ray.remote(**self._takes)(SessionHost)
-        return Pool(lambda: actor.remote(self._settings))
+        takes = {"CPU": self._takes["num_cpus"], **self._takes.get("resources", {})}
+        if "memory" in self._takes:
+            takes["memory"] = self._takes["memory"]
+        return Pool(lambda: actor.remote(self._settings), lambda: cluster.has_room(takes))
 
     async def _open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
         """The first actors that are tried may be lost, all of them with one node."""

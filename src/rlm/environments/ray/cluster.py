@@ -18,6 +18,7 @@ from rlm.errors import ConfigError, RLMError, SessionDied
 __all__ = [
     "MISSING",
     "awaited",
+    "has_room",
     "is_installed",
     "join",
     "landed",
@@ -98,6 +99,15 @@ def landed(future: "Future[Any]") -> "asyncio.Future[Any]":
 
     future.add_done_callback(tell)
     return here
+
+
+def has_room(takes: dict[str, float]) -> bool:
+    """Whether so much of each resource is free, all nodes taken together; may block."""
+    try:
+        free: dict[str, float] = sdk().available_resources()
+    except (ConnectionError, RuntimeError, sdk().exceptions.RayError):
+        return False
+    return all(free.get(name, 0.0) >= amount for name, amount in takes.items())
 
 
 def translated(error: BaseException) -> RLMError:

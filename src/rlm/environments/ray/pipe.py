@@ -8,7 +8,7 @@ from rlm.errors import SessionError
 
 __all__ = ["ActorPipe"]
 
-_CLOSE_SECONDS = 10.0
+_CLOSE_SECONDS = 30.0
 
 
 class ActorPipe:

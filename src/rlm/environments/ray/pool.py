@@ -8,7 +8,6 @@ called from any thread and any event loop.
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -19,7 +18,10 @@ from rlm.errors import ConfigError, RLMError, SessionDied
 __all__ = ["Pool", "RemoteHost"]
 
 PATIENCE_SECONDS = 3.0
-"""How long a session waits for a new actor before it shares one."""
+"""How long a session waits for a new actor before it asks whether the cluster is full."""
+
+_MOST_WAITS = 20
+"""How often it waits again because it is not; what is free may be spread over too many nodes."""
 
 
 class RemoteHost:
@@ -60,13 +62,18 @@ class RemoteHost:
 
 
 class Pool:
-    """Hands out actors. `make` starts one and returns its handle, ready or not."""
+    """Hands out actors. `make` starts one and returns its handle, ready or not.
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    `has_room` says whether the cluster has room for one more; it may block for a moment.
+    """
+
+    def __init__(self, make: Callable[[], Any], has_room: Callable[[], bool]) -> None:
         self._make = make
+        self._has_room = has_room
+        self._is_full = False
         self._lock = threading.Lock()
         self._hosts: list[RemoteHost] = []
-        self._coming: dict[int, tuple[Any, float]] = {}  # Handles, and when they were asked for.
+        self._coming: dict[int, Any] = {}
         self._waiting: list[Future[RemoteHost]] = []
         self._started = 0
         self._is_closed = False
@@ -87,7 +94,7 @@ class Pool:
                 return idle
             waiter: Future[RemoteHost] = Future()
             self._waiting.append(waiter)
-            patience = 0.0 if self._is_full() else PATIENCE_SECONDS
+            patience = 0.0 if self._is_full else PATIENCE_SECONDS
             wants_more = len(self._coming) < len(self._waiting)
         try:
             if wants_more:
@@ -108,7 +115,7 @@ class Pool:
         with self._lock:
             self._is_closed = True
             hosts, self._hosts = self._hosts, []
-            coming = [handle for handle, _ in self._coming.values()]
+            coming = list(self._coming.values())
             self._coming.clear()
             waiting, self._waiting = self._waiting, []
         for waiter in waiting:
@@ -118,8 +125,17 @@ class Pool:
     async def _waited(self, waiter: "Future[RemoteHost]", patience: float) -> RemoteHost:
         here = landed(waiter)
         try:
-            done, _ = await asyncio.wait([here], timeout=patience)
-            shared = None if done else self._shared_instead_of(waiter)
+            shared = None
+            for _ in range(_MOST_WAITS):
+                done, _ = await asyncio.wait([here], timeout=patience)
+                if done:
+                    break
+                # An actor that is only slow to start is worth waiting for.
+                if self._is_full or not await asyncio.to_thread(self._has_room):
+                    shared = self._shared_instead_of(waiter)
+                    break
+            else:
+                shared = self._shared_instead_of(waiter)
             host: RemoteHost = shared or await here
             return host
         finally:
@@ -131,6 +147,7 @@ class Pool:
             living = [host for host in self._hosts if not host.is_lost]
             if not living or waiter.done():
                 return None
+            self._is_full = True  # Until another actor has come.
             self._waiting.remove(waiter)
             shared = min(living, key=lambda host: host.sessions)
             shared.sessions += 1
@@ -145,17 +162,13 @@ class Pool:
         if waiter.done() and waiter.exception() is None:
             self.give_back(waiter.result())
 
-    def _is_full(self) -> bool:
-        now = time.monotonic()
-        return any(now - asked > PATIENCE_SECONDS for _, asked in self._coming.values())
-
     def _start(self) -> None:
         handle = self._make()
         ready = handle.prepare.remote()
         with self._lock:
             self._started += 1
             number = self._started
-            self._coming[number] = handle, time.monotonic()
+            self._coming[number] = handle
         ready.future().add_done_callback(lambda done: self._arrived(number, handle, done))
 
     def _arrived(self, number: int, handle: Any, ready: "Future[dict[str, Any]]") -> None:
@@ -163,6 +176,7 @@ class Pool:
         with self._lock:
             if self._coming.pop(number, None) is None:
                 return  # The pool was closed.
+            self._is_full = False
             error = ready.exception()
             problem = translated(error) if error is not None else _mismatch(ready.result())
             if problem is None:

@@ -5,7 +5,9 @@ import contextlib
 import socket
 import subprocess
 
+from rlm.environments._clock import Vitals
 from rlm.environments.wasm.starting import started
+from rlm.worker.sandbox import vitals
 
 __all__ = ["ChildProcess"]
 
@@ -49,6 +51,13 @@ class ChildProcess:
         while self._arrived < self._sent and not self._is_over:
             self._news.clear()
             await self._news.wait()
+
+    async def look(self) -> Vitals | None:
+        """How the child fares, in which the guest runs."""
+        if self._process.returncode is not None:
+            return None
+        found = await asyncio.to_thread(vitals.of_processes, [self._process.pid])
+        return None if found is None else Vitals(**found)
 
     def kill(self) -> None:
         """End the child, and with it the guest, which can have started nothing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["INTERRUPT", "NOW", "PERMIT_FORK", "TERMINATE", "WARM"]
+__all__ = ["INTERRUPT", "LOOK", "NOW", "PERMIT_FORK", "TERMINATE", "WARM"]
 
 # On the control socket, with two descriptors: a session for a run that waits, or one to be kept
 # ready, which can wait for the preloading.
@@ -11,5 +11,6 @@ WARM = b"W"
 
 # On the lifeline of a session. Closing it ends the session.
 INTERRUPT = b"I"
+LOOK = b"L"
 TERMINATE = b"T"
 PERMIT_FORK = b"P"

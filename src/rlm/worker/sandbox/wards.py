@@ -11,8 +11,8 @@ import os
 import signal
 import socket
 
-from . import permits
-from .orders import INTERRUPT, PERMIT_FORK, TERMINATE
+from . import permits, vitals
+from .orders import INTERRUPT, LOOK, PERMIT_FORK, TERMINATE
 
 __all__ = ["Ward"]
 
@@ -24,16 +24,25 @@ _SET_UP_FAILED = b"E"
 
 
 class Ward:
-    """One session. `set_up` is where its worker tells that it is ready, or why it is not."""
+    """One session. `set_up` is where its worker tells that it is ready, or why it is not.
+
+    `process_folder` is /proc, opened, if there is one.
+    """
 
     def __init__(
-        self, group: int, lifeline: socket.socket, set_up: socket.socket, most_threads: int
+        self,
+        group: int,
+        lifeline: socket.socket,
+        set_up: socket.socket,
+        most_threads: int,
+        process_folder: int | None = None,
     ) -> None:
         self.group = group
         self.lifeline = lifeline
         self.set_up: socket.socket | None = set_up
         self.permits: permits.Permits | None = None
         self._most_threads = most_threads
+        self._process_folder = process_folder
         self._permitted_early = False
 
     def hear_worker(self) -> None:
@@ -60,12 +69,12 @@ class Ward:
             return False
         for order in orders:
             if order == INTERRUPT[0]:
-                self._signal(signal.SIGINT)
-                self._report({"signalled": True})
+                self._signal_and_continue(signal.SIGINT)
             elif order == TERMINATE[0]:
                 # A checkpoint that waits has this one blocked.
-                self._signal(signal.SIGTERM)
-                self._report({"signalled": True})
+                self._signal_and_continue(signal.SIGTERM)
+            elif order == LOOK[0]:
+                self._report({"looked": vitals.of_group(self._process_folder, self.group)})
             elif order == PERMIT_FORK[0]:
                 self._permitted_early = True  # If its listener was not taken yet.
                 if self.permits is not None:
@@ -90,6 +99,12 @@ class Ward:
         self.lifeline.close()
         if self.permits is not None:
             os.close(self.permits.listener)
+
+    def _signal_and_continue(self, number: int) -> None:
+        """A process that was stopped takes a signal only once it is continued."""
+        self._signal(number)
+        self._signal(signal.SIGCONT)
+        self._report({"signalled": True})
 
     def _signal(self, number: int) -> bool:
         """Signal the whole group; False if nobody is in it."""

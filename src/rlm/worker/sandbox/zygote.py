@@ -185,7 +185,11 @@ class _Zygote:
         theirs.close()
         _set_group(worker)
         self._wards[worker] = ward = Ward(
-            worker, lifeline, ours, self._layers.settings.max_processes
+            worker,
+            lifeline,
+            ours,
+            self._layers.settings.max_processes,
+            self._layers.process_folder,
         )
         self._watch(lifeline.fileno(), ward)
         self._watch(ours.fileno(), ward)

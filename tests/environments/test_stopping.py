@@ -1,0 +1,307 @@
+"""How a cell is stopped: what counts is the time its worker has had, not that of the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rlm.environments import _clock, _lifelines
+from rlm.environments._clock import CellStopper, Vitals
+from rlm.environments.local import LocalEnvironment
+from rlm.worker.sandbox import vitals
+from tests.environments.conftest import FakeHost, Repl
+from tests.processes import descendants
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+KINDS = {
+    "everything": (),
+    "no namespaces": ("namespaces",),
+    "sealed": ("namespaces", "landlock"),
+}
+
+
+class Worker:
+    """A worker whose looks are counted; `fares` says what each of them shows."""
+
+    def __init__(self, fares: Callable[[int], Vitals | None]) -> None:
+        self.fares = fares
+        self.looks = 0
+        self.interrupts = 0
+        self.arrives = asyncio.Event()
+        self.arrives.set()
+
+    def interrupt(self) -> None:
+        self.interrupts += 1
+
+    async def settle(self) -> None:
+        await self.arrives.wait()
+
+    async def look(self) -> Vitals | None:
+        self.looks += 1
+        return self.fares(self.looks)
+
+    async def after(self, looks: int) -> None:
+        """Wait until it has been looked at that many times more."""
+        end = self.looks + looks
+        while self.looks < end:
+            await asyncio.sleep(0.001)
+
+
+STARVED = Vitals(1.0, asleep=False)
+
+
+@pytest.fixture(autouse=True)
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_clock, "_GRACE_SECONDS", 0.004)
+
+
+async def until_given_up(worker: Worker, progress: Callable[[], int] = lambda: 0) -> str:
+    told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    stopper = CellStopper(worker, progress, told.set_result)
+    stopper.time_is_up()
+    how = await told
+    stopper.stop()
+    return how
+
+
+@pytest.mark.parametrize(
+    "fares",
+    [lambda n: Vitals(n, asleep=False), lambda n: Vitals(1.0, asleep=True), lambda n: None],
+    ids=["busy", "asleep", "unknown"],
+)
+async def test_a_worker_that_had_its_time_is_interrupted_three_times(
+    fares: Callable[[int], Vitals | None],
+) -> None:
+    worker = Worker(fares)
+    assert await until_given_up(worker) == "ignored 3 interrupts"
+    assert worker.interrupts == 3
+    assert worker.looks == 3 * (1 + _clock._LOOKS)
+
+
+async def test_a_worker_without_a_processor_is_waited_for() -> None:
+    worker = Worker(lambda _: STARVED)
+    ended = asyncio.create_task(until_given_up(worker))
+    await worker.after(looks=20 * _clock._LOOKS)
+    assert worker.interrupts == 1
+    worker.fares = lambda n: Vitals(n, asleep=False)  # It gets one, and does not stop.
+    assert await ended == "ignored 3 interrupts"
+    assert worker.interrupts == 3
+
+
+async def test_an_interrupt_that_has_not_arrived_is_followed_by_no_other() -> None:
+    worker = Worker(lambda _: None)
+    worker.arrives.clear()
+    ended = asyncio.create_task(until_given_up(worker))
+    await asyncio.sleep(20 * _clock._GRACE_SECONDS)
+    assert (worker.interrupts, worker.looks) == (1, 0)
+    worker.arrives.set()
+    await ended
+    assert worker.interrupts == 3
+
+
+async def test_a_worker_whose_answer_comes_in_is_waited_for() -> None:
+    received = 0
+
+    def fares(_: int) -> Vitals:
+        nonlocal received
+        received += coming
+        return Vitals(1.0, asleep=True)  # It waits until somebody reads what it has sent.
+
+    coming, worker = 1, Worker(fares)
+    ended = asyncio.create_task(until_given_up(worker, lambda: received))
+    await worker.after(looks=20 * _clock._LOOKS)
+    assert worker.interrupts == 1
+    coming = 0
+    await ended
+    assert worker.interrupts == 3
+
+
+@pytest.mark.parametrize("lie", [lambda: 0, iter(range(10**9)).__next__], ids=["nothing", "more"])
+async def test_nothing_that_a_worker_does_moves_the_ceiling(
+    lie: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_clock, "_CEILING_SECONDS", 0.05)
+    worker = Worker(lambda _: STARVED)
+    how = await until_given_up(worker, lie)
+    assert how == "did not stop within 0.05 s of its first interrupt"
+    assert worker.interrupts == 1
+
+
+async def test_who_wants_a_cell_stopped_interrupts_it_twice_and_never_gives_it_up() -> None:
+    worker, given_up = Worker(lambda _: None), list[str]()
+    stopper = CellStopper(worker, lambda: 0, given_up.append)
+    stopper.interrupt()
+    assert worker.interrupts == 1
+    await worker.after(looks=1 + _clock._LOOKS)
+    await asyncio.sleep(20 * _clock._GRACE_SECONDS)
+    assert (worker.interrupts, given_up) == (2, [])
+    assert not stopper.time_was_up
+    stopper.stop()
+
+
+async def test_no_interrupt_follows_the_end_of_a_cell() -> None:
+    worker, given_up = Worker(lambda _: None), list[str]()
+    stopper = CellStopper(worker, lambda: 0, given_up.append)
+    stopper.time_is_up()
+    await worker.after(looks=2)
+    stopper.stop()
+    await asyncio.sleep(20 * _clock._GRACE_SECONDS)
+    assert (worker.interrupts, given_up, stopper.time_was_up) == (1, [], True)
+
+
+# -- real workers ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def opened(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
+    """Opens REPLs; with them come the ids of the zygote and of the worker."""
+    environments: list[LocalEnvironment] = []
+
+    async def open_one(**options: Any) -> tuple[Repl, int, int]:
+        # A size that nobody else asks for, so that this zygote is nobody else's.
+        size = (32 << 20) + len(environments) + os.getpid() % 4096
+        before = descendants(os.getpid())
+        environment = LocalEnvironment(scratch_bytes=size, warm_sessions=0, **options)
+        environments.append(environment)
+        host = FakeHost()
+        repl = Repl(await environment.open(host, {}), host)
+        worker = own_id(await repl.show("import os; os.getpid()"), before)
+        return repl, parent_of(worker), worker
+
+    yield open_one
+    for environment in environments:
+        await environment.close()
+
+
+def own_id(inner: str, before: set[int]) -> int:
+    """The id outside of its namespace of a process that has one of its own."""
+    for pid in descendants(os.getpid()) - before:
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+                if line.startswith("NSpid:") and line.split()[-1] == inner.strip():
+                    return pid
+    raise LookupError(f"no process {inner}")
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@needs_proc
+async def test_interrupts_that_the_zygote_has_not_sent_kill_nobody(opened: Any) -> None:
+    repl, zygote, _ = await opened()
+    await repl.run("kept = [1]")
+    cell = asyncio.create_task(repl.run("while True: pass", timeout_seconds=0.01))
+    os.kill(zygote, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(50 * _clock._GRACE_SECONDS)
+        assert not cell.done()
+    finally:
+        os.kill(zygote, signal.SIGCONT)
+    assert (await cell).interrupted
+    assert await repl.show("kept") == "[1]"
+
+
+@needs_proc
+@pytest.mark.parametrize("without", KINDS.values(), ids=KINDS)
+async def test_a_worker_that_was_stopped_is_continued_and_keeps_its_variables(
+    opened: Any, without: tuple[str, ...]
+) -> None:
+    repl, _, _ = await opened(without=without)
+    await repl.run("import os\nkept = [1]")
+    stopped = await repl.run("os.kill(os.getpid(), 19)", timeout_seconds=0.05)
+    assert stopped.interrupted
+    assert await repl.show("kept") == "[1]"
+
+
+@contextlib.contextmanager
+def crowd(count: int, core: int) -> Generator[None, None, None]:
+    """Others who keep one core busy."""
+    program = f"import os\nos.sched_setaffinity(0, [{core}])\nprint(flush=True)\nwhile True: pass"
+    started = [
+        subprocess.Popen([sys.executable, "-S", "-c", program], stdout=subprocess.PIPE)
+        for _ in range(count)
+    ]
+    try:
+        for each in started:
+            assert each.stdout is not None
+            each.stdout.readline()
+        yield
+    finally:
+        for each in started:
+            each.kill()
+            each.communicate()
+
+
+SLOW_TO_STOP = """
+try:
+    llm_query('here')
+    while True: pass
+finally:
+    began = time.process_time()
+    while time.process_time() < began + 0.6: pass
+    tidied = True
+"""
+
+
+@needs_proc
+async def test_a_starved_worker_has_the_time_to_tidy_up(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its `finally` takes half a second of processor time, for which it waits many seconds."""
+    monkeypatch.setattr(_clock, "_GRACE_SECONDS", 1.0)
+    repl, _, worker = await opened()
+    await repl.run("import time\nkept = [1]")
+    core = min(os.sched_getaffinity(0))
+    os.sched_setaffinity(worker, [core])
+    with crowd(8, core):
+        cell = asyncio.create_task(repl.run(SLOW_TO_STOP, timeout_seconds=600))
+        await repl.host.was_asked.wait()
+        await repl.session.interrupt()
+        assert (await cell).interrupted
+    assert await repl.show("kept, tidied") == "([1], True)"
+
+
+@needs_proc
+@pytest.mark.parametrize("without", KINDS.values(), ids=KINDS)
+async def test_what_a_zygote_sees_of_a_worker(opened: Any, without: tuple[str, ...]) -> None:
+    repl, _, worker = await opened(without=without)
+    lifeline: _lifelines.Lifeline = repl.session._lifeline
+    await repl.run("import time\nwhile time.process_time() < 0.2: pass")
+    seen = await lifeline.look()
+    assert seen is not None
+    assert seen.cpu_seconds >= 0.19
+    while not seen.asleep:  # It has answered, and is about to wait for the next cell.
+        seen = await lifeline.look()
+        assert seen is not None
+    os.kill(worker, signal.SIGSTOP)
+    while seen.asleep:
+        seen = await lifeline.look()
+        assert seen is not None
+    os.kill(worker, signal.SIGCONT)
+
+
+@needs_proc
+def test_what_is_not_there_is_not_known() -> None:
+    assert vitals.of_group(None, 1) is None
+    assert vitals.of_processes([2**22 + 1]) is None
+    folder = os.open("/proc", os.O_RDONLY)
+    try:
+        assert vitals.of_group(folder, 2**22 + 1) is None
+    finally:
+        os.close(folder)
+    own = vitals.of_processes([os.getpid()])
+    assert own is not None
+    assert not own["asleep"]
