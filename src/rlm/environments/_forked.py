@@ -269,6 +269,7 @@ class ForkedSession:
                     self._host,
                     Incarnation(self._lifeline),
                     checkpoint.variables,
+                    cpu_seconds=self._lifeline.cpu_seconds,
                 )
         except (SessionError, TimeoutError):
             self._drop_checkpoint()

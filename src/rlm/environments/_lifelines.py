@@ -36,6 +36,8 @@ class Lifeline:
         self.deaths = 0
         self.dismissals = 0
         """How many checkpoints were let go and have not ended yet, as far as known."""
+        self.cpu_seconds = 0.0
+        """The processor time of all processes of the session that have died."""
         self._failed = False
         self.how = "was killed by SIGKILL"
         self.is_over = False
@@ -118,6 +120,7 @@ class Lifeline:
         if "signalled" in fact:
             self._unconfirmed -= 1
             return
+        self.cpu_seconds = float(fact.get("cpu_seconds", self.cpu_seconds))
         if fact.get("status") == DISMISSED and self.dismissals:
             self.dismissals -= 1
             return

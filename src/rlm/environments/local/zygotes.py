@@ -34,17 +34,21 @@ _MOST_KINDS = 4
 """For so many different greetings sessions are kept ready."""
 
 # Loads the worker's folder as a package of its own, so that no other file of rlm can be imported.
+# The folder comes over the socket to the host, which is its input: a command line is seen by cells.
 _BOOT = """
-import sys
+import os, sys
 sys.path[:] = [entry for entry in sys.path if entry]
+folder = os.fsdecode(os.read(0, int.from_bytes(os.read(0, 4), "little")))
+control = os.dup(0)
+os.dup2(1, 0)
 import importlib.util
 spec = importlib.util.spec_from_file_location(
-    "rlm_worker", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]]
+    "rlm_worker", folder + "/__init__.py", submodule_search_locations=[folder]
 )
 sys.modules["rlm_worker"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules["rlm_worker"])
 from rlm_worker.sandbox.start import main
-main(int(sys.argv[2]), int(sys.argv[3]))
+main(control)
 """
 
 # Nothing of the host's environment. Arenas are kept few because each costs every session memory.
@@ -60,7 +64,7 @@ class Zygote:
         try:
             with theirs:
                 more = SINGLE_THREADED if json.loads(settings)["packages"] else {}
-                self._process = _start(python, theirs.fileno(), {**_ENVIRONMENT, **more})
+                self._process = _start(python, theirs, {**_ENVIRONMENT, **more})
             self._control = ours
             self.report: dict[str, Any] = self._handshake(settings)
         except BaseException:
@@ -116,6 +120,8 @@ class Zygote:
     def _handshake(self, settings: str) -> dict[str, Any]:
         self._control.settimeout(_START_SECONDS)
         try:
+            folder = os.fsencode(_WORKER_FOLDER)
+            self._control.sendall(len(folder).to_bytes(4, "little") + folder)
             report = handshake(self._control, settings)
         except OSError as error:
             raise SessionDied(self._last_words()) from error
@@ -144,15 +150,16 @@ def _close(pairs: Iterable[Pair]) -> None:
         lifeline.close()
 
 
-def _start(python: str, fd: int, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+def _start(
+    python: str, control: socket.socket, environment: dict[str, str]
+) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(  # noqa: S603 - our own interpreter and boot code
-        [python, "-S", "-s", "-c", _BOOT, _WORKER_FOLDER, str(fd), str(os.getpid())],
+        [python, "-S", "-s", "-c", _BOOT],
         env=environment,
         cwd="/",
-        stdin=subprocess.DEVNULL,
+        stdin=control,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        pass_fds=[fd],
         start_new_session=True,
     )
 

@@ -20,20 +20,26 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .settings import Settings
+
 _SET_UP_FAILED = b"E"
+_CPU_OVERTIME_SECONDS = 10
+"""The kernel ends a process five seconds after its limit; a session gets no more than this."""
 
 
 class Ward:
     """One session. `set_up` is where its worker tells that it is ready, or why it is not."""
 
     def __init__(
-        self, group: int, lifeline: socket.socket, set_up: socket.socket, most_threads: int
+        self, group: int, lifeline: socket.socket, set_up: socket.socket, settings: Settings
     ) -> None:
         self.group = group
         self.lifeline = lifeline
         self.set_up: socket.socket | None = set_up
         self.permits: permits.Permits | None = None
-        self._most_threads = most_threads
+        self._most_threads = settings.max_processes
+        self._cpu_seconds = settings.cpu_seconds
+        self._cpu_seconds_spent = 0.0
         self._permitted_early = False
 
     def hear_worker(self) -> None:
@@ -76,11 +82,19 @@ class Ward:
         """Nobody of it goes on."""
         self._signal(signal.SIGKILL)
 
-    def note_death(self, status: int) -> bool:
-        """One of its processes has died; False if it was the last one."""
+    def note_death(self, status: int, cpu_seconds: float) -> bool:
+        """One of its processes has died, having used that much; False if it was the last one.
+
+        A checkpoint begins with no processor time used. It is told what the others have used and
+        lowers its own limit; one that does not is ended here, with the next process that dies.
+        """
         if self.permits is not None:
             self.permits.processes -= 1
-        self._report({"status": status})
+        self._cpu_seconds_spent += cpu_seconds
+        self._report({"status": status, "cpu_seconds": self._cpu_seconds_spent})
+        limit = self._cpu_seconds
+        if limit is not None and self._cpu_seconds_spent > limit + _CPU_OVERTIME_SECONDS:
+            self.end()
         return self._signal(0)
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from . import allowed, boot, layers, namespaces, permits, preload, privileges, s
 from .orders import WARM
 from .wards import Ward
 
-__all__ = ["main"]
+__all__ = ["Zygote", "made"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,8 +40,13 @@ _LENGTH = struct.Struct("<I")
 _PARENT_CHECK_SECONDS = 5
 
 
-def main(control: socket.socket, host_pid: int, settings: dict[str, Any], trials: Trials) -> None:
-    """Serve the host at the other end of `control` until it is gone."""
+def made(
+    control: socket.socket, host_pid: int, settings: dict[str, Any], trials: Trials
+) -> Zygote | None:
+    """Load everything, put on what is needed before forks, and report to the host.
+
+    None if no sandbox is possible here; the host has been told why.
+    """
     loading = preload.Preloading(settings["packages"])
     trials.finish()
     zero_copy = shared.be_told(trials.zero_copy)
@@ -67,11 +72,11 @@ def main(control: socket.socket, host_pid: int, settings: dict[str, Any], trials
             sealed.seal([(_PACKAGE, _FOLDER), *map(tuple, settings["roots"])])
     except layers.LayersMissing as error:
         _send(control, {"error": str(error)})
-        return
+        return None
     found.zygote = os.getpid()
     os.dup2(0, 2)  # From here on nobody reads what might be written there.
     _send(control, _report(found, loading, zero_copy))
-    _Zygote(control, parent_pid, found, loading).serve()
+    return Zygote(control, parent_pid, found, loading)
 
 
 def _go_on_in_child(fork: Callable[[], int], parent_pid: int) -> int:
@@ -102,7 +107,9 @@ def _waiting_for(child: int) -> Callable[[], object]:
     return lambda: poll.poll(1000 * _PARENT_CHECK_SECONDS)
 
 
-class _Zygote:
+class Zygote:
+    """Forks sessions for the host at the other end of `control`, and looks after them."""
+
     def __init__(
         self,
         control: socket.socket,
@@ -173,6 +180,7 @@ class _Zygote:
             _close_all(opened)
             return
         if worker == 0:
+            self._parent_pid = 0  # Cells can reach this object.
             boot.be_a_worker(
                 self._session,
                 self._layers,
@@ -184,9 +192,7 @@ class _Zygote:
         os.close(connection_fd)
         theirs.close()
         _set_group(worker)
-        self._wards[worker] = ward = Ward(
-            worker, lifeline, ours, self._layers.settings.max_processes
-        )
+        self._wards[worker] = ward = Ward(worker, lifeline, ours, self._layers.settings)
         self._watch(lifeline.fileno(), ward)
         self._watch(ours.fileno(), ward)
 
@@ -237,9 +243,10 @@ class _Zygote:
             if dead is None:
                 return
             group = os.getpgid(dead.si_pid)
-            _, status = os.waitpid(dead.si_pid, 0)
+            _, status, used = os.wait4(dead.si_pid, 0)
             ward = self._wards.get(group)
-            if ward is not None and not ward.note_death(_exit_code(status)):
+            cpu_seconds = used.ru_utime + used.ru_stime
+            if ward is not None and not ward.note_death(_exit_code(status), cpu_seconds):
                 self._release(ward)
 
     def _release(self, ward: Ward) -> None:
