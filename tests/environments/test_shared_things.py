@@ -30,7 +30,7 @@ FORMS: dict[str, tuple[str, ...]] = {
 Opener = Callable[..., Any]
 
 
-@pytest.fixture(params=FORMS.values(), ids=FORMS)
+@pytest.fixture(params=list(FORMS.values()), ids=list(FORMS))
 async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Opener]:
     """Opens REPLs of one form of the sandbox."""
     environments: list[LocalEnvironment] = []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["INTERRUPT", "NOW", "PERMIT_FORK", "TERMINATE", "WARM"]
+__all__ = ["INTERRUPT", "NOW", "PERMIT_FORK", "RETIRE", "TERMINATE", "WARM"]
 
 # On the control socket, with two descriptors: a session for a run that waits, or one to be kept
 # ready, which can wait for the preloading.
 NOW = b"N"
 WARM = b"W"
+
+# On the control socket, alone: end when the last session has ended; there is a successor.
+RETIRE = b"R"
 
 # On the lifeline of a session. Closing it ends the session.
 INTERRUPT = b"I"

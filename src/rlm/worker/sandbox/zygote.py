@@ -22,7 +22,7 @@ import sys
 from .. import memory, shared
 from ..main import WorkerSession
 from . import allowed, boot, layers, namespaces, permits, preload, privileges, sealed
-from .orders import WARM
+from .orders import RETIRE, WARM
 from .wards import Ward
 
 __all__ = ["Zygote", "made"]
@@ -124,6 +124,7 @@ class Zygote:
         self._session = WorkerSession(permits.fork if found.forks else None)
         self._waiting: list[tuple[int, int]] = []
         self._count = 0
+        self._is_retired = False
         self._wards: dict[int, Ward] = {}
         self._watched: dict[int, Ward] = {}
         self._poll = select.poll()
@@ -134,7 +135,7 @@ class Zygote:
         self._settle()
         for fd in (self._control.fileno(), deaths):
             self._poll.register(fd, select.POLLIN)
-        while os.getppid() == self._parent_pid:
+        while os.getppid() == self._parent_pid and not self._is_over():
             ready = self._poll.poll(1000 * _PARENT_CHECK_SECONDS if self._loading.done else 0)
             for fd, events in ready:
                 if fd == self._control.fileno():
@@ -148,6 +149,9 @@ class Zygote:
                     self._attend(fd, events)
             if not ready and not self._loading.done:
                 self._load_more()
+
+    def _is_over(self) -> bool:
+        return self._is_retired and not self._wards and not self._waiting
 
     # Sessions wanted.
 
@@ -163,6 +167,8 @@ class Zygote:
                 self._waiting.append((fds[0], fds[1]))
             else:
                 self._fork(fds[0], fds[1], rehearse=request == WARM)
+        elif request == RETIRE:
+            self._is_retired = True
         else:
             _close_all(fds)  # Some may have been cut off: too many files are open here.
         return bool(request)
