@@ -13,6 +13,7 @@ from typing import Any
 
 from rlm.worker.checkpoints import DISMISSED
 from rlm.worker.sandbox import orders
+from rlm.worker.sandbox.cgroups import GROWTH_BYTES
 
 __all__ = ["Incarnation", "Lifeline"]
 
@@ -20,6 +21,8 @@ _MOST_REPORT_BYTES = 1 << 16
 _REPORT_SECONDS = 0.3
 _TERMINATION_SECONDS = 1.0
 _EXPLANATION_SECONDS = 2.0
+_MOST_BYTES_PER_BYTE = 16
+"""What a context takes as a value of Python, for each byte of it as it is stored."""
 
 
 class Lifeline:
@@ -60,6 +63,11 @@ class Lifeline:
     def permit_fork(self) -> None:
         """Let the worker fork once."""
         self._order(orders.PERMIT_FORK)
+
+    def make_room(self, size_bytes: int) -> None:
+        """A context of that size will be loaded; where memory is limited by group, raise that."""
+        steps = -(-_MOST_BYTES_PER_BYTE * size_bytes // GROWTH_BYTES)
+        self._order(orders.GROW * steps)
 
     def terminate(self) -> None:
         """End the worker, but not a checkpoint of it."""

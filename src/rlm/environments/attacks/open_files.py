@@ -104,13 +104,13 @@ except BlockingIOError: print('SEEN')
 
 ATTACKS = (
     *(
-        Attack(name=name, group="open files", code=code, judge=claims)
+        Attack(name=name, group="locks and flags", code=code, judge=claims)
         for name, code in (_DESCRIPTORS | _NOTICES).items()
     ),
     *(
         Attack(
             name=name,
-            group="open files",
+            group="locks and flags",
             code=_lock(module, code),
             judge=is_locked(module),
             shares=True,
@@ -119,14 +119,14 @@ ATTACKS = (
     ),
     Attack(
         name="talk to another session by the flags of stdin",
-        group="open files",
+        group="locks and flags",
         code=_FLAGS,
         judge=bystander_says(_SEES_FLAGS),
         shares=True,
     ),
     Attack(
         name="talk to another session by a lock",
-        group="open files",
+        group="locks and flags",
         code=_HELD_LOCK,
         judge=bystander_says(_SEES_LOCK),
         shares=True,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["INTERRUPT", "NOW", "PERMIT_FORK", "RETIRE", "TERMINATE", "WARM"]
+__all__ = ["GROW", "INTERRUPT", "NOW", "PERMIT_FORK", "RETIRE", "TERMINATE", "WARM"]
 
 # On the control socket, with two descriptors: a session for a run that waits, or one to be kept
-# ready, which can wait for the preloading.
+# ready, which can wait for the preloading. What memory its cells may take may follow, in 8 bytes.
 NOW = b"N"
 WARM = b"W"
 
@@ -16,3 +16,4 @@ RETIRE = b"R"
 INTERRUPT = b"I"
 TERMINATE = b"T"
 PERMIT_FORK = b"P"
+GROW = b"G"

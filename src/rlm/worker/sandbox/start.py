@@ -36,6 +36,7 @@ def main(fd: int, host_pid: int = 0) -> None:
     del fd, host_pid
     if zygote is not None:
         zygote.serve()
+        zygote.clean_up()
 
 
 def _made(fd: int, host_pid: int) -> Zygote | None:

@@ -12,7 +12,7 @@ import signal
 import socket
 
 from . import permits
-from .orders import INTERRUPT, PERMIT_FORK, TERMINATE
+from .orders import GROW, INTERRUPT, PERMIT_FORK, TERMINATE
 
 __all__ = ["Ward"]
 
@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .cgroups import Cgroup
     from .settings import Settings
 
 _SET_UP_FAILED = b"E"
@@ -31,12 +32,18 @@ class Ward:
     """One session. `set_up` is where its worker tells that it is ready, or why it is not."""
 
     def __init__(
-        self, group: int, lifeline: socket.socket, set_up: socket.socket, settings: Settings
+        self,
+        group: int,
+        lifeline: socket.socket,
+        set_up: socket.socket,
+        settings: Settings,
+        cgroup: Cgroup | None = None,
     ) -> None:
         self.group = group
         self.lifeline = lifeline
         self.set_up: socket.socket | None = set_up
         self.permits: permits.Permits | None = None
+        self._cgroup = cgroup
         self._most_threads = settings.max_processes
         self._cpu_seconds = settings.cpu_seconds
         self._cpu_seconds_spent = 0.0
@@ -72,6 +79,8 @@ class Ward:
                 # A checkpoint that waits has this one blocked.
                 self._signal(signal.SIGTERM)
                 self._report({"signalled": True})
+            elif order == GROW[0] and self._cgroup is not None:
+                self._cgroup.grow()
             elif order == PERMIT_FORK[0]:
                 self._permitted_early = True  # If its listener was not taken yet.
                 if self.permits is not None:
@@ -104,6 +113,8 @@ class Ward:
         self.lifeline.close()
         if self.permits is not None:
             os.close(self.permits.listener)
+        if self._cgroup is not None:
+            self._cgroup.remove()
 
     def _signal(self, number: int) -> bool:
         """Signal the whole group; False if nobody is in it."""

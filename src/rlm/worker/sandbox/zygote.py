@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from .cgroups import Cgroup
     from .trials import Trials
 
 _PACKAGE = __name__.partition(".")[0]
@@ -122,7 +123,7 @@ class Zygote:
         self._layers = found
         self._loading = loading
         self._session = WorkerSession(permits.fork if found.forks else None)
-        self._waiting: list[tuple[int, int]] = []
+        self._waiting: list[tuple[int, int, int]] = []
         self._count = 0
         self._is_retired = False
         self._wards: dict[int, Ward] = {}
@@ -157,33 +158,40 @@ class Zygote:
 
     def _take_request(self) -> bool:
         """Take one request; False once the host is gone."""
-        request, ancillary, _, _ = self._control.recvmsg(1, socket.CMSG_SPACE(8))
+        data, ancillary, _, _ = self._control.recvmsg(9, socket.CMSG_SPACE(8))
+        request, memory_bytes = data[:1], int.from_bytes(data[1:], "little")
         fds = array.array("i")
         for level, kind, data in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
         if request and len(fds) == 2:
             if request == WARM and not self._loading.done:
-                self._waiting.append((fds[0], fds[1]))
+                self._waiting.append((fds[0], fds[1], memory_bytes))
             else:
-                self._fork(fds[0], fds[1], rehearse=request == WARM)
+                self._fork(fds[0], fds[1], memory_bytes, rehearse=request == WARM)
         elif request == RETIRE:
             self._is_retired = True
         else:
             _close_all(fds)  # Some may have been cut off: too many files are open here.
         return bool(request)
 
-    def _fork(self, connection_fd: int, lifeline_fd: int, rehearse: bool) -> None:
+    def _fork(
+        self, connection_fd: int, lifeline_fd: int, memory_bytes: int, rehearse: bool
+    ) -> None:
         self._count += 1
         opened = [connection_fd, lifeline_fd]
+        cgroup = None
         try:
             ours, theirs = socket.socketpair()
             opened += [ours.fileno(), theirs.fileno()]
             lifeline = socket.socket(fileno=lifeline_fd)
-            worker = namespaces.fork(0)
+            cgroup = self._cgroup_for(memory_bytes)
+            worker = namespaces.fork(0) if cgroup is None else namespaces.fork_into(cgroup.fd)
         except OSError as error:
             _tell(lifeline_fd, {"error": f"no process could be made for it: {error}"})
             _close_all(opened)
+            if cgroup is not None:
+                cgroup.remove()
             return
         if worker == 0:
             self._parent_pid = 0  # Cells can reach this object.
@@ -198,9 +206,17 @@ class Zygote:
         os.close(connection_fd)
         theirs.close()
         _set_group(worker)
-        self._wards[worker] = ward = Ward(worker, lifeline, ours, self._layers.settings)
+        self._wards[worker] = ward = Ward(worker, lifeline, ours, self._layers.settings, cgroup)
         self._watch(lifeline.fileno(), ward)
         self._watch(ours.fileno(), ward)
+
+    def _cgroup_for(self, memory_bytes: int) -> Cgroup | None:
+        if self._layers.cgroups is None:
+            return None
+        settings = self._layers.settings
+        return self._layers.cgroups.make(
+            self._count, memory_bytes, settings.scratch_bytes, settings.max_processes
+        )
 
     # Sessions that are there.
 
@@ -272,6 +288,16 @@ class Zygote:
     def _end_all(self) -> None:
         for ward in self._wards.values():
             ward.end()
+
+    def clean_up(self) -> None:
+        """As the last thing: remove the control groups, which must be empty for that."""
+        if self._layers.cgroups is None:
+            return
+        self._end_all()
+        while self._wards:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+            self._reap()
+        self._layers.cgroups.close()
 
     # In between.
 
