@@ -137,12 +137,66 @@ async def test_the_clock_stands_still_while_calls_are_in_flight(repl: Repl) -> N
     repl.host.hold_until = 2
     cell = asyncio.create_task(repl.run("llm_query('a')", timeout_seconds=60))
     await repl.host.was_asked.wait()
-    assert clock._deadline is None
-    assert 0 < clock._left_seconds <= 60
+    assert len(clock._waiting) == 1
     repl.host.release.set()
     result = await cell
     assert result.error is None
     assert not result.interrupted
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "budget()",
+        "llm_query('refuse')",
+        "llm_query('cached')",
+        "llm_query_batched([])",
+        "lookup(1)",
+        "broken()",
+    ],
+)
+async def test_calls_that_take_no_time_do_not_stop_the_clock(repl: Repl, call: str) -> None:
+    """It ends by the clock, long before it has made that many calls."""
+    code = (
+        "count = 0\n"
+        "while count < 300_000:\n"
+        "    count += 1\n"
+        f"    try: {call}\n"
+        "    except Exception: pass"
+    )
+    result = await repl.run(code, timeout_seconds=0.5)
+    assert result.error is not None
+    assert result.error.type == "TimeoutError", result.error
+    assert await repl.show("count < 300_000") == "True"
+
+
+FORGED_FREE_CALLS = """
+import os, select, socket, struct, time
+def frame(number):
+    parts = (b'budget', b'{}')
+    body = struct.pack('<BIIII', 35, number, 2, *map(len, parts)) + b''.join(parts)
+    return struct.pack('<I', len(body)) + body
+line, *_ = [socket.socket(fileno=os.dup(n)) for n in range(3, 9) if is_socket(n)]
+end, number, batches = time.monotonic() + 60, 10**6, 0
+while time.monotonic() < end:
+    batches += 1
+    line.sendall(b''.join(frame(number + each) for each in range(50)))
+    number += 50
+    while select.select([line], [], [], 0)[0]: line.recv(1 << 20)
+"""
+"""The host always has the next call before it has answered the last one."""
+
+
+async def test_forged_free_calls_do_not_stop_the_clock(repl: Repl) -> None:
+    await repl.run(
+        "import os, stat\n"
+        "def is_socket(number):\n"
+        "    try: return stat.S_ISSOCK(os.fstat(number).st_mode)\n"
+        "    except OSError: return False"
+    )
+    result = await repl.run(FORGED_FREE_CALLS, timeout_seconds=0.5)
+    assert result.error is not None
+    assert result.error.type == "TimeoutError", result.error
 
 
 async def test_a_loop_in_c_is_killed(repl: Repl, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,16 @@ NEEDS_A_FOLDER = [
 ]
 """What is not offered where a session can have no folder of its own."""
 
-STAT = "files: see that a path exists (stat)"
+LOOKS = [
+    "files: see that a path exists (stat)",
+    "files: see the size and the time of a file (stat)",
+    "files: see where a link leads (readlink)",
+    "files: see how full a disk of the host is (statfs)",
+]
 """Landlock rules over opening, not over looking; nothing but this may be seen of the machine."""
+
+LAYOUT = "other sessions: know where things are in another session's memory"
+"""Sessions of one zygote are copies of it; that is seen in every setting."""
 
 
 class Setting(NamedTuple):
@@ -188,7 +196,8 @@ def assert_all_is_held(setting: Setting, done: "subprocess.CompletedProcess[str]
     assert len(report["attacks"]["rows"]) == len(ATTACKS)
     assert reported_layers(report) == expected_layers(setting), report["layers"]["missing"]
     namespaces, landlock_alone = "namespaces" in setting.offers, setting.offers >= {"landlock"}
-    assert rows(report, "visible") == ([STAT] if landlock_alone and not namespaces else [])
+    seen = LOOKS if landlock_alone and not namespaces else []
+    assert rows(report, "visible") == [*seen, LAYOUT]
     assert rows(report, "not offered") == ([] if namespaces else NEEDS_A_FOLDER)
     assert set(report["conformance"]["counts"]) <= {"passed", "not offered"}
     assert set(report["attacks"]["counts"]) <= {"stopped", "visible", "not applicable"}

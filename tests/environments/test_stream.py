@@ -252,56 +252,156 @@ class _Timer:
 
 def test_the_clock_rings_once() -> None:
     work = Clockwork()
-    work.clock.start(10, paused=False)
+    work.clock.start(10)
     work.pass_time(9.9)
     assert work.log == []
     work.pass_time(0.2)
     assert work.log == ["time is up"]
-    work.clock.pause()  # too late
-    work.clock.resume()
+    work.clock.begin_wait("too late")
     work.pass_time(100)
     assert work.log == ["time is up"]
 
 
-def test_a_paused_clock_stands_still_and_can_be_charged() -> None:
+def test_the_clock_stands_still_for_calls_and_can_be_charged() -> None:
     work = Clockwork()
-    work.clock.start(10, paused=False)
+    work.clock.start(10)
     work.pass_time(4)
-    work.clock.pause()
-    work.clock.pause()
-    work.pass_time(100)
+    work.clock.begin_wait(1)
+    work.pass_time(50)
+    work.clock.begin_wait(2)
+    work.pass_time(50)
+    work.clock.end_wait(1)
+    work.pass_time(50)
+    work.clock.end_wait(2)
     work.clock.charge(3)
-    work.clock.resume()
-    work.clock.resume()
-    work.clock.charge(100)  # it runs
-    work.pass_time(2.9)
+    work.pass_time(2.98)
+    assert work.log == []
+    work.pass_time(0.03)
+    assert work.log == ["time is up"]
+    assert work.clock.ran_out_seconds == 10
+
+
+def test_calls_that_take_no_moment_stop_nothing_in_turn_or_side_by_side() -> None:
+    work = Clockwork()
+    work.clock.start(1)
+    work.clock.begin_wait(0)
+    for call in range(120):  # One is always in flight, as when frames are sent without end.
+        work.pass_time(0.005)
+        work.clock.begin_wait(call + 1)
+        work.clock.end_wait(call)
+    assert work.log == []
+    work.clock.end_wait(120)  # 0.6 s have passed, and 0.24 s were taken off for 120 calls.
+    for call in range(12):  # Of those that take long only the first moment counts.
+        work.clock.begin_wait(call)
+        work.pass_time(5)
+        work.clock.end_wait(call)
+    assert work.log == []
+    work.pass_time(0.02)
+    assert work.log == ["time is up"]
+
+
+def test_a_host_that_is_kept_busy_by_calls_is_not_so_for_ever() -> None:
+    work = Clockwork()
+    work.clock.start(1)
+    waiting: list[int] = []
+    for call in range(10_000):  # Fifty are in flight all the time, and each takes 50 ms.
+        work.clock.begin_wait(call)
+        waiting.append(call)
+        if len(waiting) > 50:
+            work.clock.end_wait(waiting.pop(0))
+        work.pass_time(0.001)
+        if work.log:
+            break
+    assert work.now < 1.5
+
+
+def test_a_timer_that_is_due_is_not_set_anew() -> None:
+    """It would never ring: calls come faster than the event loop looks at its timers."""
+    work = Clockwork()
+    work.clock.start(1)
+    first_due: list[float] = []
+    for call in range(300):
+        work.now += 0.005
+        work.clock.begin_wait(call)
+        work.clock.end_wait(call)
+        due = [timer.at for timer in work.timers if not timer.is_cancelled]
+        first_due = first_due or [at for at in due if at <= work.now]
+        assert len(due) == 1
+    assert due == first_due
+
+
+def test_a_cell_whose_time_is_up_can_not_wait_any_more() -> None:
+    """The next call may be there before the timer has rung."""
+    work = Clockwork()
+    work.clock.start(1)
+    work.clock.begin_wait(1)
+    work.pass_time(30)
+    work.clock.charge(1)
+    work.clock.end_wait(1)
+    work.clock.begin_wait(2)
+    work.pass_time(0)
+    assert work.log == ["time is up"]
+
+
+@pytest.mark.parametrize(("seconds", "ceiling"), [(1, 3_600), (120, 7_200)])
+def test_waiting_has_a_ceiling(seconds: float, ceiling: float) -> None:
+    work = Clockwork()
+    work.clock.start(seconds)
+    work.clock.begin_wait("for ever")
+    work.pass_time(ceiling - 1)
+    assert work.log == []
+    work.pass_time(1)
+    assert work.log == ["time is up"]
+    assert work.clock.ran_out_seconds == ceiling
+    work.clock.end_wait("for ever")
+    work.pass_time(2)
+    assert work.log == ["time is up"]
+    work.clock.stop()
+    work.clock.start(seconds)  # The next cell begins anew.
+    work.pass_time(seconds - 0.5)
+    assert work.log == ["time is up"]
+
+
+def test_a_clock_that_stands_still_sets_one_timer() -> None:
+    work = Clockwork()
+    work.clock.start(1)
+    work.clock.begin_wait(1)
+    work.pass_time(2_000)
+    assert [timer.at for timer in work.timers if not timer.is_cancelled] == [3_600]
+
+
+def test_a_cell_that_starts_while_a_call_is_in_flight_has_all_its_time() -> None:
+    work = Clockwork()
+    work.clock.begin_wait(1)
+    work.pass_time(1)
+    work.clock.start(1)
+    work.pass_time(100)
+    work.clock.end_wait(1)
+    work.pass_time(0.98)
     assert work.log == []
     work.pass_time(0.2)
     assert work.log == ["time is up"]
 
 
-def test_a_cell_that_starts_paused_has_all_its_time() -> None:
+def test_what_is_no_cell_does_not_wait_for_calls() -> None:
     work = Clockwork()
-    work.clock.start(1, paused=True)
-    work.pass_time(100)
-    work.clock.resume()
-    work.pass_time(0.9)
-    assert work.log == []
-    work.pass_time(0.2)
+    work.clock.begin_wait(1)
+    work.clock.start(1, waits_count=True)
+    work.pass_time(1)
     assert work.log == ["time is up"]
 
 
 def test_the_timer_of_one_cell_does_not_ring_for_the_next() -> None:
     work = Clockwork()
-    work.clock.start(10, paused=False)
+    work.clock.start(10)
     work.pass_time(9)
     work.clock.stop()
     work.pass_time(0.5)
-    work.clock.start(10, paused=False)
+    work.clock.start(10)
     work.pass_time(9.9)
     assert work.log == []
     work.clock.stop()
-    work.clock.start(0.05, paused=False)  # sooner than the timer that is set
+    work.clock.start(0.05)  # sooner than the timer that is set
     work.pass_time(0.06)
     assert work.log == ["time is up"]
     work.clock.close()

@@ -1,20 +1,35 @@
 """The time a cell may take, and how it is stopped when that is over.
 
-The time stands still while calls from the cell are in flight.
+The time stands still while the cell waits for models or tools. A cell decides what it asks and how
+often, so waiting is not free of charge: questions that the host answers itself do not stop the
+clock, nor does a call before it has taken a moment, and behind it all stands a ceiling in plain
+time.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import NamedTuple, Protocol
 
-__all__ = ["CellClock", "CellStopper", "Interruptible", "Vitals", "until_had"]
+__all__ = ["WAITS_FOR", "CellClock", "CellStopper", "Interruptible", "Vitals", "until_had"]
+
+WAITS_FOR = frozenset({"llm", "rlm", "tool"})
+"""Kinds of calls that stop the clock. All others are answered at once."""
+
+_MOMENT_SECONDS = 0.01
+"""The clock stands still when a call has taken this long. Calls that are refused, or answered
+from a cache, take less: however many there are, side by side or in turn, they stop nothing."""
+_CALL_SECONDS = 0.002
+"""At most this is taken off for a call, so that a host that many of them keep busy, and which takes
+a moment for each, is not kept busy for ever."""
+_CEILING_FACTOR = 60
+_LEAST_CEILING_SECONDS = 3_600.0
 
 _INTERRUPTS = 3
 _GRACE_SECONDS = 1.0
 _LOOKS = 4
 """How often a worker is looked at in each grace."""
 
-_CEILING_SECONDS = 30.0
+_STOPPING_SECONDS = 30.0
 """From the first interrupt to the end of a cell at the latest, whatever its worker does."""
 
 
@@ -89,7 +104,7 @@ class CellStopper:
         """Interrupt a cell as often as it takes, and give it up in the end."""
         self.stop()
         self.time_was_up = True
-        self._ceiling = self._loop.call_later(_CEILING_SECONDS, self._reach_ceiling)
+        self._ceiling = self._loop.call_later(_STOPPING_SECONDS, self._reach_ceiling)
         self._task = self._loop.create_task(self._interrupt_until_it_ends())
 
     def stop(self) -> None:
@@ -118,14 +133,14 @@ class CellStopper:
         await until_had(self._worker, _GRACE_SECONDS, self._progress)
 
     def _reach_ceiling(self) -> None:
-        self._give_up(f"did not stop within {_CEILING_SECONDS:g} s of its first interrupt")
+        self._give_up(f"did not stop within {_STOPPING_SECONDS:g} s of its first interrupt")
 
 
 class CellClock:
     """Calls `time_is_up` once it is.
 
-    Cells and calls come far more often than time runs out, so starting, pausing and stopping only
-    move a deadline. One timer of the event loop stays set; when it rings too early it is set again.
+    Cells and calls come far more often than time runs out, so all that they do is to move a
+    deadline. One timer of the event loop stays set; when it rings too early it is set again.
     """
 
     def __init__(
@@ -137,34 +152,50 @@ class CellClock:
         self._time_is_up = time_is_up
         self._timer: asyncio.TimerHandle | None = None
         self._deadline: float | None = None
-        self._left_seconds: float | None = None
+        self._ceiling: float | None = None
+        self._waiting: dict[Hashable, float] = {}  # when each call began, the oldest first
+        self._waits_count = False
+        self._accounted_to = 0.0
+        self._seconds = self._ceiling_seconds = 0.0
+        self.ran_out_seconds = 0.0
+        """The limit that ran out when the time was up: the cell's, or the ceiling."""
 
-    def start(self, seconds: float, *, paused: bool) -> None:
-        """Let the clock run for one cell, until `stop`."""
-        self._left_seconds = seconds
-        if not paused:
-            self.resume()
+    def start(self, seconds: float, *, waits_count: bool = False) -> None:
+        """Let the clock run for one cell, until `stop`.
 
-    def pause(self) -> None:
-        """Stand still; once the time is up it is too late for that."""
-        if self._deadline is not None:
-            self._left_seconds = max(0.0, self._deadline - self._loop.time())
-            self._deadline = None
+        Waits included, it gets sixty times its seconds, and at least an hour. `waits_count`: the
+        clock does not stand still for calls.
+        """
+        now = self._loop.time()
+        self._seconds = seconds
+        self._ceiling_seconds = max(_LEAST_CEILING_SECONDS, _CEILING_FACTOR * seconds)
+        self._waits_count = waits_count
+        self._accounted_to = now
+        self._ceiling = now + self._ceiling_seconds
+        self._deadline = now + seconds
+        self._ring_at(self._deadline)
+
+    def begin_wait(self, call: Hashable) -> None:
+        """A call is in flight from now on."""
+        now = self._loop.time()
+        self._account(now)
+        self._waiting[call] = now
+
+    def end_wait(self, call: Hashable) -> None:
+        """It is not any more."""
+        now = self._loop.time()
+        self._account(now)
+        self.charge(min(_CALL_SECONDS, now - self._waiting.pop(call)))
 
     def charge(self, seconds: float) -> None:
-        """Take time off a clock that stands still."""
-        if self._left_seconds is not None:
-            self._left_seconds = max(0.0, self._left_seconds - seconds)
-
-    def resume(self) -> None:
-        """Go on with what is left, if a cell is running."""
-        if self._left_seconds is not None:
-            self._ring_at(self._loop.time() + self._left_seconds)
-            self._left_seconds = None
+        """Take time off."""
+        if self._deadline is not None:
+            self._deadline -= seconds
+            self._ring_at(self._deadline)
 
     def stop(self) -> None:
         """Stop until the next cell starts."""
-        self._deadline = self._left_seconds = None
+        self._deadline = self._ceiling = None
 
     def close(self) -> None:
         """Stop for good."""
@@ -173,20 +204,40 @@ class CellClock:
             self._timer.cancel()
             self._timer = None
 
-    def _ring_at(self, deadline: float) -> None:
-        self._deadline = deadline
+    def _account(self, now: float) -> None:
+        """Put the deadline off by what the clock has stood still since the last time."""
+        if self._deadline is not None and (stopped := self._standing_still_since()) is not None:
+            since = max(self._accounted_to, stopped)
+            if since < min(now, self._deadline):  # A time that was up stays up.
+                self._deadline += now - since
+        self._accounted_to = now
+
+    def _standing_still_since(self) -> float | None:
+        """When the oldest call had taken a moment; None if no call stops the clock."""
+        if not self._waiting or self._waits_count:
+            return None
+        return next(iter(self._waiting.values())) + _MOMENT_SECONDS
+
+    def _ring_at(self, moment: float) -> None:
+        """Have the timer ring then, or sooner; one that is due must not be set anew."""
         if self._timer is not None:
-            if self._timer.when() <= deadline:
+            if self._timer.when() <= max(moment, self._loop.time()):
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_at(deadline, self._ring)
+        self._timer = self._loop.call_at(moment, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
-        if self._deadline is None:
+        if self._deadline is None or self._ceiling is None:
             return
-        if self._deadline > self._loop.time():
-            self._ring_at(self._deadline)
+        now = self._loop.time()
+        self._account(now)
+        due = min(self._deadline, self._ceiling)
+        if due > now:
+            stopped = self._standing_still_since()
+            self._ring_at(due if stopped is None or stopped > now else self._ceiling)
         else:
-            self._deadline = None
+            reached = due == self._ceiling
+            self.ran_out_seconds = self._ceiling_seconds if reached else self._seconds
+            self.stop()
             self._time_is_up()

@@ -1,9 +1,10 @@
 """What a session wrote, kept on the host.
 
-Names and sizes come from the sandbox, so none is believed.
+Names and sizes come from the sandbox, so none is believed; nor is their number.
 """
 
 import asyncio
+import logging
 import os
 import re
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,10 @@ __all__ = ["export_files"]
 
 _LONGEST_NAME_BYTES = 255
 _DEEPEST = 50
+_MOST_ENTRIES = 8_192
+"""Files and folders together: no more than fit into the scratch folder of a session."""
+
+_log = logging.getLogger(__name__)
 
 Read = Callable[[str, int], Awaitable[bytes]]
 """A piece of a file, by name and offset; empty at its end."""
@@ -21,17 +26,35 @@ Read = Callable[[str, int], Awaitable[bytes]]
 async def export_files(
     files: list[tuple[str, int]], read: Read, folder: Path, *, label: str, most_bytes: int
 ) -> Path | None:
-    """Write the files to a new folder below `folder`; None if there are none worth keeping."""
-    names = [name for name, _ in files if _is_harmless(name)]
+    """Write the files to a new folder below `folder`; None if there are none worth keeping.
+
+    What is too much, in bytes or in number, is left out; the log says so.
+    """
+    harmless = [name for name, _ in files if _is_harmless(name)]
+    names = _within_limit(harmless)
     if not names:
         return None
     target = await asyncio.to_thread(_new_folder, folder, label)
-    left = most_bytes
+    left, copied = most_bytes, 0
     for name in names:
-        left -= await _copy(name, read, target, left)
         if left <= 0:
             break
+        left -= await _copy(name, read, target, left)
+        copied += 1
+    if copied < len(harmless):
+        _log.warning("%s holds %d of %d files of its session", target, copied, len(harmless))
     return target
+
+
+def _within_limit(names: list[str]) -> list[str]:
+    """The first of them that make no more entries than are allowed, folders counted."""
+    entries: set[str] = set()
+    for position, name in enumerate(names):
+        parts = PurePosixPath(name).parts
+        entries.update("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+        if len(entries) > _MOST_ENTRIES:
+            return names[:position]
+    return names
 
 
 async def _copy(name: str, read: Read, target: Path, left: int) -> int:

@@ -53,6 +53,7 @@ class ForkedSession:
     ) -> None:
         self.layers = in_words(report)
         self._scratch: str = report["scratch"]
+        self._has_cgroup: bool = report.get("cgroup", False)
         self._label = label
         self._export_to = export_to
         self._afterwards = afterwards
@@ -114,6 +115,8 @@ class ForkedSession:
     async def load(self, name: str, context: ContextSource) -> None:
         """Bind a stored context to a name in the REPL."""
         self._stay()
+        if self._has_cgroup:
+            self._lifeline.make_room(context.size_bytes)
         await self._stream.load(name, context)
         if self._checkpoint is not None:
             self._take_when_idle()
@@ -269,6 +272,7 @@ class ForkedSession:
                     self._host,
                     Incarnation(self._lifeline),
                     checkpoint.variables,
+                    cpu_seconds=self._lifeline.cpu_seconds,
                 )
         except (SessionError, TimeoutError):
             self._drop_checkpoint()
@@ -289,6 +293,7 @@ def in_words(report: Mapping[str, Any]) -> tuple[str, ...]:
         "sealed": report["sealed"],
         "seccomp": report["seccomp"],
         "own uid": report["own_uid"],
+        "cgroup": report.get("cgroup"),
     }
     first = [kinds[report["namespaces"]]] if report["namespaces"] else []
     return (*first, *(name for name, active in named.items() if active))

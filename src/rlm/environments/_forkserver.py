@@ -5,9 +5,11 @@ import errno
 import json
 import socket
 import struct
+from functools import lru_cache
 from typing import Any
 
 from rlm.errors import ConfigError, ProtocolViolation, SessionDied
+from rlm.worker import wire
 
 __all__ = [
     "MOST_REPORT_BYTES",
@@ -72,6 +74,15 @@ def handshake(control: socket.socket, settings: str) -> dict[str, Any]:
     return report
 
 
+@lru_cache(maxsize=64)
+def _memory_in(greeting: bytes) -> int:
+    """What cells may take, as the greeting tells the worker; 0 for no limit."""
+    decoder = wire.Decoder(wire.TO_WORKER, wire.MAX_TO_WORKER_BYTES)
+    decoder.feed(greeting)
+    frame = decoder.pop()
+    return 0 if frame is None else int(frame.json(0).get("cell_memory_bytes") or 0)
+
+
 def request(control: socket.socket, order: bytes, greeting: bytes) -> Pair:
     """Have a session made; BlockingIOError if hundreds are being made at this moment."""
     stream, workers_end = socket.socketpair()
@@ -80,7 +91,8 @@ def request(control: socket.socket, order: bytes, greeting: bytes) -> Pair:
         fds = array.array("i", [workers_end.fileno(), zygotes_end.fileno()])
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)
         try:
-            control.sendmsg([order], [rights], socket.MSG_DONTWAIT)
+            memory = _memory_in(greeting).to_bytes(8, "little")
+            control.sendmsg([order + memory], [rights], socket.MSG_DONTWAIT)
         except OSError as error:
             stream.close()
             lifeline.close()

@@ -14,6 +14,7 @@ from typing import Any
 from rlm.environments._clock import Vitals, until_had
 from rlm.worker.checkpoints import DISMISSED
 from rlm.worker.sandbox import orders
+from rlm.worker.sandbox.cgroups import GROWTH_BYTES
 
 __all__ = ["Incarnation", "Lifeline"]
 
@@ -22,6 +23,8 @@ _REPORT_SECONDS = 0.3
 _TERMINATION_SECONDS = 1.0
 _CEILING_SECONDS = 10.0
 _EXPLANATION_SECONDS = 2.0
+_MOST_BYTES_PER_BYTE = 16
+"""What a context takes as a value of Python, for each byte of it as it is stored."""
 
 
 class Lifeline:
@@ -38,6 +41,8 @@ class Lifeline:
         self.deaths = 0
         self.dismissals = 0
         """How many checkpoints were let go and have not ended yet, as far as known."""
+        self.cpu_seconds = 0.0
+        """The processor time of all processes of the session that have died."""
         self._failed = False
         self.how = "was killed by SIGKILL"
         self.is_over = False
@@ -70,6 +75,11 @@ class Lifeline:
     def permit_fork(self) -> None:
         """Let the worker fork once."""
         self._order(orders.PERMIT_FORK)
+
+    def make_room(self, size_bytes: int) -> None:
+        """A context of that size will be loaded; where memory is limited by group, raise that."""
+        steps = -(-_MOST_BYTES_PER_BYTE * size_bytes // GROWTH_BYTES)
+        self._order(orders.GROW * steps)
 
     def terminate(self) -> None:
         """End the worker, but not a checkpoint of it."""
@@ -134,6 +144,7 @@ class Lifeline:
             self._looks_due -= 1
             self._vitals = _vitals_in(fact["looked"])
             return
+        self.cpu_seconds = float(fact.get("cpu_seconds", self.cpu_seconds))
         if fact.get("status") == DISMISSED and self.dismissals:
             self.dismissals -= 1
             return

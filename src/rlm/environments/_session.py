@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from msgspec import structs
 
 from rlm.environments import _frames
-from rlm.environments._clock import CellClock, CellStopper, Interruptible
+from rlm.environments._clock import WAITS_FOR, CellClock, CellStopper, Interruptible
 from rlm.environments._shared import shared_context, worth_sharing
 from rlm.environments._stream import Stream
 from rlm.errors import ProtocolViolation, RLMError, SessionDied, SessionError
@@ -147,11 +147,17 @@ class StreamSession:
         host: Host,
         process: WorkerProcess,
         variables: Sequence[str],
+        *,
+        cpu_seconds: float,
     ) -> "StreamSession":
-        """Go on with a checkpoint, which waits at the other end with these variables."""
+        """Go on with a checkpoint, which waits at the other end with these variables.
+
+        `cpu_seconds` is the processor time that its session has used so far.
+        """
         session = cls(connection, host, process)
         session._variables.update(dict.fromkeys(variables))
-        await session._request(wire.RESUME, [], wire.VALUE)
+        spent = wire.to_json({"cpu_seconds": cpu_seconds})
+        await session._request(wire.RESUME, [spent], wire.VALUE)
         return session
 
     # What the engine calls.
@@ -181,7 +187,8 @@ class StreamSession:
         shared = await asyncio.to_thread(shared_context, context)
         parts = [wire.to_bytes(name), wire.to_json(shared.layout)]
         async with self._one_request:
-            return await self._exchange(wire.LOAD_SHARED, parts, wire.VALUE, [shared.fd])
+            with shared.reopened() as fd:
+                return await self._exchange(wire.LOAD_SHARED, parts, wire.VALUE, [fd])
 
     async def _load_lent(self, name: str, context: ContextSource) -> wire.Frame | None:
         """Have somebody near the worker hand over a file; None if nobody can."""
@@ -218,13 +225,13 @@ class StreamSession:
             await self._exchange(wire.LOAD_END, parts, wire.VALUE)
 
     async def execute(self, code: str, *, timeout_seconds: float) -> CellResult:
-        """Run a cell; the time its calls take does not count towards `timeout_seconds`."""
+        """Run a cell; waiting for models and tools does not count towards `timeout_seconds`."""
         async with self._one_request:
             await self._process.settle()  # What was meant for another cell must not stop this one.
             self._prompts = 0
             self._stopper.time_was_up = False
             started = self._loop.time()
-            self._clock.start(timeout_seconds, paused=bool(self._calls))
+            self._clock.start(timeout_seconds)
             try:
                 frame = await self._exchange(wire.EXEC, [wire.to_bytes(code)], wire.DONE)
             finally:
@@ -233,7 +240,7 @@ class StreamSession:
             done = self._checked(_frames.read_done, frame, calls=self._prompts, seconds=seconds)
         self._note_variables(done)
         if done.result.interrupted and self._stopper.time_was_up:
-            return timed_out(done.result, timeout_seconds)
+            return timed_out(done.result, self._clock.ran_out_seconds)
         return done.result
 
     async def fetch(self, name: str) -> str | None:
@@ -290,7 +297,7 @@ class StreamSession:
     async def _ask(self, kind: int, parts: list[bytes], fds: Sequence[int] = ()) -> wire.Frame:
         """A request that may run user code, or meet a worker that is stuck: it has a time limit."""
         async with self._one_request:
-            self._clock.start(_FETCH_SECONDS, paused=False)
+            self._clock.start(_FETCH_SECONDS, waits_count=True)
             try:
                 return await self._exchange(kind, parts, wire.VALUE, fds)
             finally:
@@ -378,7 +385,8 @@ class StreamSession:
         if len(self._calls) >= _MAX_PENDING_CALLS:
             raise ProtocolViolation(f"more than {_MAX_PENDING_CALLS:,} calls at the same time")
         self._prompts += call.prompts
-        self._clock.pause()
+        if call.kind in WAITS_FOR:
+            self._clock.begin_wait(frame.id)
         self._calls[frame.id] = None
         task = _begun(self._loop, self._answer(frame.id, call))
         if frame.id in self._calls:  # Else it is answered, or its answer only waits to be read.
@@ -393,8 +401,8 @@ class StreamSession:
                 self._clock.charge(_FAILED_CALL_SECONDS)
         finally:
             del self._calls[call_id]
-            if not self._calls:
-                self._clock.resume()
+            if call.kind in WAITS_FOR:
+                self._clock.end_wait(call_id)
         if self._stream.is_full:
             await self._until_read(len(data))
         self._stream.write(data)

@@ -9,7 +9,8 @@ import json
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -32,6 +33,23 @@ class SharedContext:
     fd: int
     layout: dict[str, Any]
     size_bytes: int
+
+    @contextmanager
+    def reopened(self) -> Generator[int, None, None]:
+        """The file, opened once more for one session, to be read only.
+
+        Whoever is sent a descriptor shares its position and flags with everybody else who holds
+        that open file; by these, sessions could talk to each other. Without /proc it can't be done.
+        """
+        try:
+            fd = os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            yield self.fd
+            return
+        try:
+            yield fd
+        finally:
+            os.close(fd)
 
 
 class _Entry:

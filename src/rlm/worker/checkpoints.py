@@ -13,6 +13,7 @@ import signal
 import socket
 
 from . import wire
+from .sandbox import rlimits
 
 __all__ = ["DISMISSED", "Checkpoints"]
 
@@ -76,5 +77,6 @@ class Checkpoints:
         self._channel.status_at_end = 0
         if frame.type != wire.RESUME:
             os._exit(70)
+        rlimits.spend_cpu(frame.json(0)["cpu_seconds"])
         signal.sigtimedwait([signal.SIGTERM], 0)  # The one that ended the worker before.
         self._channel.send(wire.VALUE, frame.id, [wire.to_json({})])

@@ -103,8 +103,8 @@ class Stream:
             self.send(wire.CHECKPOINT, fds=(theirs.fileno(),))
         return Stream(ours), self.receive().json(0).get("error", "")
 
-    def resume(self) -> None:
-        self.send(wire.RESUME)
+    def resume(self, cpu_seconds: float = 0.0) -> None:
+        self.send(wire.RESUME, wire.to_json({"cpu_seconds": cpu_seconds}))
         assert self.receive().type == wire.VALUE
 
 
@@ -113,6 +113,7 @@ class Session(Stream):
 
     def __init__(self, stream: socket.socket, lifeline: socket.socket) -> None:
         super().__init__(stream)
+        self.cpu_seconds = 0.0
         lifeline.settimeout(PATIENCE_SECONDS)
         self.lifeline = lifeline
         self._reports = lifeline.makefile("rb")
@@ -138,10 +139,15 @@ class Session(Stream):
         return fact is not None and not fact.keys() & {"status", "error"}
 
     def end(self) -> dict[str, Any] | None:
-        """How the next of its processes ended; None once nobody is left."""
+        """How the next of its processes ended; None once nobody is left.
+
+        What all of them have used so far is put into `cpu_seconds`.
+        """
         fact = self.report()
         while fact is not None and not fact.keys() & {"status", "error"}:
             fact = self.report()
+        if fact is not None:
+            self.cpu_seconds = fact.pop("cpu_seconds", self.cpu_seconds)
         return fact
 
     def ends(self) -> list[dict[str, Any]]:

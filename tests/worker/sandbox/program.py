@@ -166,7 +166,7 @@ def fork_worker(prepared: Any, session: int, cells: list[str], streams: list[int
     theirs.close()
     with contextlib.suppress(OSError):
         os.setpgid(worker, worker)
-    ward = wards.Ward(worker, lifeline, ours, prepared.settings.max_processes)
+    ward = wards.Ward(worker, lifeline, ours, prepared.settings)
     while ward.set_up is not None:
         ward.hear_worker()
     return ward, hosts_end
@@ -300,7 +300,7 @@ class Watched:
         """Wait for the death of one of its processes; whether others are left."""
         _, status = os.waitpid(pid, 0)
         code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        return bool(self.ward.note_death(code))
+        return bool(self.ward.note_death(code, 0.0))
 
     def kill_and_count(self) -> int:
         """Kill all its processes; how many there were, by waiting for each."""

@@ -7,12 +7,14 @@ be seen. Everything an attack is let do is harmless, also where nothing stops it
 """
 
 from rlm.environments.attacks import (
+    counts,
     endless,
     files,
     hidden,
     kernel,
     neighbours,
     network,
+    open_files,
     processes,
     protocol,
     resources,
@@ -32,6 +34,8 @@ ATTACKS: tuple[Attack, ...] = (
     *network.ATTACKS,
     *kernel.ATTACKS,
     *resources.ATTACKS,
+    *counts.ATTACKS,
+    *open_files.ATTACKS,
     *endless.ATTACKS,
     *protocol.ATTACKS,
     *neighbours.ATTACKS,

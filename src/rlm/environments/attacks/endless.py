@@ -1,7 +1,7 @@
 """Endless cells, and deaths: each has to end in time, and to cost nobody else anything."""
 
 from rlm.environments.attacks.attempt import Attack
-from rlm.environments.attacks.judges import only_its_own_session
+from rlm.environments.attacks.judges import claims, only_its_own_session
 
 __all__ = ["ATTACKS"]
 
@@ -58,7 +58,41 @@ next(nested)
     "close everything that is open": "os.closerange(0, 4096)",
 }
 
+_OUTLAST = """
+import select
+line = sockets_out()[0]
+end, number = time.monotonic() + 12, 10**6
+while time.monotonic() < end:
+    line.sendall(b''.join(frame(35, number + each, {parts}) for each in range(50)))
+    number += 50
+    while select.select([line], [], [], 0)[0]:
+        if not line.recv(1 << 20): os._exit(1)
+got('ran for 12 seconds, where 1 is allowed')
+"""
+"""The host always has the next call before it has answered the last one."""
+
+_FREE_CALLS = {
+    "stop the clock by asking for the budget without end": "b'budget', b'{}'",
+    "stop the clock by sending notes without end": "b'note', b'{}', b'key', b'1'",
+    "stop the clock by tool calls that are answered at once": (
+        """b'tool', b'{"name": "lookup", "arguments": {}}'"""
+    ),
+    "stop the clock by model calls that are answered at once": (
+        """b'llm', b'{"model": null, "batched": true}', b'x'"""
+    ),
+}
+
 ATTACKS = (
+    *(
+        Attack(
+            name=name,
+            group="endless",
+            code=_OUTLAST.replace("{parts}", parts),
+            judge=claims,
+            timeout_seconds=1,
+        )
+        for name, parts in _FREE_CALLS.items()
+    ),
     *(
         Attack(
             name=name,

@@ -7,6 +7,7 @@ from rlm.environments.attacks.judges import (
     is_hosts_file,
     leaks,
     litters,
+    shows_status_of,
     touched,
 )
 
@@ -148,6 +149,30 @@ ATTACKS = (
         group=_GROUP,
         code="inode('/etc/passwd')",
         judge=is_hosts_file("/etc/passwd"),
+        success="visible",
+    ),
+    Attack(
+        name="see the size and the time of a file (stat)",
+        group=_GROUP,
+        code="""
+status = os.stat(target['secret_file'])
+print('status:', status.st_size, status.st_mtime_ns)
+""",
+        judge=shows_status_of,
+        success="visible",
+    ),
+    Attack(
+        name="see where a link leads (readlink)",
+        group=_GROUP,
+        code="print(os.readlink(target['host_folder'] + '/link'))",
+        judge=leaks,
+        success="visible",
+    ),
+    Attack(
+        name="see how full a disk of the host is (statfs)",
+        group=_GROUP,
+        code="got('sees', os.statvfs(target['host_folder']).f_bavail, 'blocks')",
+        judge=claims,
         success="visible",
     ),
     *(

@@ -3,8 +3,10 @@
 from rlm.environments.attacks.attempt import Attack
 from rlm.environments.attacks.judges import (
     any_of,
+    claims,
     leaks,
     shares_standard_streams,
+    shows,
     shows_hosts_environment,
 )
 from rlm.environments.attacks.victim import PREFIX
@@ -76,7 +78,86 @@ while pid > 1:
     pid = int(open(f'/proc/{pid}/stat').read().rpartition(')')[2].split()[1])
 """
 
+_PEERS = {
+    "see who is at the other end of the line (SO_PEERCRED)": """
+import socket
+for line in sockets_out():
+    try: print(*struct.unpack('3i', line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)))
+    except OSError as error: denied(error)
+""",
+    "find the host's process id in the command line": """
+print(*sys.argv, *getattr(sys, 'orig_argv', ()))
+""",
+    "find the host's process id in the kernel's copy of the command line": """
+print(open('/proc/self/cmdline').read().replace(chr(0), ' '))
+""",
+    "find the host's process id in the variables of functions below": """
+below = sys._getframe()
+while below is not None:
+    for value in list(below.f_locals.values()):
+        if type(value) is int: print(value)
+        for inner in list(getattr(value, '__dict__', {}).values()):
+            if type(inner) is int: print(inner)
+    below = below.f_back
+""",
+    "find the host's process id as that of its parent": "print(os.getppid())",
+}
+
+_HANDLE = """
+for line in sockets_out():
+    try:
+        handle = struct.unpack('i', line.getsockopt(socket.SOL_SOCKET, 77, 4))[0]
+        os.fstat(handle)
+        got('holds a handle on the process at the other end')
+    except OSError as error:
+        if error.errno == errno.ENOPROTOOPT: raise NotImplementedError('SO_PEERPIDFD') from error
+        denied(error)
+"""
+
+_CREDENTIALS = """
+for line in sockets_out():
+    try:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+        got('would be told the process id of whoever writes to it')
+    except OSError as error: denied(error)
+"""
+
 ATTACKS = (
+    *(
+        Attack(
+            name=name,
+            group=_GROUP,
+            code=code,
+            judge=shows("the host's process id"),
+            shares=True,
+        )
+        for name, code in _PEERS.items()
+    ),
+    Attack(
+        name="find the folder of rlm in the command line",
+        group=_GROUP,
+        code="print(*sys.argv, *getattr(sys, 'orig_argv', ()))",
+        judge=shows("where rlm is installed"),
+    ),
+    Attack(
+        name="find the host's virtual environment in what Python tells of itself",
+        group=_GROUP,
+        code="print(sys.executable, *sys.argv, *getattr(sys, 'orig_argv', ()), sys.prefix)",
+        judge=shows("where the host's virtual environment is"),
+    ),
+    Attack(
+        name="see who writes to the line (SO_PASSCRED)",
+        group=_GROUP,
+        code=f"import socket\n{_CREDENTIALS}",
+        judge=claims,
+    ),
+    Attack(
+        name="get a handle on the host (SO_PEERPIDFD)",
+        group=_GROUP,
+        code=f"import socket\n{_HANDLE}",
+        judge=claims,
+    ),
     *(
         Attack(name=name, group=_GROUP, code=code, judge=leaks, shares=True)
         for name, code in _CODES.items()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import os
 import resource
 import signal
@@ -14,16 +15,22 @@ from rlm.environments.attacks.world import World
 __all__ = [
     "any_of",
     "arrived",
+    "bystander_says",
     "claims",
     "hands_over_a_file",
     "is_hosts_file",
+    "is_locked",
     "leaks",
     "litters",
     "no_more_than",
     "only_its_own_session",
     "outlives_its_session",
+    "queues_signals",
+    "shares_layout",
     "shares_standard_streams",
+    "shows",
     "shows_hosts_environment",
+    "shows_status_of",
     "signalled",
     "touched",
     "victims_limits_changed",
@@ -190,3 +197,62 @@ def no_more_than(chars: int) -> Judge:
         return f"{size:,} characters reached the host" if size > chars else None
 
     return judge
+
+
+def shows(fact: str) -> Judge:
+    """It showed a fact of the host, as one of its words; see `World.facts_of_host`."""
+
+    async def judge(world: World, outcome: Outcome) -> str | None:
+        value = world.facts_of_host[fact]
+        return f"it knows {fact}" if value and value in outcome.output.split() else None
+
+    return judge
+
+
+async def shows_status_of(world: World, outcome: Outcome) -> str | None:
+    """It told size and time of a file that it can't read."""
+    status = (world.folder / "secret.txt").stat()
+    seen = f"{status.st_size} {status.st_mtime_ns}" in outcome.lines("status")
+    return "it told the size and the time of a file of the host" if seen else None
+
+
+def is_locked(module: str) -> Judge:
+    """The host finds the file of a module of the standard library locked."""
+
+    async def judge(world: World, outcome: Outcome) -> str | None:
+        found = importlib.util.find_spec(module)
+        path = Path(found.origin) if found is not None and found.origin is not None else None
+        for line in outcome.lines("inode"):
+            device, inode = map(int, line.split())
+            if path is None or not machine.is_same_file(path, device, inode):
+                continue
+            if machine.is_locked(path):
+                return f"the host finds {path.name} locked"
+        return None
+
+    return judge
+
+
+def bystander_says(code: str) -> Judge:
+    """Another session sees what this one did, and prints SEEN."""
+
+    async def judge(world: World, outcome: Outcome) -> str | None:
+        assert world.bystander is not None
+        result = await world.bystander.run(code)
+        return "another session sees it" if "SEEN" in result.stdout else None
+
+    return judge
+
+
+async def shares_layout(world: World, outcome: Outcome) -> str | None:
+    """Its memory is laid out like that of another session."""
+    assert world.bystander is not None
+    shown = await world.bystander.run("import ctypes\nprint(id(ctypes), id(Ellipsis))")
+    told = outcome.lines("layout")
+    return "another session has the same" if told and told[0] == shown.stdout.strip() else None
+
+
+async def queues_signals(world: World, outcome: Outcome) -> str | None:
+    """Of the signals that may be queued for the checker's user, thousands are taken."""
+    taken = machine.queued_signals() - world.signals_before
+    return f"{taken:,} signals of the host's user are queued" if taken > 5_000 else None

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -13,9 +14,11 @@ __all__ = [
     "file_handle",
     "first_environment",
     "home",
+    "is_locked",
     "is_same_file",
     "open_files",
     "processes_named",
+    "queued_signals",
     "remove_shared",
     "remove_tree",
     "resident_bytes",
@@ -50,6 +53,33 @@ def is_same_file(path: Path, device: int, inode: int) -> bool:
         found = path.stat()
         return (found.st_dev, found.st_ino) == (device, inode)
     return False
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds a lock on a file, of whichever kind."""
+    if not IS_LINUX:
+        return False
+    import fcntl
+
+    lock = struct.Struct("<hhxxxxqqixxxx")  # struct flock: kind, origin, start, length, owner
+    with path.open("rb") as file:
+        wanted = lock.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        found = fcntl.fcntl(file, fcntl.F_GETLK, wanted)
+        if lock.unpack(found)[0] != fcntl.F_UNLCK:
+            return True
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def queued_signals() -> int:
+    """How many signals are queued for this user; 0 where the system does not say."""
+    with contextlib.suppress(OSError):
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("SigQ:\t")[2].partition("/")[0] or 0)
+    return 0
 
 
 def open_files() -> set[tuple[int, int]]:

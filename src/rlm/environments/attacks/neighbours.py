@@ -1,7 +1,7 @@
 """Other sessions: their files, contexts and lives, and the worker's own insides."""
 
 from rlm.environments.attacks.attempt import Attack
-from rlm.environments.attacks.judges import leaks, only_its_own_session
+from rlm.environments.attacks.judges import leaks, only_its_own_session, shares_layout
 from rlm.environments.attacks.victim import PREFIX
 
 __all__ = ["ATTACKS"]
@@ -85,6 +85,13 @@ while frame_ is not None:
 }
 
 ATTACKS = (
+    Attack(
+        name="know where things are in another session's memory",
+        group=_GROUP,
+        code="import ctypes\nprint('layout:', id(ctypes), id(Ellipsis))",
+        judge=shares_layout,
+        success="visible",
+    ),
     Attack(
         name="find contexts of other sessions in what it inherited",
         group=_GROUP,

@@ -88,10 +88,24 @@ def lines_out():
     for number in range(3, 256):
         try:
             mode = os.fstat(number).st_mode
+        except PermissionError:  # Nothing can be asked; but only files have a position.
+            try: os.lseek(number, 0, 1)
+            except OSError as error:
+                if error.errno == errno.ESPIPE: found.append(number)
+            continue
         except OSError:
             continue
         if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode):
             found.append(number)
+    return found
+
+def sockets_out():
+    """Those of them that are sockets, as sockets."""
+    import socket
+    found = []
+    for number in lines_out():
+        try: found.append(socket.socket(fileno=os.dup(number)))
+        except OSError: pass
     return found
 
 def send(data):

@@ -10,6 +10,7 @@ import os
 import resource
 import secrets
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import AsyncGenerator, Generator
@@ -45,7 +46,7 @@ class World:
         self.bench = Bench(environment)
         self.folder = Path(tempfile.mkdtemp(prefix="rlm-check-")).resolve()
         self.victim = Victim()
-        kinds = ("file", "module", "socket", "inherited file", "environment", "context")
+        kinds = ("file", "module", "socket", "inherited file", "environment", "context", "link")
         self.secrets = {kind: new_secret(kind.replace(" ", "-")) for kind in kinds}
         self.arrivals: set[str] = set()
         self.signals: list[int] = []
@@ -55,6 +56,7 @@ class World:
         self._meeting = asyncio.Lock()
         self.bystander_facts: dict[str, Any] = {}
         self.addresses: dict[str, Any] = {}
+        self.signals_before = 0
         self._before = (0, 0)
         self._at_once = 0
         self._highest = 0
@@ -93,6 +95,7 @@ class World:
         for name, text in texts.items():
             (self.folder / name).write_text(text)
             (self.folder / name).chmod(0o666)
+        (self.folder / "link").symlink_to(self.secrets["link"])
         fd = os.open(self.folder / "inherited.txt", os.O_RDONLY)
         os.set_inheritable(fd, True)
         self.stack.callback(os.close, fd)
@@ -193,6 +196,16 @@ class World:
             "syscalls": NUMBERS,
         }
 
+    @property
+    def facts_of_host(self) -> dict[str, str]:
+        """What a cell need not know of the host; "" if there is nothing to know."""
+        environment = sys.executable if sys.prefix != sys.base_prefix else ""
+        return {
+            "the host's process id": str(os.getpid()),
+            "where the host's virtual environment is": environment,
+            "where rlm is installed": str(Path(rlm.environments.__file__).parents[1] / "worker"),
+        }
+
     def begin(self) -> None:
         """Forget what happened before this attack."""
         if not self.victim.is_alive:
@@ -200,6 +213,7 @@ class World:
             self.victim = Victim()
         self.victim.signals()
         self.signals.clear()
+        self.signals_before = machine.queued_signals()
         self.arrivals.clear()
         self._weigh()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlm.environments import _frames
-from rlm.environments._clock import CellClock
+from rlm.environments._clock import WAITS_FOR, CellClock
 from rlm.environments.inprocess.channel import Deliver
 from rlm.errors import ProtocolViolation
 from rlm.protocols import Host
@@ -32,7 +32,7 @@ class Answers:
         self.prompts = 0
 
     def start(self, parts: list[bytes], deliver: Deliver) -> None:
-        """Have a call answered; the cell's clock stands still meanwhile."""
+        """Have a call answered; while it is one of a model or tool, the clock stands still."""
         if self._is_over:
             deliver(None)
             return
@@ -42,9 +42,11 @@ class Answers:
             deliver(_failure(error))
             return
         self.prompts += call.prompts
-        self._clock.pause()
         task = self._loop.create_task(self._ask(call))
         self.pending.add(task)
+        if call.kind in WAITS_FOR:
+            self._clock.begin_wait(task)
+            task.add_done_callback(self._clock.end_wait)
         task.add_done_callback(functools.partial(self._deliver, deliver))
 
     def end(self) -> None:
@@ -71,8 +73,6 @@ class Answers:
             failed = 0 < len(texts) == len(meta.get("failed", ()))
         if failed:
             self._clock.charge(_FAILED_CALL_SECONDS)
-        if not self.pending:
-            self._clock.resume()
         deliver(frame)
 
 

@@ -66,7 +66,7 @@ class InProcessSession:
             self._answers.prompts = 0
             self._stopper.time_was_up = False
             started = self._loop.time()
-            self._clock.start(timeout_seconds, paused=bool(self._answers.pending))
+            self._clock.start(timeout_seconds)
             try:
                 parts = await self._on_thread(lambda: self._repl.execute(code))
             finally:
@@ -77,13 +77,13 @@ class InProcessSession:
         for name in done.deleted_variables:
             self._variables.pop(name, None)
         if done.result.interrupted and self._stopper.time_was_up:
-            return timed_out(done.result, timeout_seconds)
+            return timed_out(done.result, self._clock.ran_out_seconds)
         return done.result
 
     async def fetch(self, name: str) -> str | None:
         """The text of a variable; None if there is none or it has no text."""
         async with self._one_request:
-            self._clock.start(_FETCH_SECONDS, paused=False)
+            self._clock.start(_FETCH_SECONDS, waits_count=True)
             try:
                 return await self._on_thread(lambda: self._repl.fetch(name))
             finally:

@@ -42,7 +42,9 @@ class LocalEnvironment:
     `max_threads`, `cpu_seconds`: what one session may use of them; None for no limit of CPU time.
     `warm_sessions`: how many are kept ready. `checkpoints`: whether variables survive a kill.
     `allow_unsafe`: run even where a required layer is missing. `without`: layers not to use
-    ("namespaces", "landlock"). `python`: the interpreter for cells, by default this one.
+    ("namespaces", "landlock", "cgroup"). `cgroup`: a folder of control groups that this process
+    may divide, if it is to be another than the one that is found. `python`: the interpreter for
+    cells, by default this one.
     """
 
     name = "local"
@@ -61,6 +63,7 @@ class LocalEnvironment:
         checkpoints: bool = True,
         allow_unsafe: bool = False,
         without: Sequence[str] = (),
+        cgroup: str | Path | None = None,
         python: str = sys.executable,
     ) -> None:
         found = allowed_packages.resolve(packages, python=python)
@@ -79,6 +82,7 @@ class LocalEnvironment:
                 "cpu_seconds": cpu_seconds,
                 "allow_unsafe": allow_unsafe,
                 "forbid": list(without),
+                "cgroup": "" if cgroup is None else str(_existing(cgroup, "cgroup")),
             },
         }
         self._settings_json = json.dumps(self._settings, sort_keys=True)
@@ -162,8 +166,8 @@ class LocalEnvironment:
         )
 
 
-def _existing(path: str | Path) -> Path:
+def _existing(path: str | Path, option: str = "read_only_paths") -> Path:
     absolute = Path(path).absolute()
     if not absolute.exists():
-        raise ConfigError(f"read_only_paths names {str(path)!r}, which does not exist")
+        raise ConfigError(f"{option} names {str(path)!r}, which does not exist")
     return absolute

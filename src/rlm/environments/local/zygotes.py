@@ -1,8 +1,9 @@
 """The host's side of zygotes: one for each way to configure a sandbox, shared by the whole process.
 
-A zygote costs tens of milliseconds once and is kept until the process ends; sessions forked from
-it cost a few, and those it keeps ready in advance next to nothing. Everything here may be called
-from any thread and any event loop.
+A zygote costs tens of milliseconds once; sessions forked from it cost a few, and those it keeps
+ready in advance next to nothing. All sessions of a zygote have the same addresses in memory, so it
+is replaced now and then, in the background. Everything here may be called from any thread and any
+event loop.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,21 +32,30 @@ __all__ = ["Zygote", "close_all", "zygote_for"]
 _WORKER_FOLDER = str(Path(worker.__file__).parent)
 _START_SECONDS = 30.0
 _FAREWELL_SECONDS = 2.0
+_MOST_SESSIONS = 1_000
+_MOST_SECONDS = 3_600.0
+"""How many sessions a zygote forks, and for how long, before another one takes its place."""
+_NOTICE_SECONDS = 60.0
+"""How long one that was replaced still makes sessions: someone may just be about to ask it."""
 _MOST_KINDS = 4
 """For so many different greetings sessions are kept ready."""
 
 # Loads the worker's folder as a package of its own, so that no other file of rlm can be imported.
+# The folder comes over the socket to the host, which is its input: a command line is seen by cells.
 _BOOT = """
-import sys
+import os, sys
 sys.path[:] = [entry for entry in sys.path if entry]
+folder = os.fsdecode(os.read(0, int.from_bytes(os.read(0, 4), "little")))
+control = os.dup(0)
+os.dup2(1, 0)
 import importlib.util
 spec = importlib.util.spec_from_file_location(
-    "rlm_worker", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]]
+    "rlm_worker", folder + "/__init__.py", submodule_search_locations=[folder]
 )
 sys.modules["rlm_worker"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules["rlm_worker"])
 from rlm_worker.sandbox.start import main
-main(int(sys.argv[2]), int(sys.argv[3]))
+main(control)
 """
 
 # Nothing of the host's environment. Arenas are kept few because each costs every session memory.
@@ -60,7 +71,7 @@ class Zygote:
         try:
             with theirs:
                 more = SINGLE_THREADED if json.loads(settings)["packages"] else {}
-                self._process = _start(python, theirs.fileno(), {**_ENVIRONMENT, **more})
+                self._process = _start(python, theirs, {**_ENVIRONMENT, **more})
             self._control = ours
             self.report: dict[str, Any] = self._handshake(settings)
         except BaseException:
@@ -68,10 +79,27 @@ class Zygote:
             raise
         self._ready: dict[bytes, deque[Pair]] = {}  # By greeting, the latest last.
         self._lock = threading.Lock()
+        self.host_pid = os.getpid()
+        self._started = time.monotonic()
+        self._made = 0
 
     @property
     def is_alive(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether it has made sessions for long enough."""
+        return self._made >= _MOST_SESSIONS or time.monotonic() - self._started >= _MOST_SECONDS
+
+    def retire(self) -> None:
+        """Have it end when its last session has ended; those kept ready end now."""
+        with self._lock:
+            forgotten = list(self._ready.values())
+            self._ready.clear()
+        _close(pair for pairs in forgotten for pair in pairs)
+        with contextlib.suppress(OSError):
+            self._control.send(orders.RETIRE, socket.MSG_DONTWAIT)
 
     def take(self, greeting: bytes) -> Pair | None:
         """A session that was kept ready for this greeting, if there is one."""
@@ -81,6 +109,7 @@ class Zygote:
 
     async def fork(self, greeting: bytes) -> Pair:
         """A new session, as soon as possible."""
+        self._made += 1
         while True:
             try:
                 return request(self._control, orders.NOW, greeting)
@@ -99,6 +128,7 @@ class Zygote:
         with contextlib.suppress(BlockingIOError, SessionDied):
             for _ in range(count - len(ready)):
                 pair = request(self._control, orders.WARM, greeting)
+                self._made += 1
                 with self._lock:
                     ready.append(pair)
 
@@ -116,6 +146,8 @@ class Zygote:
     def _handshake(self, settings: str) -> dict[str, Any]:
         self._control.settimeout(_START_SECONDS)
         try:
+            folder = os.fsencode(_WORKER_FOLDER)
+            self._control.sendall(len(folder).to_bytes(4, "little") + folder)
             report = handshake(self._control, settings)
         except OSError as error:
             raise SessionDied(self._last_words()) from error
@@ -144,22 +176,28 @@ def _close(pairs: Iterable[Pair]) -> None:
         lifeline.close()
 
 
-def _start(python: str, fd: int, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+def _start(
+    python: str, control: socket.socket, environment: dict[str, str]
+) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(  # noqa: S603 - our own interpreter and boot code
-        [python, "-S", "-s", "-c", _BOOT, _WORKER_FOLDER, str(fd), str(os.getpid())],
+        [python, "-S", "-s", "-c", _BOOT],
         env=environment,
         cwd="/",
-        stdin=subprocess.DEVNULL,
+        stdin=control.fileno(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        pass_fds=[fd],
         start_new_session=True,
     )
 
 
 # -- one for each configuration -------------------------------------------------------------------
 
-_zygotes: "dict[tuple[int, str, str], Future[Zygote]]" = {}
+_Key = tuple[int, str, str]
+
+_zygotes: "dict[_Key, Future[Zygote]]" = {}
+_successors: "dict[_Key, Future[Zygote]]" = {}
+_replaced: list[tuple[float, Zygote]] = []
+"""When each was replaced; they are here until they have ended."""
 _lock = threading.Lock()
 
 
@@ -173,10 +211,39 @@ async def zygote_for(python: str, settings: str) -> Zygote:
         known = _zygotes.get(key)
         if known is None or _is_over(known):
             known = _zygotes[key] = _started(python, settings)
+        elif known.done() and known.result().is_worn:
+            known = _replacement(key, known)
+        _let_go_of_replaced()
     # Waiting for what is there already would take a detour through the loop's own wake-up socket.
     if known.done():
         return known.result()
     return await asyncio.shield(asyncio.wrap_future(known))  # Others may be waiting for it too.
+
+
+def _replacement(key: _Key, worn: "Future[Zygote]") -> "Future[Zygote]":
+    """The successor of a zygote as soon as it is ready; until then the one there is."""
+    successor = _successors.get(key)
+    if successor is None:
+        successor = _successors[key] = _started(*key[1:])
+    if not successor.done():
+        return worn
+    del _successors[key]
+    if successor.exception() is not None:
+        return worn  # It is tried again with the next session.
+    _zygotes[key] = successor
+    _replaced.append((time.monotonic(), worn.result()))
+    return successor
+
+
+def _let_go_of_replaced() -> None:
+    """Have those end that nobody asks any more, and reap those that have."""
+    for entry in list(_replaced):
+        since, zygote = entry
+        if not zygote.is_alive:
+            _replaced.remove(entry)
+            zygote.close()
+        elif time.monotonic() - since >= _NOTICE_SECONDS:
+            zygote.retire()
 
 
 def close_all() -> None:
@@ -184,6 +251,11 @@ def close_all() -> None:
     with _lock:
         mine = [key for key in _zygotes if key[0] == os.getpid()]
         ended = [_zygotes.pop(key) for key in mine]
+        ended += [_successors.pop(key) for key in list(_successors) if key[0] == os.getpid()]
+        replaced = [zygote for _, zygote in _replaced if zygote.host_pid == os.getpid()]
+        _replaced.clear()
+    for zygote in replaced:
+        zygote.close()
     for each in ended:
         if each.done() and each.exception() is None:
             each.result().close()

@@ -41,6 +41,7 @@ def be_a_worker(
         interrupts.set_handler(signal.SIGCHLD, None)
         try:
             layers.enter_session(found, slot)
+            _open_own_streams()
         except OSError as error:
             _tell_failure(set_up_fd, error)
         _keep_only(found, connection_fd, set_up_fd)
@@ -58,6 +59,8 @@ def _harden(found: layers.Layers) -> None:
             layers.harden(found)
         except OSError as error:
             _tell_failure(_SET_UP_FD, error)
+    # Code in cells sees the variables of every function below it, and what they hold.
+    vars(found).clear()
 
 
 def _socket_at(fd: int) -> socket.socket:
@@ -68,6 +71,18 @@ def _socket_at(fd: int) -> socket.socket:
 def _tell_failure(set_up_fd: int, error: OSError) -> NoReturn:
     os.write(set_up_fd, b"E" + str(error).encode("utf-8", "replace"))
     os._exit(1)
+
+
+def _open_own_streams() -> None:
+    """Have a /dev/null of this session's own at 0, 1 and 2, not one that others have open too.
+
+    What is set on an open file (its flags, its position) is set for everybody who has it. And where
+    there is a file tree of our own, this one is on a mount that is read-only: its mode stays.
+    """
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    os.close(null)
 
 
 def _keep_only(found: layers.Layers, connection_fd: int, set_up_fd: int) -> None:

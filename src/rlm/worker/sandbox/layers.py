@@ -11,7 +11,17 @@ import os
 from contextlib import nullcontext
 from functools import partial
 
-from . import interpreter, kernel, landlock, namespaces, privileges, probes, rlimits, seccomp
+from . import (
+    cgroups,
+    interpreter,
+    kernel,
+    landlock,
+    namespaces,
+    privileges,
+    probes,
+    rlimits,
+    seccomp,
+)
 
 __all__ = ["Layers", "LayersMissing", "enter_session", "harden", "place_to_write", "prepare"]
 
@@ -65,6 +75,7 @@ class Layers:
         """The parent of all workers, as they see it."""
         self.process_folder: int | None = None
         self.ruleset: int | None = None
+        self.cgroups: cgroups.Cgroups | None = None
 
     def report(self) -> dict[str, Any]:
         """The facts, for events and for `rlm doctor`."""
@@ -81,6 +92,7 @@ class Layers:
             "sealed": self.sealed,
             "scratch": self.scratch,
             "forks": self.forks,
+            "cgroup": self.cgroups is not None,
             "missing": list(self.missing),
         }
 
@@ -121,8 +133,11 @@ def prepare(trials: Trials) -> Layers:
     kind = _decide_namespaces(layers, trials)
     _decide_sealed(layers, kind)
     layers.process_folder = _open_process_folder()
+    _decide_cgroups(layers)
     if kind:
-        namespaces.move(kind, readable, hidden, settings.listable)
+        namespaces.move(
+            kind, readable, hidden, settings.listable, keep_cgroups=layers.cgroups is not None
+        )
         layers.namespaces = kind
     elif layers.landlock_abi:
         layers.ruleset = _ruleset_without_namespaces(settings, readable, hidden)
@@ -180,6 +195,24 @@ def _decide_sealed(layers: Layers, kind: str) -> None:
             layers,
             f"files can't be hidden ({reasons}). Allow user namespaces or Landlock (Linux 5.13)",
         )
+
+
+def _decide_cgroups(layers: Layers) -> None:
+    """A bonus: all of it is limited by process too, but for the kernel's own memory."""
+    if problem := layers.settings.forbidden("cgroup"):
+        layers.missing.append(f"cgroup: {problem}")
+        return
+    try:
+        found = cgroups.find(layers.settings.cgroup)
+        problem = probes.cgroup(found)
+    except OSError as error:
+        layers.missing.append(f"cgroup: {error}")
+        return
+    if problem:
+        found.close()
+        layers.missing.append(f"cgroup: {problem}")
+    else:
+        layers.cgroups = found
 
 
 def _require(layers: Layers, problem: str) -> None:

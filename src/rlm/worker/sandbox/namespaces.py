@@ -25,6 +25,7 @@ __all__ = [
     "enter",
     "enter_session",
     "fork",
+    "fork_into",
     "fork_into_pid_namespace",
     "move",
     "pivot_root",
@@ -85,6 +86,7 @@ _MAX_LINKS = 40
 
 _CLONE_CHILD_CLEARTID = 0x00200000
 _CLONE_CHILD_SETTID = 0x01000000
+_CLONE_INTO_CGROUP = 0x200000000
 _PR_GET_TID_ADDRESS = 40
 
 
@@ -92,17 +94,24 @@ _PR_GET_TID_ADDRESS = 40
 
 
 def move(
-    kind: str, readable: Iterable[str], hidden: Iterable[str], listable: Iterable[str]
+    kind: str,
+    readable: Iterable[str],
+    hidden: Iterable[str],
+    listable: Iterable[str],
+    keep_cgroups: bool = False,
 ) -> None:
     """Leave the host's namespaces, for a file tree with no more than that in it."""
-    enter(kind)
+    enter(kind, keep_cgroups)
     pivot_root(readable, hidden, listable)
 
 
-def enter(kind: str) -> None:
-    """Leave the host's namespaces; `pivot_root` should follow."""
+def enter(kind: str, keep_cgroups: bool = False) -> None:
+    """Leave the host's namespaces; `pivot_root` should follow.
+
+    `keep_cgroups`: from a namespace of control groups no process gets into a group outside of it.
+    """
     uid, gid = os.getuid(), os.getgid()
-    _unshare_best(_NEW_USER if kind == USER else 0)
+    _unshare_best(_NEW_USER if kind == USER else 0, _NEW_CGROUP if keep_cgroups else 0)
     if kind == USER:
         process_folder = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
         try:
@@ -111,11 +120,11 @@ def enter(kind: str) -> None:
             os.close(process_folder)
 
 
-def _unshare_best(base: int) -> None:
+def _unshare_best(base: int, without: int) -> None:
     """Old kernels, gVisor and limits of 0 lack one kind or another."""
     for flags in _WANTED[:-1]:
         try:
-            kernel.call("unshare", base | flags)
+            kernel.call("unshare", base | flags & ~without)
         except OSError:
             continue
         return
@@ -372,6 +381,19 @@ def fork(flags: int) -> int:
     # The address for the thread id is the 4th argument on x86_64 and the 5th on aarch64; the
     # other one is for thread-local storage and not looked at without its flag.
     return kernel.call("clone", flags, 0, 0, tid, tid)
+
+
+def fork_into(cgroup: int) -> int:
+    """Like `fork`, but the child is in a control group from its first moment; Linux 5.7.
+
+    Moving a process into a group has all processors wait for each other.
+    """
+    tid = tid_address()
+    flags = _CLONE_INTO_CGROUP | (_CLONE_CHILD_SETTID | _CLONE_CHILD_CLEARTID if tid else 0)
+    # struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls,
+    # set_tid, set_tid_size, cgroup.
+    arguments = struct.pack("<11Q", flags, 0, tid, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, cgroup)
+    return kernel.call("clone3", arguments, len(arguments))
 
 
 def tid_address() -> int:

@@ -8,16 +8,18 @@ import resource
 import select
 import signal
 
-from . import interpreter, kernel, privileges, rlimits
+from . import interpreter, kernel, namespaces, privileges, rlimits
 from . import landlock as rules
 from . import seccomp as filters
 
-__all__ = ["Trial", "attempt", "identity", "landlock", "seccomp", "tasks_of", "zero_copy"]
+__all__ = ["Trial", "attempt", "cgroup", "identity", "landlock", "seccomp", "tasks_of", "zero_copy"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
+
+    from .cgroups import Cgroups
 
 _TIMEOUT_SECONDS = 10
 
@@ -113,6 +115,15 @@ def landlock() -> Callable[[], str]:
     if rules.abi() < 1:
         return lambda: "the kernel does not offer it"
     return _problem_of(Trial(action), "the kernel takes rules but does not obey them")
+
+
+def cgroup(groups: Cgroups) -> str:
+    """Why no process can be made in such a group, or ""."""
+    group = groups.make(0, 0, 0, 8)
+    try:
+        return attempt(lambda: True, lambda: namespaces.fork_into(group.fd))[1]
+    finally:
+        group.remove()
 
 
 def zero_copy() -> Callable[[], bool]:

@@ -51,10 +51,10 @@ _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _ALWAYS = """
 read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 lseek close close_range
 dup dup2 dup3 pipe pipe2 eventfd eventfd2 fstat fstatfs fsync fdatasync ftruncate fallocate
-fadvise64 flock sendfile copy_file_range getcwd umask
+fadvise64 sendfile copy_file_range getcwd umask
 mmap mprotect munmap mremap madvise msync brk
 poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2
-recvfrom recvmsg shutdown getsockname getpeername getsockopt
+recvfrom recvmsg shutdown getsockname getpeername
 rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend sigaltstack
 restart_syscall pause alarm getitimer setitimer nanosleep clock_nanosleep clock_gettime clock_getres
 gettimeofday time times getrusage sysinfo uname getrandom
@@ -131,28 +131,49 @@ _FCNTL = (
     3,  # F_GETFL
     4,  # F_SETFL
     5,  # F_GETLK
-    6,  # F_SETLK
-    7,  # F_SETLKW
     36,  # F_OFD_GETLK
-    37,  # F_OFD_SETLK
-    38,  # F_OFD_SETLKW
     1030,  # F_DUPFD_CLOEXEC
     1032,  # F_GETPIPE_SZ
     1034,  # F_GET_SEALS
 )
 """Without F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY: they send signals to others."""
 
+_FCNTL_LOCKS = (
+    6,  # F_SETLK
+    7,  # F_SETLKW
+    37,  # F_OFD_SETLK
+    38,  # F_OFD_SETLKW
+)
+"""Answered with success, and nothing is locked. A lock belongs to the file, not to the mount: one
+on a file that may only be read keeps the host, and other sessions, waiting. What a session writes
+to is its own, so sqlite3 and dbm lose nothing."""
+
 _AF_UNIX = 1
 _SOL_SOCKET = 1
 _SOCKET_OPTIONS = (
     2,  # SO_REUSEADDR
-    7,  # SO_SNDBUF
-    8,  # SO_RCVBUF
     9,  # SO_KEEPALIVE
     20,  # SO_RCVTIMEO
     21,  # SO_SNDTIMEO
 )
 """Without SO_ATTACH_FILTER and its like, which hand programs to the kernel."""
+
+_SOCKET_BUFFERS = (
+    7,  # SO_SNDBUF
+    8,  # SO_RCVBUF
+)
+"""May be read. Setting one is answered with success and changes nothing: what waits in sockets is
+memory of the kernel, which no limit of a process counts. With the size that every socket has, a
+session gets at most half as much again, times its number of open files."""
+
+_SOCKET_FACTS = (
+    3,  # SO_TYPE
+    4,  # SO_ERROR
+    30,  # SO_ACCEPTCONN
+    38,  # SO_PROTOCOL
+    39,  # SO_DOMAIN
+)
+"""Without SO_PEERCRED, SO_PEERPIDFD, SO_PEERGROUPS and SO_PEERSEC: the peer is the host."""
 
 _O_ACCMODE, _O_WRONLY, _O_RDWR, _O_TRUNC = 0o3, 0o1, 0o2, 0o1000
 
@@ -180,6 +201,8 @@ def _refuse(error: int) -> Code:
 
 
 _DENY = _refuse(errno.EPERM)
+_PRETEND = _refuse(0)
+"""The call returns 0, as if it had been made."""
 
 
 def build(
@@ -287,9 +310,13 @@ def _checked(forks: bool, sealed: bool) -> dict[str, Code]:
         "prctl": _prctl(),
         "prlimit64": _only(0, [0]),
         "ioctl": _only(1, _IOCTL),
-        "fcntl": _only(1, _FCNTL),
+        "fcntl": _only(1, _FCNTL, otherwise=_only(1, _FCNTL_LOCKS, _PRETEND)),
+        "flock": _PRETEND,
         "socketpair": _only(0, [_AF_UNIX]),
-        "setsockopt": _only(1, [_SOL_SOCKET], _only(2, _SOCKET_OPTIONS)),
+        "setsockopt": _only(1, [_SOL_SOCKET], _set_socket_option()),
+        "getsockopt": _only(
+            1, [_SOL_SOCKET], _only(2, (*_SOCKET_OPTIONS, *_SOCKET_BUFFERS, *_SOCKET_FACTS))
+        ),
         # With an address, a datagram socket from socketpair reaches any socket of the host.
         "sendto": _null(4),
         "open": _DENY if sealed else _opening(1),
@@ -330,8 +357,14 @@ def _opening(flags: int) -> Code:
     return [_argument(flags), *_if(_ANY_BIT, _O_TRUNC, truncating, _ALLOW)]
 
 
-def _only(position: int, values: Iterable[int], then: Code = _ALLOW) -> Code:
-    code = _DENY
+def _set_socket_option() -> Code:
+    return _only(2, _SOCKET_OPTIONS, otherwise=_only(2, _SOCKET_BUFFERS, _PRETEND))
+
+
+def _only(
+    position: int, values: Iterable[int], then: Code = _ALLOW, otherwise: Code = _DENY
+) -> Code:
+    code = otherwise
     for value in values:
         code = _if(_EQUAL, value, then, code)
     return [_argument(position), *code]

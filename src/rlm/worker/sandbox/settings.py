@@ -17,7 +17,8 @@ class Settings:
     `readable`: what sessions may read besides the interpreter. `listable`: folders whose names they
     may list. `max_processes` counts threads too. `forbid`: layers not even to be tried.
     None leaves a limit as it is. `scratch`: a folder that sessions may write to where they have no
-    namespace with one of their own; the machine is theirs then.
+    namespace with one of their own; the machine is theirs then. `cgroup`: a folder of control
+    groups to use; "" for one that is found.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Settings:
         checkpoints: bool = True,
         allow_unsafe: bool = False,
         forbid: Iterable[str] = (),
+        cgroup: str = "",
     ) -> None:
         self.readable = [os.path.abspath(path) for path in readable]
         self.listable = [os.path.abspath(path) for path in listable]
@@ -46,6 +48,7 @@ class Settings:
         self.checkpoints = checkpoints
         self.allow_unsafe = allow_unsafe
         self.forbid = tuple(forbid)
+        self.cgroup = cgroup
 
     def forbidden(self, layer: str) -> str:
         """Why a layer is not even to be tried; "" if it may be."""

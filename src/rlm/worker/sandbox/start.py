@@ -21,11 +21,26 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .zygote import Zygote
+
 _LENGTH = struct.Struct("<I")
 
 
-def main(fd: int, host_pid: int) -> None:
-    """Be the zygote of the host at the other end of socket `fd`, until that is gone."""
+def main(fd: int, host_pid: int = 0) -> None:
+    """Be the zygote of the host at the other end of socket `fd`, until that is gone.
+
+    `host_pid` is the parent's, if not given. Sessions are forked below this function, and their
+    code sees its variables: there is nothing of the host's in them.
+    """
+    zygote = _made(fd, host_pid or os.getppid())
+    del fd, host_pid
+    if zygote is not None:
+        zygote.serve()
+        zygote.clean_up()
+
+
+def _made(fd: int, host_pid: int) -> Zygote | None:
+    """What will fork sessions; None if there can't be any, which the host has been told."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # The thread that started us may block some.
     control = socket.socket(fileno=fd)
     settings = _receive_settings(control)
@@ -34,11 +49,18 @@ def main(fd: int, host_pid: int) -> None:
         settings["layers"]["readable"] = _add_installed_packages()
     if settings["layers"].get("scratch"):
         settings["layers"]["scratch"] = _own_folder(settings["layers"]["scratch"])
-    sys.argv = [""]
+    _forget_command_line()
     trials = Trials(Settings(**settings["layers"]))
     from . import zygote  # Here, because this is what takes its time.
 
-    zygote.main(control, host_pid, settings, trials)
+    return zygote.made(control, host_pid, settings, trials)
+
+
+def _forget_command_line() -> None:
+    """How this process was started is no affair of cells; nor is the environment of the host."""
+    sys.argv = [""]
+    sys.orig_argv = [""]
+    sys.executable = getattr(sys, "_base_executable", "")  # Not that of a virtual environment.
 
 
 def _receive_settings(control: socket.socket) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import signal
 import socket
 
 from . import permits, vitals
-from .orders import INTERRUPT, LOOK, PERMIT_FORK, TERMINATE
+from .orders import GROW, INTERRUPT, LOOK, PERMIT_FORK, TERMINATE
 
 __all__ = ["Ward"]
 
@@ -20,7 +20,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .cgroups import Cgroup
+    from .settings import Settings
+
 _SET_UP_FAILED = b"E"
+_CPU_OVERTIME_SECONDS = 10
+"""The kernel ends a process five seconds after its limit; a session gets no more than this."""
 
 
 class Ward:
@@ -34,15 +39,19 @@ class Ward:
         group: int,
         lifeline: socket.socket,
         set_up: socket.socket,
-        most_threads: int,
+        settings: Settings,
         process_folder: int | None = None,
+        cgroup: Cgroup | None = None,
     ) -> None:
         self.group = group
         self.lifeline = lifeline
         self.set_up: socket.socket | None = set_up
         self.permits: permits.Permits | None = None
-        self._most_threads = most_threads
         self._process_folder = process_folder
+        self._cgroup = cgroup
+        self._most_threads = settings.max_processes
+        self._cpu_seconds = settings.cpu_seconds
+        self._cpu_seconds_spent = 0.0
         self._permitted_early = False
 
     def hear_worker(self) -> None:
@@ -75,6 +84,8 @@ class Ward:
                 self._signal_and_continue(signal.SIGTERM)
             elif order == LOOK[0]:
                 self._report({"looked": vitals.of_group(self._process_folder, self.group)})
+            elif order == GROW[0] and self._cgroup is not None:
+                self._cgroup.grow()
             elif order == PERMIT_FORK[0]:
                 self._permitted_early = True  # If its listener was not taken yet.
                 if self.permits is not None:
@@ -85,11 +96,19 @@ class Ward:
         """Nobody of it goes on."""
         self._signal(signal.SIGKILL)
 
-    def note_death(self, status: int) -> bool:
-        """One of its processes has died; False if it was the last one."""
+    def note_death(self, status: int, cpu_seconds: float) -> bool:
+        """One of its processes has died, having used that much; False if it was the last one.
+
+        A checkpoint begins with no processor time used. It is told what the others have used and
+        lowers its own limit; one that does not is ended here, with the next process that dies.
+        """
         if self.permits is not None:
             self.permits.processes -= 1
-        self._report({"status": status})
+        self._cpu_seconds_spent += cpu_seconds
+        self._report({"status": status, "cpu_seconds": self._cpu_seconds_spent})
+        limit = self._cpu_seconds
+        if limit is not None and self._cpu_seconds_spent > limit + _CPU_OVERTIME_SECONDS:
+            self.end()
         return self._signal(0)
 
     def close(self) -> None:
@@ -99,6 +118,8 @@ class Ward:
         self.lifeline.close()
         if self.permits is not None:
             os.close(self.permits.listener)
+        if self._cgroup is not None:
+            self._cgroup.remove()
 
     def _signal_and_continue(self, number: int) -> None:
         """A process that was stopped takes a signal only once it is continued."""

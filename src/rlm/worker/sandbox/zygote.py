@@ -22,16 +22,17 @@ import sys
 from .. import memory, shared
 from ..main import WorkerSession
 from . import allowed, boot, layers, namespaces, permits, preload, privileges, sealed
-from .orders import WARM
+from .orders import RETIRE, WARM
 from .wards import Ward
 
-__all__ = ["main"]
+__all__ = ["Zygote", "made"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from .cgroups import Cgroup
     from .trials import Trials
 
 _PACKAGE = __name__.partition(".")[0]
@@ -40,8 +41,13 @@ _LENGTH = struct.Struct("<I")
 _PARENT_CHECK_SECONDS = 5
 
 
-def main(control: socket.socket, host_pid: int, settings: dict[str, Any], trials: Trials) -> None:
-    """Serve the host at the other end of `control` until it is gone."""
+def made(
+    control: socket.socket, host_pid: int, settings: dict[str, Any], trials: Trials
+) -> Zygote | None:
+    """Load everything, put on what is needed before forks, and report to the host.
+
+    None if no sandbox is possible here; the host has been told why.
+    """
     loading = preload.Preloading(settings["packages"])
     trials.finish()
     zero_copy = shared.be_told(trials.zero_copy)
@@ -67,11 +73,11 @@ def main(control: socket.socket, host_pid: int, settings: dict[str, Any], trials
             sealed.seal([(_PACKAGE, _FOLDER), *map(tuple, settings["roots"])])
     except layers.LayersMissing as error:
         _send(control, {"error": str(error)})
-        return
+        return None
     found.zygote = os.getpid()
     os.dup2(0, 2)  # From here on nobody reads what might be written there.
     _send(control, _report(found, loading, zero_copy))
-    _Zygote(control, parent_pid, found, loading).serve()
+    return Zygote(control, parent_pid, found, loading)
 
 
 def _go_on_in_child(fork: Callable[[], int], parent_pid: int) -> int:
@@ -102,7 +108,9 @@ def _waiting_for(child: int) -> Callable[[], object]:
     return lambda: poll.poll(1000 * _PARENT_CHECK_SECONDS)
 
 
-class _Zygote:
+class Zygote:
+    """Forks sessions for the host at the other end of `control`, and looks after them."""
+
     def __init__(
         self,
         control: socket.socket,
@@ -115,8 +123,9 @@ class _Zygote:
         self._layers = found
         self._loading = loading
         self._session = WorkerSession(permits.fork if found.forks else None)
-        self._waiting: list[tuple[int, int]] = []
+        self._waiting: list[tuple[int, int, int]] = []
         self._count = 0
+        self._is_retired = False
         self._wards: dict[int, Ward] = {}
         self._watched: dict[int, Ward] = {}
         self._poll = select.poll()
@@ -127,7 +136,7 @@ class _Zygote:
         self._settle()
         for fd in (self._control.fileno(), deaths):
             self._poll.register(fd, select.POLLIN)
-        while os.getppid() == self._parent_pid:
+        while os.getppid() == self._parent_pid and not self._is_over():
             ready = self._poll.poll(1000 * _PARENT_CHECK_SECONDS if self._loading.done else 0)
             for fd, events in ready:
                 if fd == self._control.fileno():
@@ -142,37 +151,50 @@ class _Zygote:
             if not ready and not self._loading.done:
                 self._load_more()
 
+    def _is_over(self) -> bool:
+        return self._is_retired and not self._wards and not self._waiting
+
     # Sessions wanted.
 
     def _take_request(self) -> bool:
         """Take one request; False once the host is gone."""
-        request, ancillary, _, _ = self._control.recvmsg(1, socket.CMSG_SPACE(8))
+        data, ancillary, _, _ = self._control.recvmsg(9, socket.CMSG_SPACE(8))
+        request, memory_bytes = data[:1], int.from_bytes(data[1:], "little")
         fds = array.array("i")
         for level, kind, data in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
         if request and len(fds) == 2:
             if request == WARM and not self._loading.done:
-                self._waiting.append((fds[0], fds[1]))
+                self._waiting.append((fds[0], fds[1], memory_bytes))
             else:
-                self._fork(fds[0], fds[1], rehearse=request == WARM)
+                self._fork(fds[0], fds[1], memory_bytes, rehearse=request == WARM)
+        elif request == RETIRE:
+            self._is_retired = True
         else:
             _close_all(fds)  # Some may have been cut off: too many files are open here.
         return bool(request)
 
-    def _fork(self, connection_fd: int, lifeline_fd: int, rehearse: bool) -> None:
+    def _fork(
+        self, connection_fd: int, lifeline_fd: int, memory_bytes: int, rehearse: bool
+    ) -> None:
         self._count += 1
         opened = [connection_fd, lifeline_fd]
+        cgroup = None
         try:
             ours, theirs = socket.socketpair()
             opened += [ours.fileno(), theirs.fileno()]
             lifeline = socket.socket(fileno=lifeline_fd)
-            worker = namespaces.fork(0)
+            cgroup = self._cgroup_for(memory_bytes)
+            worker = namespaces.fork(0) if cgroup is None else namespaces.fork_into(cgroup.fd)
         except OSError as error:
             _tell(lifeline_fd, {"error": f"no process could be made for it: {error}"})
             _close_all(opened)
+            if cgroup is not None:
+                cgroup.remove()
             return
         if worker == 0:
+            self._parent_pid = 0  # Cells can reach this object.
             boot.be_a_worker(
                 self._session,
                 self._layers,
@@ -184,15 +206,20 @@ class _Zygote:
         os.close(connection_fd)
         theirs.close()
         _set_group(worker)
+        found = self._layers
         self._wards[worker] = ward = Ward(
-            worker,
-            lifeline,
-            ours,
-            self._layers.settings.max_processes,
-            self._layers.process_folder,
+            worker, lifeline, ours, found.settings, found.process_folder, cgroup
         )
         self._watch(lifeline.fileno(), ward)
         self._watch(ours.fileno(), ward)
+
+    def _cgroup_for(self, memory_bytes: int) -> Cgroup | None:
+        if self._layers.cgroups is None:
+            return None
+        settings = self._layers.settings
+        return self._layers.cgroups.make(
+            self._count, memory_bytes, settings.scratch_bytes, settings.max_processes
+        )
 
     # Sessions that are there.
 
@@ -241,9 +268,10 @@ class _Zygote:
             if dead is None:
                 return
             group = os.getpgid(dead.si_pid)
-            _, status = os.waitpid(dead.si_pid, 0)
+            _, status, used = os.wait4(dead.si_pid, 0)
             ward = self._wards.get(group)
-            if ward is not None and not ward.note_death(_exit_code(status)):
+            cpu_seconds = used.ru_utime + used.ru_stime
+            if ward is not None and not ward.note_death(_exit_code(status), cpu_seconds):
                 self._release(ward)
 
     def _release(self, ward: Ward) -> None:
@@ -263,6 +291,16 @@ class _Zygote:
     def _end_all(self) -> None:
         for ward in self._wards.values():
             ward.end()
+
+    def clean_up(self) -> None:
+        """As the last thing: remove the control groups, which must be empty for that."""
+        if self._layers.cgroups is None:
+            return
+        self._end_all()
+        while self._wards:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+            self._reap()
+        self._layers.cgroups.close()
 
     # In between.
 
