@@ -143,7 +143,7 @@ class Bodies:
 
     def new_file(self) -> BinaryIO:
         """A file without a name: a killed server leaves nothing."""
-        file: BinaryIO = tempfile.TemporaryFile(dir=self._folder, buffering=0)
+        file: BinaryIO = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
         return file
 
     @asynccontextmanager

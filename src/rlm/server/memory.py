@@ -170,7 +170,7 @@ def decoded_bytes(body: bytes | mmap) -> int:
         values += _of_values(part)
     if quotes <= len(body) // 16:
         values = min(values, _of_values(_without_texts(body)))
-    return len(body) * (8 if wide else 3) + values
+    return len(body) * (8 if wide else 4) + values
 
 
 def _slices(body: bytes | mmap) -> Iterator[bytes]:
