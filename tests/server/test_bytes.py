@@ -107,7 +107,7 @@ async def test_bodies_that_do_not_fit_together_are_read_one_after_the_other(
 async def test_a_body_that_waits_too_long_is_told_when_to_come_back(tmp_path: Path) -> None:
     model = Held(rules=[("", submits("done"))])
     most = decoded_bytes(_body()) + len(_body())
-    options = {"max_memory_bytes": most, "queue_seconds": 0.05}
+    options: dict[str, Any] = {"max_memory_bytes": most, "queue_seconds": 0.05}
     async with server(tmp_path, model, **options) as client:
         asked = [asyncio.create_task(_send(client, _body())) for _ in range(2)]
         await until_done(asked, 1)
@@ -242,7 +242,7 @@ async def _upload_in_chunks(client: Client, data: bytes) -> Answer:
     made = form()
 
     async def chunks() -> AsyncIterator[bytes]:
-        written = _Written()
+        written: Any = _Written()
         await made.write(written)
         for at in range(0, len(written.data), 50_000):
             yield bytes(written.data[at : at + 50_000])

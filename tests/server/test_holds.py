@@ -21,7 +21,7 @@ from tests.server.serving import Answer, Client, Held, server, submits
 from tests.server.test_tokens import ADA, BOB, _as, _token
 
 BUDGET = 100_000
-ALL = {"max_tokens": BUDGET}
+ALL: dict[str, Any] = {"max_tokens": BUDGET}
 
 
 def _tokens() -> list[Token]:
@@ -168,10 +168,10 @@ async def test_cancelling_what_a_server_left_ends_its_hold(tmp_path: Path) -> No
     async with server(tmp_path, model, tokens=_tokens(), grace_seconds=0.1) as client:
         assert (await _start(client, "long", max_tokens=70_000)).status == 202
         await _until_asked(model)
-    model = ScriptedClient(
+    large = ScriptedClient(
         rules=[("", submits("done"))], usage=lambda *_: Usage(30_000, 0, requests=1)
     )
-    async with server(tmp_path, model, tokens=_tokens(), resumes=False) as client:
+    async with server(tmp_path, large, tokens=_tokens(), resumes=False) as client:
         cancelled = await client.ask("POST", "/v1/runs/long/cancel", headers=_as(ADA))
         assert cancelled.json["status"] == "cancelled"
         assert (await _ask(client, None, max_tokens=30_000)).status == 200

@@ -97,7 +97,8 @@ class Body:
                 return _read(data, kind)
             size = await asyncio.to_thread(self._measure, self._file)
             self._in_memory = await self._bodies.memory.wait_for(self._token, size)
-            return await asyncio.to_thread(self._decode, self._file, kind)
+            file = self._file
+            return await asyncio.to_thread(lambda: _decoded(file, kind))
         except msgspec.ValidationError as error:
             raise _mistake(str(error)) from None
         except (ValueError, RecursionError) as error:
@@ -124,10 +125,11 @@ class Body:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             return decoded_bytes(view)
 
-    @staticmethod
-    def _decode(file: BinaryIO, kind: type[T]) -> T:
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view, memoryview(view) as data:
-            return _read(data, kind)
+
+def _decoded(file: BinaryIO, kind: type[T]) -> T:
+    """Read from the file itself, without a copy of its bytes."""
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view, memoryview(view) as data:
+        return _read(data, kind)
 
 
 class Bodies:

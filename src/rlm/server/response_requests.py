@@ -1,6 +1,6 @@
 """What `POST /v1/responses` takes, and the same as what chat completions take."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -103,7 +103,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     background: Literal[False] | None = None
     rlm: RlmField | None = None
 
-    def brief(self) -> "ResponsesRequest":
+    def brief(self) -> Self:
         """The request without what is large: enough to answer it once its run has begun."""
         return replace(self, input="", text=None, rlm=None)
 
