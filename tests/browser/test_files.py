@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -50,9 +50,14 @@ def static_page() -> Iterator[str]:
     thread.join()
 
 
+class Dev(NamedTuple):
+    url: str
+    link: str
+
+
 @pytest.fixture(scope="module")
-def dev_page() -> Iterator[str]:
-    """What `npm run dev` starts, on a free port."""
+def dev(story: Story) -> Iterator[Dev]:
+    """What `npm run dev` starts, on a free port, with the runs of the story behind it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -65,18 +70,18 @@ def dev_page() -> Iterator[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=environment({"NO_COLOR": "1"}),
+        env=environment({"NO_COLOR": "1", "RLM_STATE_DIR": str(story.state)}),
     ) as process:
         assert process.stdout is not None
         lines = []
         for line in process.stdout:
             lines.append(line)
-            if f":{port}/" in line:
+            if "With your runs:" in line:
                 break
         else:
             raise AssertionError("".join(lines))
         try:
-            yield f"http://127.0.0.1:{port}/"
+            yield Dev(f"http://127.0.0.1:{port}/", line.split()[-1])
         finally:
             process.terminate()
             process.wait(60)
@@ -114,8 +119,20 @@ def test_a_log_of_the_reference_engine_is_dropped_on_a_page_without_a_server(
     expect(page.get_by_role("button", name="Fork from here")).to_be_disabled()
 
 
-def test_the_development_page_opens_a_dropped_log(visit: Visits, dev_page: str) -> None:
-    page = visit(dev_page)
+def test_the_development_page_shows_kept_runs_to_who_has_its_link(
+    visit: Visits, story: Story, dev: Dev
+) -> None:
+    page = visit(f"{dev.link}#/run/{story.main.run_id}")
+    expect(page.locator(".run-facts .status")).to_contain_text("answered")
+    assert page.url == f"{dev.url}#/run/{story.main.run_id}"
+    page.reload()
+    expect(page.locator(".run-facts .status")).to_contain_text("answered")
+    other = visit(dev.url)
+    assert other.request.get(f"{dev.url}api/runs").status == 403
+
+
+def test_the_development_page_opens_a_dropped_log(visit: Visits, dev: Dev) -> None:
+    page = visit(dev.url)
     expect(page.get_by_role("heading", name="Open a log")).to_be_visible()
     page.evaluate(DROP, [REFERENCE_LOG.name, REFERENCE_LOG.read_text("utf-8")])
     expect(page.locator(".run-row .query a")).to_have_count(2)

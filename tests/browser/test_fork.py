@@ -33,7 +33,7 @@ class Setting(NamedTuple):
     viewer: Process
 
     def runs(self, page: Page) -> list[dict[str, Any]]:
-        found = page.request.get(f"{self.viewer.url}api/runs").json()["runs"]
+        found = page.request.get(f"{self.viewer.base}api/runs").json()["runs"]
         return list(found)
 
 
@@ -148,7 +148,7 @@ SEND = """async ([address, order, headers]) => {
 def test_a_request_without_the_token_is_refused(visit: Visits, setting: Setting) -> None:
     visit.forgive("403")
     page = at_step(visit, setting, 1)
-    address = f"{setting.viewer.url}api/fork"
+    address = f"{setting.viewer.base}api/fork"
     order = {"run_id": setting.run.run_id, "step": 1, "edited": None}
     json_only = {"Content-Type": "application/json"}
     for headers in (json_only, {**json_only, "X-RLM-Token": "guessed"}):
@@ -162,7 +162,7 @@ def test_a_request_without_the_token_is_refused(visit: Visits, setting: Setting)
         page.request.post(
             address, data=order, headers={"X-RLM-Token": token, "Origin": "http://evil.example"}
         ),
-        page.request.post(address, data=order, headers={"Origin": setting.viewer.url[:-1]}),
+        page.request.post(address, data=order, headers={"Origin": setting.viewer.base[:-1]}),
     ]
     assert [each.status for each in refused] == [403, 403, 403]
     assert len(setting.runs(page)) == 1
@@ -201,7 +201,7 @@ def test_a_page_of_another_site_can_neither_fork_nor_read(
     own = at_step(visit, setting, 1)
     token = own.locator("meta[name=rlm-token]").get_attribute("content")
     page = visit(stranger)
-    base = setting.viewer.url
+    base = setting.viewer.base
     order = {"run_id": setting.run.run_id, "step": 1, "edited": None}
     for headers in ({}, {"Content-Type": "text/plain"}, {"X-RLM-Token": token}):
         status, _ = page.evaluate(SEND, [f"{base}api/fork", order, headers])

@@ -21,6 +21,7 @@ from tests.cli.running import command, environment
 __all__ = ["Process", "elsewhere", "rlm_view", "viewing"]
 
 T = TypeVar("T")
+TOKEN = "a-token-of-the-browser-tests"
 ADDRESS = re.compile(r"Viewer: (http://\S+)")
 
 
@@ -78,18 +79,26 @@ class Process(NamedTuple):
     process: "subprocess.Popen[str]"
 
     @property
+    def base(self) -> str:
+        """The address without its token."""
+        return self.url.partition("?")[0]
+
+    @property
     def port(self) -> str:
-        return self.url.rsplit(":", 1)[1].split("/")[0]
+        return self.base.rsplit(":", 1)[1].split("/")[0]
 
 
 @contextmanager
 def rlm_view(*arguments: str, port: str = "0", **variables: str) -> Generator[Process, None, None]:
-    """As a user starts it, from an environment that holds only these variables."""
+    """As a user starts it, from an environment that holds only these variables.
+
+    The token is always the same one: a page goes on with the next viewer at its port.
+    """
     with subprocess.Popen(
         command("view", "--port", port, *arguments),
         stderr=subprocess.PIPE,
         text=True,
-        env=environment(variables),
+        env=environment({"RLM_VIEW_TOKEN": TOKEN, **variables}),
     ) as process:
         assert process.stderr is not None
         try:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm.gateway.executing import MOST_AT_ONCE_EACH, MOST_INTERPRETERS, Executor
+from rlm.gateway.executing import MOST_AT_ONCE_EACH, MOST_INTERPRETERS_EACH, Executor
 from rlm.gateway.gateway import Gateway
 from rlm.gateway.refusals import Refused
 from tests.fakes import PlanEnvironment
@@ -185,9 +185,9 @@ async def test_a_session_that_is_closed_while_its_code_runs_leaves_no_interprete
 async def test_too_many_interpreters_push_out_the_one_that_was_idle_longest() -> None:
     environment = PlanEnvironment()
     executor = Executor(environment=environment)
-    for number in range(MOST_INTERPRETERS + 2):
+    for number in range(MOST_INTERPRETERS_EACH + 2):
         await executor.run(f"s{number}", "[]", None)
-    assert len(executor._open) == MOST_INTERPRETERS
+    assert len(executor._open) == MOST_INTERPRETERS_EACH
     assert "s0" not in executor._open
     assert "s1" not in executor._open
     await executor.close()

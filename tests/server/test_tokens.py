@@ -166,12 +166,12 @@ def test_what_was_held_back_when_the_server_was_killed_counts(tmp_path: Path) ->
     ledger.close()
     ledger = Ledger(tmp_path / "ledger.sqlite")
     assert ledger.used(token).tokens == 70
-    grant = ledger.hold(token, "two", Amount(tokens=40), background=True)
+    grant = ledger.hold(token, "two", Amount(tokens=40), background=True, continues=True)
     assert grant is not None, "the same run takes over what was held for it"
     assert ledger.used(token).tokens == 70
     ledger.settle(grant, Amount(tokens=10))
     assert ledger.used(token).tokens == 40
-    again = ledger.hold(token, "two", None)
+    again = ledger.hold(token, "two", None, continues=True)
     assert again is not None
     assert again.tokens == 60
     ledger.settle(again, Amount(tokens=20))

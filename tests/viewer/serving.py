@@ -121,7 +121,8 @@ async def serving(
     server = ViewerServer(
         Library(shelf), ContextDesk(kept, context), engines, port=0, static=static, **options
     )
-    async with server, aiohttp.ClientSession(read_bufsize=1 << 24) as session:
+    headers = {"Authorization": f"Bearer {server.doors.token}"}
+    async with server, aiohttp.ClientSession(read_bufsize=1 << 24, headers=headers) as session:
         yield Client(session, server)
 
 

@@ -180,24 +180,6 @@ async def test_the_page_knows_its_token(tmp_path: Path) -> None:
     async with serving(log(tmp_path), tmp_path) as client:
         answer = await client.ask("/")
         assert f'<meta name="rlm-token" content="{client.server.doors.token}">' in answer.text
-        assert "Set-Cookie" not in answer.headers
-        assert "token" not in client.server.url
-
-
-async def test_a_token_is_asked_for_and_kept_in_a_cookie(tmp_path: Path) -> None:
-    async with serving(log(tmp_path), tmp_path, always_ask_for_token=True) as client:
-        token = client.server.doors.token
-        assert client.server.url.endswith(f"/?token={token}")
-        for path in ("/", "/api/runs", "/assets/page-1a2b.js", "/?token=wrong", "/api/live"):
-            answer = await client.ask(path)
-            assert answer.status == 403
-            assert token not in answer.text
-        cookie = (await client.ask(f"/?token={token}")).headers["Set-Cookie"]
-        assert "HttpOnly" in cookie
-        assert "SameSite=Strict" in cookie
-        sent = {"Cookie": cookie.partition(";")[0]}
-        assert (await client.ask("/api/runs", headers=sent)).status == 200
-        assert (await client.ask("/assets/page-1a2b.js", headers=sent)).status == 200
 
 
 PATHS = ["/static/index.html", "/../secret.txt", "/assets/../../secret.txt", "/assets/link.js"]

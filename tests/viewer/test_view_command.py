@@ -1,9 +1,12 @@
 """`rlm view` as a user starts it: a process, an address on stderr, Ctrl-C."""
 
+import html
 import json
+import os
 import queue
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -59,8 +62,12 @@ def viewing(
             process.kill()
 
 
-def get(address: str) -> Any:
-    with urllib.request.urlopen(address, timeout=60) as response:
+def get(address: str, path: str) -> Any:
+    """What a program is told that has the printed address."""
+    base, _, token = address.partition("#")[0].partition("?token=")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    asked = urllib.request.Request(f"{base}{path}", headers=headers)
+    with urllib.request.urlopen(asked, timeout=60) as response:
         return json.load(response)
 
 
@@ -68,7 +75,7 @@ def test_ctrl_c_ends_it_with_a_word(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", one_run("r"))
     for number in (signal.SIGINT, signal.SIGTERM):
         with viewing(tmp_path, str(path)) as (address, process):
-            assert get(f"{address}api/viewer")["title"] == "a.jsonl"
+            assert get(address, "api/viewer")["title"] == "a.jsonl"
             process.send_signal(number)
             assert process.stderr is not None
             assert process.stderr.read() == "The viewer has ended.\n"
@@ -79,11 +86,9 @@ def test_a_run_is_named_in_any_way(tmp_path: Path) -> None:
     result = offline(tmp_path / "state")
     for name in (result.run_id, "last", result.run_id[-8:]):
         with viewing(tmp_path, name) as (address, _):
-            base, _, page = address.partition("#")
-            assert page == f"/run/{result.run_id}"
-            told = get(f"{base}api/runs")
-            assert result.run_id in json.dumps(told)
-            assert get(f"{base}api/viewer")["can_fork"] is True
+            assert address.partition("#")[2] == f"/run/{result.run_id}"
+            assert result.run_id in json.dumps(get(address, "api/runs"))
+            assert get(address, "api/viewer")["can_fork"] is True
 
 
 def test_bound_elsewhere_it_prints_a_token(tmp_path: Path) -> None:
@@ -124,9 +129,96 @@ def test_a_viewer_beside_a_run_opens_its_page_once(
     with _view_beside.view_beside(0) as page:
         for _ in range(2):
             page.record(one_run("r")[0])
-        address = opened.get(timeout=60)
-        base, _, route = address.partition("#")
-        assert route == "/run/r"
-        assert get(f"{base}api/runs")["runs"] == []
+        file = _file_of(opened.get(timeout=60))
+        address = _leads_to(file)
+        assert address.partition("#")[2] == "/run/r"
+        assert get(address, "api/runs")["runs"] == []
     assert opened.empty()
+    assert not file.exists()
     assert address in capsys.readouterr().err
+
+
+# -- other users of the machine -------------------------------------------------------------------
+
+
+def _file_of(address: str) -> Path:
+    assert address.startswith("file://"), "a token must not be an argument of the browser"
+    return Path(urllib.request.url2pathname(address.removeprefix("file://")))
+
+
+def _leads_to(file: Path) -> str:
+    assert file.stat().st_mode & 0o777 == 0o600
+    found = re.search(r'url=([^"]+)"', file.read_text("utf-8"))
+    assert found is not None
+    return html.unescape(found[1])
+
+
+def test_the_browser_is_opened_without_showing_the_token_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlm.cli._viewing import opened
+
+    asked: queue.Queue[str] = queue.Queue()
+    monkeypatch.setattr("webbrowser.open", asked.put)
+    with opened("http://127.0.0.1:3001/?token=a&b#/run/r"):
+        file = _file_of(asked.get(timeout=60))
+        assert _leads_to(file) == "http://127.0.0.1:3001/?token=a&b#/run/r"
+    assert not file.exists()
+
+
+def _asked_as(user: int, base: str, paths: list[str]) -> list[int]:
+    """The statuses that another user of this machine gets, in a process of that user's."""
+    host, _, port = base.removeprefix("http://").rstrip("/").partition(":")
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(user)
+            os.setuid(user)
+            for path in paths:
+                with socket.socket() as connection:  # What else there is, it may not import.
+                    connection.connect((host, int(port)))
+                    head = f"GET /{path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n"
+                    connection.sendall(head.encode())
+                    os.write(writing, connection.recv(100).split()[1] + b" ")
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        statuses = [int(each) for each in said.read().split()]
+    os.waitpid(child, 0)
+    return statuses
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_of_the_machine_sees_nothing(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", one_run("r"))
+    with viewing(tmp_path, str(path)) as (address, process):
+        base, _, token = address.partition("?token=")
+        paths = ["", "api/runs", "api/runs/r", "api/viewer", "?token=guessed"]
+        assert _asked_as(65_534, base, paths) == [403] * len(paths)
+        command = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode()
+        assert token not in command
+
+
+def test_a_token_is_random_given_or_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", one_run("r"))
+    seen = set()
+    for _ in range(2):
+        with viewing(tmp_path, str(path)) as (address, _process):
+            found = re.fullmatch(r"http://127.0.0.1:\d+/\?token=([\w-]{40,})", address)
+            assert found is not None
+            seen.add(found[1])
+    assert len(seen) == 2
+    with viewing(tmp_path, str(path), "--token", "a-token-of-my-own") as (address, _process):
+        assert address.endswith("?token=a-token-of-my-own")
+        assert get(address, "api/viewer")["title"] == "a.jsonl"
+    with viewing(tmp_path, str(path), "--no-token") as (address, _process):
+        assert "token" not in address
+        assert get(address, "api/viewer")["title"] == "a.jsonl"
+    with viewing(tmp_path, str(path), "--no-token", "--host", "0.0.0.0") as (address, _process):
+        assert "?token=" in address, "elsewhere it is always needed"
+    with started(tmp_path, str(path), "--token", "short") as process:
+        _, stderr = process.communicate(timeout=60)
+    assert "openssl rand" in one_clear_line(stderr)

@@ -46,8 +46,10 @@ def denials_of(deny: Iterable[str], allow: Iterable[str], *, usual: bool) -> Den
             )
         patterns.remove(pattern)
     for pattern in deny:
-        if not pattern.strip() or "/" in pattern:
-            raise ConfigError(f"--deny {pattern!r}: a pattern is about one name, without slashes")
+        if not pattern.strip() or "/" in pattern or pattern.startswith("!"):
+            raise ConfigError(
+                f"--deny {pattern!r}: a pattern is about one name, without slashes and without `!`"
+            )
     return Denials([*patterns, *deny])
 
 

@@ -57,6 +57,7 @@ class Options(Struct, frozen=True, kw_only=True):
     max_concurrent_runs: int
     max_queued: int
     max_body_mb: float
+    max_memory_mb: float
     max_file_mb: float
     grace: float
     resumes: bool
@@ -86,6 +87,7 @@ class Options(Struct, frozen=True, kw_only=True):
             max_concurrent_runs=self.max_concurrent_runs,
             max_queued=self.max_queued,
             max_body_bytes=int(self.max_body_mb * MIB),
+            max_memory_bytes=int(self.max_memory_mb * MIB),
             max_file_bytes=int(self.max_file_mb * MIB),
             grace_seconds=self.grace,
             cors_origins=self.cors_origins,

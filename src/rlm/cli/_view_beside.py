@@ -1,15 +1,15 @@
 """`rlm ask --view`: a viewer beside a run, in a thread of its own, that shows it as it goes on."""
 
 import asyncio
+import os
 import threading
-import webbrowser
 from collections.abc import Coroutine, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any, TypeVar
 
 from rlm.cli._border import say
 from rlm.cli._records import archive
-from rlm.cli._viewing import server_for
+from rlm.cli._viewing import opened, server_for
 from rlm.errors import ConfigError
 from rlm.events import Event, RunStarted
 from rlm.viewer import DEFAULT_PORT
@@ -24,20 +24,20 @@ T = TypeVar("T")
 class ViewBeside:
     """A recorder that opens the page of the first root run it hears of."""
 
-    def __init__(self, server: ViewerServer, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: ViewerServer) -> None:
         self._server = server
-        self._loop = loop
         self._is_open = False
+        self._page = ExitStack()
+
+    def close(self) -> None:
+        self._page.close()
 
     def record(self, event: Event) -> None:
         if isinstance(event, RunStarted) and event.parent_id is None and not self._is_open:
             self._is_open = True
             address = f"{self._server.url}#/run/{event.run_id}"
             say(f"Viewer: {address}")
-            # Browsers take their time; the run does not wait for them.
-            self._loop.call_soon_threadsafe(
-                lambda: self._loop.run_in_executor(None, webbrowser.open, address)
-            )
+            self._page.enter_context(opened(address))
 
     def wait(self) -> None:
         """Until Ctrl-C: what has ended can still be looked at."""
@@ -57,7 +57,8 @@ def view_beside(port: int = DEFAULT_PORT) -> Generator[ViewBeside, None, None]:
     try:
         server = _on(loop, _started(port))
         try:
-            yield ViewBeside(server, loop)
+            with closing(ViewBeside(server)) as beside:
+                yield beside
         finally:
             _on(loop, server.__aexit__())
     finally:
@@ -69,7 +70,7 @@ def view_beside(port: int = DEFAULT_PORT) -> Generator[ViewBeside, None, None]:
 async def _started(port: int) -> ViewerServer:
     shelf = Journals(archive())
     for each in (port, 0):
-        server = server_for(shelf, host="127.0.0.1", port=each, context=None, asks_for_token=False)
+        server = server_for(shelf, port=each, token=os.environ.get("RLM_VIEW_TOKEN"))
         try:
             return await server.__aenter__()
         except ConfigError:

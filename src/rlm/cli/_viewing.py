@@ -1,11 +1,14 @@
 """What `rlm view` does: find what to show, serve it, and go on with runs that are forked there."""
 
 import asyncio
+import html
 import os
 import signal
+import tempfile
+import threading
 import webbrowser
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,13 @@ from rlm.viewer.contexts import ContextDesk
 from rlm.viewer.library import Folder, Journals, Library, OneFile, Shelf
 from rlm.viewer.server import ViewerServer
 
-__all__ = ["Options", "RecordedEngines", "serve", "server_for", "shelf_of"]
+__all__ = ["Options", "RecordedEngines", "opened", "serve", "server_for", "shelf_of"]
+
+LEADS_TO = """\
+<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={address}"><title>rlm</title>
+<a href="{address}">Open the viewer</a>
+"""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -34,7 +43,8 @@ class Options(Struct, frozen=True, kw_only=True):
     host: str
     opens: bool
     context: str | None
-    asks_for_token: bool
+    token: str | None = None
+    no_token: bool = False
 
 
 class RecordedEngines:
@@ -79,7 +89,13 @@ def shelf_of(recorded: str | None) -> tuple[Shelf, str]:
 
 
 def server_for(
-    shelf: Shelf, *, host: str, port: int, context: str | None, asks_for_token: bool
+    shelf: Shelf,
+    *,
+    host: str = "127.0.0.1",
+    port: int,
+    context: str | None = None,
+    token: str | None = None,
+    needs_token: bool = True,
 ) -> ViewerServer:
     """A server that shows what lies there, and can go on with what is forked."""
     kept = archive()
@@ -94,7 +110,8 @@ def server_for(
         None if shelf.archive is None else RecordedEngines(shelf.archive),
         host=host,
         port=port,
-        always_ask_for_token=asks_for_token,
+        token=token,
+        needs_token=needs_token,
         version=rlm.__version__,
     )
 
@@ -107,7 +124,8 @@ def serve(recorded: str | None, options: Options) -> None:
         host=options.host,
         port=options.port,
         context=options.context,
-        asks_for_token=options.asks_for_token,
+        token=options.token,
+        needs_token=not options.no_token,
     )
     with suppress(KeyboardInterrupt):
         asyncio.run(_serve(server, page, opens=options.opens))
@@ -119,6 +137,22 @@ async def _serve(server: ViewerServer, page: str, *, opens: bool) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     async with server:
         say(f"Viewer: {server.url}{page} (Ctrl-C ends it)")
-        if opens:
-            await asyncio.to_thread(webbrowser.open, f"{server.url}{page}")
-        await ended.wait()
+        with opened(f"{server.url}{page}") if opens else nullcontext():
+            await ended.wait()
+
+
+@contextmanager
+def opened(address: str) -> Generator[None, None, None]:
+    """Open a page in a browser, without a token among the arguments of a process.
+
+    Other users can read those. The browser gets a file that only this user can read and that leads
+    to the address; it is deleted in the end.
+    """
+    descriptor, name = tempfile.mkstemp(prefix="rlm-view-", suffix=".html")  # 0600
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(LEADS_TO.format(address=html.escape(address, quote=True)))
+    try:
+        threading.Thread(target=webbrowser.open, args=(Path(name).as_uri(),), daemon=True).start()
+        yield
+    finally:
+        Path(name).unlink(missing_ok=True)

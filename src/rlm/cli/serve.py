@@ -109,6 +109,13 @@ Then, with any client of OpenAI's interface:
     "--max-body-mb", type=above_zero, default=64.0, show_default=True, help="Size of a request."
 )
 @click.option(
+    "--max-memory-mb",
+    type=above_zero,
+    default=1024.0,
+    show_default=True,
+    help="Memory that the bodies of all requests may take once they are read.",
+)
+@click.option(
     "--max-file-mb", type=above_zero, default=512.0, show_default=True, help="Size of a file."
 )
 @click.option(

@@ -17,8 +17,8 @@ Examples:
   rlm view trace.jsonl --context report.txt
 
 \b
-Ctrl-C ends it. From elsewhere: ssh -L 3001:localhost:3001 HOST, then
-open http://localhost:3001 here.
+Ctrl-C ends it. The address that is printed has a token in it, which is needed.
+From elsewhere: ssh -L 3001:localhost:3001 HOST, then open that address here.
 """
 
 
@@ -37,7 +37,7 @@ open http://localhost:3001 here.
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="The address to listen at. Others than this machine need the token that is printed.",
+    help="The address to listen at. Elsewhere than on this machine a token is always needed.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 @click.option(
@@ -48,9 +48,15 @@ open http://localhost:3001 here.
 )
 @click.option(
     "--token",
-    "asks_for_token",
+    envvar="RLM_VIEW_TOKEN",
+    metavar="TOKEN",
+    help="The token of the address; else a new one. Better in RLM_VIEW_TOKEN, which others can't "
+    "see.",
+)
+@click.option(
+    "--no-token",
     is_flag=True,
-    help="Ask for the token on this machine too: it has other users.",
+    help="Let everyone on this machine in, its other users too.",
 )
 def view(recorded: str | None, **given: Any) -> None:
     """Show runs in a browser, live while they go on.

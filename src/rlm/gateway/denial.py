@@ -1,46 +1,127 @@
 """Files that no client gets to see, whatever it asks: keys, passwords, the insides of tools.
 
-Rules are about whole parts of a path, on every way to a file: list, open, read, search, runs.
+Names are judged by whole parts of a path, on every way to a file: list, open, read, search, runs.
+A copy is as secret as what it was made of, so the endings of backups are looked past. Files that
+hold a private key are judged by what is in them, whatever they are called.
 """
 
 import fnmatch
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
-__all__ = ["USUAL_DENIALS", "Denials"]
+__all__ = ["LOOKED_AT_BYTES", "USUAL_DENIALS", "Denials", "holds_private_key"]
 
 USUAL_DENIALS = (
-    *(".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass"),
+    # Settings of programs, with what they log in with. Examples of them are no secrets.
+    *(".env", ".env?*", "*.env", "!.env*.example", "!.env*[._-]sample", "!.env*[._-]template"),
+    *("!.env*[._-]example", "!.env*[._-]dist", "!.env*[._-]default", "!.env*[._-]defaults"),
+    *(".netrc", "_netrc", ".authinfo*", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc"),
+    *(".pgpass", "pgpass.conf", ".my.cnf", ".mylogin.cnf", ".htpasswd", ".dockercfg"),
+    *(".dockerconfigjson", ".git-credentials", ".gitcookies", ".gitconfig", "*.git/config"),
+    *(".s3cfg", ".s3curl", ".boto", ".databrickscfg", ".snowsql", ".terraformrc", "terraform.rc"),
+    *(".fetchmailrc", ".msmtprc", ".mbsyncrc", ".offlineimaprc", ".esmtprc", ".rclone.conf"),
+    *("rclone.conf", ".smbcredentials", ".ftpconfig", "sftp-config.json", "settings-security.xml"),
+    *("auth.json", "kaggle.json", ".config/gh", "huggingface/token", ".bundle/config"),
+    # Folders of tools.
+    *(".git", ".hg", ".svn", ".bzr", ".ssh", ".aws", ".azure", ".gcloud", ".config/gcloud", ".oci"),
+    *(".gnupg", ".docker", ".kube", ".password-store", ".terraform", ".terraform.d", ".dbt"),
+    *(".vault*", ".ansible_vault*", "vault[-_]pass*"),
+    # Keys, by how they are called.
+    *("*.pem", "*.key", "*.p8", "*.p12", "*.pfx", "*.pkcs12", "*.jks", "*.jceks", "*.keystore"),
+    *("*.kdb", "*.kdbx", "*.ppk", "*.asc", "*.gpg", "*.pgp", "*.ovpn", "*.keytab", "*.jwk"),
+    *("*.keychain", "*.keychain-db", "*.wallet", "wallet.dat", "id_rsa*", "id_dsa*", "id_ecdsa*"),
+    *("id_ed25519*", "id_xmss*", "*[-_]rsa", "*[-_]dsa", "*[-_]ecdsa", "*[-_]ed25519"),
+    *("ssh_host_*", "*_rsa_key", "*_dsa_key", "*_ecdsa_key", "*_ed25519_key", "privkey*"),
+    *("private[-_.]key", "private[-_.]key.*", "*[-_]private[-_]key", "signing[-_]key"),
+    # Credentials, by how they are called.
+    *("kubeconfig*", "*.kubeconfig", "*[-_]kubeconfig", "kube[-_.]config", "kube[-_.]config.*"),
+    *("credentials", "credentials.*", ".credentials*", "*credentials.json", "*credentials.yml"),
+    *("*credentials.yaml", "*credentials.xml", "*credentials.ini", "*[-_]credentials"),
     *(
-        ".git",
-        ".hg",
-        ".svn",
-        ".ssh",
-        ".aws",
-        ".azure",
-        ".gnupg",
-        ".docker",
-        ".kube",
-        ".password-store",
+        "secret",
+        "secret.json",
+        "secret.y*ml",
+        "secrets",
+        "secrets.*",
+        ".secret*",
+        "*.secret",
+        "*.secrets",
     ),
-    *(
-        "*.pem",
-        "*.key",
-        "*.p12",
-        "*.pfx",
-        "*.jks",
-        "*.keystore",
-        "*.kdbx",
-        "*.ppk",
-        "*.asc",
-        "*.gpg",
-    ),
-    *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*.tfstate", "*.tfstate.*", "*.tfvars"),
-    *("credentials", "credentials.*", "secrets", "secrets.*", ".secrets", ".htpasswd", "shadow"),
-    *("service-account*.json", "service_account*.json", "token.json", ".git-credentials"),
+    *("*[-_]secret.y*ml", "*[-_]secrets.y*ml", "*[-_]secret.json", "*[-_]secrets.json"),
+    *("*[-_]secrets.toml", "secret_token.rb", "client[-_]secret*", "service[-_]account*.json"),
+    *("*[-_]service[-_]account*.json", "gha-creds-*.json", "token", "token.json", "token.txt"),
+    *(".token*", "tokens.json", "tokens.txt", "tokens.toml", "api[-_]key", "api[-_]key*.txt"),
+    *("api[-_]key*.json", "password", "password.txt", "passwords", "passwords.*", ".passw*"),
+    *("shadow", "gshadow", "master.passwd", ".rhosts", ".xauthority"),
+    *("*.tfstate", "*.tfstate.*", "*.tfvars", "*.tfvars.json"),
+    # What was typed and browsed.
+    *("*_history", ".*history", ".histfile", ".lesshst", ".viminfo", "cookies.sqlite"),
+    *("logins.json", "key[34].db", "login data"),
+    "content:private-key",
 )
-"""What is denied unless the operator says otherwise; matched without regard to case."""
+"""What is denied unless the operator says otherwise; matched without regard to case.
+
+A pattern with a slash is about parts that follow one another. One that begins with `!` makes an
+exception of what it matches. `content:private-key` is about what is in a file.
+"""
+
+CONTENT = "content:private-key"
+MOST_NAMES = 8
+"""Endings of copies of copies that are looked past."""
+
+LOOKED_AT_BYTES = 4 << 20
+"""So far into a file a private key is looked for."""
+
+_COPIES = frozenset(
+    [
+        "bak",
+        "backup",
+        "old",
+        "orig",
+        "original",
+        "save",
+        "saved",
+        "sav",
+        "swp",
+        "swo",
+        "swn",
+        "swx",
+        "tmp",
+        "temp",
+        "copy",
+        "prev",
+        "previous",
+        "rej",
+        "new",
+        "dpkg",
+        "ucf",
+        "dist",
+        "rpmsave",
+        "rpmnew",
+        "rpmorig",
+        "un",
+        "gz",
+        "bz2",
+        "xz",
+        "zst",
+        "zip",
+        "tar",
+        "tgz",
+        "7z",
+    ]
+)
+"""How the name of a copy ends, in many programs; numbers and dates do as well."""
+
+_BEFORE = re.compile(r"^(?:\.?#|copy of |copy_of_|backup[-_. ](?:of[-_. ])?|old[-_.]|bak[-_.])")
+_KEY = re.compile(
+    rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+    rb"|PuTTY-User-Key-File-[0-9]|AGE-SECRET-KEY-1"
+)
+_WORDS = (b"PRIVATE KEY", b"PuTTY-User-Key-File-", b"AGE-SECRET-KEY-1")
+_KEY_FOLLOWS_BYTES = 1_000
+_BODY = re.compile(rb"[A-Za-z0-9+/]{40}")
 
 
 class Denials:
@@ -48,19 +129,98 @@ class Denials:
 
     def __init__(self, patterns: Iterable[str] = USUAL_DENIALS) -> None:
         self.patterns = tuple(dict.fromkeys(patterns))
-        joined = "|".join(fnmatch.translate(_folded(pattern)) for pattern in self.patterns)
-        self._denied = re.compile(joined) if joined else None
+        denied = [each for each in self.patterns if not each.startswith("!")]
+        self._denied = _Names([each for each in denied if "/" not in each])
+        self._allowed = _Names([each[1:] for each in self.patterns if each.startswith("!")])
+        self._paths = [
+            [_Names([part]) for part in each.split("/")] for each in denied if "/" in each
+        ]
+        self.looks_inside = CONTENT in self.patterns
 
     def forbid(self, parts: Sequence[str]) -> bool:
         """Whether one of these parts is denied; a folder denies all that is in it."""
-        if self._denied is None:
-            return False
-        return any(self._denied.match(_folded(part)) for part in parts)
+        named = [_names_of(part) for part in parts]
+        if any(self._denied.match(names) and not self._allowed.match(names) for names in named):
+            return True
+        return any(
+            all(part.match(names) for part, names in zip(path, named[at:], strict=False))
+            for path in self._paths
+            for at in range(len(named) - len(path) + 1)
+        )
+
+
+class _Names:
+    """Patterns sorted by their form: a folder may hold many files, and each is asked about."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        folded = [_folded(pattern) for pattern in patterns]
+        self._exact = frozenset(filter(_is_plain, folded))
+        rest = [each for each in folded if not _is_plain(each)]
+        ends = {each for each in rest if each[0] == "*" and _is_plain(each[1:])}
+        starts = {each for each in rest if each[-1] == "*" and _is_plain(each[:-1])}
+        self._ends = tuple(each[1:] for each in ends)
+        self._starts = tuple(each[:-1] for each in starts)
+        others = [each for each in rest if each not in ends | starts]
+        joined = "|".join(map(fnmatch.translate, others))
+        self._others = re.compile(joined) if joined else None
+
+    def match(self, names: Sequence[str]) -> bool:
+        return any(
+            name in self._exact
+            or name.endswith(self._ends)
+            or name.startswith(self._starts)
+            or (self._others is not None and self._others.match(name) is not None)
+            for name in names
+        )
+
+
+def _is_plain(text: str) -> bool:
+    return not set(text) & set("*?[")
+
+
+def holds_private_key(data: bytes) -> bool:
+    """Whether some bytes hold a private key, and not just the words for one."""
+    if not any(word in data for word in _WORDS):
+        return False
+    for found in _KEY.finditer(data):
+        if _BODY.search(data, found.start(), found.end() + _KEY_FOLLOWS_BYTES):
+            return True
+    return False
+
+
+@lru_cache(maxsize=8_192)
+def _names_of(part: str) -> tuple[str, ...]:
+    """What a part is called, and what it would be called if it were no copy."""
+    name = _folded(part)
+    names = [name]
+    while len(names) < MOST_NAMES:
+        bare = _BEFORE.sub("", _without_ending(name))
+        if bare == name or not bare:
+            break
+        name = bare
+        names.append(name)
+    if name.startswith(".") and len(names) > 1:  # vim: `.server.key.swp` is of `server.key`
+        names.append(name[1:])
+    return tuple(names)
+
+
+def _without_ending(name: str) -> str:
+    """A name without one ending of a copy: `key~`, `key.bak`, `key-2`, `key (1)`, `key#`."""
+    if name.endswith(("~", "#")):
+        return name.rstrip("~#")
+    if name.endswith(")"):
+        return name.rpartition("(")[0].rstrip()
+    at = max(name.rfind(each) for each in "._ -")
+    ending = name[at + 1 :]
+    return name[:at] if at > 0 and (ending in _COPIES or ending.isdecimal()) else name
 
 
 def _folded(text: str) -> str:
     """As a file system may see it: those of some machines take `.ENV` and `.env` for one file.
 
-    Dots and blanks at the end are dropped there, too.
+    Characters that are not shown do not count there, nor do dots and blanks at the end.
     """
-    return unicodedata.normalize("NFKC", text).casefold().rstrip(". ") or text
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+        text = "".join(each for each in text if unicodedata.category(each) != "Cf")
+    return text.casefold().rstrip(". ") or text

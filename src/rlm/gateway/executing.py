@@ -6,7 +6,7 @@ when it is first needed and ends with the session, with its worker, or when too 
 
 import asyncio
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +14,7 @@ from rlm.context import store_context
 from rlm.environments.local import LocalEnvironment
 from rlm.errors import CallRefused, SessionError
 from rlm.gateway.detached import Detached
+from rlm.gateway.refusals import Refused
 from rlm.gateway.spans import MOST_BYTES
 from rlm.gateway.turns import Turns
 from rlm.protocols import Environment, Session
@@ -23,6 +24,7 @@ from rlm.sessions import FRESH_ANSWER
 __all__ = ["Executed", "Executor"]
 
 MOST_INTERPRETERS = 16
+MOST_INTERPRETERS_EACH = 8
 MOST_AT_ONCE_EACH = 4
 KEPT_CHARS = 20_000
 MEMORY_BYTES = 1 << 30
@@ -40,28 +42,40 @@ class Executed:
             self._take(result)
 
     def _take(self, result: CellResult) -> None:
+        """Everything is cut before it is looked at: code may hand over many megabytes."""
         submitted = result.submission.text if result.submission else ""
-        printed = "\n".join(filter(None, (result.stdout, result.stderr, submitted)))
-        told = "" if result.error is None else result.error.traceback or result.error.message
-        if result.error is not None and result.error.type not in told:
-            told = f"{told.rstrip()}\n{result.error.type}: {result.error.message}".lstrip()
-        error, self.cut = _bounded(_FOLDERS.sub("", told), MOST_BYTES // 4)
+        said = (result.stdout, result.stderr, submitted)
+        printed = "\n".join(text[: MOST_BYTES + 1] for text in said if text)
+        told = _told(result)
+        error, self.cut = _bounded(_FOLDERS.sub("", told[:KEPT_CHARS]), MOST_BYTES // 4)
         self.error = error or None
         room = MOST_BYTES - len(error.encode())
         self.output, cut = _bounded(printed, room)
         written = result.stdout_chars + result.stderr_chars
-        self.cut |= cut or written > len(result.stdout) + len(result.stderr)
+        self.cut |= cut or len(told) > KEPT_CHARS
+        self.cut |= written > len(result.stdout) + len(result.stderr)
 
     @property
     def size_bytes(self) -> int:
         return len(self.output.encode()) + len((self.error or "").encode())
 
 
-class _Interpreter:
-    """One session of the sandbox; code runs in it one after the other."""
+def _told(result: CellResult) -> str:
+    """The end of what went wrong, a little longer than what is kept of it."""
+    if result.error is None:
+        return ""
+    told = (result.error.traceback or result.error.message)[-KEPT_CHARS - 1 :]
+    kind, message = result.error.type[:200], result.error.message[:KEPT_CHARS]
+    return told if kind in told else f"{told.rstrip()}\n{kind}: {message}".lstrip()
 
-    def __init__(self, session: Session) -> None:
+
+class _Interpreter:
+    """One session of the sandbox; code runs in it one after the other. `users` wait or run."""
+
+    def __init__(self, session: Session, principal: str) -> None:
         self.session = session
+        self.principal = principal
+        self.users = 0
         self.turn = asyncio.Lock()
 
 
@@ -111,11 +125,13 @@ class Executor:
         self, principal: str, owner: str, code: str, files: dict[str, str] | None
     ) -> Executed:
         async with self._turns.of(principal):
-            return await self._run(owner, code, files)
+            return await self._run(principal, owner, code, files)
 
-    async def _run(self, owner: str, code: str, files: dict[str, str] | None) -> Executed:
+    async def _run(
+        self, principal: str, owner: str, code: str, files: dict[str, str] | None
+    ) -> Executed:
         stored = None if files is None else await asyncio.to_thread(store_context, files)
-        interpreter, fresh = await self._interpreter(owner)
+        interpreter, fresh = await self._interpreter(principal, owner)
         try:
             async with interpreter.turn:
                 if stored is not None:
@@ -130,28 +146,47 @@ class Executor:
         except asyncio.CancelledError:
             await self._drop(owner, interpreter)
             raise
+        finally:
+            interpreter.users -= 1
 
     async def _drop(self, owner: str, interpreter: _Interpreter) -> None:
         if self._open.get(owner) is interpreter:
             del self._open[owner]
         await interpreter.session.close()
 
-    async def _interpreter(self, owner: str) -> tuple[_Interpreter, bool]:
+    async def _interpreter(self, principal: str, owner: str) -> tuple[_Interpreter, bool]:
+        """The interpreter of a session, with one more user; new if there was none."""
         async with self._opening:
-            if (found := self._open.get(owner)) is not None:
-                self._open.move_to_end(owner)
-                return found, False
-            while len(self._open) >= MOST_INTERPRETERS:
-                await self.end(self._longest_idle())
-            options = {"kept_output_chars": KEPT_CHARS, "cell_memory_bytes": MEMORY_BYTES}
-            session = await self._environment.open(_Nobody(), options)
-            found = self._open[owner] = _Interpreter(session)
-            return found, True
+            found, fresh = self._open.get(owner), False
+            if found is None:
+                if (in_the_way := self._in_the_way_of(principal)) is not None:
+                    await self.end(in_the_way)
+                options = {"kept_output_chars": KEPT_CHARS, "cell_memory_bytes": MEMORY_BYTES}
+                session = await self._environment.open(_Nobody(), options)
+                found, fresh = _Interpreter(session, principal), True
+                self._open[owner] = found
+            self._open.move_to_end(owner)
+            found.users += 1
+            return found, fresh
 
-    def _longest_idle(self) -> str:
-        """One that is not at work, if there is any."""
-        idle = (owner for owner, each in self._open.items() if not each.turn.locked())
-        return next(idle, next(iter(self._open)))
+    def _in_the_way_of(self, principal: str) -> str | None:
+        """The interpreter to end for a new one; None if there is room, Refused if none may be.
+
+        It is the longest idle one of the client's own. One of another client's is ended only if
+        all places are taken and that client has more of them than this one will have.
+        """
+        held = Counter(each.principal for each in self._open.values())
+        has_room = held[principal] < MOST_INTERPRETERS_EACH
+        if has_room and len(self._open) < MOST_INTERPRETERS:
+            return None
+        idle = [(owner, each.principal) for owner, each in self._open.items() if not each.users]
+        mine = (owner for owner, whose in idle if whose == principal)
+        if (own := next(mine, None)) is not None:
+            return own
+        others = (owner for owner, whose in idle if held[whose] > held[principal] + 1)
+        if has_room and (other := next(others, None)) is not None:
+            return other
+        raise Refused("all interpreters are at work; try again when one of yours has ended")
 
 
 def _bounded(text: str, most_bytes: int) -> tuple[str, bool]:

@@ -77,7 +77,7 @@ def _walk(
         for name in _names(fd, None if after is None else after[len(folder) : len(folder) + 1]):
             parts = (*folder, name)
             facts = _facts(fd, name)
-            if facts is None or root.denials.forbid((name,)):
+            if facts is None or root.denials.forbid(parts):
                 continue
             is_folder = stat.S_ISDIR(facts.st_mode)
             if rules.ignore(prefix + name, is_folder=is_folder):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rlm.errors import ConfigError
-from rlm.gateway.denial import Denials
+from rlm.gateway.denial import LOOKED_AT_BYTES, Denials, holds_private_key
 from rlm.gateway.refusals import Refused
 from rlm.text import sendable
 
@@ -57,6 +57,8 @@ class Root:
             self._fd = os.open(self.path, _FOLDER)
         except OSError as error:
             raise ConfigError(f"--root {folder} can't be opened: {error.strerror}") from error
+        facts = os.fstat(self._fd)
+        self.identity = (facts.st_dev, facts.st_ino)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -65,7 +67,17 @@ class Root:
 
     def open_file(self, parts: Sequence[str]) -> int:
         """A descriptor of a regular file that may be read; the caller closes it."""
-        return self._open(parts, self._file)
+        fd = self._open(parts, self._file)
+        try:
+            if self.denials.looks_inside and holds_private_key(os.pread(fd, LOOKED_AT_BYTES, 0)):
+                raise Refused("this path is not available here")
+        except OSError as error:
+            os.close(fd)
+            raise _refusal(error) from None
+        except Refused:
+            os.close(fd)
+            raise
+        return fd
 
     def open_folder(self, parts: Sequence[str]) -> int:
         """A descriptor of a folder that may be listed; the caller closes it."""

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rlm.errors import ConfigError
 from rlm.gateway.bm25 import Corpus
 from rlm.gateway.denial import Denials
 from rlm.gateway.listing import files_below
@@ -48,12 +49,24 @@ def _tell(message: dict[str, Any]) -> None:
 
 
 def _hits(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    root = Root(job["folder"], job["root"], Denials(job["denied"]))
+    root = _root(job)
     names = _files(root, job)
     if job["ranked"]:
         yield from _ranked(root, names, job)
     else:
         yield from _matching(root, names, job)
+
+
+def _root(job: dict[str, Any]) -> Root:
+    """The folder that the gateway opened, and not what may have been put in its place since."""
+    try:
+        root = Root(job["folder"], job["root"], Denials(job["denied"]))
+    except ConfigError:
+        raise Refused("this root is gone") from None
+    if root.identity != tuple(job["identity"]):
+        root.close()
+        raise Refused("this root is gone")
+    return root
 
 
 def _files(root: Root, job: dict[str, Any]) -> Iterator[tuple[str, ...]]:

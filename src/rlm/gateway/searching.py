@@ -152,6 +152,7 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 def _job(root: Root, wanted: Search) -> bytes:
     job: dict[str, Any] = {
         "folder": str(root.path),
+        "identity": root.identity,
         "root": root.name,
         "denied": root.denials.patterns,
         "query": wanted.query,

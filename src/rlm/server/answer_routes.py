@@ -1,18 +1,18 @@
 """The addresses that answer questions: chat completions, responses, models."""
 
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from rlm.server.asked import Asked, of_chat
-from rlm.server.bodies import decoded
 from rlm.server.border import error_of
 from rlm.server.completions import ChatWriter, completion_of
 from rlm.server.engines import unknown_model
 from rlm.server.jobs import Job
-from rlm.server.planning import Plan
 from rlm.server.replies import ModelList, ModelObject
 from rlm.server.requests import ChatRequest
 from rlm.server.response_requests import ResponsesRequest, of_responses
@@ -22,6 +22,8 @@ from rlm.server.streams import EventStream, Writer, told, while_connected
 from rlm.server.web import answer, who
 
 __all__ = ["AnswerRoutes"]
+
+Asking = TypeVar("Asking", ChatRequest, ResponsesRequest)
 
 
 class AnswerRoutes:
@@ -33,8 +35,7 @@ class AnswerRoutes:
         self._started = int(time.time())
 
     async def chat(self, request: Request) -> ASGIApp:
-        body = await decoded(request, self._settings, ChatRequest)
-        job = await self._job(request, of_chat(body))
+        body, job = await self._begin(request, ChatRequest, of_chat)
         if body.stream:
             options = body.stream_options
             writer = ChatWriter(body.model, include_usage=bool(options and options.include_usage))
@@ -46,8 +47,7 @@ class AnswerRoutes:
             await job.leave()
 
     async def responses(self, request: Request) -> ASGIApp:
-        body = await decoded(request, self._settings, ResponsesRequest)
-        job = await self._job(request, of_responses(body))
+        body, job = await self._begin(request, ResponsesRequest, of_responses)
         if body.stream:
             return self._stream(job, ResponsesWriter(body))
         try:
@@ -56,14 +56,29 @@ class AnswerRoutes:
         finally:
             await job.leave()
 
-    async def _job(self, request: Request, asked: Asked) -> Job:
-        token = who(request)
+    async def _begin(
+        self, request: Request, kind: type[Asking], asked_of: Callable[[Asking], Asked]
+    ) -> tuple[Asking, Job]:
+        """Receive a request and start its job; what comes back of it is without its texts.
 
-        def check(plan: Plan) -> None:
-            if asked.rlm.run_id is not None:
-                self._service.runs.claim(asked.rlm.run_id, token, asked.model)
-
-        return await self._service.jobs.start(asked, token, request.receive, check)
+        A large body is read when the job has its place: until then it stays on disk.
+        """
+        service, token = self._service, who(request)
+        async with service.bodies.arrived(request, token) as body:
+            place = None
+            if body.is_large:
+                place = await while_connected(request.receive, service.admission.enter(token))
+            try:
+                sent = await body.read_as(kind)
+                asked = asked_of(sent)
+            except BaseException:
+                if place is not None:
+                    place.release()
+                raise
+            job = await service.jobs.start(asked, token, request.receive, service.runs.claim, place)
+            if (share := body.keep()) is not None:
+                job.plan.cleanup.callback(share.release)
+            return sent.brief(), job
 
     def _stream(self, job: Job, writer: Writer) -> EventStream:
         beat = self._settings.heartbeat_seconds

@@ -11,7 +11,6 @@ from rlm.limits import Limits
 from rlm.messages import ToolCall, Usage
 from rlm.protocols import Recorder
 from rlm.results import RunResult
-from rlm.scope import new_run_id
 from rlm.server.errors import ApiError, bad_request, too_many
 from rlm.server.ledger import Grant, Ledger
 from rlm.server.metrics import Metrics
@@ -19,6 +18,7 @@ from rlm.server.outbox import Outbox
 from rlm.server.planning import Plan
 from rlm.server.progress import Meter, Narrator
 from rlm.server.stopping import Stopper, cut_to_tokens
+from rlm.server.tokens import Token
 from rlm.text import sendable
 from rlm.viewer.shaping import without_paths
 
@@ -67,14 +67,27 @@ class Answerer:
         self._ledger = ledger
         self._metrics = metrics
 
-    def hold(self, plan: Plan, key: str | None = None, *, background: bool = False) -> Grant | None:
+    def hold(
+        self,
+        plan: Plan,
+        run_id: str | None,
+        *,
+        background: bool = False,
+        continues: bool = False,
+    ) -> Grant | None:
         """Hold back what the plan wants of its token's budget; refused if nothing is left."""
-        key = key or plan.asked.rlm.run_id or new_run_id()
-        return self._ledger.hold(plan.token, key, plan.wanted, background=background)
+        return self._ledger.hold(
+            plan.token, run_id, plan.wanted, background=background, continues=continues
+        )
 
-    def release(self, grant: Grant) -> None:
-        """Give back what was held for a run that never began."""
-        self._ledger.release(grant)
+    def release(self, grant: Grant | None) -> None:
+        """Give back what was held for a run that never began; nothing if it was settled."""
+        if grant is not None:
+            self._ledger.release(grant)
+
+    def abandon(self, token: Token, run_id: str) -> None:
+        """Count what an earlier server held for a run that is not continued."""
+        self._ledger.abandon(token.name, run_id)
 
     async def answer(self, plan: Plan, outbox: Outbox, grant: Grant | None) -> Outcome:
         """One request of a client that waits for it."""

@@ -1,20 +1,28 @@
 """Bodies of requests: measured while they come, then read as a type or refused with a reason."""
 
 import asyncio
+import mmap
 import re
+import tempfile
 from collections.abc import AsyncGenerator
-from typing import Any, TypeVar
+from contextlib import asynccontextmanager
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 from starlette.requests import Request
 
 from rlm.server.errors import ApiError, bad_request, too_large
+from rlm.server.memory import Allowance, Share, decoded_bytes
 from rlm.server.settings import Settings
+from rlm.server.tokens import Token
 
-__all__ = ["body_of", "decoded", "limited"]
+__all__ = ["Bodies", "Body", "decoded", "limited"]
 
-LARGE_BYTES = 1 << 20
-"""Larger bodies are decoded in a thread: others are being answered meanwhile."""
+SMALL_BYTES = 1 << 16
+"""Larger bodies wait on disk until they may be read, and are counted."""
+
+KEPT = 3
+"""How many times its size a body takes while a run goes on: its text, and that encoded."""
 
 T = TypeVar("T")
 _MISTAKE = re.compile(r"(?P<what>.*?)(?: - at `(?P<key>key in )?\$(?P<where>.*)`)?", re.DOTALL)
@@ -40,7 +48,7 @@ async def limited(request: Request, most_bytes: int, seconds: float) -> AsyncGen
         ) from None
 
 
-async def body_of(request: Request, settings: Settings) -> bytes:
+def _check_kind(request: Request) -> None:
     """A JSON body; whatever says that it is something else is refused unread."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -49,24 +57,126 @@ async def body_of(request: Request, settings: Settings) -> bytes:
             "the body must be JSON, with the header `Content-Type: application/json`",
             code="unsupported_media_type",
         )
-    chunks = limited(request, settings.max_body_bytes, settings.body_seconds)
-    return b"".join([chunk async for chunk in chunks])
+
+
+class Body:
+    """The body of one request, all of it here: a small one in memory, a large one on disk."""
+
+    def __init__(self, bodies: "Bodies", token: Token) -> None:
+        self._bodies = bodies
+        self._token = token
+        self._data = b""
+        self._file: BinaryIO | None = None
+        self._on_disk = bodies.disk.share(token)
+        self._in_memory: Share | None = None
+        self.size = 0
+
+    @property
+    def is_large(self) -> bool:
+        return self._file is not None
+
+    async def add(self, chunk: bytes) -> None:
+        self.size += len(chunk)
+        if self._file is None and self.size <= SMALL_BYTES:
+            self._data += chunk
+            return
+        new = chunk if self._file is not None else self._data + chunk
+        self._on_disk.grow(len(new))
+        if self._file is None:
+            self._file, self._data = self._bodies.new_file(), b""
+        await asyncio.to_thread(self._file.write, new)
+
+    async def read_as(self, kind: type[T]) -> T:
+        """The body as that type; what is wrong with it names the field.
+
+        A large one is read when there is memory for it, and is gone from the disk then.
+        """
+        try:
+            if self._file is None:
+                data, self._data = self._data, b""
+                return _read(data, kind)
+            size = await asyncio.to_thread(self._measure, self._file)
+            self._in_memory = await self._bodies.memory.wait_for(self._token, size)
+            file = self._file
+            return await asyncio.to_thread(lambda: _decoded(file, kind))
+        except msgspec.ValidationError as error:
+            raise _mistake(str(error)) from None
+        except (ValueError, RecursionError) as error:
+            raise bad_request(f"the body is not valid JSON: {error}", code="invalid_json") from None
+
+    def keep(self) -> Share | None:
+        """Hand over the memory that a large body takes, as far as a run keeps it."""
+        share, self._in_memory = self._in_memory, None
+        if share is not None:
+            share.shrink(self.size * KEPT)
+        return share
+
+    def close(self) -> None:
+        self._data = b""
+        if self._file is not None:
+            self._file.close()
+        self._on_disk.release()
+        if self._in_memory is not None:
+            self._in_memory.release()
+
+    @staticmethod
+    def _measure(file: BinaryIO) -> int:
+        file.flush()
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            return decoded_bytes(view)
+
+
+def _decoded(file: BinaryIO, kind: type[T]) -> T:
+    """Read from the file itself, without a copy of its bytes."""
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view, memoryview(view) as data:
+        return _read(data, kind)
+
+
+class Bodies:
+    """Where bodies are while they arrive and wait, and what they may take."""
+
+    def __init__(self, settings: Settings, tokens: int) -> None:
+        self._settings = settings
+        self._folder = settings.folder / "bodies"
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        seconds = settings.queue_seconds
+        self.disk = Allowance(settings.max_bodies_bytes, tokens, seconds, "disk")
+        self.memory = Allowance(settings.max_memory_bytes, tokens, seconds, "memory")
+
+    def new_file(self) -> BinaryIO:
+        """A file without a name: a killed server leaves nothing."""
+        file: BinaryIO = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
+        return file
+
+    @asynccontextmanager
+    async def arrived(self, request: Request, token: Token) -> AsyncGenerator[Body, None]:
+        """Receive all of a body, and let go of it in the end."""
+        _check_kind(request)
+        body = Body(self, token)
+        try:
+            chunks = limited(request, self._settings.max_body_bytes, self._settings.body_seconds)
+            async for chunk in chunks:
+                await body.add(chunk)
+            yield body
+        finally:
+            body.close()
 
 
 async def decoded(request: Request, settings: Settings, kind: type[T]) -> T:
-    """The body as that type; what is wrong with it names the field."""
-    body = await body_of(request, settings)
+    """A small body as that type, for requests that carry no context."""
+    _check_kind(request)
+    most = min(SMALL_BYTES, settings.max_body_bytes)
+    chunks = limited(request, most, settings.body_seconds)
+    body = b"".join([chunk async for chunk in chunks])
     try:
-        if len(body) < LARGE_BYTES:
-            return _read(body, kind)
-        return await asyncio.to_thread(lambda: _read(body, kind))
+        return _read(body, kind)
     except msgspec.ValidationError as error:
         raise _mistake(str(error)) from None
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is not valid JSON: {error}", code="invalid_json") from None
 
 
-def _read(body: bytes, kind: type[T]) -> T:
+def _read(body: bytes | memoryview, kind: type[T]) -> T:
     """JSON knows one kind of number: 2.0 is a whole one, too."""
     try:
         return msgspec.json.decode(body, type=kind)

@@ -1,15 +1,16 @@
 """`/v1/files`: contexts that are uploaded once and named by their id."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator
 
-from starlette.datastructures import UploadFile
+from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from rlm.server.bodies import limited
 from rlm.server.errors import ApiError, bad_request, not_found
-from rlm.server.files import StoredFile
+from rlm.server.files import Incoming, StoredFile
 from rlm.server.replies import PURPOSES, Deleted, FileList, FileObject
 from rlm.server.service import Service
 from rlm.server.web import answer, page_of, who
@@ -17,7 +18,7 @@ from rlm.server.web import answer, page_of, who
 __all__ = ["FileRoutes"]
 
 MULTIPART_OVERHEAD_BYTES = 1 << 20
-PIECE_BYTES = 1 << 20
+MOST_FIELDS = 16
 SLOWER = 10
 """Files may take so many times longer to arrive than other bodies."""
 
@@ -37,24 +38,26 @@ class FileRoutes:
                 "a file is uploaded as multipart/form-data, with the fields file and purpose",
                 code="unsupported_media_type",
             )
+        async with self._service.files.incoming(who(request)) as incoming:
+            name, purpose = await self._received(request, incoming)
+            days = self._settings.file_days
+            kept = await asyncio.to_thread(incoming.keep, name, purpose, days)
+        return answer(_file(kept))
+
+    async def _received(self, request: Request, incoming: Incoming) -> tuple[str, str]:
+        """The name and the purpose of a file whose bytes have been written."""
         most = self._settings.max_file_bytes + MULTIPART_OVERHEAD_BYTES
         chunks = limited(request, most, self._settings.body_seconds * SLOWER)
         try:
-            form = await MultiPartParser(request.headers, chunks, max_files=1).parse()
+            form = await _Form(request.headers, chunks, incoming).parse()
         except (MultiPartException, ValueError, KeyError) as error:
             raise bad_request(f"the form can't be read: {error}", code="invalid_form") from None
-        try:
-            file, purpose = form.get("file"), form.get("purpose")
-            if file is None or isinstance(file, str):
-                raise bad_request("the form has no file", "file")
-            if not isinstance(purpose, str) or purpose not in PURPOSES:
-                raise bad_request(f"purpose must be one of {', '.join(PURPOSES)}", "purpose")
-            name = file.filename or "file"
-            pieces = _pieces(file)
-            kept = await self._service.files.keep(who(request), name, purpose, pieces)
-        finally:
-            await form.close()
-        return answer(_file(kept))
+        file, purpose = form.get("file"), form.get("purpose")
+        if file is None or isinstance(file, str):
+            raise bad_request("the form has no file", "file")
+        if not isinstance(purpose, str) or purpose not in PURPOSES:
+            raise bad_request(f"purpose must be one of {', '.join(PURPOSES)}", "purpose")
+        return file.filename or "file", purpose
 
     async def listed(self, request: Request) -> Response:
         most, after = page_of(request)
@@ -99,6 +102,22 @@ def _file(kept: StoredFile) -> FileObject:
     )
 
 
-async def _pieces(file: UploadFile) -> AsyncIterator[bytes]:
-    while piece := await file.read(PIECE_BYTES):
-        yield piece
+class _Form(MultiPartParser):
+    """A form whose one file is written where it stays, and counted before that."""
+
+    def __init__(
+        self, headers: Headers, chunks: AsyncGenerator[bytes, None], incoming: Incoming
+    ) -> None:
+        super().__init__(headers, chunks, max_files=1, max_fields=MOST_FIELDS)
+        self._incoming = incoming
+
+    def on_headers_finished(self) -> None:
+        super().on_headers_finished()
+        if (file := self._current_part.file) is not None:
+            file.file.close()
+            file.file = self._incoming.file
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._current_part.file is not None:
+            self._incoming.expect(end - start)
+        super().on_part_data(data, start, end)

@@ -11,8 +11,9 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, suppress
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import ExitStack, asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from rlm.server.settings import Settings
 from rlm.server.tokens import Token
 from rlm.text import sendable
 
-__all__ = ["Files", "StoredFile"]
+__all__ = ["Files", "Incoming", "StoredFile"]
 
 DAY_SECONDS = 86_400
 MOST_NAME_BYTES = 200
@@ -45,65 +46,112 @@ class StoredFile(Struct, frozen=True, kw_only=True):
     expires_at: int | None = None
 
 
+class Incoming:
+    """A file that arrives. Its bytes are counted before they are written, and given back if it
+    is not kept."""
+
+    def __init__(self, files: "Files", home: Path) -> None:
+        self._files = files
+        self._home = home
+        self._id = f"file-{secrets.token_hex(12)}"
+        self._folder = home / f".{self._id}"
+        self._folder.mkdir(mode=0o700)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+        self.file = os.fdopen(os.open(self._folder / "data", flags, 0o600), "w+b")
+        self.size = 0
+
+    def expect(self, size: int) -> None:
+        """Count bytes that are about to be written; an ApiError if there is no room for them."""
+        self._files._take(self._home, size, self.size)
+        self.size += size
+
+    def keep(self, name: str, purpose: str, days: float) -> StoredFile:
+        """All of it is here: from now on it is one of the token's files."""
+        self.file.close()
+        now = int(time.time())
+        about = StoredFile(
+            id=self._id,
+            bytes=self.size,
+            created_at=now,
+            filename=sendable(name)[:MOST_NAME_BYTES] or "file",
+            purpose=purpose,
+            expires_at=now + int(days * DAY_SECONDS),
+        )
+        (self._folder / "about.json").write_bytes(msgspec.json.encode(about))
+        self._folder.rename(self._home / self._id)
+        self.size = 0
+        return about
+
+    def close(self) -> None:
+        """Leave nothing of a file that was not kept."""
+        self.file.close()
+        if self._folder.exists():
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._files._give_back(self._home, self.size)
+
+
 class Files:
-    """Below one folder, which only the server's user can read."""
+    """Below one folder, which only the server's user can read.
+
+    What every token keeps is counted in memory, together with what is arriving for it: uploads at
+    the same time share one limit. A server that starts counts what is on disk.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._folder = settings.folder / "files"
         self._laid_out = settings.folder / "laid-out"
         self._settings = settings
         self._swept = 0.0
+        self._bytes: Counter[Path] = Counter()
+        self._count: Counter[Path] = Counter()
         for folder in (self._folder, self._laid_out):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for left in self._laid_out.iterdir():  # by a server that was killed
             shutil.rmtree(left, ignore_errors=True)
+        for home in self._folder.iterdir():
+            self._recount(home)
+
+    def _recount(self, home: Path) -> None:
+        for folder in list(home.iterdir()):
+            if _ID.fullmatch(folder.name):
+                self._bytes[home] += _size_of(folder)
+                self._count[home] += 1
+            else:  # It was arriving, or being deleted, when the server was killed.
+                shutil.rmtree(folder, ignore_errors=True)
 
     # -- keeping -----------------------------------------------------------------------------
 
-    async def keep(
-        self, token: Token, name: str, purpose: str, chunks: AsyncIterator[bytes]
-    ) -> StoredFile:
-        """Write a file as it comes; nothing of it stays if it is too large or breaks off."""
-        await asyncio.to_thread(self.sweep)
+    @asynccontextmanager
+    async def incoming(self, token: Token) -> AsyncGenerator[Incoming, None]:
+        """Room for one file as it arrives; nothing of it stays unless it is kept."""
+        await self.sweep()
         home = self._home(token)
-        used, count = await asyncio.to_thread(self._size_of, token)
-        if count >= MOST_FILES:
+        if self._count[home] >= MOST_FILES:
             raise too_large(f"{MOST_FILES:,} files are kept already; delete some of them")
-        room = min(self._settings.max_file_bytes, self._settings.max_files_bytes - used)
-        identity = f"file-{secrets.token_hex(12)}"
-        folder = home / f".{identity}"
-        folder.mkdir(mode=0o700)
+        self._count[home] += 1
         try:
-            size = await self._write(folder / "data", chunks, room)
-            now = int(time.time())
-            about = StoredFile(
-                id=identity,
-                bytes=size,
-                created_at=now,
-                filename=sendable(name)[:MOST_NAME_BYTES] or "file",
-                purpose=purpose,
-                expires_at=now + int(self._settings.file_days * DAY_SECONDS),
-            )
-            (folder / "about.json").write_bytes(msgspec.json.encode(about))
-            folder.rename(home / identity)
+            incoming = Incoming(self, home)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            self._count[home] -= 1
             raise
-        return about
+        try:
+            yield incoming
+        finally:
+            incoming.close()
 
-    async def _write(self, path: Path, chunks: AsyncIterator[bytes], room: int) -> int:
-        size = 0
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(opened, "wb") as file:
-            async for chunk in chunks:
-                size += len(chunk)
-                if size > room:
-                    raise too_large(
-                        f"a file may have {self._settings.max_file_bytes:,} bytes, and all files "
-                        f"together {self._settings.max_files_bytes:,}; delete some, or send less"
-                    )
-                await asyncio.to_thread(file.write, chunk)
-        return size
+    def _take(self, home: Path, size: int, already: int) -> None:
+        settings = self._settings
+        is_over = self._bytes[home] + size > settings.max_files_bytes
+        if already + size > settings.max_file_bytes or is_over:
+            raise too_large(
+                f"a file may have {settings.max_file_bytes:,} bytes, and all files together "
+                f"{settings.max_files_bytes:,}; delete some, or send less"
+            )
+        self._bytes[home] += size
+
+    def _give_back(self, home: Path, size: int) -> None:
+        self._bytes[home] -= size
+        self._count[home] -= 1
 
     # -- looking -----------------------------------------------------------------------------
 
@@ -125,22 +173,29 @@ class Files:
 
     def delete(self, token: Token, identity: str) -> None:
         self.get(token, identity)
-        shutil.rmtree(self._folder_of(token, identity, "file_id"))
+        gone = _remove(self._folder_of(token, identity, "file_id"))
+        if gone is None:
+            raise not_found(f"there is no file {identity}", "file_id", "file_not_found")
+        self._give_back(self._home(token), gone)
 
-    def sweep(self) -> None:
+    async def sweep(self) -> None:
         """Let go of what has expired, once in a while."""
         if time.monotonic() - self._swept < SWEEP_SECONDS and self._swept:
             return
         self._swept = time.monotonic()
-        for home in self._folder.iterdir():
-            for folder in list(home.glob("file-*")):
-                if self._read(folder) is None:
-                    shutil.rmtree(folder, ignore_errors=True)
+        for home, size in await asyncio.to_thread(self._remove_expired):
+            self._give_back(home, size)
+
+    def _remove_expired(self) -> list[tuple[Path, int]]:
+        folders = [each for home in self._folder.iterdir() for each in home.glob("file-*")]
+        expired = [folder for folder in folders if self._read(folder) is None]
+        removed = [(folder.parent, _remove(folder)) for folder in expired]
+        return [(home, size) for home, size in removed if size is not None]
 
     # -- using -------------------------------------------------------------------------------
 
     async def lay_out(
-        self, token: Token, identities: list[str], cleanup: AsyncExitStack, param: str
+        self, token: Token, identities: list[str], cleanup: ExitStack, param: str
     ) -> list[Path]:
         """The files in a folder of one run, under their own names.
 
@@ -152,7 +207,7 @@ class Files:
             self.get(token, identity, param)
         return await asyncio.to_thread(self._link, token, identities, cleanup)
 
-    def _link(self, token: Token, identities: list[str], cleanup: AsyncExitStack) -> list[Path]:
+    def _link(self, token: Token, identities: list[str], cleanup: ExitStack) -> list[Path]:
         folder = Path(tempfile.mkdtemp(dir=self._laid_out))
         cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
         paths: list[Path] = []
@@ -185,9 +240,22 @@ class Files:
                 return about
         return None
 
-    def _size_of(self, token: Token) -> tuple[int, int]:
-        kept = self.listed(token)
-        return sum(each.bytes for each in kept), len(kept)
+
+def _size_of(folder: Path) -> int:
+    with suppress(OSError):
+        return (folder / "data").stat().st_size
+    return 0
+
+
+def _remove(folder: Path) -> int | None:
+    """Delete a file, and tell its size; None if it was deleted already, by another request."""
+    size, aside = _size_of(folder), folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
+    try:
+        folder.rename(aside)
+    except FileNotFoundError:
+        return None
+    shutil.rmtree(aside, ignore_errors=True)
+    return size
 
 
 def _free_name(wanted: str, taken: set[str]) -> str:

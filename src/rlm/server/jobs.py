@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 from starlette.types import Receive
 
@@ -21,16 +20,21 @@ __all__ = ["Job", "Jobs"]
 
 
 class Job:
-    """A run that goes on in a task. `leave` is called once, whatever came of it."""
+    """A run that goes on in a task. `leave` is called once, whatever came of it.
+
+    The task's end gives back what was held, also if it was cancelled before its first step.
+    """
 
     def __init__(self, jobs: "Jobs", plan: Plan, place: Place, grant: Grant | None) -> None:
         self._jobs = jobs
         self._place = place
         self._grant = grant
+        self._left = False
         self.plan = plan
         self.outbox = Outbox()
         self.task = asyncio.create_task(jobs.answerer.answer(plan, self.outbox, grant))
         jobs.going.add(self.task)
+        self.task.add_done_callback(self._ended)
 
     async def outcome(self) -> Outcome:
         """What came of it; if the server ended it, that is said."""
@@ -40,19 +44,24 @@ class Job:
         return self.task.result()
 
     async def leave(self) -> None:
-        """Cancel what still goes on, wait for its end, and give everything back."""
+        """Cancel what still goes on, and give its place back once it has ended."""
+        self._left = True
         self.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await asyncio.gather(self.task, return_exceptions=True)
-        self._jobs.going.discard(self.task)
-        if not self.task.cancelled() and self.task.exception() is None:
-            result = self.task.result().result
+        if self.task.done():
+            self._place.release()
+        else:
+            await asyncio.wait({self.task})
+
+    def _ended(self, task: "asyncio.Task[Outcome]") -> None:
+        self._jobs.going.discard(task)
+        self._jobs.answerer.release(self._grant)  # Of a task that never began; else it is settled.
+        if not task.cancelled() and task.exception() is None:
+            result = task.result().result
             if result is not None:
                 self._jobs.note(self.plan, result)
-        if self._grant is not None:
-            self._jobs.answerer.release(self._grant)  # Of a task that never began; else nothing.
-        await self.plan.cleanup.aclose()
-        self._place.release()
+        self.plan.cleanup.close()
+        if self._left:
+            self._place.release()
 
 
 class Jobs:
@@ -72,20 +81,32 @@ class Jobs:
         self.going: set[asyncio.Task[Outcome]] = set()
 
     async def start(
-        self, asked: Asked, token: Token, receive: Receive, check: Callable[[Plan], None]
+        self,
+        asked: Asked,
+        token: Token,
+        receive: Receive,
+        claim: Callable[[Plan], bool],
+        place: Place | None = None,
     ) -> Job:
-        """Plan it, wait for a place, hold back its budget, and begin; or an ApiError."""
-        plan = await self._planner.plan(asked, token)
+        """Plan it, wait for a place, hold back its budget, and begin; or an ApiError.
+
+        `claim` reserves the run's name and returns whether that run continues. A `place` that the
+        request has already is released with the job, or here if there is none.
+        """
         try:
-            check(plan)
-            place = await while_connected(receive, self._admission.enter(token))
+            plan = await self._planner.plan(asked, token)
             try:
-                return Job(self, plan, place, self.answerer.hold(plan))
+                continues = claim(plan)
+                if place is None:
+                    place = await while_connected(receive, self._admission.enter(token))
+                grant = self.answerer.hold(plan, plan.asked.rlm.run_id, continues=continues)
             except BaseException:
-                place.release()
+                plan.cleanup.close()
                 raise
+            return Job(self, plan, place, grant)
         except BaseException:
-            await plan.cleanup.aclose()
+            if place is not None:
+                place.release()
             raise
 
     def cancel_all(self) -> None:

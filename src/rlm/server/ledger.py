@@ -1,10 +1,13 @@
 """What every token has used of its budget, on disk: a restart forgets nothing.
 
 Before a run, what it may use is held back, so that runs at the same time can't exceed the budget
-together; afterwards what it did use is counted instead. What a killed server leaves held back is
-counted as used, except that of background runs: they go on, and are counted when they end.
+together; afterwards what it did use is counted instead. Every hold has an identity of its own and
+belongs to one request: nothing that another request does, not even one that names the same run,
+can release it. What a killed server leaves held back is counted as used, except that of background
+runs: they go on, and are counted when they end.
 """
 
+import secrets
 import sqlite3
 import time
 from collections.abc import Generator
@@ -24,16 +27,22 @@ DAY_SECONDS = 86_400
 _TABLES = """
 create table if not exists spent (token text, period text, tokens integer, money integer,
     primary key (token, period));
-create table if not exists held (key text primary key, token text, period text, tokens integer,
-    money integer, background integer);
-create table if not exists charged (key text primary key, tokens integer, money integer);
+create table if not exists holds (id text primary key, server text, token text, run text,
+    period text, tokens integer, money integer, background integer);
+create index if not exists holds_of_token on holds (token, period);
+create table if not exists counted (token text, run text, tokens integer, money integer,
+    primary key (token, run));
 """
 
 
 class Grant(Struct, frozen=True):
-    """What one run may use; None is what the budget says nothing about. Money in picodollars."""
+    """What one run may use; None is what the budget says nothing about. Money in picodollars.
 
-    key: str
+    `identity` names this hold and no other. `run` is None for a run that can't be continued.
+    """
+
+    identity: str
+    run: str | None
     token: str
     period: str
     tokens: int | None
@@ -45,30 +54,41 @@ class Grant(Struct, frozen=True):
 
 
 class Ledger:
-    """One SQLite file. Sums are whole numbers, so that nothing drifts."""
+    """One SQLite file, used by one server at a time. Sums are whole numbers and do not drift."""
 
     def __init__(self, path: Path) -> None:
+        self._server = secrets.token_hex(8)
         self._database = sqlite3.connect(path, isolation_level=None)
         self._database.execute("pragma journal_mode = wal")
         self._database.execute("pragma synchronous = normal")
         self._database.executescript(_TABLES)
-        self._count_what_was_left()
+        with self._transaction():
+            self._count_left("background = 0")
 
     def close(self) -> None:
         self._database.close()
 
     def hold(
-        self, token: Token, key: str, wanted: Amount | None, *, background: bool = False
+        self,
+        token: Token,
+        run: str | None,
+        wanted: Amount | None,
+        *,
+        background: bool = False,
+        continues: bool = False,
     ) -> Grant | None:
         """Hold back what a run wants, or as much as is free; refused if nothing is.
 
-        None for a token without a budget. `wanted` None takes all there is.
+        None for a token without a budget. `wanted` None takes all there is. A run that `continues`
+        replaces what an earlier server held for it, and is not charged again for what was counted.
         """
-        if not token.has_budget:
+        if run is None and not token.has_budget:
             return None
         period = _period(token)
         with self._transaction():
-            self._database.execute("delete from held where key = ?", (key,))
+            self._forget(token.name, run, continues=continues)
+            if not token.has_budget:
+                return None
             used = self._used(token.name, period)
             most_money = None if token.max_cost_usd is None else picodollars(token.max_cost_usd)
             if _is_used_up(token.max_tokens, used.tokens) or _is_used_up(
@@ -79,30 +99,33 @@ class Ledger:
             tokens = _part(token.max_tokens, used.tokens, most)
             most = None if wanted is None else wanted.picodollars
             money = _part(most_money, used.picodollars, most)
+            grant = Grant(secrets.token_hex(16), run, token.name, period, tokens, money)
             self._database.execute(
-                "insert into held values (?, ?, ?, ?, ?, ?)",
-                (key, token.name, period, tokens or 0, money or 0, background),
+                "insert into holds values (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(grant.identity, self._server, token.name, run),
+                    *(period, tokens or 0, money or 0, background),
+                ),
             )
-        return Grant(key, token.name, period, tokens, money)
+        return grant
 
     def settle(self, grant: Grant, used: Amount) -> None:
         """Count what was used instead of what was held back.
 
-        A run that went on tells what it used in all: what was counted before is not counted twice.
+        A run that continues reports what it used in all: what was counted before is subtracted.
         """
-        find = "select tokens, money from charged where key = ?"
         with self._transaction():
-            self._database.execute("delete from held where key = ?", (grant.key,))
-            before = self._database.execute(find, (grant.key,)).fetchone() or (0, 0)
-            tokens, money = max(used.tokens, before[0]), max(used.picodollars, before[1])
-            self._add(grant.token, grant.period, tokens - before[0], money - before[1])
-            self._database.execute(
-                "insert or replace into charged values (?, ?, ?)", (grant.key, tokens, money)
-            )
+            self._database.execute("delete from holds where id = ?", (grant.identity,))
+            self._count(grant.token, grant.run, grant.period, used.tokens, used.picodollars)
 
     def release(self, grant: Grant) -> None:
-        """Give back what a run that never began was granted."""
-        self._database.execute("delete from held where key = ?", (grant.key,))
+        """Give back what a run that never began was granted; nothing if it was settled."""
+        self._database.execute("delete from holds where id = ?", (grant.identity,))
+
+    def abandon(self, token: str, run: str) -> None:
+        """Count as used what an earlier server held for a run that will not be continued."""
+        with self._transaction():
+            self._count_left("token = ? and run = ?", token, run)
 
     def used(self, token: Token) -> Amount:
         """What is spent or held back in the period that goes on."""
@@ -112,7 +135,7 @@ class Ledger:
 
     def _used(self, name: str, period: str) -> Amount:
         tokens, money = 0, 0
-        for table in ("spent", "held"):
+        for table in ("spent", "holds"):
             found = self._database.execute(
                 f"select sum(tokens), sum(money) from {table} where token = ? and period = ?",  # noqa: S608
                 (name, period),
@@ -121,7 +144,7 @@ class Ledger:
         return Amount(0, tokens, money)
 
     def _is_held(self, name: str) -> bool:
-        find = "select 1 from held where token = ? limit 1"
+        find = "select 1 from holds where token = ? limit 1"
         return self._database.execute(find, (name,)).fetchone() is not None
 
     def _add(self, name: str, period: str, tokens: int, money: int) -> None:
@@ -131,13 +154,38 @@ class Ledger:
             (name, period, tokens, money),
         )
 
-    def _count_what_was_left(self) -> None:
-        """Of a server that was killed."""
-        with self._transaction():
-            find = "select key, token, period, tokens, money from held where background = 0"
-            for key, name, period, tokens, money in self._database.execute(find).fetchall():
-                self._add(name, period, tokens, money)
-                self._database.execute("delete from held where key = ?", (key,))
+    def _count(self, name: str, run: str | None, period: str, tokens: int, money: int) -> None:
+        """Add to what is spent, less what was counted for this run before."""
+        if run is None:
+            self._add(name, period, tokens, money)
+            return
+        find = "select tokens, money from counted where token = ? and run = ?"
+        before = self._database.execute(find, (name, run)).fetchone() or (0, 0)
+        tokens, money = max(tokens, before[0]), max(money, before[1])
+        self._add(name, period, tokens - before[0], money - before[1])
+        self._database.execute(
+            "insert or replace into counted values (?, ?, ?, ?)", (name, run, tokens, money)
+        )
+
+    def _forget(self, name: str, run: str | None, *, continues: bool) -> None:
+        """Drop what an earlier server noted of a run that starts again, or starts from nothing."""
+        if run is None:
+            return
+        self._database.execute(
+            "delete from holds where token = ? and run = ? and server != ?",
+            (name, run, self._server),
+        )
+        if not continues:
+            self._database.execute("delete from counted where token = ? and run = ?", (name, run))
+
+    def _count_left(self, which: str, *values: str) -> None:
+        """Count holds of an earlier server as used."""
+        left = f"from holds where server != ? and {which}"
+        values = (self._server, *values)
+        find = f"select token, run, period, tokens, money {left}"
+        for name, run, period, tokens, money in self._database.execute(find, values).fetchall():
+            self._count(name, run, period, tokens, money)
+        self._database.execute(f"delete {left}", values)
 
     @contextmanager
     def _transaction(self) -> Generator[None, None, None]:

@@ -1,7 +1,7 @@
 """From a request to what is to be done: by which model, on which route, over which context."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from typing import Any, Literal
 
 import msgspec
@@ -54,7 +54,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     config: RunConfig
     wanted: Amount | None
     relayed: Relayed | None = None
-    cleanup: AsyncExitStack = field(default_factory=AsyncExitStack)
+    cleanup: ExitStack = field(default_factory=ExitStack)
 
     @property
     def limits(self) -> Limits:
@@ -138,7 +138,7 @@ class Planner:
         worst = worst_case(request, engine._house.services().calls.info(config.model))
         query = split(spoken, SHOWN_QUERY_CHARS).query[:SHOWN_QUERY_CHARS]
         return Plan(
-            asked=asked,
+            asked=_without_texts(asked),
             token=token,
             engine=engine,
             route="direct",
@@ -157,17 +157,17 @@ class Planner:
         schema = asked.schema
         if schema is not None:
             _check_schema(schema)
-        cleanup = AsyncExitStack()
+        cleanup = ExitStack()
         try:
             parts = split(spoken, self._settings.context_over)
             context = await self._context(asked, token, parts, cleanup)
         except BaseException:
-            await cleanup.aclose()
+            cleanup.close()
             raise
         sampling = {**config.sampling, **asked.sampling}
         config = replace(config, sampling=sampling, strategy=asked.rlm.strategy or "rlm")
         return Plan(
-            asked=asked,
+            asked=_without_texts(asked),
             token=token,
             engine=engine,
             route="rlm",
@@ -178,7 +178,7 @@ class Planner:
         )
 
     async def _context(
-        self, asked: Asked, token: Token, parts: Split, cleanup: AsyncExitStack
+        self, asked: Asked, token: Token, parts: Split, cleanup: ExitStack
     ) -> StoredContext:
         """What was handed over as such, what was uploaded, and what was too large for a prompt."""
         named = [*(asked.rlm.file_ids or ()), *files_named(asked.messages)]
@@ -200,6 +200,12 @@ class Planner:
         if value is None or (isinstance(value, str) and len(value) < SMALL_CHARS):
             return store_context(value)
         return await asyncio.to_thread(store_context, value)
+
+
+def _without_texts(asked: Asked) -> Asked:
+    """What a run still needs of its request; its texts are in its task, and need not be kept."""
+    ours = replace(asked.rlm, query=None, context=None)
+    return replace(asked, messages=[], tools=[], rlm=ours)
 
 
 def _texts(paths: list[Any]) -> dict[str, str]:

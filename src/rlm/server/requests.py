@@ -4,9 +4,10 @@ Fields that are not listed are ignored, as OpenAI does; inside `rlm`, which is o
 errors.
 """
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 __all__ = [
     "AssistantCall",
@@ -186,6 +187,10 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     rlm: RlmField | None = None
+
+    def brief(self) -> Self:
+        """The request without what is large: enough to answer it once its run has begun."""
+        return replace(self, messages=[], response_format=None, tools=None, rlm=None)
 
 
 # -- background runs ------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """What `POST /v1/responses` takes, and the same as what chat completions take."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from rlm.server.asked import Asked
 from rlm.server.errors import bad_request
@@ -101,6 +102,10 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     previous_response_id: None = None
     background: Literal[False] | None = None
     rlm: RlmField | None = None
+
+    def brief(self) -> Self:
+        """The request without what is large: enough to answer it once its run has begun."""
+        return replace(self, input="", text=None, rlm=None)
 
 
 def of_responses(request: ResponsesRequest) -> Asked:

@@ -22,8 +22,11 @@ class RunRoutes:
         self._settings = service.settings
 
     async def create(self, request: Request) -> Response:
-        body = await decoded(request, self._settings, RunRequest)
-        return answer(await self._service.runs.create(body, who(request)), 202)
+        token = who(request)
+        async with self._service.bodies.arrived(request, token) as body:
+            self._service.admission.check(token)
+            asked = await body.read_as(RunRequest)
+            return answer(await self._service.runs.create(asked, token, body.keep), 202)
 
     async def listed(self, request: Request) -> Response:
         most, after = page_of(request)

@@ -6,7 +6,8 @@ What was accepted is in the journal and in the store before its client hears of 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ from rlm.server.asked import of_run
 from rlm.server.engines import PREFIX
 from rlm.server.errors import ApiError, Closing, api_error, bad_request, not_found
 from rlm.server.ledger import Grant
+from rlm.server.memory import Share
 from rlm.server.planning import Plan, Planner
 from rlm.server.progress import Meter
 from rlm.server.replies import RunObject, RunState, json_bytes
@@ -72,33 +74,51 @@ class Runs:
         self._admission = admission
         self._answerer = answerer
         self._live: dict[str, LiveRun] = {}
+        self._named: set[str] = set()  # Runs that a request is starting, or is waiting for.
         self.closing = False
 
     # -- beginning ---------------------------------------------------------------------------
 
-    async def create(self, request: RunRequest, token: Token) -> RunObject:
-        """Begin a run; when this returns, it will be brought to an end, whatever happens."""
+    async def create(
+        self, request: RunRequest, token: Token, keep: Callable[[], Share | None]
+    ) -> RunObject:
+        """Begin a run; when this returns, it will be brought to an end, whatever happens.
+
+        `keep` hands over the memory of its body, as far as the run keeps it.
+        """
         run_id = request.run_id or new_run_id()
         self._check_free(run_id)
         self._admission.check(token)
-        asked = replace(of_run(request), model=_with_repl(request.model))
-        plan = await self._planner.plan(asked, token)
-        grant = None
-        try:
-            grant = self._answerer.hold(plan, run_id, background=True)
-            await plan.engine._begin(plan.task, plan.asked.schema, run_id, plan.config)
-            kept = json_bytes(replace(request, context=None, file_ids=None, run_id=run_id))
-            row = self._store.add(run_id, token.name, request.model, kept)
-        except BaseException:
-            if grant is not None:
+        with self._naming(run_id):
+            asked = replace(of_run(request), model=_with_repl(request.model))
+            plan = await self._planner.plan(asked, token)
+            grant = None
+            try:
+                grant = self._answerer.hold(plan, run_id, background=True)
+                await plan.engine._begin(plan.task, plan.asked.schema, run_id, plan.config)
+                kept = json_bytes(replace(request, context=None, file_ids=None, run_id=run_id))
+                row = self._store.add(run_id, token.name, request.model, kept)
+            except BaseException:
                 self._answerer.release(grant)
-            await plan.cleanup.aclose()
-            raise
-        return self._start(LiveRun(row, plan, grant))
+                plan.cleanup.close()
+                raise
+            if (share := keep()) is not None:
+                plan.cleanup.callback(share.release)
+            return self._start(LiveRun(row, plan, grant))
 
     def _check_free(self, run_id: str) -> None:
-        if self._store.get(run_id) is not None or self._journal_of(run_id).exists():
+        known = run_id in self._named or self._store.get(run_id) is not None
+        if known or self._journal_of(run_id).exists():
             raise taken(run_id)
+
+    @contextmanager
+    def _naming(self, run_id: str) -> Generator[None, None, None]:
+        """Keep a name for one request while it starts a run."""
+        self._named.add(run_id)
+        try:
+            yield
+        finally:
+            self._named.discard(run_id)
 
     def _start(self, run: LiveRun) -> RunObject:
         self._live[run.row.run_id] = run
@@ -129,7 +149,7 @@ class Runs:
                 self._answerer.settle(run.plan, run.meter, run.grant, time.monotonic() - started)
             if run.place is not None:
                 run.place.release()
-            await run.plan.cleanup.aclose()
+            run.plan.cleanup.close()
             self._live.pop(run.row.run_id, None)
             run.changed.set()
 
@@ -173,7 +193,7 @@ class Runs:
         if row.reply is not None:
             return msgspec.json.decode(row.reply, type=RunObject)
         live = self._live.get(row.run_id)
-        state: RunState = "interrupted"
+        state: RunState = "running" if row.run_id in self._named else "interrupted"
         if live is not None:
             state = "queued" if live.place is None else "running"
         return told_of(row, state)
@@ -184,10 +204,14 @@ class Runs:
         """End a run with the best answer it has; one that has ended stays as it is."""
         row = self._row(run_id, token)
         live = self._live.get(run_id)
+        if live is None and run_id in self._named:
+            raise _busy(run_id)
         if live is None or live.task is None:
             if row.ended is None:
+                self._answerer.abandon(token, run_id)
                 self._store.end(run_id, json_bytes(failed(row, "cancelled", None)))
             return self.get(run_id, token)
+        await asyncio.sleep(0)  # A task that is cancelled before its first step would end nothing.
         if run_id in live.plan.engine._running:
             live.plan.engine.stop(run_id)
         else:
@@ -201,20 +225,22 @@ class Runs:
         """Go on with a run that was interrupted, cancelled, failed or ended at a limit."""
         row = self._row(run_id, token)
         told = self._told(row)
-        if run_id in self._live or told.status == "completed":
+        if run_id in self._live or run_id in self._named or told.status == "completed":
             return told
         if not row.request:
             raise bad_request("this run was asked for by another endpoint: send that once more")
         request = msgspec.json.decode(row.request, type=RunRequest)
         if limits is not None:
             request = replace(request, limits=limits)
-        plan = await self._again(request, token)
-        grant = self._answerer.hold(plan, run_id, background=True)
-        if run_id in self._live:  # Somebody else was faster.
-            return self._told(row)
-        self._store.reopen(run_id, json_bytes(request))
-        row = self._row(run_id, token)
-        return self._start(LiveRun(row, plan, grant))
+        with self._naming(run_id):
+            plan = await self._again(request, token)
+            try:
+                grant = self._answerer.hold(plan, run_id, background=True, continues=True)
+            except BaseException:
+                plan.cleanup.close()
+                raise
+            self._store.reopen(run_id, json_bytes(request))
+            return self._start(LiveRun(self._row(run_id, token), plan, grant))
 
     async def _again(self, request: RunRequest, token: Token) -> Plan:
         """The plan of a run that was begun, with the context that the journal keeps."""
@@ -228,13 +254,31 @@ class Runs:
 
     # -- names for requests that wait --------------------------------------------------------
 
-    def claim(self, run_id: str, token: Token, model: str) -> None:
-        """A request that waits names its run: it must be new, or the same token's."""
-        row = self._store.get(run_id)
-        if row is None and not self._journal_of(run_id).exists():
-            self._store.add(run_id, token.name, model, b"")
-        elif row is None or row.token != token.name or run_id in self._live or row.request:
+    def claim(self, plan: Plan) -> bool:
+        """Keep the name that a waiting request gives its run; whether that run continues.
+
+        It must be new, or a run of the same token's that no other request is answering now. The
+        plan's cleanup gives the name back, and forgets a new one if nothing came of it.
+        """
+        run_id, token = plan.asked.rlm.run_id, plan.token
+        if run_id is None:
+            return False
+        row, is_begun = self._store.get(run_id), self._journal_of(run_id).exists()
+        if run_id in self._named or run_id in self._live:
+            raise _busy(run_id)
+        if row is None and not is_begun:
+            self._store.add(run_id, token.name, plan.asked.model, b"")
+        elif row is None or row.token != token.name or row.request:
             raise taken(run_id)
+        self._named.add(run_id)
+        plan.cleanup.callback(self._unclaim, run_id)
+        return is_begun
+
+    def _unclaim(self, run_id: str) -> None:
+        self._named.discard(run_id)
+        row = self._store.get(run_id)
+        if row is not None and row.ended is None and not self._journal_of(run_id).exists():
+            self._store.remove(run_id)
 
     def note(self, plan: Plan, result: RunResult) -> None:
         """How a named run of a request that waited has ended."""
@@ -273,6 +317,16 @@ class Runs:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._store.close()
+
+
+def _busy(run_id: str) -> ApiError:
+    return ApiError(
+        409,
+        f"another request is answering the run {run_id}; wait for it, or choose another run_id",
+        param="run_id",
+        code="run_exists",
+        headers={"Retry-After": "1"},
+    )
 
 
 def _with_repl(model: str) -> str:

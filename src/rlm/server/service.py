@@ -9,6 +9,7 @@ from rlm.journal import Archive
 from rlm.journal.database import Lock
 from rlm.server.admission import Admission
 from rlm.server.answering import Answerer
+from rlm.server.bodies import Bodies
 from rlm.server.engines import Engines
 from rlm.server.files import Files
 from rlm.server.jobs import Jobs
@@ -47,6 +48,7 @@ class Service:
                 "set RLM_STATE_DIR to another folder"
             )
         self.files = Files(settings)
+        self.bodies = Bodies(settings, len(tokens.all))
         self.admission = Admission(settings)
         self.metrics = Metrics(lambda: self.admission.running, lambda: self.admission.queued)
         self.ledger = Ledger(settings.folder / "ledger.sqlite")
@@ -81,6 +83,7 @@ class Service:
             return
         self.closing = True
         self.admission.close()
+        self.bodies.memory.close()
         self.runs.shut()
         loop = asyncio.get_running_loop()
         self._grace = loop.call_later(self.settings.grace_seconds, self.jobs.cancel_all)

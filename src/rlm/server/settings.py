@@ -16,7 +16,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Ceilings that no client can raise, and where the server keeps its things.
 
     `limits` hold for a request that asks for none, and a request may only ask for less.
-    `context_over`: messages with more characters than this become a context.
+    `context_over`: messages with more characters than this become a context. `max_bodies_bytes`
+    are what all requests may keep on disk while they arrive and wait, `max_memory_bytes` what they
+    may take in memory once they are read.
     """
 
     folder: Path
@@ -26,6 +28,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_queued: int = 256
     queue_seconds: float = 60.0
     max_body_bytes: int = 64 * MIB
+    max_bodies_bytes: int = 2_048 * MIB
+    max_memory_bytes: int = 1_024 * MIB
     max_file_bytes: int = 512 * MIB
     max_files_bytes: int = 4_096 * MIB
     file_days: float = 30.0
@@ -37,7 +41,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     resumes: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("context_over", "max_concurrent_runs", "max_body_bytes", "max_file_bytes"):
+        for name in (
+            *("context_over", "max_concurrent_runs", "max_body_bytes", "max_file_bytes"),
+            *("max_bodies_bytes", "max_memory_bytes"),
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be 1 or more, not {getattr(self, name)!r}")
         if self.max_queued < 0:

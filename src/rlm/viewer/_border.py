@@ -13,7 +13,7 @@ from rlm.viewer.library import Unknown
 from rlm.viewer.shaping import without_paths
 from rlm.viewer.work import Busy
 
-__all__ = ["answer_of", "border", "with_headers"]
+__all__ = ["answer_of", "border", "shows_token", "with_headers"]
 
 MOST_ERROR_CHARS = 1_000
 SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -67,7 +67,7 @@ def admit(request: web.Request, doors: Doors) -> None:
     site = request.headers.get("Sec-Fetch-Site", "none")
     if request.path.startswith("/api/") and site not in {"same-origin", "none"}:
         raise Refused("pages of others may not ask this viewer anything")
-    if doors.needs_token and not _has_token(request, doors):
+    if doors.needs_token and not has_token(request, doors):
         raise Refused("open the address that `rlm view` printed: its token is needed here")
     if request.method not in SAFE_METHODS:
         if not doors.is_our_origin(request.headers.getall("Origin", []), hosts):
@@ -76,9 +76,17 @@ def admit(request: web.Request, doors: Doors) -> None:
             raise Refused("this page is of an earlier viewer: load it again")
 
 
-def _has_token(request: web.Request, doors: Doors) -> bool:
-    given = request.cookies.get(doors.cookie), request.query.get("token")
-    return any(doors.knows(each) for each in given)
+def has_token(request: web.Request, doors: Doors) -> bool:
+    """By the cookie that our page has, or as a program sends it, or in the printed address."""
+    return doors.knows(request.cookies.get(doors.cookie)) or shows_token(request, doors)
+
+
+def shows_token(request: web.Request, doors: Doors) -> bool:
+    """Whether the request itself holds the token: only our page's address may have it."""
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and doors.knows(given.strip()):
+        return True
+    return request.path == "/" and doors.knows(request.query.get("token"))
 
 
 # -- answers --------------------------------------------------------------------------------------

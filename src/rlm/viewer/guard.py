@@ -2,7 +2,8 @@
 
 A page of somebody else's could have its name lead to this machine (DNS rebinding), or send forms
 here. So the `Host` must be ours, whatever changes something needs our `Origin` and a token that
-only our page knows, and nothing is ever shared with other origins.
+only our page knows, and nothing is ever shared with other origins. Another user of this machine can
+send any header: so everything needs the token of the address that was printed.
 """
 
 import hmac
@@ -11,6 +12,7 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 
+from rlm.errors import ConfigError
 from rlm.viewer import DEFAULT_PORT
 
 __all__ = ["HEADERS", "Doors", "is_loopback"]
@@ -19,6 +21,8 @@ LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 WILDCARDS = frozenset({"0.0.0.0", "::", "[::]", ""})  # noqa: S104 - what not to take for an address
 MOST_TOKEN_CHARS = 200
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9.-]{1,253})(?::([0-9]{1,5}))?", re.ASCII)
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~-]{16,200}")
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -46,13 +50,22 @@ def is_loopback(host: str) -> bool:
 
 
 class Doors:
-    """What one server accepts. `token` is made anew for every process."""
+    """What one server accepts. Unless one is given, `token` is made anew for every process.
+
+    Any program of this machine can reach a loopback address, those of its other users too: so a
+    token is needed there as well, unless the operator says otherwise.
+    """
 
     def __init__(
-        self, host: str, port: int = DEFAULT_PORT, *, always_ask_for_token: bool = False
+        self,
+        host: str,
+        port: int = DEFAULT_PORT,
+        *,
+        token: str | None = None,
+        needs_token: bool = True,
     ) -> None:
-        self.token = secrets.token_urlsafe(32)
-        self.needs_token = always_ask_for_token or not is_loopback(host)
+        self.token = _checked(token) if token else secrets.token_urlsafe(32)
+        self.needs_token = needs_token or not is_loopback(host)
         self.port = port
         self._any_address = host in WILDCARDS
         bracketed = f"[{host}]" if ":" in host and not host.startswith("[") else host
@@ -83,6 +96,15 @@ class Doors:
         if token is None or len(token) > MOST_TOKEN_CHARS:
             return False
         return hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode())
+
+
+def _checked(token: str) -> str:
+    if not _TOKEN.fullmatch(token):
+        raise ConfigError(
+            "a token for the viewer has 16 to 200 letters, digits, dashes, dots and underscores; "
+            "`openssl rand -hex 24` makes one"
+        )
+    return token
 
 
 def _is_address(name: str) -> bool:

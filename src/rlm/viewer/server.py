@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from rlm.errors import ConfigError
 from rlm.viewer import DEFAULT_PORT
-from rlm.viewer._border import answer_of, border, with_headers
+from rlm.viewer._border import answer_of, border, shows_token, with_headers
 from rlm.viewer.assets import STATIC, load_assets, page_with
 from rlm.viewer.contexts import ContextDesk
 from rlm.viewer.forking import MOST_EDIT_CHARS, Engines, Forks
@@ -52,7 +52,8 @@ class ViewerServer:
         *,
         host: str = "127.0.0.1",
         port: int = DEFAULT_PORT,
-        always_ask_for_token: bool = False,
+        token: str | None = None,
+        needs_token: bool = True,
         static: Path = STATIC,
         version: str = "",
     ) -> None:
@@ -60,7 +61,7 @@ class ViewerServer:
         self._library = library
         self._assets = load_assets(static)
         self._host = host
-        self.doors = Doors(host, port, always_ask_for_token=always_ask_for_token)
+        self.doors = Doors(host, port, token=token, needs_token=needs_token)
         self._work = Work()
         self._teller = Teller(library, contexts)
         self._live = Live(library, self._work)
@@ -134,7 +135,11 @@ class ViewerServer:
         response = web.Response(body=body, headers={"Content-Type": _type(asset.kind)})
         if asset.lasting:
             response.headers["Cache-Control"] = "private, max-age=31536000, immutable"
-        if is_page and self.doors.needs_token:
+        return self._with_cookie(request, response) if is_page else response
+
+    def _with_cookie(self, request: web.Request, response: web.Response) -> web.Response:
+        """The token of the address, which the page removes from there, becomes a cookie."""
+        if self.doors.needs_token and shows_token(request, self.doors):
             response.set_cookie(
                 self.doors.cookie, self.doors.token, httponly=True, samesite="Strict", path="/"
             )
@@ -143,7 +148,7 @@ class ViewerServer:
     # -- answers -----------------------------------------------------------------------------
 
     async def _viewer(self, request: web.Request) -> web.StreamResponse:
-        return answer_of(
+        facts = answer_of(
             {
                 "version": self._version,
                 "title": self._library.title,
@@ -152,6 +157,7 @@ class ViewerServer:
                 "live": True,
             }
         )
+        return self._with_cookie(request, facts)
 
     async def _runs(self, request: web.Request) -> web.StreamResponse:
         return answer_of(await self._work.run(self._teller.runs))

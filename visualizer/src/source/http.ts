@@ -47,6 +47,20 @@ async function answer<T>(address: string, options: RequestInit = {}): Promise<T>
   throw new Refused(typeof told === 'string' ? told : `The server answered ${response.status}.`, response.status)
 }
 
+/** The token of the address that was printed, until the server has made a cookie of it. */
+let shown = ''
+
+/** Take the token out of the address, so that neither bookmarks nor the history keep it. */
+export function takeToken(): boolean {
+  const query = new URLSearchParams(location.search)
+  shown = query.get('token') ?? ''
+  if (!shown) return false
+  query.delete('token')
+  const left = query.toString()
+  history.replaceState(history.state, '', `${location.pathname}${left ? `?${left}` : ''}${location.hash}`)
+  return true
+}
+
 function token(): string {
   return document.querySelector<HTMLMetaElement>('meta[name="rlm-token"]')?.content ?? ''
 }
@@ -93,7 +107,9 @@ function listen(address: string, handlers: Handlers): () => void {
 
 export class HttpSource implements Source {
   viewer(): Promise<ViewerFacts> {
-    return answer(place('viewer'))
+    const options = shown ? { headers: { Authorization: `Bearer ${shown}` } } : {}
+    shown = ''
+    return answer(place('viewer'), options)
   }
 
   runs(): Promise<RunList> {

@@ -3,7 +3,7 @@
 import { signal } from '@preact/signals'
 import type { Connection, Source, ViewerFacts } from '../contract'
 import { FileSource } from '../source/file'
-import { HttpSource } from '../source/http'
+import { HttpSource, takeToken } from '../source/http'
 import { wordsOf } from './asked'
 import { go, to } from './route'
 
@@ -25,9 +25,18 @@ async function use(next: Source): Promise<void> {
   if (old instanceof FileSource) old.close()
 }
 
+const KNOWN = 'rlm-viewer'
+
+/** Whether this tab was opened with the address that the development server printed. */
+function isKnown(): boolean {
+  if (takeToken()) sessionStorage.setItem(KNOWN, 'yes')
+  return sessionStorage.getItem(KNOWN) !== null
+}
+
 /** The server that this page came from, if it came from one. */
 export async function startSource(): Promise<void> {
-  if (import.meta.env.DEV && !__HAS_SERVER__) return
+  const known = isKnown()
+  if (import.meta.env.DEV && !(__HAS_SERVER__ && known)) return
   try {
     await use(new HttpSource())
   } catch (error) {
