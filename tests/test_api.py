@@ -13,7 +13,7 @@ import pytest
 
 import rlm
 from rlm import RLM, ConfigError, Limits, ScriptedClient
-from rlm.context.scanning import Tally
+from rlm.context import StoredContext
 from rlm.errors import CancellationError, PortalError, SessionError, UnknownPriceError
 from rlm.events import Event, RunEnded, RunStarted
 from rlm.portal import portal
@@ -279,13 +279,13 @@ async def test_a_large_context_is_hashed_beside_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     threads: list[int] = []
-    add = Tally.add
+    make = StoredContext._hash_of_blocks
 
-    def noted(tally: Tally, block: bytes) -> None:
+    def noted(context: StoredContext) -> str:
         threads.append(threading.get_ident())
-        add(tally, block)
+        return make(context)
 
-    monkeypatch.setattr(Tally, "add", noted)
+    monkeypatch.setattr(StoredContext, "_hash_of_blocks", noted)
     result = await engine().aask("What?", LARGE)
     started = next(event for event in result.events if isinstance(event, RunStarted))
     assert started.context_sha256 == hashlib.sha256(LARGE.encode()).hexdigest()
