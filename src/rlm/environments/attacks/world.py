@@ -29,6 +29,7 @@ __all__ = ["World"]
 
 _VARIABLE = "RLM_CHECK_API_KEY"
 _MOST_GROWTH_BYTES = 250 << 20
+_LEAST_TELLING_ID = 300
 _BYSTANDER = """
 import os
 kept = 'here'
@@ -200,8 +201,10 @@ class World:
     def facts_of_host(self) -> dict[str, str]:
         """What a cell need not know of the host; "" if there is nothing to know."""
         environment = sys.executable if sys.prefix != sys.base_prefix else ""
+        # The first processes of a container have ids that any small number is equal to.
+        telling = os.getpid() > _LEAST_TELLING_ID
         return {
-            "the host's process id": str(os.getpid()),
+            "the host's process id": str(os.getpid()) if telling else "",
             "where the host's virtual environment is": environment,
             "where rlm is installed": str(Path(rlm.environments.__file__).parents[1] / "worker"),
         }
