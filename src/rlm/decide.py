@@ -5,7 +5,6 @@ one decision. Each rule is a small function; their order in `decide` is the poli
 """
 
 from collections import Counter
-from collections.abc import Callable
 
 from msgspec import Struct, field
 
@@ -14,7 +13,7 @@ from rlm.config import Guards
 from rlm.prompts import nudges
 from rlm.results import CellResult, Submission
 
-__all__ = ["Again", "Answered", "ChangeCourse", "Progress", "Turn", "decide"]
+__all__ = ["Again", "Answered", "ChangeCourse", "Decision", "Progress", "Turn", "decide"]
 
 REPEATS_THAT_MEAN_STUCK = 3
 CONTEXT_NAMES = frozenset({"context", "context_0", "P", "ctx", "peek", "tail", "lenP"})
@@ -109,15 +108,12 @@ def decide(
     guards: Guards,
     step: int,
     known: tuple[str, ...],
-    objection_to: Callable[[Submission], str | None] | None = None,
 ) -> Decision:
     """The decision on one turn. `known` are the user's variables, for a helpful message."""
     submission, objection = _submission(turn, progress, known)
     if submission is not None:
         progress.submitted = submission
         objection = objection or _guarded(progress, guards, step)
-        if objection is None and objection_to is not None:
-            objection = objection_to(submission)
         if objection is None:
             return Answered(submission)
     if objection is not None:

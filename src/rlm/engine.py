@@ -11,7 +11,7 @@ from rlm.bridge import Bridge, ChildAnswer, ChildTask
 from rlm.cells import Actions, Cell, parse_reply, parse_tool_calls
 from rlm.config import RunConfig
 from rlm.context import store_context
-from rlm.decide import Answered, ChangeCourse, Turn, decide
+from rlm.decide import Again, Answered, ChangeCourse, Decision, Turn, decide
 from rlm.ending import FinalCall, ending_by_errors, ending_of, give_up
 from rlm.events import StepStarted
 from rlm.history import History
@@ -92,8 +92,8 @@ class Engine:
             self.config.guards,
             self.scope.step,
             self.session.variables,
-            self.state.task.objection_to,
         )
+        decision = await self._checked(decision)
         if isinstance(decision, Answered):
             return Ending("answer", "submitted", decision.submission)
         if isinstance(decision, ChangeCourse):
@@ -102,6 +102,14 @@ class Engine:
         self.history.append(reply, await self.state.tell(turn, text))
         self.state.tell_budget()
         return await ending_by_errors(self.state, self.final)
+
+    async def _checked(self, decision: Decision) -> Decision:
+        """The same decision, unless it takes an answer that does not have the wanted shape."""
+        objection_to = self.state.task.objection_to
+        if isinstance(decision, Answered) and objection_to is not None:
+            objection = await objection_to(decision.submission)
+            return decision if objection is None else Again((objection,))
+        return decision
 
     async def act(self, reply: Reply) -> Turn:
         """Do what a reply says; a final that is a name is looked up after the code has run."""

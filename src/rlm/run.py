@@ -49,7 +49,7 @@ class Task(Struct, frozen=True):
     description: str = ""
     prologue: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    objection_to: Callable[[Submission], str | None] | None = None
+    objection_to: Callable[[Submission], Awaitable[str | None]] | None = None
     chosen_because: str = ""
 
 

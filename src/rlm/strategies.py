@@ -143,7 +143,7 @@ def _direct_prompt(task: Task, text: str) -> str:
 async def _repaired(run: Run, submission: Submission) -> Submission:
     """An answer of the wrong shape is sent back, a few times at most."""
     for _ in range(MOST_REPAIRS):
-        objection = run.task.objection_to and run.task.objection_to(submission)
+        objection = run.task.objection_to and await run.task.objection_to(submission)
         if not objection:
             break
         text = f"{run.task.prologue}\n\nYour answer was:\n{submission.text}\n\n{objection}"

@@ -32,7 +32,7 @@ from rlm.server.settings import Settings
 from rlm.server.splitting import Split, Spoken, is_large, split
 from rlm.server.tokens import Token
 from rlm.strategies import Relayed
-from rlm.typed import answer_type
+from rlm.typed import aanswer_type
 
 __all__ = ["Plan", "Planner"]
 
@@ -156,7 +156,7 @@ class Planner:
         _refuse_what_only_models_can(asked)
         schema = asked.schema
         if schema is not None:
-            _check_schema(schema)
+            await _check_schema(schema)
         cleanup = AsyncExitStack()
         try:
             parts = split(spoken, self._settings.context_over)
@@ -222,9 +222,9 @@ def _refuse_what_only_models_can(asked: Asked) -> None:
         )
 
 
-def _check_schema(schema: dict[str, Any]) -> None:
+async def _check_schema(schema: dict[str, Any]) -> None:
     try:
-        answer_type(schema)
+        await aanswer_type(schema)
     except ConfigError as error:
         raise bad_request(f"this schema can't be kept: {error}", "response_format") from error
 
