@@ -16,7 +16,7 @@ NEVER_MATCHES = "a" * 60 + "!"
 
 def reference_bomb(levels: int = 40, **more: Any) -> dict[str, Any]:
     """A schema of 2 KB in which each definition refers to the next one twice."""
-    definitions = {
+    definitions: dict[str, Any] = {
         f"a{level}": {"allOf": [{"$ref": f"#/$defs/a{level + 1}"}] * 2} for level in range(levels)
     }
     definitions[f"a{levels}"] = {"title": "anything"}

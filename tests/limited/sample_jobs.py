@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def many(most: int) -> Iterator[str]:
 
 def attempt(what: str, place: str = "") -> str:
     """Try something that no job needs; the error it leads to."""
-    attempts = {
+    attempts: dict[str, Callable[[], object]] = {
         "network": lambda: socket.create_connection(("127.0.0.1", 9)),
         "fork": os.fork,
         "program": lambda: subprocess.run([sys.executable, "-V"], check=False),

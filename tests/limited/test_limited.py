@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,9 @@ def forked() -> Iterator[Jobs]:
     one.close()
 
 
-def stopped(jobs: Jobs, function: str, *arguments: Any, seconds: float | None = None) -> JobStopped:
+def stopped(jobs: Jobs, function: str, *arguments: Any, seconds: float = 60.0) -> JobStopped:
     with pytest.raises(JobStopped) as caught:
-        jobs.call(function, *arguments, seconds=seconds)
+        jobs.call(function, *arguments, limits=replace(jobs.limits, seconds=seconds))
     return caught.value
 
 
@@ -61,7 +62,17 @@ async def until_gone(pid: int) -> None:
 
 # -- results --------------------------------------------------------------------------------------
 
-VALUES = [None, True, 10**40, 0.1, "é\ud800\0", "", [], {"a": [1, {"b": None}]}, "x" * 300_000]
+VALUES: list[Any] = [
+    None,
+    True,
+    10**40,
+    0.1,
+    "é\ud800\0",
+    "",
+    [],
+    {"a": [1, {"b": None}]},
+    "x" * 300_000,
+]
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:20])
@@ -104,7 +115,7 @@ def test_time_is_limited(jobs: Jobs, function: str) -> None:
 
 
 def test_processor_time_is_limited_even_if_the_host_does_not_look(forked: Jobs) -> None:
-    job = _jobs._Job(forked, "spin", (), 1.0)
+    job = _jobs._Job(forked, "spin", (), JobLimits(seconds=1.0))
     job._limits = JobLimits(seconds=600.0)  # what this side waits; the process was told one second
     found = job.run()
     assert found.stopped is not None
@@ -137,7 +148,7 @@ def test_a_job_that_fails_says_how(jobs: Jobs, function: str, words: str) -> Non
 
 
 async def test_what_was_found_before_the_end_is_kept(jobs: Jobs) -> None:
-    found = await jobs.acollect("count_then_sleep", 3, seconds=2.0)
+    found = await jobs.acollect("count_then_sleep", 3, limits=JobLimits(seconds=2.0))
     assert found.items == [0, 1, 2]
     assert found.stopped is not None
     assert found.stopped.reason == "time"

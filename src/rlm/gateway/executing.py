@@ -16,6 +16,7 @@ from rlm.errors import CallRefused, SessionError
 from rlm.gateway.detached import Detached
 from rlm.gateway.spans import MOST_BYTES
 from rlm.gateway.turns import Turns
+from rlm.limited import in_thread
 from rlm.protocols import Environment, Session
 from rlm.results import CellResult
 
@@ -113,7 +114,7 @@ class Executor:
             return await self._run(owner, code, files)
 
     async def _run(self, owner: str, code: str, files: dict[str, str] | None) -> Executed:
-        stored = None if files is None else await asyncio.to_thread(store_context, files)
+        stored = None if files is None else await in_thread(store_context, files)
         interpreter, fresh = await self._interpreter(owner)
         try:
             async with interpreter.turn:

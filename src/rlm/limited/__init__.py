@@ -9,5 +9,16 @@ cancelling it kills the process.
 
 from rlm.limited._jobs import Collected, Jobs, owner
 from rlm.limited._limits import JobLimits, JobStopped
+from rlm.limited._threads import Stop, Unwanted, check_wanted, in_thread
 
-__all__ = ["Collected", "JobLimits", "JobStopped", "Jobs", "owner"]
+__all__ = [
+    "Collected",
+    "JobLimits",
+    "JobStopped",
+    "Jobs",
+    "Stop",
+    "Unwanted",
+    "check_wanted",
+    "in_thread",
+    "owner",
+]

@@ -9,14 +9,14 @@ import threading
 import time
 import weakref
 from collections import deque
-from concurrent.futures import Future
 from contextvars import ContextVar
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from rlm.limited import _process
 from rlm.limited._limits import JobLimits, JobStopped
 from rlm.limited._places import Places
+from rlm.limited._threads import calling_on_stop, check_wanted, in_thread
 from rlm.limited._workers import ForkServer, Worker, spawned
 
 __all__ = ["Collected", "Jobs", "owner"]
@@ -58,25 +58,35 @@ class Jobs:
         self._ready: deque[Worker] = deque()
         _all.add(self)
 
-    def call(self, function: str, *arguments: Any, seconds: float | None = None) -> Any:
+    def call(self, function: str, *arguments: Any, limits: JobLimits | None = None) -> Any:
         """What the function returns; JobStopped if it has no result. Blocks."""
-        wanted = owner.get()
-        self._places.enter(wanted).result()
+        check_wanted()
+        wanted, places = owner.get(), self._places
+        place = places.enter(wanted)
         try:
-            found = _Job(self, function, arguments, seconds).run()
+            with calling_on_stop(place.cancel):
+                place.result()
+        except BaseException:
+            places.abandon(wanted, place)
+            raise
+        job = _Job(self, function, arguments, limits)
+        try:
+            with calling_on_stop(job.stop):
+                found = job.run()
         finally:
-            self._places.leave(wanted)
+            places.leave(wanted)
+        check_wanted()
         return _value(found)
 
-    async def acall(self, function: str, *arguments: Any, seconds: float | None = None) -> Any:
+    async def acall(self, function: str, *arguments: Any, limits: JobLimits | None = None) -> Any:
         """The same for coroutines."""
-        return _value(await self._arun(function, arguments, seconds))
+        return _value(await self._arun(function, arguments, limits))
 
     async def acollect(
-        self, function: str, *arguments: Any, seconds: float | None = None
+        self, function: str, *arguments: Any, limits: JobLimits | None = None
     ) -> Collected:
         """What a generator yields; those values that came in time if it is stopped."""
-        found = await self._arun(function, arguments, seconds)
+        found = await self._arun(function, arguments, limits)
         return Collected(found.items, found.stopped)
 
     def prepare(self) -> None:
@@ -94,7 +104,7 @@ class Jobs:
             server.close()
 
     async def _arun(
-        self, function: str, arguments: tuple[Any, ...], seconds: float | None
+        self, function: str, arguments: tuple[Any, ...], limits: JobLimits | None
     ) -> "_Result":
         wanted, places = owner.get(), self._places
         place = places.enter(wanted)
@@ -103,26 +113,16 @@ class Jobs:
         except asyncio.CancelledError:
             places.abandon(wanted, place)
             raise
-        job = _Job(self, function, arguments, seconds)
-        done: Future[_Result] = Future()
-        done.set_running_or_notify_cancel()
 
-        def work() -> None:
+        def work() -> _Result:
             try:
-                found = job.run()
-            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+                job = _Job(self, function, arguments, limits)
+                with calling_on_stop(job.stop):
+                    return job.run()
+            finally:
                 places.leave(wanted)
-                done.set_exception(error)
-            else:
-                places.leave(wanted)
-                done.set_result(found)
 
-        threading.Thread(target=work, name="rlm-limited", daemon=True).start()
-        try:
-            return await asyncio.wrap_future(done)
-        except asyncio.CancelledError:
-            job.stop()
-            raise
+        return await in_thread(work)
 
     # -- processes ---------------------------------------------------------------------------
 
@@ -181,13 +181,11 @@ class _Job:
     """One call, from its first byte to the end of its process."""
 
     def __init__(
-        self, jobs: Jobs, function: str, arguments: tuple[Any, ...], seconds: float | None
+        self, jobs: Jobs, function: str, arguments: tuple[Any, ...], limits: JobLimits | None
     ) -> None:
         self._jobs = jobs
         self._name = f"{jobs.module}.{function}"
-        self._limits = jobs.limits
-        if seconds is not None:
-            self._limits = replace(jobs.limits, seconds=seconds)
+        self._limits = limits or jobs.limits
         header = {**asdict(self._limits), "function": function}
         self._frames = _framed(json.dumps(header)) + _framed(json.dumps(arguments))
         self._lock = threading.Lock()

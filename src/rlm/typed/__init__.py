@@ -8,6 +8,7 @@ read in a process with limits: a few lines of nested references, or one pattern,
 validator busy for years.
 """
 
+import dataclasses
 import importlib.util
 import json
 from collections.abc import Callable
@@ -154,6 +155,10 @@ class _Job(msgspec.Struct, frozen=True):
     arguments: tuple[Any, ...]
     seconds: float
 
+    @property
+    def limits(self) -> JobLimits:
+        return dataclasses.replace(_JOBS.limits, seconds=self.seconds)
+
 
 def _check_job(schema: dict[str, Any]) -> _Job:
     if importlib.util.find_spec("jsonschema") is None:
@@ -171,14 +176,14 @@ def _check_job(schema: dict[str, Any]) -> _Job:
 
 def _outcome(job: _Job) -> Any:
     try:
-        return _JOBS.call(job.function, *job.arguments, seconds=job.seconds)
+        return _JOBS.call(job.function, *job.arguments, limits=job.limits)
     except JobStopped as stopped:
         return stopped
 
 
 async def _aoutcome(job: _Job) -> Any:
     try:
-        return await _JOBS.acall(job.function, *job.arguments, seconds=job.seconds)
+        return await _JOBS.acall(job.function, *job.arguments, limits=job.limits)
     except JobStopped as stopped:
         return stopped
 
