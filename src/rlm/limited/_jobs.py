@@ -9,8 +9,10 @@ import threading
 import time
 import weakref
 from collections import deque
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import asdict
+from functools import partial
 from typing import Any, NamedTuple
 
 from rlm.limited import _process
@@ -91,7 +93,8 @@ class Jobs:
 
     def prepare(self) -> None:
         """Have a process ready before the first job comes; returns at once."""
-        threading.Thread(target=self._refill, name="rlm-limited", daemon=True).start()
+        fill = partial(self.refill, start=True)
+        threading.Thread(target=fill, name="rlm-limited", daemon=True).start()
 
     def close(self) -> None:
         """End the fork server and every process that came from it; the next job starts anew."""
@@ -135,20 +138,15 @@ class Jobs:
             worker = self._ready.popleft() if self._ready else None
             return worker or self._live_server().worker()
 
-    def _refill(self) -> None:
+    def refill(self, *, start: bool = False) -> None:
+        """Have processes ready for the next jobs, if there is a server or one is to be started."""
         if not FORKS:
             return
-        with self._lock:
-            server = self._live_server()
-            while len(self._ready) < self._ready_count:
-                self._ready.append(server.worker())
-
-    def refill(self) -> None:
-        """Have processes ready for the next jobs; none if they can't be had now."""
-        try:
-            self._refill()
-        except OSError:
-            return
+        with suppress(OSError), self._lock:  # without processes now, the next job will tell
+            if start or self._server is not None:
+                server = self._live_server()
+                while len(self._ready) < self._ready_count:
+                    self._ready.append(server.worker())
 
     def _live_server(self) -> ForkServer:
         """The fork server; a new one if it has died. The lock is held."""
