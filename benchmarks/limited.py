@@ -35,14 +35,16 @@ def timed(work: Callable[[], Any]) -> float:
 
 
 def measure(rounds: int) -> dict[str, list[float]]:
-    jobs = Jobs(MODULE)
+    jobs, loop = Jobs(MODULE), asyncio.new_event_loop()
     empty = ("try_patterns", [], "", None)
     found: dict[str, list[float]] = {
         "first call, fork server included": [timed(lambda: jobs.call(*empty))]
     }
     rows: dict[str, Callable[[], Any]] = {
         "a call, process ready": lambda: jobs.call(*empty),
-        "a call from a coroutine, process ready": lambda: asyncio.run(jobs.acall(*empty)),
+        "a call from a coroutine, process ready": lambda: loop.run_until_complete(
+            jobs.acall(*empty)
+        ),
         "a small schema checked, process ready": lambda: jobs.call("check", SCHEMA),
     }
     for _ in range(rounds):
@@ -56,6 +58,7 @@ def measure(rounds: int) -> dict[str, list[float]]:
             timed(rows["a call, process ready"])
         )
     jobs.close()
+    loop.close()
     _jobs.FORKS = False
     for _ in range(max(1, rounds // 20)):
         found.setdefault("a call, new interpreter (no fork server)", []).append(

@@ -17,7 +17,7 @@ import struct
 import sys
 from types import ModuleType
 
-from rlm.limited._process import do_job
+from rlm.limited._process import do_job, rehearse
 from rlm.worker.sandbox import kernel, landlock, privileges, seccomp
 
 __all__ = ["STATUS", "main"]
@@ -149,6 +149,7 @@ def _be_a_child(parent: int, stream: int, module: ModuleType, confinement: _Conf
             os.dup2(stream, _STREAM, inheritable=False)
         os.closerange(_STREAM + 1, 1 << 16)
         connection = socket.socket(fileno=_STREAM)
+        rehearse()
         do_job(module, connection.recv, connection.sendall)
         os._exit(0)
     finally:

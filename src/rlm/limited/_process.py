@@ -9,11 +9,26 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["DONE", "FAILED", "HEAD", "ITEM", "MEMORY", "OUTPUT", "READY", "TEXT", "do_job"]
+if sys.platform == "win32":
+    resource = None
+else:
+    import resource
+
+__all__ = [
+    "DONE",
+    "FAILED",
+    "HEAD",
+    "ITEM",
+    "MEMORY",
+    "OUTPUT",
+    "READY",
+    "TEXT",
+    "do_job",
+    "rehearse",
+]
 
 HEAD = struct.Struct("<cI")
 """Before every frame: its kind and its length."""
@@ -83,34 +98,47 @@ def _exactly(read: Read, size: int) -> bytes:
     return bytes(data)
 
 
+def rehearse() -> None:
+    """Do what every job does: pages that a fork shares are copied when they are first touched."""
+    json.loads(
+        json.dumps({"numbers": [1, 2.5, None], "text": "\u00e9", "function": rehearse.__name__})
+    )
+    int(_read("/proc/self/statm").split()[0])
+    if resource is not None:
+        resource.setrlimit(resource.RLIMIT_CORE, resource.getrlimit(resource.RLIMIT_CORE))
+
+
+def _read(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(fd, 4_096)
+    finally:
+        os.close(fd)
+
+
 def _limit_memory(more_bytes: int) -> None:
     """Limit the address space to what is used now and `more_bytes`; forbid files and core dumps."""
-    if sys.platform == "win32":
+    if resource is None:
         return
-    import resource
-
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_FSIZE, 0)
     _lower(resource.RLIMIT_NOFILE, _MOST_OPEN_FILES)
     if sys.platform == "linux":
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        used = int(_read("/proc/self/statm").split()[0]) * resource.getpagesize()
         _lower(resource.RLIMIT_AS, used + more_bytes)
 
 
 def _limit_time(seconds: float) -> None:
     """Limit the processor time; the clock on the wall is the host's business."""
-    if sys.platform == "win32":
+    if resource is None:
         return
-    import resource
-
     most = max(1, math.ceil(seconds))
     _lower(resource.RLIMIT_CPU, most, most + 1)  # The signal of the first limit says which it was.
 
 
 def _lower(which: int, soft: int, hard: int | None = None) -> None:
     """Set a limit where it is not lower already."""
-    import resource
-
+    assert resource is not None
     _, known = resource.getrlimit(which)
     wanted = (soft, soft if hard is None else hard)
     most = wanted if known == resource.RLIM_INFINITY else tuple(min(each, known) for each in wanted)
