@@ -26,7 +26,7 @@ __all__ = ["Collected", "Jobs", "owner"]
 owner: ContextVar[str] = ContextVar("owner", default="")
 """For whom a job is done: an owner holds at most half of the places. Empty: for the program."""
 
-FORKS = sys.platform == "linux"
+FORKS: bool = sys.platform == "linux"
 _SIGXCPU = -24
 _START_SECONDS = 60.0
 _HEAD = _process.HEAD

@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
@@ -41,7 +41,7 @@ class Stop:
         return context.run(work)
 
     @contextmanager
-    def calling(self, callback: Callable[[], object]) -> Iterator[None]:
+    def calling(self, callback: Callable[[], object]) -> Generator[None, None, None]:
         """Have something called if this is set meanwhile."""
         with self._lock:
             if self.is_set:
@@ -66,7 +66,7 @@ def check_wanted() -> None:
 
 
 @contextmanager
-def calling_on_stop(callback: Callable[[], object]) -> Iterator[None]:
+def calling_on_stop(callback: Callable[[], object]) -> Generator[None, None, None]:
     """Have something called if the work at hand is asked to end."""
     stop = _current.get()
     if stop is None:
@@ -89,13 +89,11 @@ async def in_thread(
 
     def run() -> None:
         try:
-            found = context.run(stop.run, lambda: work(*given, **named))
+            done.set_result(stop.run(lambda: work(*given, **named)))
         except BaseException as error:  # noqa: BLE001 - raised where it is awaited
             done.set_exception(error)
-        else:
-            done.set_result(found)
 
-    threading.Thread(target=run, name="rlm-work", daemon=True).start()
+    threading.Thread(target=context.run, args=(run,), name="rlm-work", daemon=True).start()
     try:
         return await asyncio.wrap_future(done)
     except asyncio.CancelledError:
