@@ -99,7 +99,7 @@ test-documents: ## PDF, Office and EPUB files through the real converter, in its
 	@sh .ci/venv $(PYTHON) $(documents)
 	@$(documents)/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/documents.txt
 	@$(documents)/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
-	@$(documents)/bin/python -m pytest tests/context/test_documents.py $(ARGS)
+	@$(documents)/bin/python -m pytest tests/context/test_documents.py tests/context/test_document_bombs.py $(ARGS)
 
 adapters := build/venv-litellm build/venv-local-model build/venv-otel
 sdks := build/venv-sdks

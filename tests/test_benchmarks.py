@@ -148,6 +148,12 @@ def test_what_asking_over_http_costs_is_shown() -> None:
     assert done.stderr == ""
 
 
+def test_what_a_job_with_limits_costs_is_shown() -> None:
+    output = run("benchmarks/limited.py", "--rounds", "2")
+    for row in ("a call, process ready", "a call, process not ready", "new interpreter"):
+        assert row in output
+
+
 def test_what_a_journal_costs_is_shown(tmp_path: Path) -> None:
     script = str(ROOT / "benchmarks" / "journal.py")
     size = ["--calls", "20", "--rounds", "1", "--disk", str(tmp_path)]

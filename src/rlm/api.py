@@ -34,7 +34,7 @@ from rlm.run import Run, Task
 from rlm.scope import Scope, Tree, new_run_id
 from rlm.sessions import RunSession
 from rlm.strategies import PlainRun, Relayed, RelayRun, choose_strategy
-from rlm.typed import AnswerMismatch, AnswerType, answer_type, with_typed_answer
+from rlm.typed import AnswerMismatch, AnswerType, aanswer_type, with_typed_answer
 
 if TYPE_CHECKING:  # What many programs never use is imported where it is.
     from rlm.chat import Chat
@@ -329,7 +329,7 @@ class RLM:
         draws on `budget`, if there is one.
         """
         config = config or self.config
-        task, kind = self._ready(task, response_model, config)
+        task, kind = await self._ready(task, response_model, config)
         archive = self._house.archive if journaled else None
         async with kept(archive, task, run_id, in_chat=session is not None) as record:
             result = record.result
@@ -342,11 +342,11 @@ class RLM:
                     task, session, record.run_id, record.journal, heard_by, config, ledger
                 )
                 record.keep(result)
-        return result if kind is None else with_typed_answer(result, kind)
+        return result if kind is None else await with_typed_answer(result, kind)
 
     async def _begin(self, task: Task, response_model: Any, run_id: str, config: RunConfig) -> None:
         """Journal what is asked and over what, and no more: from now on the run can go on."""
-        task, _ = self._ready(task, response_model, config)
+        task, _ = await self._ready(task, response_model, config)
         async with kept(self._house.archive, task, run_id, in_chat=False):
             pass
 
@@ -385,17 +385,17 @@ class RLM:
         """Execute a run once more with what a store knows of it; `rlm.replaying` is who does."""
         stored = await self._house.store(context, self.config)
         await asyncio.wrap_future(stored.hashing())
-        task, _ = self._ready(Task(query, stored), response_model, self.config)
+        task, _ = await self._ready(Task(query, stored), response_model, self.config)
         ledger = Budget(self.config.limits)
         await self._run(task, None, run_id, store, (recorder,), self.config, ledger)
 
-    def _ready(
+    async def _ready(
         self, task: Task, response_model: Any, config: RunConfig
     ) -> tuple[Task, AnswerType | None]:
         """The task with everything that is told and checked besides."""
         if not isinstance(task.query, str) or not task.query.strip():
             raise ConfigError(f"the query must be a text that asks something, not {task.query!r}")
-        kind = None if response_model is None else answer_type(response_model)
+        kind = None if response_model is None else await aanswer_type(response_model)
         settings = self._house.settings(config, kind.schema if kind else None)
         task = replace(task, settings=settings)
         return _with_instructions(task, config.prologue, kind), kind
@@ -481,9 +481,9 @@ def _with_instructions(task: Task, prologue: str, kind: AnswerType | None) -> Ta
     if kind is None:
         return task
 
-    def objection_to(submission: Submission) -> str | None:
+    async def objection_to(submission: Submission) -> str | None:
         try:
-            kind.parse(submission)
+            await kind.aparse(submission)
         except AnswerMismatch as mismatch:
             return str(mismatch)
         return None

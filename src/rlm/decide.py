@@ -5,7 +5,6 @@ one decision. Each rule is a small function; their order in `decide` is the poli
 """
 
 from collections import Counter
-from collections.abc import Callable
 
 from msgspec import Struct, field
 
@@ -15,7 +14,17 @@ from rlm.prompts import nudges
 from rlm.python_source import names_used
 from rlm.results import CellResult, Submission
 
-__all__ = ["Again", "Answered", "ChangeCourse", "Progress", "Turn", "WrongShape", "decide"]
+__all__ = [
+    "Again",
+    "Answered",
+    "ChangeCourse",
+    "Decision",
+    "Progress",
+    "Turn",
+    "WrongShape",
+    "decide",
+    "of_wrong_shape",
+]
 
 REPEATS_THAT_MEAN_STUCK = 3
 CONTEXT_NAMES = frozenset({"context", "context_0", "P", "ctx", "peek", "tail", "lenP"})
@@ -125,16 +134,12 @@ def decide(
     guards: Guards,
     step: int,
     known: tuple[str, ...],
-    objection_to: Callable[[Submission], str | None] | None = None,
 ) -> Decision:
     """The decision on one turn. `known` are the user's variables, for a helpful message."""
     submission, objection = _submission(turn, progress, known)
     if submission is not None:
         progress.submitted = submission
         objection = objection or _guarded(progress, guards, step)
-        problem = objection_to(submission) if objection is None and objection_to else None
-        if problem is not None:
-            return _of_wrong_shape(turn, submission, problem, progress, guards)
         if objection is None:
             return Answered(submission)
     if objection is not None:
@@ -144,7 +149,7 @@ def decide(
     return _unstuck(turn, progress, step)
 
 
-def _of_wrong_shape(
+def of_wrong_shape(
     turn: Turn, submission: Submission, problem: str, progress: Progress, guards: Guards
 ) -> Decision:
     """Send an answer back. One that only still lies in `answer` is no further mistake."""

@@ -128,7 +128,7 @@ async def give_up(
     refused: tuple[Submission, str] | None = None
     async with aclosing(_candidates(run, final, why, detail)) as candidates:
         async for submission, source in candidates:
-            problem = run.objection(submission)
+            problem = await run.objection(submission)
             if problem is None:
                 return Ending(why, source, submission, limit, detail)
             refused = refused or (submission, problem)

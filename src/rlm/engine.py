@@ -13,7 +13,7 @@ from rlm.bridge import Bridge, ChildAnswer, ChildTask
 from rlm.cells import Actions, Cell, parse_reply, parse_tool_calls
 from rlm.config import RunConfig
 from rlm.context import store_context
-from rlm.decide import Answered, ChangeCourse, Turn, WrongShape, decide
+from rlm.decide import Answered, ChangeCourse, Turn, WrongShape
 from rlm.ending import FinalCall, ending_by_errors, ending_by_shape, ending_of, give_up
 from rlm.events import StepStarted
 from rlm.history import History
@@ -63,8 +63,7 @@ class Engine:
                 self.final.held.release()
             if self.closes_session:
                 await self.session.close()
-        await self.state.hash_told()
-        return self.state.end(ending)
+        return await self.state.finish(ending)
 
     async def _steps(self) -> Ending:
         info = self.services.calls.info(self.config.model)
@@ -84,15 +83,7 @@ class Engine:
         self.scope.emit(StepStarted)
         reply = await self.history.ask(self.session.variables)
         turn = await self.act(reply)
-        self.state.progress.note(turn)
-        decision = decide(
-            turn,
-            self.state.progress,
-            self.config.guards,
-            self.scope.step,
-            self.session.variables,
-            self.state.task.objection_to,
-        )
+        decision = await self.state.decide(turn)
         if (told := await self.state.already_told(turn)) is not None:
             self.history.append(reply, told.text)
             self.state.tell_budget()
@@ -194,6 +185,6 @@ class Engine:
         if self.services.fallback is not None:
             answer = await self.services.fallback(self.state.task, self.scope, self.config)
             submission = None if answer is None else Submission(answer, "mapreduce")
-            if submission is not None and self.state.objection(submission) is None:
+            if submission is not None and await self.state.objection(submission) is None:
                 return Ending("answer", "asked", submission)
         return await give_up(self.state, self.final, "error", reason, "stuck")

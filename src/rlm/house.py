@@ -24,6 +24,7 @@ from rlm.config import RunConfig
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.errors import ConfigError, SessionError
 from rlm.flights import MAX_ATTEMPTS
+from rlm.limited import in_thread
 from rlm.messages import ModelInfo, Price
 from rlm.pacing import RateLimit
 from rlm.portal import existing_portal
@@ -188,7 +189,7 @@ class House:
             return value
         if value is None or (isinstance(value, str) and len(value) < SMALL_CONTEXT_CHARS):
             return store_context(value)
-        stored = await asyncio.to_thread(store_context, value)
+        stored = await in_thread(store_context, value)
         await asyncio.gather(
             asyncio.to_thread(lambda: stored.known_sha256), self._prepare(stored, config)
         )

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rlm.calls import Calls
 from rlm.config import RunConfig
 from rlm.context import StoredContext
-from rlm.decide import Progress, Turn
+from rlm.decide import Answered, Decision, Progress, Turn, decide, of_wrong_shape
 from rlm.errors import CallRefused, ConfigError, ModelError
 from rlm.events import BudgetChanged, ContextHashed, Diverged, Planned, RunEnded, RunStarted
 from rlm.history import History
@@ -50,7 +50,7 @@ class Task(Struct, frozen=True):
     description: str = ""
     prologue: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    objection_to: Callable[[Submission], str | None] | None = None
+    objection_to: Callable[[Submission], Awaitable[str | None]] | None = None
     chosen_because: str = ""
 
 
@@ -138,6 +138,7 @@ class Run:
         self.stop_asked = False
         self._task: asyncio.Task[Any] | None = None
         self._hashing: asyncio.Task[None] | None = None
+        self._objections: dict[Submission, str | None] = {}
 
     def stop(self) -> None:
         """Ask the run to end now, with the best answer it has; nothing more is sent."""
@@ -190,10 +191,16 @@ class Run:
             sha256 = await asyncio.wrap_future(self.task.context.hashing())
             self.scope.emit(ContextHashed, context_sha256=sha256)
 
-    async def hash_told(self) -> None:
-        """Wait for the context's hash, unless the run is to end now: its end is the last event."""
+    async def finish(self, ending: Ending) -> RunResult:
+        """End the run like this; an answer of the wrong shape is none.
+
+        The end is the last event, so the context's hash is waited for, unless the run was stopped.
+        """
+        if ending.submission is not None and (problem := await self.objection(ending.submission)):
+            ending = ending.without_answer(ending.submission, problem)
         if self._hashing is not None and not self.stop_asked:
             await self._hashing
+        return self.end(ending)
 
     def tell_budget(self) -> None:
         tree = self.scope.budget.root
@@ -209,8 +216,6 @@ class Run:
         """The last event of the run, and what its caller gets."""
         if self._hashing is not None:
             self._hashing.cancel()
-        if ending.submission is not None and (problem := self.objection(ending.submission)):
-            ending = ending.without_answer(ending.submission, problem)
         submission, rejected = ending.submission, ending.rejected
         answer = submission.text if submission else None
         usage = UsageSummary.of(self.scope.budget.usage)
@@ -243,9 +248,13 @@ class Run:
             rejected_answer=rejected.text if rejected else None,
         )
 
-    def objection(self, submission: Submission) -> str | None:
-        """What is wrong with the shape of an answer, if one was asked for."""
-        return self.task.objection_to(submission) if self.task.objection_to else None
+    async def objection(self, submission: Submission) -> str | None:
+        """What is wrong with the shape of an answer; it is checked once, however often asked."""
+        if self.task.objection_to is None:
+            return None
+        if submission not in self._objections:
+            self._objections[submission] = await self.task.objection_to(submission)
+        return self._objections[submission]
 
 
 class ReplRun(Run):
@@ -264,6 +273,18 @@ class ReplRun(Run):
         self.session = session
         self.history = history
         self.progress = Progress()
+
+    async def decide(self, turn: Turn) -> Decision:
+        """What follows from a turn; an answer is taken only if it has the shape asked for."""
+        self.progress.note(turn)
+        progress, guards = self.progress, self.config.guards
+        decision = decide(turn, progress, guards, self.scope.step, self.session.variables)
+        if not isinstance(decision, Answered):
+            return decision
+        submission = decision.submission
+        if (problem := await self.objection(submission)) is None:
+            return decision
+        return of_wrong_shape(turn, submission, problem, progress, guards)
 
     async def already_told(self, turn: Turn) -> Told | None:
         """What the model was told of this step on an earlier execution, if it was.

@@ -71,8 +71,7 @@ class PlainRun:
             if limit is None:
                 self.state.end(ending, failed=True)
                 raise
-        await self.state.hash_told()
-        return self.state.end(ending)
+        return await self.state.finish(ending)
 
     async def _ending(self) -> Ending:
         return await (_direct if self.strategy == "direct" else _mapreduce)(self.state)
@@ -155,7 +154,7 @@ async def _repaired(run: Run, submission: Submission) -> Submission:
     """An answer of the wrong shape is sent back, a few times at most."""
     repeated, mistake = 0, ""
     for _ in range(MOST_REPAIRS):
-        problem = run.objection(submission)
+        problem = await run.objection(submission)
         repeated = repeated + 1 if problem == mistake else 1
         if problem is None or repeated == run.config.guards.wrong_shape_limit:
             break

@@ -2,13 +2,12 @@
 
 import importlib.util
 import sys
-import types
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import pytest
 
-from rlm.context import store_context
+from rlm.context import documents, store_context
 from rlm.errors import ConfigError
 from tests.context.helpers import make_tree, seen_by_worker
 from tests.context.office import write_docx, write_epub, write_pdf, write_xlsx
@@ -16,63 +15,81 @@ from tests.context.office import write_docx, write_epub, write_pdf, write_xlsx
 SUFFIXES = [".pdf", ".docx", ".pptx", ".xlsx", ".xls", ".epub", ".msg", ".PDF"]
 
 
-class StandIn:
-    """What we use of markitdown. A document `fail: words` fails, `missing` lacks a package."""
+STAND_IN = """
+import time
+import types
 
-    class MarkItDownException(Exception):
-        attempts: list[Any]
+class MarkItDownException(Exception):
+    attempts = None
 
-    class MissingDependencyException(MarkItDownException):
-        pass
+class MissingDependencyException(MarkItDownException):
+    pass
 
-    def __init__(self) -> None:
-        self.made: list[dict[str, bool]] = []
-        self.converters: list[str] = []
+def StreamInfo(*, extension):
+    return extension
 
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        outer = self
+def failed(cause):
+    error = MarkItDownException("many\\nlines")
+    error.attempts = [types.SimpleNamespace(exc_info=(type(cause), cause, None))]
+    return error
 
-        class MarkItDown:
-            def __init__(self, **options: bool) -> None:
-                outer.made.append(options)
+class MarkItDown:
+    def __init__(self, **options):
+        self.options, self.converters = options, []
 
-            def register_converter(self, converter: str) -> None:
-                outer.converters.append(converter)
+    def register_converter(self, converter):
+        self.converters.append(converter)
 
-            def convert_stream(self, stream: BinaryIO, *, stream_info: str) -> Any:
-                text = stream.read().decode()
-                if text.startswith("fail: "):
-                    raise outer._failed(ValueError(text))
-                if text == "missing":
-                    raise outer._failed(outer.MissingDependencyException("a\nlong\ntext"))
-                if text == "broken":
-                    raise ValueError("not readable")
-                return types.SimpleNamespace(
-                    text_content=f"{stream_info} {text}" if text else " \n"
-                )
-
-        module = types.ModuleType("markitdown")
-        vars(module).update(
-            MarkItDown=MarkItDown,
-            MarkItDownException=self.MarkItDownException,
-            MissingDependencyException=self.MissingDependencyException,
-            StreamInfo=lambda *, extension: extension,
-        )
-        converters = types.ModuleType("markitdown.converters")
-        vars(converters).update(__getattr__=lambda name: lambda: name)
-        monkeypatch.setitem(sys.modules, "markitdown", module)
-        monkeypatch.setitem(sys.modules, "markitdown.converters", converters)
-
-    def _failed(self, cause: Exception) -> Exception:
-        error = self.MarkItDownException("many\nlines")
-        error.attempts = [types.SimpleNamespace(exc_info=(type(cause), cause, None))]
-        return error
+    def convert_stream(self, stream, *, stream_info):
+        text = stream.read().decode()
+        if text.startswith("fail: "):
+            raise failed(ValueError(text))
+        if text == "missing":
+            raise failed(MissingDependencyException("a\\nlong\\ntext"))
+        if text == "broken":
+            raise ValueError("not readable")
+        if text == "how":
+            text = f"{self.options} {self.converters}"
+        if text == "endless":
+            time.sleep(10_000)
+        if text == "memory":
+            text = "x" * (1 << 40)
+        if text == "memory inside":
+            try:
+                text = "x" * (1 << 40)
+            except MemoryError as error:
+                raise failed(error)
+        if text == "long":
+            text = "x" * (17 << 20)
+        if text == "crash":
+            import os
+            os.abort()
+        return types.SimpleNamespace(text_content=f"{stream_info} {text}" if text else " \\n")
+"""
+"""What we use of markitdown. A document `fail: words` fails, `missing` lacks a package, …"""
 
 
 @pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    made = StandIn()
-    made.install(monkeypatch)
+def _stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Converted in the real processes, by a module that is found before the real one."""
+    place = tmp_path / "installed"
+    package = place / "markitdown"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(STAND_IN, "utf-8")
+    converters = "def __getattr__(name):\n    return lambda: name\n"
+    (package / "converters.py").write_text(converters, "utf-8")
+    monkeypatch.syspath_prepend(place)
+    monkeypatch.delitem(sys.modules, "markitdown", raising=False)
+    documents._JOBS.close()
+    yield
+    documents._JOBS.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder without the stand-in."""
+    made = tmp_path / "handed in"
+    made.mkdir()
     return made
 
 
@@ -92,29 +109,33 @@ def test_without_the_extra_a_document_is_refused(
         )
 
 
-def test_only_converters_of_documents_are_used(tmp_path: Path, stand_in: StandIn) -> None:
-    make_tree(tmp_path, {"a.pdf": "one", "b.docx": "two", "c.txt": "three", "d.html": "four"})
-    assert seen_by_worker(store_context(tmp_path)) == {
+@pytest.mark.usefixtures("_stand_in")
+def test_only_converters_of_documents_are_used(folder: Path) -> None:
+    make_tree(folder, {"a.pdf": "one", "b.docx": "two", "c.txt": "three", "d.html": "four"})
+    assert seen_by_worker(store_context(folder)) == {
         "a.pdf": ".pdf one",
         "b.docx": ".docx two",
         "c.txt": "three",
         "d.html": ".html four",
     }
-    assert stand_in.made == [{"enable_builtins": False, "enable_plugins": False}]
-    assert "PdfConverter" in stand_in.converters
-    assert not {"ZipConverter", "AudioConverter", "YouTubeConverter"} & set(stand_in.converters)
+    make_tree(folder, {"a.pdf": "how"})
+    used = store_context(folder / "a.pdf").text()
+    assert "'enable_builtins': False, 'enable_plugins': False" in used
+    assert "'PdfConverter'" in used
+    for name in ("ZipConverter", "AudioConverter", "YouTubeConverter"):
+        assert name not in used
 
 
-@pytest.mark.usefixtures("stand_in")
-def test_one_document_is_its_text(tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_text("one\nsecret", "utf-8")
-    stored = store_context(tmp_path / "a.pdf")
+@pytest.mark.usefixtures("_stand_in")
+def test_one_document_is_its_text(folder: Path) -> None:
+    (folder / "a.pdf").write_text("one\nsecret", "utf-8")
+    stored = store_context(folder / "a.pdf")
     assert (stored.kind, seen_by_worker(stored, 3)) == ("text", ".pdf one\nsecret")
     told = "a str of 15 characters in 2 lines, 8 on average; the text of a .pdf document."
     assert stored.description == told
 
 
-@pytest.mark.usefixtures("stand_in")
+@pytest.mark.usefixtures("_stand_in")
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
@@ -122,19 +143,23 @@ def test_one_document_is_its_text(tmp_path: Path) -> None:
         ("a.pdf", "fail: no\nway", "could not be converted (ValueError: fail: no way); is it"),
         ("a.pdf", "broken", "could not be converted (ValueError: not readable); is it"),
         ("a.xls", "missing", "document; to read it, pip install 'markitdown[xls]'"),
+        ("a.pdf", "memory", "takes more than 512 MiB of memory; hand in a part of it, or its"),
+        ("a.pdf", "memory inside", "takes more than 512 MiB of memory; hand in a part of it"),
+        ("a.pdf", "long", "its text has more than 16 MiB; hand in a part of it, or its text"),
+        ("a.pdf", "crash", "could not be converted (the converter crashed); is it damaged"),
         ("a.msg", "missing", "document; to read it, pip install 'markitdown[outlook]'"),
     ],
 )
-def test_a_document_that_gives_no_text(tmp_path: Path, name: str, content: str, words: str) -> None:
-    make_tree(tmp_path, {name: content})
+def test_a_document_that_gives_no_text(folder: Path, name: str, content: str, words: str) -> None:
+    make_tree(folder, {name: content})
     with pytest.raises(ConfigError) as caught:
-        store_context(tmp_path / name)
+        store_context(folder / name)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.usefixtures("stand_in")
-def test_in_a_folder_such_documents_are_left_out(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("_stand_in")
+def test_in_a_folder_such_documents_are_left_out(folder: Path) -> None:
     tree = {
         "a.pdf": "",
         "b.pdf": "fail: x",
@@ -142,7 +167,7 @@ def test_in_a_folder_such_documents_are_left_out(tmp_path: Path) -> None:
         "d.txt": "text",
         "e.htm": "fail: <p>",
     }
-    stored = store_context(make_tree(tmp_path, tree))
+    stored = store_context(make_tree(folder, tree))
     assert seen_by_worker(stored) == {"d.txt": "text", "e.htm": "fail: <p>"}
     assert dict(stored.skipped) == {
         "a.pdf": "document without text",

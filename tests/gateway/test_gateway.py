@@ -134,9 +134,8 @@ async def test_a_cancelled_search_leaves_no_process(place: str, recipe: Recipe) 
         with anyio.move_on_after(1.0) as scope:
             await client.call_tool("rlm_search", arguments)
         assert scope.cancelled_caught
-        while house.gateway.searcher._places._value < 4:
+        while len(running_below("search_worker")) > len(ready):
             await asyncio.sleep(0.01)
-        assert len(running_below("search_worker")) <= len(ready)
         assert (await asked(client, "rlm_search", session=session, query="word"))["hits"]
     while running_below("search_worker"):
         await asyncio.sleep(0.01)

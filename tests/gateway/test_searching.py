@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.gateway import searching
 from rlm.gateway.bm25 import Corpus
 from rlm.gateway.denial import Denials
 from rlm.gateway.paths import Root
@@ -84,18 +83,6 @@ async def test_files_can_be_chosen(root: Root, searcher: Searcher) -> None:
     assert {path for path, _ in places(named)} == {"notes.txt", "latin.txt"}
     secret = await searcher.search(root, Search(query="secret", files=((".env",), ("link.txt",))))
     assert secret.hits == ()
-
-
-async def test_the_time_of_a_search_begins_when_its_process_is_there(
-    root: Root, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python, isolated, command, code, packages = searching._COMMAND
-    slow = (python, isolated, command, f"import time; time.sleep(1); {code}", packages)
-    monkeypatch.setattr(searching, "_COMMAND", slow)
-    one = Searcher(seconds=0.9)
-    found = await one.search(root, Search(query="winch"))
-    assert (len(found.hits), found.complete) == (2, True)
-    await one.close()
 
 
 async def test_a_pattern_that_never_ends_is_killed(root: Root) -> None:

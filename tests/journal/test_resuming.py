@@ -10,7 +10,7 @@ from rlm import RLM, ConfigError, Limits, ModelError, ScriptedClient
 from rlm.events import CallEnded, Diverged, ModelReplied, RunStarted, ToolCalled
 from rlm.journal import Archive, Places
 from rlm.messages import Price
-from rlm.results import RunResult
+from rlm.results import RunResult, Submission
 from rlm.run import Task
 
 RUN_ID = "20261115-120000-000-abcdef01"
@@ -98,12 +98,16 @@ def test_a_cell_that_prints_something_else_is_told_of_and_changes_nothing(runs: 
     assert diverged.recorded.split()[1] in asked[0]
 
 
+async def _not_yet(_: Submission) -> str:
+    return "Not yet."
+
+
 def test_a_cell_that_submits_only_now_does_not_end_the_run_earlier(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second execution is not the first one: what the model was told then is what counts."""
     code = cell("import time\nif time.time() > 0: FINAL('early')\nprint('going on')")
-    objections = iter([lambda _: "Not yet.", None, None])
+    objections = iter([_not_yet, None, None])
     original = RLM._answer
 
     async def answer(self: RLM, task: Task, *given: Any, **named: Any) -> RunResult:

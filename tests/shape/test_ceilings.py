@@ -44,6 +44,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.tools._results:_safe_text",
         "rlm.worker.sandbox.preload:try_import",
     ),
+    "job in a process with limits": ("rlm.limited._process:do_job", "rlm.limited._threads:run"),
     "row of a batch": ("rlm.batch.running:_ask",),
     "server request": (
         "rlm.gateway.server:_answered",

@@ -21,6 +21,7 @@ from rlm.context import ContextValue, StoredContext, store_context
 from rlm.errors import ConfigError, UnknownPriceError
 from rlm.journal import Places
 from rlm.journal.metering import RunMeter
+from rlm.limited import in_thread
 from rlm.limits import Amount, Budget
 from rlm.results import RunResult
 
@@ -208,7 +209,7 @@ class Batch:
         names = tuple(map(str, paths))
         task = self._contexts.get(names)
         if task is None:
-            task = asyncio.create_task(asyncio.to_thread(store_context, value))
+            task = asyncio.create_task(in_thread(store_context, value))
             self._contexts[names] = task
             if len(self._contexts) > SHARED_CONTEXTS:
                 self._contexts.popitem(last=False)

@@ -1,30 +1,25 @@
 """PDF, Office and HTML files become text, by way of markitdown, the extra `documents`.
 
-Only the converters named here are used: no plugin, nothing that reaches for the network.
+A few kilobytes of a document can stand for gigabytes of text, or for hours of work. So each is
+converted in a process of its own, with limits on memory, time and output.
 """
 
-import importlib
+import importlib.util
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from rlm.context.opening import open_regular, shown
+from rlm.context.converting import CONVERTERS
+from rlm.context.opening import shown, unreadable
 from rlm.context.skipping import FAILED, NEEDS_EXTRA, NO_TEXT
 from rlm.errors import ConfigError
+from rlm.limited import JobLimits, Jobs, JobStopped
 
-__all__ = ["CONVERTERS", "Converter", "DocumentError"]
+__all__ = ["Converter", "DocumentError"]
 
-CONVERTERS = {
-    ".docx": "DocxConverter",
-    ".epub": "EpubConverter",
-    ".htm": "HtmlConverter",
-    ".html": "HtmlConverter",
-    ".msg": "OutlookMsgConverter",
-    ".pdf": "PdfConverter",
-    ".pptx": "PptxConverter",
-    ".xls": "XlsConverter",
-    ".xlsx": "XlsxConverter",
-}
+_JOBS = Jobs("rlm.context.converting")
+_LEAST_SECONDS, _MOST_SECONDS, _BYTES_A_SECOND = 30.0, 600.0, 50_000
+_LEAST_MEMORY_BYTES, _MOST_MEMORY_BYTES, _MEMORY_FACTOR = 512 << 20, 4 << 30, 100
+_LEAST_TEXT_BYTES, _MOST_TEXT_BYTES, _TEXT_FACTOR = 16 << 20, 256 << 20, 20
 _ALSO_TEXT = frozenset((".htm", ".html"))
 """What is text already: converted if that is possible, else read as it is."""
 
@@ -41,7 +36,7 @@ class DocumentError(ConfigError):
 
 
 class Converter:
-    """Converts documents; markitdown is loaded when the first one comes."""
+    """Converts documents, each in a process that ends with it."""
 
     def text_of(self, path: Path) -> str | None:
         """The text of a document, as Markdown; None if the file is to be read as it is."""
@@ -57,53 +52,27 @@ class Converter:
 
     @cached_property
     def _available(self) -> bool:
-        try:
-            importlib.import_module("markitdown")
-        except ImportError:
-            return False
-        return True
+        return importlib.util.find_spec("markitdown") is not None
 
     def _text_of(self, path: Path, suffix: str) -> str:
         if not self._available:
             raise _missing(path, suffix, "rlm-engine[documents]")
-        handle, _ = open_regular(path)
-        with handle:
-            text = self._convert(handle, path, suffix)
+        limits = _limits_for(path)
+        try:
+            found = _JOBS.call("convert", str(path.absolute()), suffix, limits=limits)
+        except JobStopped as stopped:
+            raise _stopped(path, stopped, limits) from None
+        if isinstance(found, dict):
+            if "missing" in found:
+                raise _missing(path, suffix, f"markitdown[{_EXTRAS.get(suffix, suffix[1:])}]")
+            raise _failed(path, found["problem"])
+        text = str(found)
         if not text.strip():
             raise DocumentError(
                 f"{shown(path)} holds no text; if its pages are scanned, run OCR on it first",
                 NO_TEXT,
             )
         return text
-
-    def _convert(self, handle: Any, path: Path, suffix: str) -> str:
-        markitdown = importlib.import_module("markitdown")
-        info = markitdown.StreamInfo(extension=suffix)
-        try:
-            text = self._engine.convert_stream(handle, stream_info=info).text_content
-        except markitdown.MarkItDownException as error:
-            raise _problem(path, suffix, error, markitdown.MissingDependencyException) from error
-        except (OSError, ValueError) as error:
-            raise _failed(path, error) from error
-        return str(text)
-
-    @cached_property
-    def _engine(self) -> Any:
-        markitdown = importlib.import_module("markitdown")
-        converters = importlib.import_module("markitdown.converters")
-        engine = markitdown.MarkItDown(enable_builtins=False, enable_plugins=False)
-        for name in sorted(set(CONVERTERS.values())):
-            engine.register_converter(getattr(converters, name)())
-        return engine
-
-
-def _problem(path: Path, suffix: str, error: Exception, missing: type[Exception]) -> DocumentError:
-    """One line out of the many that markitdown writes: what its first attempt ran into."""
-    attempts = [each for each in getattr(error, "attempts", None) or () if each.exc_info]
-    cause = attempts[0].exc_info[1] if attempts else error
-    if isinstance(cause, missing):
-        return _missing(path, suffix, f"markitdown[{_EXTRAS.get(suffix, suffix[1:])}]")
-    return _failed(path, cause)
 
 
 def _missing(path: Path, suffix: str, package: str) -> DocumentError:
@@ -112,10 +81,37 @@ def _missing(path: Path, suffix: str, package: str) -> DocumentError:
     )
 
 
-def _failed(path: Path, cause: BaseException) -> DocumentError:
-    words = " ".join(str(cause).split())[:200]
+def _failed(path: Path, problem: str) -> DocumentError:
     return DocumentError(
-        f"{shown(path)} could not be converted ({type(cause).__name__}: {words}); "
+        f"{shown(path)} could not be converted ({problem}); "
         "is it damaged, or protected by a password?",
+        FAILED,
+    )
+
+
+def _limits_for(path: Path) -> JobLimits:
+    """A large document may take longer than a small one, and more memory."""
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return JobLimits(
+        seconds=min(_LEAST_SECONDS + size / _BYTES_A_SECOND, _MOST_SECONDS),
+        memory_bytes=min(_LEAST_MEMORY_BYTES + _MEMORY_FACTOR * size, _MOST_MEMORY_BYTES),
+        output_bytes=min(_LEAST_TEXT_BYTES + _TEXT_FACTOR * size, _MOST_TEXT_BYTES),
+    )
+
+
+def _stopped(path: Path, stopped: JobStopped, limits: JobLimits) -> DocumentError:
+    most = {
+        "time": f"it takes more than {limits.seconds:.0f} s",
+        "memory": f"it takes more than {limits.memory_bytes >> 20:,} MiB of memory",
+        "output": f"its text has more than {limits.output_bytes >> 20} MiB",
+    }
+    if stopped.reason not in most:
+        return _failed(path, "the converter crashed")
+    return DocumentError(
+        f"{shown(path)} could not be converted: {most[stopped.reason]}; hand in a part of it, "
+        "or its text",
         FAILED,
     )

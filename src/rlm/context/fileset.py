@@ -50,9 +50,20 @@ def files(*patterns: str | PathLike[str], root: str | PathLike[str] | None = Non
 
 
 def _fits(name: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    if not pattern:
-        return not name
-    if pattern[0] == "**":
-        rest = pattern[1:]
-        return any(_fits(name[skipped:], rest) for skipped in range(len(name) + 1)) or not rest
-    return bool(name) and fnmatchcase(name[0], pattern[0]) and _fits(name[1:], pattern[1:])
+    """Whether a pattern stands for a name; every place in the pattern is looked at once a part."""
+    places = _with_skipped({0}, pattern)
+    for part in name:
+        here = [at for at in places if at < len(pattern)]
+        places = {at for at in here if pattern[at] == "**"}
+        places |= {at + 1 for at in here if pattern[at] != "**" and fnmatchcase(part, pattern[at])}
+        places = _with_skipped(places, pattern)
+    return len(pattern) in places
+
+
+def _with_skipped(places: set[int], pattern: tuple[str, ...]) -> set[int]:
+    """These places, and those after a `**`, which may stand for nothing."""
+    for at in sorted(places):
+        while at < len(pattern) and pattern[at] == "**":
+            at += 1
+            places.add(at)
+    return places

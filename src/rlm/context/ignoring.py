@@ -1,46 +1,32 @@
 """Which entries of a folder git would ignore: by .gitignore files in it, above it and below it."""
 
-import re
+import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from rlm.context.wildcards import Line, lines_of
 
 __all__ = ["IgnoreRules", "rules_above"]
 
 FILE_NAME = ".gitignore"
 _MOST_BYTES = 1 << 20
 _MOST_LEVELS = 64
-_EVERYTHING = {"*", "**", "**/*", "**/**", "/**", "/**/*"}
-_CLASSES = {
-    "[:alnum:]": "a-zA-Z0-9",
-    "[:alpha:]": "a-zA-Z",
-    "[:digit:]": "0-9",
-    "[:lower:]": "a-z",
-    "[:space:]": " \t",
-    "[:upper:]": "A-Z",
-}
-
-_Line = tuple[re.Pattern[str], bool]
-"""What a line matches, and whether that is ignored (or else kept, for a line with `!`)."""
 
 
 @dataclass(frozen=True)
 class _Source:
     """One .gitignore: its lines, and how a name looks from there that is seen from the top."""
 
-    lines: tuple[_Line, ...]
+    lines: tuple[Line, ...]
     drop: int = 0
     prepend: str = ""
 
-    def verdict(self, name: str) -> bool | None:
-        """True: ignored; False: kept by a `!` line; None: no line is about this very entry.
-
-        pathspec's own answer also counts lines that match a folder above, which git does not.
-        """
-        seen = self.prepend + name[self.drop :]
-        for pattern, ignored in reversed(self.lines):
-            match = pattern.match(seen)
-            if match is not None and match.end() == len(seen):
-                return ignored
+    def verdict(self, name: str, *, is_folder: bool) -> bool | None:
+        """True: ignored; False: kept by a `!` line; None: no line is about this very entry."""
+        seen = os.fsencode((self.prepend + name[self.drop :]).removesuffix("/"))
+        for line in reversed(self.lines):
+            if line.matches(seen, is_folder=is_folder):
+                return line.ignored
         return None
 
 
@@ -60,7 +46,7 @@ class IgnoreRules:
     def ignore(self, name: str, *, is_folder: bool) -> bool:
         """Whether an entry, whose folder is not ignored itself, is."""
         for source in reversed(self.sources):
-            verdict = source.verdict(f"{name}/" if is_folder else name)
+            verdict = source.verdict(name, is_folder=is_folder)
             if verdict is not None:
                 return verdict
         return False
@@ -76,7 +62,7 @@ def rules_above(folder: Path, root: Path | None = None) -> IgnoreRules:
         inside = f"{folder.relative_to(parent).as_posix()}/"
         if lines := _read(parent):
             rules = IgnoreRules((*rules.sources, _Source(lines, prepend=inside)))
-        if any(source.verdict("") for source in rules.sources):
+        if any(source.verdict("", is_folder=True) for source in rules.sources):
             return IgnoreRules()
     return rules
 
@@ -101,40 +87,13 @@ def _is_repository(folder: Path) -> bool:
         return False
 
 
-def _read(folder: Path) -> tuple[_Line, ...]:
+def _read(folder: Path) -> tuple[Line, ...]:
     """The lines of a folder's .gitignore; one that can't be read, like none, has no lines."""
     try:
         file = folder / FILE_NAME
         if not file.is_file():
             return ()
         with file.open("rb") as handle:
-            text = handle.read(_MOST_BYTES).decode("utf-8", "surrogateescape")
+            return lines_of(handle.read(_MOST_BYTES))
     except OSError:
         return ()
-    return tuple(each for line in text.split("\n") if (each := _compiled(line)) is not None)
-
-
-def _compiled(line: str) -> _Line | None:
-    """What pathspec makes of a line; None if it says nothing, or nothing that can be understood."""
-    from pathspec import GitIgnoreSpec
-
-    try:
-        (pattern,) = GitIgnoreSpec.from_lines([_as_git_means_it(line)]).patterns
-    except (ValueError, re.error):
-        return None
-    if pattern.regex is None or pattern.include is None:
-        return None
-    return re.compile(pattern.regex.pattern), pattern.include
-
-
-def _as_git_means_it(line: str) -> str:
-    """Write out what pathspec takes short cuts for: `*` and `**`, and `a/**`, which is not `a`."""
-    line = line.removesuffix("\r")
-    for name, characters in _CLASSES.items():
-        line = line.replace(name, characters)
-    negated, body = line[: line.startswith("!")], line.removeprefix("!")
-    only_folders = "/" if body.endswith("/") else ""
-    bare = body.removesuffix("/")
-    if bare in _EVERYTHING:
-        return f"{negated}?*{only_folders}"
-    return f"{negated}{bare}/*{only_folders}" if bare.endswith("/**") else line

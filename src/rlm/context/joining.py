@@ -19,6 +19,7 @@ from rlm.context.skipping import Skipped
 from rlm.context.stored import StoredContext
 from rlm.errors import ConfigError
 from rlm.images import MAX_IMAGE_BYTES, Picture
+from rlm.limited import check_wanted
 
 __all__ = ["store_files"]
 
@@ -28,6 +29,7 @@ def store_files(gathered: Gathered) -> StoredContext:
     blob = _Blob()
     skipped = gathered.skipped()
     for name, path in gathered.named():
+        check_wanted()
         reason = blob.add(name, path, asked=gathered.asked[path])
         if reason is not None:
             skipped.append(Skipped(name, reason))

@@ -1,14 +1,17 @@
 """Walking a folder: what is in it, by relative name, and what is left out and why."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from rlm.context import skipping
 from rlm.context.ignoring import IgnoreRules, rules_above
-from rlm.context.opening import unreadable
+from rlm.context.opening import shown, unreadable
 from rlm.context.skipping import Skipped
+from rlm.errors import ConfigError
+from rlm.limited import check_wanted
 
 __all__ = ["Found", "walk"]
 
@@ -36,6 +39,10 @@ TOOL_FOLDERS = frozenset(
 )
 
 
+MOST_SECONDS = 300.0
+"""A folder that takes longer is refused: its .gitignore files, or its disk, are not made for it."""
+
+
 class Found(NamedTuple):
     """A regular file: its name relative to the folder that was walked, with slashes."""
 
@@ -55,7 +62,7 @@ def walk(folder: Path, root: Path | None = None) -> Iterator[Found | Skipped]:
     Links to files inside are followed; links to folders are not, so there are no loops. If the
     folder is below `root`, the .gitignore files on the way count, too.
     """
-    top = folder.resolve()
+    top, deadline = folder.resolve(), time.monotonic() + MOST_SECONDS
     ahead = [_Folder(folder, "", rules_above(top, root and root.resolve()))]
     while ahead:
         here = ahead.pop()
@@ -69,6 +76,7 @@ def walk(folder: Path, root: Path | None = None) -> Iterator[Found | Skipped]:
             continue
         rules = here.rules.entering(here.path, here.prefix)
         for entry in entries:
+            _check_time(folder, deadline)
             name = here.prefix + entry.name
             if (reason := _reason(entry, name, rules, top)) is not None:
                 yield Skipped(name, reason)
@@ -76,6 +84,15 @@ def walk(folder: Path, root: Path | None = None) -> Iterator[Found | Skipped]:
                 ahead.append(_Folder(Path(entry.path), f"{name}/", rules))
             else:
                 yield Found(name, Path(entry.path))
+
+
+def _check_time(folder: Path, deadline: float) -> None:
+    check_wanted()
+    if time.monotonic() > deadline:
+        raise ConfigError(
+            f"it takes more than {MOST_SECONDS:.0f} s to walk through {shown(folder)}; hand in a "
+            "smaller folder, or choose with files('**/*.txt')"
+        )
 
 
 def _reason(entry: os.DirEntry[str], name: str, rules: IgnoreRules, top: Path) -> str | None:

@@ -17,6 +17,7 @@ from rlm.gateway.detached import Detached
 from rlm.gateway.refusals import Refused
 from rlm.gateway.spans import MOST_BYTES
 from rlm.gateway.turns import Turns
+from rlm.limited import in_thread
 from rlm.protocols import Environment, Session
 from rlm.results import CellResult
 from rlm.sessions import FRESH_ANSWER
@@ -130,7 +131,7 @@ class Executor:
     async def _run(
         self, principal: str, owner: str, code: str, files: dict[str, str] | None
     ) -> Executed:
-        stored = None if files is None else await asyncio.to_thread(store_context, files)
+        stored = None if files is None else await in_thread(store_context, files)
         interpreter, fresh = await self._interpreter(principal, owner)
         try:
             async with interpreter.turn:

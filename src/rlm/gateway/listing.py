@@ -6,18 +6,29 @@ Nothing is kept between pages: a page begins where the name that the last one en
 import contextlib
 import os
 import stat
-from collections.abc import Generator, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
 
 from msgspec import Struct
 
 from rlm.context.ignoring import IgnoreRules, rules_above
 from rlm.gateway.paths import Root
 from rlm.gateway.refusals import Refused
+from rlm.limited import check_wanted
 
-__all__ = ["Entry", "Page", "files_below", "list_page"]
+__all__ = ["Entry", "Page", "TookTooLong", "files_below", "list_page"]
 
 MOST_ENTRIES = 200
 MOST_DEPTH = 64
+MOST_SECONDS = 30.0
+
+
+class TookTooLong(Refused):
+    """A folder with more in it than can be looked through."""
+
+
+class _TimeIsUp(Exception):
+    """Ends a walk at any depth, where a refusal would only pass over one folder."""
 
 
 class Entry(Struct, frozen=True):
@@ -45,21 +56,41 @@ def list_page(
     """The next files below a folder; `ignored`: also those that git would not see."""
     most = max(1, min(most, MOST_ENTRIES))
     found: list[Entry] = []
-    with contextlib.closing(files_below(root, below, after, ignored=ignored)) as entries:
-        for entry in entries:
-            if len(found) == most:
-                return Page(tuple(found), found[-1].parts)
-            found.append(entry)
+    try:
+        with contextlib.closing(files_below(root, below, after, ignored=ignored)) as entries:
+            for entry in entries:
+                if len(found) == most:
+                    return Page(tuple(found), found[-1].parts)
+                found.append(entry)
+    except TookTooLong:
+        if not found:
+            raise
+        return Page(tuple(found), found[-1].parts)
     return Page(tuple(found), None)
 
 
 def files_below(
     root: Root, below: Sequence[str], after: tuple[str, ...] | None = None, *, ignored: bool = False
 ) -> Generator[Entry, None, None]:
-    """Every regular file that clients may see, folder by folder, each in the order of its names."""
-    top = tuple(below)
+    """Every regular file that clients may see, folder by folder, each in the order of its names.
+
+    TookTooLong after some time: how deep and how full the folders are is not ours to choose.
+    """
+    top, deadline = tuple(below), time.monotonic() + MOST_SECONDS
+
+    def check_time() -> None:
+        check_wanted()
+        if time.monotonic() > deadline:
+            raise _TimeIsUp
+
     rules = IgnoreRules() if ignored else rules_above(root.path.joinpath(*top), root.path)
-    yield from _walk(root, top, rules, after, ignored)
+    try:
+        yield from _walk(root, top, rules, after, ignored, check_time)
+    except _TimeIsUp:
+        raise TookTooLong(
+            f"it takes more than {MOST_SECONDS:.0f} s to look through this folder; "
+            "choose a smaller one"
+        ) from None
 
 
 def _walk(
@@ -68,6 +99,7 @@ def _walk(
     rules: IgnoreRules,
     after: tuple[str, ...] | None,
     ignored: bool,
+    check_time: Callable[[], None],
 ) -> Iterator[Entry]:
     prefix = "".join(f"{part}/" for part in folder)
     if not ignored:
@@ -75,6 +107,7 @@ def _walk(
     fd = root.open_folder(folder)
     try:
         for name in _names(fd, None if after is None else after[len(folder) : len(folder) + 1]):
+            check_time()
             parts = (*folder, name)
             facts = _facts(fd, name)
             if facts is None or root.denials.forbid(parts):
@@ -85,7 +118,7 @@ def _walk(
             if is_folder and len(parts) < MOST_DEPTH:
                 within = after if after is not None and after[: len(parts)] == parts else None
                 with contextlib.suppress(Refused):  # gone since, or not for us: the others count
-                    yield from _walk(root, parts, rules, within, ignored)
+                    yield from _walk(root, parts, rules, within, ignored, check_time)
             elif stat.S_ISREG(facts.st_mode) and (after is None or parts > after):
                 yield Entry(parts, facts.st_size, facts.st_mtime_ns)
     finally:

@@ -1,14 +1,10 @@
-"""The process that looks through files: a client's pattern may never end, so it can be killed.
+"""The job of looking through files; a client's pattern may never end, so `rlm.limited` runs it.
 
-It gets one job as a line of JSON on stdin, once it has told that it is ready, and tells hits as
-lines of JSON on stdout as it finds them. It opens files as the gateway does, below roots that it
-has been given.
+It opens files as the gateway does, below roots that it has been given.
 """
 
-import json
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +16,7 @@ from rlm.gateway.paths import Root
 from rlm.gateway.refusals import Refused
 from rlm.worker.ranking import words_of
 
-__all__ = ["main"]
+__all__ = ["search"]
 
 SNIFFED_BYTES = 8_192
 LONGEST_LINE_CHARS = 20_000
@@ -28,24 +24,14 @@ SHOWN_CHARS = 400
 BLOCK_BYTES = 1 << 20
 
 
-def main() -> None:
-    """Tell that it can begin, do the job that comes, and end."""
-    _tell({"ready": True})
-    job = json.loads(sys.stdin.readline())
+def search(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Hits as they are found, and at the end, if it comes to that, why there are no more."""
     try:
-        for hit in _hits(job):
-            _tell(hit)
+        yield from _hits(job)
     except Refused as refusal:
-        _tell({"refused": str(refusal)})
-    except re.error as error:
-        _tell({"refused": f"this is no regular expression: {error}"})
-    else:
-        _tell({"done": True})
-
-
-def _tell(message: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
+        yield {"refused": str(refusal)}
+    except (re.error, OverflowError, RecursionError) as error:
+        yield {"refused": f"this is no regular expression: {error}"}
 
 
 def _hits(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -136,7 +122,3 @@ def _lines(root: Root, parts: tuple[str, ...]) -> Iterator[tuple[int, str]]:
             yield number, line[:LONGEST_LINE_CHARS].decode("utf-8", "replace").rstrip("\r\n")
             while line and not line.endswith(b"\n"):
                 line = file.readline(BLOCK_BYTES)
-
-
-if __name__ == "__main__":
-    main()

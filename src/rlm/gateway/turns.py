@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import ParamSpec, TypeVar
 
 from rlm.gateway.detached import Detached
+from rlm.limited import Stop
 
 __all__ = ["Threads", "Turns"]
 
@@ -40,7 +41,7 @@ class Turns:
 
 
 class Threads:
-    """Reading files blocks, so it is done in threads; a thread can't be stopped, only waited for.
+    """Reading files blocks, so it is done in threads; a thread can't be stopped, only asked to end.
 
     A place is held until the thread is through, also if the client has gone: who cancels and asks
     again gets no more threads than who waits.
@@ -67,9 +68,14 @@ class Threads:
 
     async def _run(self, owner: str, work: Callable[[], _Found]) -> _Found:
         async with self._turns.of(owner):
-            working = asyncio.get_running_loop().run_in_executor(self._pool, work)
+            stop = Stop()
+            loop = asyncio.get_running_loop()
+            working = loop.run_in_executor(self._pool, lambda: stop.run(work))
             try:
                 return await asyncio.shield(working)
             except asyncio.CancelledError:
+                stop.set()
                 await asyncio.wait([working])
+                if not working.cancelled():
+                    working.exception()  # Nobody is left to hear of it.
                 raise

@@ -1,6 +1,5 @@
 """From a request to what is to be done: by which model, on which route, over which context."""
 
-import asyncio
 from contextlib import ExitStack
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ from rlm.billing import worst_case
 from rlm.config import RunConfig
 from rlm.context import StoredContext, store_context
 from rlm.errors import ConfigError
+from rlm.limited import in_thread, owner
 from rlm.limits import Amount, Limits, picodollars
 from rlm.messages import Request
 from rlm.run import Task
@@ -32,7 +32,7 @@ from rlm.server.settings import Settings
 from rlm.server.splitting import Split, Spoken, is_large, split
 from rlm.server.tokens import Token
 from rlm.strategies import Relayed
-from rlm.typed import answer_type
+from rlm.typed import aanswer_type
 
 __all__ = ["Plan", "Planner"]
 
@@ -70,6 +70,7 @@ class Planner:
         self._files = files
 
     async def plan(self, asked: Asked, token: Token) -> Plan:
+        owner.set(token.name)  # Of work in processes with limits, nobody gets all places.
         model, has_repl = self._engines.named(asked.model)
         if not token.allows(asked.model, model):
             raise unknown_model(asked.model)
@@ -156,7 +157,7 @@ class Planner:
         _refuse_what_only_models_can(asked)
         schema = asked.schema
         if schema is not None:
-            _check_schema(schema)
+            await _check_schema(schema)
         cleanup = ExitStack()
         try:
             parts = split(spoken, self._settings.context_over)
@@ -187,10 +188,10 @@ class Planner:
         if files:
             paths = await self._files.lay_out(token, files, cleanup, f"{asked.prefix}file_ids")
             if given is None and not parts.contexts:
-                return await asyncio.to_thread(store_context, paths if len(paths) > 1 else paths[0])
-            texts = await asyncio.to_thread(_texts, paths)
+                return await in_thread(store_context, paths if len(paths) > 1 else paths[0])
+            texts = await in_thread(_texts, paths)
             contexts = {"context": given, "files": texts, **parts.contexts}
-            return await asyncio.to_thread(
+            return await in_thread(
                 store_context, {k: v for k, v in contexts.items() if v is not None}
             )
         if given is not None:
@@ -199,7 +200,7 @@ class Planner:
             value = parts.context
         if value is None or (isinstance(value, str) and len(value) < SMALL_CHARS):
             return store_context(value)
-        return await asyncio.to_thread(store_context, value)
+        return await in_thread(store_context, value)
 
 
 def _without_texts(asked: Asked) -> Asked:
@@ -228,9 +229,9 @@ def _refuse_what_only_models_can(asked: Asked) -> None:
         )
 
 
-def _check_schema(schema: dict[str, Any]) -> None:
+async def _check_schema(schema: dict[str, Any]) -> None:
     try:
-        answer_type(schema)
+        await aanswer_type(schema)
     except ConfigError as error:
         raise bad_request(f"this schema can't be kept: {error}", "response_format") from error
 

@@ -5,6 +5,7 @@ expression may take for ever). The rest is for the server, which has to check an
 """
 
 import operator
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,12 @@ MOST_STEPS = 2_000
 MOST_DEPTH = 5
 MOST_TYPE_CHARS = 80
 MOST_CHOICES = 12
+
+_SHORT = reprlib.Repr()
+"""A value may be large, and is looked at once for every schema that it does not fit."""
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 100
+_SHORT.maxlist = _SHORT.maxdict = 40
+_SHORT.maxlevel = 5
 
 _TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
     "string": ("str", (str,)),
@@ -93,22 +100,24 @@ class Schemas:
         schema = self._visited(given, depth)
         if schema is None:
             return
-        wanted = f"expected {one_line(self._shown(schema, depth), MOST_TYPE_CHARS)}"
-        got = f"got {cut(repr(value), 40)}"
         if (choices := _choices(schema)) is not None:
             if not any(_equal(value, each) for each in choices):
-                yield f"{wanted}, {got}"
+                yield self._misfit(value, schema, depth)
             return
         if branches := _branches(schema):
             if not any(self._fits(value, each, depth + 1) for each in branches):
-                yield f"{wanted}, {got}"
+                yield self._misfit(value, schema, depth)
             return
         kinds = _kinds(schema)
         if kinds and not any(_is_kind(value, kind) for kind in kinds):
-            yield f"{wanted}, {got}"
+            yield self._misfit(value, schema, depth)
             return
         yield from _out_of_bounds(value, schema)
         yield from self._inside(value, schema, depth)
+
+    def _misfit(self, value: Any, schema: Mapping[str, Any], depth: int) -> str:
+        wanted = one_line(self._shown(schema, depth), MOST_TYPE_CHARS)
+        return f"expected {wanted}, got {cut(_SHORT.repr(value), 40)}"
 
     def _fits(self, value: Any, schema: Any, depth: int) -> bool:
         return next(self._problems(value, schema, depth), None) is None

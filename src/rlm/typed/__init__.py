@@ -2,26 +2,45 @@
 
 What does not fit is told in a few short lines that a model can act on. Nothing here reaches the
 network: a schema that refers to another one elsewhere is refused at the start.
+
+A JSON schema may come from a stranger, and so may the value that is checked against it. Both are
+read in a process with limits: a few lines of nested references, or one pattern, can keep a
+validator busy for years.
 """
 
-import ast
+import dataclasses
+import importlib.util
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from rlm.errors import ConfigError
+from rlm.limited import JobLimits, Jobs, JobStopped
 from rlm.results import RunResult, Submission
 from rlm.typed._problems import AnswerMismatch, cut, listed, mismatch, problems_of
-from rlm.typed._schemas import UNREADABLE, SchemaCheck
-from rlm.worker import loose_json
+from rlm.typed._readings import UNREADABLE, readings
 
-__all__ = ["AnswerMismatch", "AnswerType", "answer_type", "with_typed_answer"]
+__all__ = [
+    "MOST_SCHEMA_CHARS",
+    "AnswerMismatch",
+    "AnswerType",
+    "aanswer_type",
+    "answer_type",
+    "with_typed_answer",
+]
 
-_MOST_SEARCHED_CHARS = 200_000
-_MOST_THOUGHTS = 100
+MOST_SCHEMA_CHARS = 200_000
+_CHECK_SECONDS = 5.0
+_READ_SECONDS = 5.0
+_PATTERN_SECONDS = 1.0
+_JOBS = Jobs(
+    "rlm.typed._checking",
+    JobLimits(memory_bytes=512 << 20, output_bytes=32 << 20),
+    at_once=4,
+)
 _INSTRUCTIONS = (
     "Submit a value of this JSON shape: {schema}\n"
     "FINAL(value) takes Python dicts, lists, strings, numbers, True, False and None directly; "
@@ -32,10 +51,14 @@ _NO_SCHEMA = (AttributeError, LookupError, NameError, RuntimeError, TypeError, V
 
 
 class AnswerType(msgspec.Struct, frozen=True):
-    """The wanted shape: how the model is told, and how its answer is read and checked."""
+    """The wanted shape: how the model is told, and how its answer is read and checked.
+
+    `build` makes an instance of a class; without it the answer is a value that fits the schema.
+    """
 
     schema: dict[str, Any]
-    validate: Callable[[Any], Any]
+    build: Callable[[Any], Any] | None = None
+    patterns: tuple[str, ...] = ()
 
     @property
     def instructions(self) -> str:
@@ -44,31 +67,54 @@ class AnswerType(msgspec.Struct, frozen=True):
         return _INSTRUCTIONS.format(schema=compact)
 
     def parse(self, submission: Submission) -> Any:
-        """The answer as the wanted type; AnswerMismatch if no reading of it fits."""
+        """The answer as the wanted type; AnswerMismatch if no reading of it fits. May block."""
+        job = self._job(submission)
+        return self._parsed(submission, None if job is None else _outcome(job))
+
+    async def aparse(self, submission: Submission) -> Any:
+        """The same for coroutines."""
+        job = self._job(submission)
+        return self._parsed(submission, None if job is None else await _aoutcome(job))
+
+    def _job(self, submission: Submission) -> "_Job | None":
+        """What has to be done elsewhere: for a class, only trying its patterns."""
+        given = submission.text, submission.json
+        if self.build is None:
+            return _Job("read", (json.dumps(self.schema), *given), _READ_SECONDS)
+        if self.patterns:
+            return _Job("try_patterns", (self.patterns, *given), _PATTERN_SECONDS)
+        return None
+
+    def _parsed(self, submission: Submission, outcome: Any) -> Any:
+        if isinstance(outcome, JobStopped):
+            raise mismatch([_TOO_MUCH[outcome.reason]])
+        if self.build is None:
+            return _value_in(outcome)
         mismatches: dict[bool, AnswerMismatch] = {}
-        for value in _readings(submission):
+        for value in readings(submission):
             try:
-                return self._checked(value)
-            except AnswerMismatch as mismatch:
-                mismatches.setdefault(isinstance(value, str), mismatch)
+                return self._built(value)
+            except AnswerMismatch as mismatch_:
+                mismatches.setdefault(isinstance(value, str), mismatch_)
         raise mismatches.get(False) or mismatches[True]
 
-    def _checked(self, value: Any) -> Any:
+    def _built(self, value: Any) -> Any:
         """Validators are the caller's code, and whatever they raise is about the answer."""
+        assert self.build is not None
         try:
-            return self.validate(value)
+            return self.build(value)
         except AnswerMismatch:
             raise
         except Exception as error:
             raise mismatch(problems_of(error)) from error
 
 
-def with_typed_answer(result: RunResult, kind: AnswerType) -> RunResult:
+async def with_typed_answer(result: RunResult, kind: AnswerType) -> RunResult:
     """The same result with a typed answer, or without any if what there is does not fit."""
     if result.answer is None:
         return result
     try:
-        value = kind.parse(Submission(result.answer, "answer", result.answer_json))
+        value = await kind.aparse(Submission(result.answer, "answer", result.answer_json))
     except AnswerMismatch as mismatch:  # of a run that was asked for another type before
         return replace(
             result,
@@ -83,9 +129,98 @@ def with_typed_answer(result: RunResult, kind: AnswerType) -> RunResult:
 
 
 def answer_type(model: Any) -> AnswerType:
-    """The shape given by a JSON schema, a pydantic model, or any type that msgspec knows."""
-    if isinstance(model, dict):
-        return AnswerType(model, SchemaCheck(model))
+    """The shape given by a JSON schema, a pydantic model, or any type that msgspec knows.
+
+    A schema is checked in another process: in a coroutine, use `aanswer_type`.
+    """
+    if not isinstance(model, dict):
+        return _of_class(model)
+    _refuse(_outcome(_check_job(model)))
+    return AnswerType(model)
+
+
+async def aanswer_type(model: Any) -> AnswerType:
+    """The same for coroutines."""
+    if not isinstance(model, dict):
+        return _of_class(model)
+    _refuse(await _aoutcome(_check_job(model)))
+    return AnswerType(model)
+
+
+# -- schemas, in a process with limits ------------------------------------------------------------
+
+_TOO_MUCH = {
+    "time": "it takes too long to check; submit something shorter and simpler",
+    "memory": "it takes too much memory to check; submit something smaller",
+    "output": "it is too large; submit something smaller",
+    "crash": "it could not be checked; submit something simpler",
+}
+
+
+class _Job(msgspec.Struct, frozen=True):
+    function: str
+    arguments: tuple[Any, ...]
+    seconds: float
+
+    @property
+    def limits(self) -> JobLimits:
+        return dataclasses.replace(_JOBS.limits, seconds=self.seconds)
+
+
+def _check_job(schema: dict[str, Any]) -> _Job:
+    if importlib.util.find_spec("jsonschema") is None:
+        raise ConfigError("a JSON schema for answers needs: pip install 'rlm-engine[typed]'")
+    try:
+        text = json.dumps(schema)
+    except UNREADABLE as error:
+        raise ConfigError(f"this is no JSON schema: {cut(str(error))}") from error
+    if len(text) > MOST_SCHEMA_CHARS:
+        raise ConfigError(
+            f"this JSON schema has {len(text):,} characters, and {MOST_SCHEMA_CHARS:,} is the most"
+        )
+    return _Job("check", (text,), _CHECK_SECONDS)
+
+
+def _outcome(job: _Job) -> Any:
+    try:
+        return _JOBS.call(job.function, *job.arguments, limits=job.limits)
+    except JobStopped as stopped:
+        return stopped
+
+
+async def _aoutcome(job: _Job) -> Any:
+    try:
+        return await _JOBS.acall(job.function, *job.arguments, limits=job.limits)
+    except JobStopped as stopped:
+        return stopped
+
+
+def _refuse(problem: Any) -> None:
+    """Raise what speaks against a schema."""
+    if isinstance(problem, JobStopped):
+        if problem.reason == "crash":
+            raise ConfigError(f"this JSON schema could not be checked: {cut(str(problem))}")
+        raise ConfigError(
+            f"this JSON schema takes too much {problem.reason} to check; use fewer nested "
+            "references and simpler patterns"
+        )
+    if problem is not None:
+        raise ConfigError(problem)
+
+
+def _value_in(outcome: dict[str, str]) -> Any:
+    if "problem" in outcome:
+        raise AnswerMismatch(outcome["problem"])
+    try:
+        return json.loads(outcome["value"])
+    except UNREADABLE:
+        raise mismatch(["it is nested too deeply"]) from None
+
+
+# -- classes --------------------------------------------------------------------------------------
+
+
+def _of_class(model: Any) -> AnswerType:
     try:
         schema = _schema_of(model)
         json.dumps(schema)
@@ -93,49 +228,22 @@ def answer_type(model: Any) -> AnswerType:
         name = getattr(model, "__name__", None) or repr(model)
         reason = cut(str(error))
         raise ConfigError(f"{cut(name)} can't be the type of an answer: {reason}") from error
-    return AnswerType(schema, lambda value: _instance(model, value))
+    return AnswerType(schema, lambda value: _instance(model, value), _patterns_in(schema))
 
 
-# -- reading a submission -------------------------------------------------------------------------
-
-
-def _readings(submission: Submission) -> Iterator[Any]:
-    """Every value that a submission may stand for, the likeliest first."""
-    if submission.json is not None:
-        try:
-            value = json.loads(submission.json)
-        except UNREADABLE:
-            value = ""
-        yield value
-        if not isinstance(value, str):
-            return  # its text is only Python's spelling of the same value
-    text = submission.text
-    for read in (json.loads, _literal, _embedded):
-        try:
-            value = read(text)
-        except UNREADABLE:
-            continue
-        yield value
-        break
-    yield text
-    yield text.strip()
-
-
-def _literal(text: str) -> Any:
-    """A value in Python's spelling, as `FINAL_VAR(name)` outside a cell gives it."""
-    if len(text) > _MOST_SEARCHED_CHARS:
-        raise ValueError("too long to be read as a literal")
-    return json.loads(json.dumps(ast.literal_eval(text.strip())))
-
-
-def _embedded(text: str) -> Any:
-    """JSON with fences or prose around it, unless the text is made so that searching takes long."""
-    if len(text) > _MOST_SEARCHED_CHARS or text.count("<think") > _MOST_THOUGHTS:
-        raise ValueError("too long to be searched")
-    return loose_json.parse(text)
-
-
-# -- classes --------------------------------------------------------------------------------------
+def _patterns_in(schema: dict[str, Any]) -> tuple[str, ...]:
+    """The regular expressions of a class: slow ones must not meet an answer in this process."""
+    found: dict[str, None] = {}
+    ahead: list[Any] = [schema]
+    while ahead:
+        here = ahead.pop()
+        if isinstance(here, dict):
+            if isinstance(here.get("pattern"), str):
+                found[here["pattern"]] = None
+            ahead += here.values()
+        elif isinstance(here, list):
+            ahead += here
+    return tuple(found)
 
 
 def _schema_of(model: Any) -> dict[str, Any]:

@@ -2,25 +2,27 @@
 
 import importlib
 import itertools
-import json
 from typing import Any
 
 from rlm.errors import ConfigError
 from rlm.typed._problems import MOST_PROBLEMS, cut, mismatch, schema_problem
+from rlm.typed._readings import UNREADABLE
 
-__all__ = ["UNREADABLE", "SchemaCheck"]
+__all__ = ["SchemaCheck"]
 
-UNREADABLE = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)
-"""What reading hostile text as JSON or as a Python literal may raise."""
+_MOST_LEVELS = 200
 
 
 class SchemaCheck:
-    """Checks values against a JSON schema; ConfigError if it is none."""
+    """Checks values against a JSON schema; ConfigError if it is none.
+
+    It can take any amount of time and memory, so it is used in processes with limits only.
+    """
 
     def __init__(self, schema: dict[str, Any]) -> None:
         library = _library("jsonschema")
         try:
-            json.dumps(schema)
+            _check_depth(schema)
             if not isinstance(schema.get("$schema", ""), str):
                 raise TypeError("$schema must be a str")
             latest = library.Draft202012Validator
@@ -50,6 +52,20 @@ class SchemaCheck:
         if errors:
             raise mismatch(schema_problem(self._most_relevant([each])) for each in errors)
         return value
+
+
+def _check_depth(schema: dict[str, Any]) -> None:
+    level: list[Any] = [schema]
+    for _ in range(_MOST_LEVELS):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return
+    raise ConfigError(f"this JSON schema is nested more than {_MOST_LEVELS} levels deep")
 
 
 def _library(name: str) -> Any:

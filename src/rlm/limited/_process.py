@@ -1,0 +1,145 @@
+"""Inside the process of a job: take the job from a stream, limit this process, do it, answer.
+
+Only the standard library is imported here, because every such process starts with this module.
+"""
+
+import json
+import math
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+if sys.platform == "win32":
+    resource = None
+else:
+    import resource
+
+__all__ = [
+    "DONE",
+    "FAILED",
+    "HEAD",
+    "ITEM",
+    "MEMORY",
+    "OUTPUT",
+    "READY",
+    "TEXT",
+    "do_job",
+    "rehearse",
+]
+
+HEAD = struct.Struct("<cI")
+"""Before every frame: its kind and its length."""
+
+ITEM, DONE, TEXT, FAILED, MEMORY, OUTPUT = b"i", b"d", b"t", b"f", b"m", b"o"
+"""One of several values; the value as JSON, or as text; a failure; a limit that was exceeded."""
+
+READY = b"r"
+"""What a process says when everything is loaded."""
+
+_MOST_OPEN_FILES = 256
+_MOST_MESSAGE_CHARS = 500
+
+Read = Callable[[int], bytes]
+Write = Callable[[bytes], object]
+
+
+def do_job(module: ModuleType, read: Read, write: Write) -> None:
+    """Do the one job that comes: a header with its limits, then its arguments."""
+    write(READY)
+    header = json.loads(_frame(read))
+    most = header["output_bytes"]
+    out_of_memory = HEAD.pack(MEMORY, 0)
+    _limit_memory(header["memory_bytes"])
+    _limit_time(header["seconds"])
+    try:
+        value = getattr(module, header["function"])(*json.loads(_frame(read)))
+        if isinstance(value, Iterator):
+            for item in value:
+                most = _send(write, ITEM, item, most)
+            value = None
+        _send(write, DONE, value, most)
+    except MemoryError:
+        write(out_of_memory)
+    except BaseException as error:  # noqa: BLE001 - told to the host; a panic of Rust is no Exception
+        words = f"{type(error).__name__}: {error}"[:_MOST_MESSAGE_CHARS]
+        _send(write, FAILED, words, _MOST_MESSAGE_CHARS * 12)
+
+
+def _send(write: Write, kind: bytes, value: Any, most: int) -> int:
+    """Write one frame, or that it is too large; how many bytes may still follow."""
+    if isinstance(value, str) and kind == DONE:
+        kind, data = TEXT, value.encode("utf-8", "surrogatepass")
+    else:
+        data = json.dumps(value).encode()
+    if len(data) > most:
+        kind, data = OUTPUT, b""
+    write(HEAD.pack(kind, len(data)))
+    write(data)
+    if kind == OUTPUT:
+        os._exit(0)
+    return most - len(data)
+
+
+def _frame(read: Read) -> bytes:
+    _, size = HEAD.unpack(_exactly(read, HEAD.size))
+    return _exactly(read, size)
+
+
+def _exactly(read: Read, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        piece = read(min(size - len(data), 1 << 20))
+        if not piece:
+            os._exit(0)  # The host no longer wants it.
+        data += piece
+    return bytes(data)
+
+
+def rehearse() -> None:
+    """Do what every job does: pages that a fork shares are copied when they are first touched."""
+    json.loads(
+        json.dumps({"numbers": [1, 2.5, None], "text": "\u00e9", "function": rehearse.__name__})
+    )
+    int(_read("/proc/self/statm").split()[0])
+    if resource is not None:
+        resource.setrlimit(resource.RLIMIT_CORE, resource.getrlimit(resource.RLIMIT_CORE))
+
+
+def _read(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(fd, 4_096)
+    finally:
+        os.close(fd)
+
+
+def _limit_memory(more_bytes: int) -> None:
+    """Limit the address space to what is used now and `more_bytes`; forbid files and core dumps."""
+    if resource is None:
+        return
+    _lower(resource.RLIMIT_CORE, 0)
+    _lower(resource.RLIMIT_FSIZE, 0)
+    _lower(resource.RLIMIT_NOFILE, _MOST_OPEN_FILES)
+    if sys.platform == "linux":
+        used = int(_read("/proc/self/statm").split()[0]) * resource.getpagesize()
+        _lower(resource.RLIMIT_AS, used + more_bytes)
+
+
+def _limit_time(seconds: float) -> None:
+    """Limit the processor time; the clock on the wall is the host's business."""
+    if resource is None:
+        return
+    most = max(1, math.ceil(seconds))
+    _lower(resource.RLIMIT_CPU, most, most + 1)  # The signal of the first limit says which it was.
+
+
+def _lower(which: int, soft: int, hard: int | None = None) -> None:
+    """Set a limit where it is not lower already."""
+    assert resource is not None
+    _, known = resource.getrlimit(which)
+    wanted = (soft, soft if hard is None else hard)
+    most = wanted if known == resource.RLIM_INFINITY else tuple(min(each, known) for each in wanted)
+    resource.setrlimit(which, (most[0], most[1]))

@@ -1,0 +1,101 @@
+"""Blocking work for a coroutine, in a thread that learns when nobody waits for it any more."""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+__all__ = ["Stop", "Unwanted", "calling_on_stop", "check_wanted", "in_thread"]
+
+_Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
+
+
+class Unwanted(Exception):
+    """Raised inside blocking work whose result is no longer wanted."""
+
+
+class Stop:
+    """Tells blocking work to end; a thread can't be killed, but it can look."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], object]] = []
+
+    def set(self) -> None:
+        """Ask the work to end, and wake what it waits for."""
+        with self._lock:
+            self.is_set = True
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def run(self, work: Callable[[], _Found]) -> _Found:
+        """Do the work, which then looks at this."""
+        context = contextvars.copy_context()
+        context.run(_current.set, self)
+        return context.run(work)
+
+    @contextmanager
+    def calling(self, callback: Callable[[], object]) -> Generator[None, None, None]:
+        """Have something called if this is set meanwhile."""
+        with self._lock:
+            if self.is_set:
+                raise Unwanted
+            self._callbacks.append(callback)
+        try:
+            yield
+        finally:
+            with self._lock:
+                if callback in self._callbacks:
+                    self._callbacks.remove(callback)
+
+
+_current: contextvars.ContextVar[Stop | None] = contextvars.ContextVar("stop", default=None)
+
+
+def check_wanted() -> None:
+    """Raise Unwanted if the work at hand was asked to end; for loops that can be long."""
+    stop = _current.get()
+    if stop is not None and stop.is_set:
+        raise Unwanted
+
+
+@contextmanager
+def calling_on_stop(callback: Callable[[], object]) -> Generator[None, None, None]:
+    """Have something called if the work at hand is asked to end."""
+    stop = _current.get()
+    if stop is None:
+        yield
+        return
+    with stop.calling(callback):
+        yield
+
+
+async def in_thread(
+    work: Callable[_Given, _Found], *given: _Given.args, **named: _Given.kwargs
+) -> _Found:
+    """Do blocking work in a thread of its own; cancelling asks it to end.
+
+    Work that may take minutes would otherwise take a thread of the loop's few from all others.
+    """
+    stop, context = Stop(), contextvars.copy_context()
+    done: Future[_Found] = Future()
+    done.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            done.set_result(stop.run(lambda: work(*given, **named)))
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            done.set_exception(error)
+
+    threading.Thread(target=context.run, args=(run,), name="rlm-work", daemon=True).start()
+    try:
+        return await asyncio.wrap_future(done)
+    except asyncio.CancelledError:
+        stop.set()
+        raise

@@ -1,0 +1,65 @@
+"""Documents that are made to take all memory or all time, through the real converter."""
+
+import asyncio
+import importlib.util
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlm.context import documents, store_context
+from rlm.errors import ConfigError
+from rlm.limited import in_thread
+from tests.context.bombs import BOMBS
+from tests.context.helpers import seen_by_worker
+
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.skipif(
+        importlib.util.find_spec("markitdown") is None,
+        reason="the extra `documents` is not installed",
+    ),
+]
+MOST_HOST_KIB = 300 << 10
+
+
+@pytest.fixture(autouse=True)
+def shorter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(documents, "_LEAST_SECONDS", 20.0)
+    yield
+    documents._JOBS.close()
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_refused_and_takes_nothing_of_this_process(tmp_path: Path, name: str) -> None:
+    path = BOMBS[name](tmp_path)
+    print(path.name, path.stat().st_size)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ConfigError) as caught:
+        store_context(path)
+    print(caught.value)
+    assert f"{path.name} could not be converted" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_HOST_KIB
+
+
+def test_in_a_folder_the_others_are_read(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    bomb = BOMBS["far_cell"](folder)
+    (folder / "notes.txt").write_text("notes", "utf-8")
+    stored = store_context(folder)
+    assert seen_by_worker(stored) == {"notes.txt": "notes"}
+    assert dict(stored.skipped) == {bomb.name: "document that could not be converted"}
+
+
+async def test_cancelling_ends_a_conversion(tmp_path: Path) -> None:
+    path = BOMBS["far_cell"](tmp_path)
+    task = asyncio.create_task(in_thread(store_context, path))
+    await asyncio.sleep(2.0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    (tmp_path / "a.html").write_text("<p>hello</p>", "utf-8")
+    assert (await in_thread(store_context, tmp_path / "a.html")).text().strip() == "hello"

@@ -1,0 +1,87 @@
+"""Functions that the tests call in processes with limits: good ones, and all kinds of bad ones."""
+
+import ctypes
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+
+def echo(value: Any) -> Any:
+    return value
+
+
+def process() -> int:
+    return os.getpid()
+
+
+def descriptors() -> list[str]:
+    return sorted(each.name for each in Path("/proc/self/fd").iterdir())
+
+
+def variables() -> dict[str, str]:
+    return dict(os.environ)
+
+
+def fail() -> None:
+    raise ValueError("this value is wrong")
+
+
+def take_memory() -> int:
+    return len([bytearray(1 << 20) for _ in range(4_000)])
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def sleep() -> None:
+    time.sleep(10_000)
+
+
+def long_text(chars: int) -> str:
+    return "x" * chars
+
+
+def die() -> None:
+    ctypes.string_at(0)
+
+
+def leave() -> None:
+    os._exit(3)
+
+
+def count_then_sleep(most: int) -> Iterator[int]:
+    yield from range(most)
+    time.sleep(10_000)
+
+
+def count(most: int) -> Iterator[int]:
+    yield from range(most)
+
+
+def many(most: int) -> Iterator[str]:
+    for _ in range(most):
+        yield "x" * 1_000
+
+
+def attempt(what: str, place: str = "") -> str:
+    """Try something that no job needs; the error it leads to."""
+    attempts: dict[str, Callable[[], object]] = {
+        "network": lambda: socket.create_connection(("127.0.0.1", 9)),
+        "fork": os.fork,
+        "program": lambda: subprocess.run([sys.executable, "-V"], check=False),
+        "kill": lambda: os.kill(os.getppid(), 0),
+        "write": lambda: Path(place).write_text("changed"),
+        "remove": lambda: Path(place).unlink(),
+    }
+    try:
+        attempts[what]()
+    except OSError as error:
+        return type(error).__name__
+    return "done"

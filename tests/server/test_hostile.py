@@ -1,0 +1,136 @@
+"""One tenant sends what takes forever; the server answers everybody else meanwhile."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from rlm.fake_server import FakeServer
+from tests.hostile import NEVER_MATCHES, SLOW_PATTERN, reference_bomb
+from tests.server.command import MODEL, Served, served
+from tests.server.serving import submits
+
+SECONDS = 60
+
+
+def _body(schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "hello"}],
+        "rlm": {"context": "x", "limits": {"max_steps": 1}},
+        "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}},
+        **more,
+    }
+
+
+async def _posted(session: aiohttp.ClientSession, one: Served, body: Any) -> tuple[int, Any]:
+    async with session.post(f"{one.base}/v1/chat/completions", json=body) as response:
+        return response.status, await response.json()
+
+
+async def _models(session: aiohttp.ClientSession, one: Served) -> int:
+    timeout = aiohttp.ClientTimeout(total=SECONDS)
+    async with session.get(f"{one.base}/v1/models", timeout=timeout) as response:
+        return response.status
+
+
+async def test_others_are_answered_while_a_schema_is_checked(tmp_path: Path) -> None:
+    with FakeServer(["unused"]) as model, served(tmp_path, model) as one:
+        async with aiohttp.ClientSession() as session:
+            body = _body(reference_bomb())
+            hostile = [asyncio.create_task(_posted(session, one, body)) for _ in range(3)]
+            await asyncio.sleep(0.5)  # They are there first, whatever that means for the others.
+            assert [await _models(session, one) for _ in range(3)] == [200] * 3
+            assert not any(task.done() for task in hostile)
+            answers = await asyncio.gather(*hostile)
+    for status, answer in answers:
+        assert status == 400
+        assert answer["error"]["param"] == "response_format"
+        assert "too much time" in answer["error"]["message"]
+    assert model.count == 0
+
+
+async def test_others_are_answered_while_an_answer_is_checked(tmp_path: Path) -> None:
+    """A slow pattern, and a model that hands in what it never matches."""
+    schema = {"type": "string", "pattern": SLOW_PATTERN}
+    with FakeServer([submits(NEVER_MATCHES)] * 9) as model, served(tmp_path, model) as one:
+        async with aiohttp.ClientSession() as session:
+            hostile = asyncio.create_task(_posted(session, one, _body(schema)))
+            async with asyncio.timeout(SECONDS):
+                while not model.count:
+                    await asyncio.sleep(0.02)
+            await asyncio.sleep(1.0)  # Its cell runs, and then its answer is being checked.
+            assert await _models(session, one) == 200
+            assert not hostile.done()
+            status, answer = await hostile
+    assert status in {200, 500, 502}, answer
+
+
+ENDLESS = """
+import time
+
+class MarkItDownException(Exception):
+    pass
+
+class MissingDependencyException(MarkItDownException):
+    pass
+
+def StreamInfo(**options):
+    return options
+
+class MarkItDown:
+    def __init__(self, **options):
+        pass
+
+    def register_converter(self, converter):
+        pass
+
+    def convert_stream(self, stream, **options):
+        time.sleep(10_000)
+"""
+
+
+async def _uploaded(session: aiohttp.ClientSession, one: Served, name: str, data: bytes) -> str:
+    form = aiohttp.FormData()
+    form.add_field("purpose", "user_data")
+    form.add_field("file", data, filename=name)
+    async with session.post(f"{one.base}/v1/files", data=form) as response:
+        assert response.status == 200, await response.text()
+        return str((await response.json())["id"])
+
+
+async def test_others_are_answered_while_documents_are_converted(tmp_path: Path) -> None:
+    """Documents whose conversion never ends, more than the server has threads."""
+    package = tmp_path / "installed" / "markitdown"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(ENDLESS, "utf-8")
+    (package / "converters.py").write_text("def __getattr__(name):\n    return lambda: name\n")
+    path = os.pathsep.join([str(package.parent), os.environ.get("PYTHONPATH", "")])
+    answers = ["```repl\nFINAL(context)\n```"]
+    with (
+        FakeServer(answers) as model,
+        served(tmp_path, model, "--max-concurrent-runs", "100", PYTHONPATH=path) as one,
+    ):
+        async with aiohttp.ClientSession() as session:
+            bomb = await _uploaded(session, one, "a.docx", b"PK")
+            notes = await _uploaded(session, one, "a.txt", b"notes")
+            body = {"model": MODEL, "messages": [{"role": "user", "content": "what is in it?"}]}
+            hostile = [
+                asyncio.create_task(_posted(session, one, {**body, "rlm": {"file_ids": [bomb]}}))
+                for _ in range(40)
+            ]
+            await asyncio.sleep(2.0)
+            async with asyncio.timeout(SECONDS):
+                more = await _uploaded(session, one, "b.txt", b"more")
+                status, answer = await _posted(
+                    session, one, {**body, "rlm": {"file_ids": [notes, more]}}
+                )
+            assert not any(task.done() for task in hostile)
+            assert status == 200, answer
+            assert "notes" in answer["choices"][0]["message"]["content"]
+            for task in hostile:
+                task.cancel()
+            await asyncio.gather(*hostile, return_exceptions=True)
+        assert await asyncio.to_thread(one.end) == 0
