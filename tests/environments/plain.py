@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm import worker
+from rlm.environments._frames import SessionBounds
 from rlm.environments._session import StreamSession, greeting_of
 from rlm.protocols import Host
 
@@ -64,7 +65,9 @@ class PlainEnvironment:
         except BaseException:
             ours.close()
             raise
-        session = await StreamSession.connect(ours, host, process, greeting_of(options))
+        session = await StreamSession.connect(
+            ours, host, process, greeting_of(options), bounds=SessionBounds.of(options)
+        )
         self._sessions.add(session)
         return session
 

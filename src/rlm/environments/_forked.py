@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlm.environments._exports import export_files
+from rlm.environments._frames import SessionBounds
 from rlm.environments._lifelines import Incarnation, Lifeline
-from rlm.environments._session import Lend, StreamSession
+from rlm.environments._session import Lend, StreamSession, note_names
 from rlm.errors import SessionDied, SessionError, SessionRestored
 from rlm.protocols import ContextSource, Host
 from rlm.results import CellResult
@@ -50,7 +51,9 @@ class ForkedSession:
         label: str = "session",
         export_to: Path | None = None,
         afterwards: Callable[[], Awaitable[None]] | None = None,
+        bounds: SessionBounds | None = None,
     ) -> None:
+        self._bounds = bounds
         self.layers = in_words(report)
         self._scratch: str = report["scratch"]
         self._label = label
@@ -92,8 +95,15 @@ class ForkedSession:
         """
         connection, other = ends
         lifeline = Lifeline(other, explain)
+        bounds = SessionBounds.of(options)
         stream = await StreamSession.connect(
-            connection, host, Incarnation(lifeline), greeting, sends_fds=sends_fds, lend=lend
+            connection,
+            host,
+            Incarnation(lifeline),
+            greeting,
+            sends_fds=sends_fds,
+            lend=lend,
+            bounds=bounds,
         )
         label = str(options.get("label", "session"))
         return cls(
@@ -104,6 +114,7 @@ class ForkedSession:
             label=label,
             export_to=export_to,
             afterwards=afterwards,
+            bounds=bounds,
         )
 
     @property
@@ -133,7 +144,7 @@ class ForkedSession:
         except SessionDied as error:
             await self._restore(error)
             raise
-        self._changed.update(dict.fromkeys((*result.new_variables, *result.changed_variables)))
+        note_names(self._changed, (*result.new_variables, *result.changed_variables))
         self._take_when_idle()
         return result
 
@@ -269,6 +280,7 @@ class ForkedSession:
                     self._host,
                     Incarnation(self._lifeline),
                     checkpoint.variables,
+                    self._bounds,
                 )
         except (SessionError, TimeoutError):
             self._drop_checkpoint()

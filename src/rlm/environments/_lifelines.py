@@ -5,12 +5,13 @@ No process id is used here, so no other process can ever be hit.
 
 import asyncio
 import contextlib
-import json
 import signal
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Any
 
+from msgspec import MsgspecError, Struct, json
+
+from rlm.worker.bounds import MAX_REASON_CHARS
 from rlm.worker.checkpoints import DISMISSED
 from rlm.worker.sandbox import orders
 
@@ -20,6 +21,18 @@ _MOST_REPORT_BYTES = 1 << 16
 _REPORT_SECONDS = 0.3
 _TERMINATION_SECONDS = 1.0
 _EXPLANATION_SECONDS = 2.0
+
+
+class _Fact(Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of the zygote's, or of whoever has taken over the sandbox around it."""
+
+    signalled: bool = False
+    status: int | None = None
+    error: str | None = None
+    lost: str | None = None
+
+
+_FACT = json.Decoder(_Fact)
 
 
 class Lifeline:
@@ -89,7 +102,7 @@ class Lifeline:
     async def _listen(self) -> None:
         try:
             await self._read_reports()
-        except (OSError, ValueError):
+        except (OSError, MsgspecError, RecursionError, UnicodeError):
             pass  # The zygote is gone, or no longer itself.
         finally:
             await self._note_ending()
@@ -103,7 +116,7 @@ class Lifeline:
         while data := await self._loop.sock_recv(self._connection, 4096):
             *lines, pending = (pending + data)[-_MOST_REPORT_BYTES:].split(b"\n")
             for line in filter(None, lines):
-                self._note(json.loads(line))
+                self._note(_FACT.decode(line))
             self._tell()
 
     async def _note_ending(self) -> None:
@@ -114,17 +127,17 @@ class Lifeline:
             async with asyncio.timeout(_EXPLANATION_SECONDS):
                 self.how = f"is lost: the container {await self._explain()}"
 
-    def _note(self, fact: dict[str, Any]) -> None:
-        if "signalled" in fact:
-            self._unconfirmed -= 1
+    def _note(self, fact: _Fact) -> None:
+        if fact.signalled:
+            self._unconfirmed = max(0, self._unconfirmed - 1)
             return
-        if fact.get("status") == DISMISSED and self.dismissals:
+        if fact.status == DISMISSED and self.dismissals:
             self.dismissals -= 1
             return
         self.deaths += 1
         if not self._failed:  # Else the reason is known, and better than a status.
-            self.how = _described(fact)
-            self._failed = "error" in fact or "lost" in fact
+            self.how = _described(fact)[:MAX_REASON_CHARS]
+            self._failed = fact.error is not None or fact.lost is not None
 
     def _tell(self) -> None:
         news, self._news = self._news, asyncio.Event()
@@ -180,12 +193,14 @@ class Incarnation:
             self._lifeline.end()
 
 
-def _described(fact: dict[str, Any]) -> str:
-    if "error" in fact:
-        return f"could not be started: {fact['error']}"
-    if "lost" in fact:
-        return str(fact["lost"])
-    status = int(fact["status"])
+def _described(fact: _Fact) -> str:
+    if fact.error is not None:
+        return f"could not be started: {fact.error}"
+    if fact.lost is not None:
+        return fact.lost
+    status = fact.status
+    if status is None:
+        return "ended"
     if status >= 0:
         return f"exited with status {status}"
     try:
