@@ -30,7 +30,7 @@ __all__ = ["DecodesWatched", "Tally", "attack", "check_result"]
 MOST_TRACED_BYTES = 96 << 20
 """All that a session may take at once, with what its worker makes up; a frame has 3 MB at most."""
 
-_SECONDS = 20.0
+_SECONDS = 120.0
 """Nothing takes so long: what does has to be a wait without end."""
 
 

@@ -426,7 +426,9 @@ async def on_inprocess(make: MakeWorker) -> AsyncGenerator[Any, None]:
     decoder = wire.Decoder(wire.TO_HOST, wire.MAX_TO_HOST_BYTES)
     decoder.feed(b"".join(calls))
     try:
-        while (frame := decoder.pop()) is not None:
+        for _ in range(300):
+            if (frame := decoder.pop()) is None:
+                break
             if frame.type == wire.CALL:
                 answered = asyncio.get_running_loop().create_future()
                 session._start_call(frame.parts, answered.set_result)

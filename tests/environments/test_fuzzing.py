@@ -59,9 +59,12 @@ async def test_seeds_reach_every_kind_of_call_and_of_failure() -> None:
 
 def test_the_checks_of_results_can_fail() -> None:
     check_result(CellResult(stdout="x"))
-    for wrong in ({"stdout": "x" * 5_000}, {"new_variables": {"n" * 300: "int"}}):
+    for wrong in (
+        CellResult(stdout="x" * 5_000),
+        CellResult(new_variables={"n" * 300: "int"}),
+    ):
         with pytest.raises(AssertionError):
-            check_result(CellResult(**wrong))
+            check_result(wrong)
 
 
 def test_an_honest_answer_is_honest() -> None:
