@@ -7,6 +7,7 @@ without end, keep more than it allows, or be of no use to the next session.
 import argparse
 import asyncio
 import collections
+import logging
 import random
 import sys
 import threading
@@ -189,6 +190,7 @@ def main() -> None:
     places = [given.place] if given.place else list(PLACES)
     until = time.monotonic() + given.seconds
     tallies = {place: Tally() for place in places}
+    logging.getLogger("rlm").setLevel(logging.ERROR)  # What is no sandbox says so each time.
     seed = given.seed or 0
     started = time.monotonic()
     with DecodesWatched():

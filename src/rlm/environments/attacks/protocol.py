@@ -1,6 +1,6 @@
 """The wire: what code can send to the host past the worker, and how much it can ask for."""
 
-from rlm.environments.attacks.attempt import Attack
+from rlm.environments.attacks.attempt import Attack, Outcome
 from rlm.environments.attacks.judges import (
     any_of,
     hands_over_a_file,
@@ -8,6 +8,7 @@ from rlm.environments.attacks.judges import (
     only_its_own_session,
     touched,
 )
+from rlm.environments.attacks.world import World
 from rlm.worker import wire
 
 __all__ = ["ATTACKS"]
@@ -70,9 +71,9 @@ _LARGE_FRAMES = {
         "\"contexts\": [{\"kind\": \"json\"}]}', b'p', b'[' + b'[],' * 10**7 + b'[]]'))"
     ),
     "forge the names of millions of variables": (
-        f"names = b'\\0'.join(b'v%x\\0i' % n for n in range(3 * 10**6))\n"
+        "some = b''.join(b'v%x\\0i%x\\0' % (n, n) for n in range(20_000))\n"
         f"send(frame({_DONE}, {_OWN}, struct.pack('<QQII?', 0, 0, 3 * 10**6, 0, False),"
-        " b'', b'', b'', names))"
+        " b'', b'', b'', some * 150))"
     ),
     "send 60 million characters of forged output": (
         f"send(frame({_DONE}, {_OWN}, bytes(25), b'', b'x' * (60 << 20), b'', b''))"
@@ -96,19 +97,24 @@ _MOST_KEPT_CHARS = 11_000_000
 """An answer of the length that is allowed, and all that may be kept of output and errors."""
 
 _REPLACED = """
-import gc, types
-replaced = 0
 for module in list(sys.modules.values()):
-    if not getattr(module, '__name__', '').startswith(('rlm_worker', 'rlm.worker')): continue
-    for name in ('cut', 'joined'):
-        if hasattr(module, name):
-            setattr(module, name, (lambda text, *_: text)); replaced += 1
-for each in gc.get_objects():
-    if type(each).__name__ == 'BoundedStream': each._head_limit = each._head_room = 10**9
-print('x' * 30_000_000)
-sys.stderr.write('y' * 30_000_000)
-raise ValueError('m' * 30_000_000)
+    if getattr(module, '__name__', '').startswith(('rlm_worker', 'rlm.worker')):
+        if hasattr(module, 'cut'): module.cut = lambda text, *_: text
+for stream in (sys.stdout, sys.stderr):
+    stream._head_limit = stream._head_room = 10**9
+print('x' * 5_000_000)
+sys.stderr.write('y' * 5_000_000)
+raise ValueError('m' * 100_000)
 """
+
+
+async def _keeps_too_much(world: World, outcome: Outcome) -> str | None:
+    """More of its output or of its error reached the host than is let through."""
+    error = outcome.result.error if outcome.result is not None else None
+    if error is not None and len(error.message) > 10_000:
+        return f"an error of {len(error.message):,} characters reached the host"
+    return await no_more_than(300_000)(world, outcome)
+
 
 _CALLS = {
     "ask again and again past the host's limit": """
@@ -206,7 +212,7 @@ ATTACKS = (
         name="replace the worker's own limits, then print and raise",
         group=_GROUP,
         code=_REPLACED,
-        judge=no_more_than(300_000),
+        judge=_keeps_too_much,
         raises="ValueError",
         options={"cell_memory_bytes": 1 << 30},
     ),
