@@ -216,8 +216,12 @@ test-local-model: build/venv-local-model ## a small real model, fetched (0.5 GB)
 test-pythons: ## the tests on each of PYTHONS that is present
 	@MAKE="$(MAKE)" sh .ci/test-pythons $(PYTHONS)
 
-test-fuzz: $(ready) ## the property tests, with many more examples
+# How long the hostile worker is let loose on the hosts of sandboxes.
+FUZZ_SECONDS ?= 300
+
+test-fuzz: $(ready) ## the property tests with many more examples, and a hostile worker for FUZZ_SECONDS
 	@HYPOTHESIS_PROFILE=long sh .ci/unless-empty "there is no property test" $(pytest) -n auto -m hypothesis $(ARGS)
+	@$(bin)/python -m tests.environments.hostile_worker --seconds $(FUZZ_SECONDS)
 
 test-clone: ## make demo and make test in a fresh clone with an empty home and environment
 	@sh .ci/test-clone $(PYTHON)

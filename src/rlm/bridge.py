@@ -20,6 +20,8 @@ from rlm.calls import Calls
 from rlm.config import RunConfig
 from rlm.errors import CallRefused, RLMError, ToolError
 from rlm.events import (
+    CUT,
+    MOST_PROMPT_CHARS,
     MOST_RESULT_CHARS,
     CallEnded,
     CallStarted,
@@ -34,6 +36,8 @@ from rlm.messages import Message, Reply, Request
 from rlm.prompts.observation import cut
 from rlm.protocols import Tool
 from rlm.scope import Scope
+from rlm.untrusted import JsonBounds, TooLarge, read_json
+from rlm.worker.bounds import CALLS, MAX_CONTEXT_VALUES, MAX_NAME_CHARS, MAX_TOOL_VALUES
 
 __all__ = ["Bridge", "ChildAnswer", "ChildTask"]
 
@@ -45,6 +49,11 @@ AHEAD_OF_PLACES = 4
 
 MOST_TOLD = 100_000
 MOST_TOLD_CHARS = 20_000_000
+
+LONG_CHARS = 256 << 10
+"""What is longer is encoded and decoded in a thread."""
+CONTEXT = JsonBounds(CALLS[b"rlm"].texts_bytes, MAX_CONTEXT_VALUES)
+NOTE = JsonBounds(CALLS[b"note"].texts_bytes, MAX_TOOL_VALUES)
 
 Answer = tuple[dict[str, Any], Sequence[str]]
 
@@ -168,8 +177,7 @@ class Bridge:
         contexts = arguments.get("contexts")
         if not isinstance(contexts, list) or len(parts) < len(contexts):
             raise CallRefused("malformed rlm_query", limit="kind")
-        encoded = iter(parts[len(contexts) :])
-        values = [_decoded(kind, encoded) if kind else None for kind in contexts]
+        values = await _all_decoded(contexts, parts[len(contexts) :])
 
         def child(index: int) -> Awaitable[str]:
             has_context = contexts[index] is not None
@@ -208,7 +216,7 @@ class Bridge:
         key = self.scope.key("rlm", _digest(model, task.told_apart(prompt)))
         about = {"call_id": self.scope.call_id(key), "kind": "rlm", "model": model}
         task = replace(task, call_id=about["call_id"])
-        self.scope.emit(CallStarted, **about, prompt=prompt)
+        self.scope.emit(CallStarted, **about, prompt=cut(prompt, MOST_PROMPT_CHARS))
         started = time.monotonic()
         try:
             child = await self.start_child(task)
@@ -249,6 +257,10 @@ class Bridge:
 
     def _told(self, kind: str, key: str, text: str) -> None:
         """Pass on a piece of the answer, or a note; each is kept, so there is an end to it."""
+        if len(key) > MAX_NAME_CHARS:
+            raise CallRefused(
+                f"the key of a note has at most {MAX_NAME_CHARS} characters", limit="told"
+            )
         self._told_count += 1
         self._told_chars += len(key) + len(text)
         if self._told_count > MOST_TOLD or self._told_chars > MOST_TOLD_CHARS:
@@ -272,8 +284,10 @@ class Bridge:
             known = ", ".join(sorted(self.tools)) or "none"
             raise CallRefused(f"there is no tool {name!r}; tools: {known}", limit="tools")
         self.scope.budget.count_call()
-        key = self.scope.key("tool", _digest(tool.name, json.dumps(given, sort_keys=True)))
-        about = {"call_id": self.scope.call_id(key), "name": tool.name, "arguments": given}
+        encoded = await _in_order(given)
+        key = self.scope.key("tool", _digest(tool.name, encoded))
+        shown = given if len(encoded) <= MOST_RESULT_CHARS else {CUT: _logged(encoded)}
+        about = {"call_id": self.scope.call_id(key), "name": tool.name, "arguments": shown}
         if (said := await self.scope.recall(key)) is not None:
             return self._tool_again(about, said)
         started = time.monotonic()
@@ -337,11 +351,26 @@ async def _side_by_side(
     return replies
 
 
+async def _all_decoded(kinds: Sequence[Any], parts: Sequence[str]) -> list[Any]:
+    """The contexts of child runs; long ones are read in a thread."""
+    encoded = iter(parts)
+    if sum(map(len, parts)) <= LONG_CHARS:
+        return [_decoded(kind, encoded) if kind else None for kind in kinds]
+    return [await asyncio.to_thread(_decoded, kind, encoded) if kind else None for kind in kinds]
+
+
 def _decoded(kind: Any, encoded: Iterator[str]) -> Any:
     try:
-        text = next(encoded)
-        return json.loads(text) if kind.get("kind") == "json" else text
-    except (StopIteration, ValueError, AttributeError, RecursionError) as error:
+        text = next(encoded, None)
+        if text is None:
+            raise ValueError("it did not come along")
+        return read_json(text, CONTEXT) if kind.get("kind") == "json" else text
+    except TooLarge as error:
+        raise CallRefused(
+            f"the context of rlm_query is too large to be read as JSON: {error}; hand in a text",
+            limit="size",
+        ) from error
+    except (ValueError, AttributeError) as error:
         raise CallRefused(
             f"the context of rlm_query could not be read: {error}", limit="kind"
         ) from error
@@ -349,9 +378,24 @@ def _decoded(kind: Any, encoded: Iterator[str]) -> Any:
 
 def _checked_json(text: str) -> None:
     try:
-        json.loads(text)
-    except (ValueError, RecursionError) as error:
+        read_json(text, NOTE)
+    except ValueError as error:
         raise CallRefused(f"a note must be a JSON value: {error}", limit="kind") from error
+
+
+async def _in_order(arguments: dict[str, Any]) -> str:
+    """Arguments of a tool as JSON that equal ones have in common; much of it in a thread."""
+    if any(isinstance(each, list | dict) or _is_long(each) for each in arguments.values()):
+        return await asyncio.to_thread(_sorted_json, arguments)
+    return _sorted_json(arguments)
+
+
+def _sorted_json(arguments: dict[str, Any]) -> str:
+    return json.dumps(arguments, sort_keys=True)
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, str) and len(value) > LONG_CHARS
 
 
 def _digest(*texts: str) -> str:

@@ -18,12 +18,20 @@ from msgspec import Struct
 from rlm.billing import FREE, bill, with_smaller_cap, worst_case
 from rlm.caching import ReplyCache
 from rlm.errors import CallRefused, ModelError, UnknownPriceError
-from rlm.events import CallEnded, CallRetried, CallStarted, ModelAsked, ModelReplied
+from rlm.events import (
+    MOST_PROMPT_CHARS,
+    CallEnded,
+    CallRetried,
+    CallStarted,
+    ModelAsked,
+    ModelReplied,
+)
 from rlm.failures import error_of, failed
 from rlm.flights import Flight, Route, Telling, first_reply, give_back
 from rlm.images import shown
 from rlm.limits import NOTHING, Amount, Limits, Reservation, picodollars
 from rlm.messages import Message, ModelInfo, Reply, ReplyKey, Request, Usage
+from rlm.prompts.observation import cut
 from rlm.scheduler import Scheduler
 from rlm.scope import Scope
 from rlm.text import sendable
@@ -180,7 +188,8 @@ class Calls:
         wanted = self._wanted(scope, request, "llm")
         wanted.call_id = scope.call_id(wanted.key)
         about = {"call_id": wanted.call_id, "kind": "llm", "model": request.model}
-        scope.emit(CallStarted, **about, prompt=shown(request.messages[-1].content))
+        prompt = cut(shown(request.messages[-1].content), MOST_PROMPT_CHARS)
+        scope.emit(CallStarted, **about, prompt=prompt)
         outcome = await self._settled(wanted)
         if outcome.error is not None and not outcome.stored:
             await scope.remember(wanted.key, failed(outcome.error))

@@ -43,6 +43,11 @@ MOST_RESULT_CHARS = 100_000
 
 All of it is in the cell that asked for it, and in the journal.
 """
+MOST_PROMPT_CHARS = 1_000_000
+"""Of the prompt of a call in an event: of a longer one there are its two ends."""
+CUT = "…"
+"""The one key of a tool's arguments in an event that were longer than that; the ends of their JSON
+are under it."""
 
 
 class _Fact(Struct, frozen=True, kw_only=True, tag_field="type"):

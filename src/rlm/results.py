@@ -4,12 +4,24 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rlm.errors import NoAnswerError
 from rlm.events import Event
 from rlm.messages import Usage
+from rlm.worker import bounds
+from rlm.worker.capture import cut
 
-__all__ = ["CellError", "CellResult", "RunResult", "Submission", "Told", "UsageSummary", "total_of"]
+__all__ = [
+    "CellError",
+    "CellResult",
+    "RunResult",
+    "Submission",
+    "Told",
+    "UsageSummary",
+    "bounded",
+    "total_of",
+]
 
 StopReason = Literal["answer", "steps", "limit", "cancelled", "error"]
 AnswerSource = Literal["submitted", "variable", "asked", "last_output", "none"]
@@ -49,6 +61,80 @@ class CellResult(Struct, frozen=True, kw_only=True):
     interrupted: bool = False
     calls: int = 0
     seconds: float = 0.0
+
+
+_MARK_CHARS = 100
+"""The line that says how much was cut is no reason to cut again."""
+
+
+def bounded(
+    result: CellResult, kept_output_chars: int, answer_chars: int = bounds.MAX_ANSWER_CHARS
+) -> CellResult:
+    """The same result, cut to what a caller allows: what a sandbox says of itself is no limit.
+
+    A result within the limits comes back as it is. An answer that is too long becomes an error.
+    """
+    changes: dict[str, Any] = {}
+    for stream in ("stdout", "stderr"):
+        text, written = getattr(result, stream), getattr(result, f"{stream}_chars")
+        if len(text) > kept_output_chars + _MARK_CHARS:
+            changes[stream] = cut(text, kept_output_chars)
+        believed = min(max(written, len(text)), bounds.MAX_REPORTED_CHARS)
+        if written < 0 or written > believed:
+            changes[f"{stream}_chars"] = believed
+    for name in ("new_variables", "changed_variables"):
+        variables = getattr(result, name)
+        if variables and (few := _few(variables)) is not variables:
+            changes[name] = few
+    if result.error is not None and (error := _short_error(result.error)) is not result.error:
+        changes["error"] = error
+    if result.answer_content is not None and len(result.answer_content) > answer_chars:
+        changes["answer_content"] = result.answer_content[:answer_chars]
+    if result.submission is not None:
+        changes |= _submitted(result.submission, answer_chars)
+    return replace(result, **changes) if changes else result
+
+
+def _few(variables: dict[str, str]) -> dict[str, str]:
+    """As many as are reported after one cell, with names and descriptions of ordinary length."""
+    longest = max(map(len, variables)), max(map(len, variables.values()))
+    if (
+        len(variables) <= bounds.MAX_CHANGED_VARIABLES
+        and longest[0] <= bounds.MAX_NAME_CHARS
+        and longest[1] <= bounds.MAX_DESCRIPTION_CHARS
+    ):
+        return variables
+    first = list(variables.items())[: bounds.MAX_CHANGED_VARIABLES]
+    return {
+        name: kind[: bounds.MAX_DESCRIPTION_CHARS]
+        for name, kind in first
+        if len(name) <= bounds.MAX_NAME_CHARS
+    }
+
+
+def _short_error(error: CellError) -> CellError:
+    most = {
+        "type": bounds.MAX_ERROR_TYPE_CHARS,
+        "message": bounds.MAX_MESSAGE_CHARS,
+        "traceback": bounds.MAX_TRACEBACK_CHARS,
+    }
+    changes = {
+        name: cut(text, limit)
+        for name, limit in most.items()
+        if len(text := getattr(error, name)) > limit + _MARK_CHARS
+    }
+    return replace(error, **changes) if changes else error
+
+
+def _submitted(submission: Submission, answer_chars: int) -> dict[str, Any]:
+    """What has to change: the JSON form is left out, or the whole answer is an error."""
+    size = len(submission.text)
+    if size > answer_chars:
+        text = f"the answer has {size:,} characters, at most {answer_chars:,} are allowed"
+        return {"submission": None, "error": CellError("ValueError", text, f"ValueError: {text}")}
+    if submission.json is not None and len(submission.json) > 2 * answer_chars:
+        return {"submission": replace(submission, json=None)}
+    return {}
 
 
 class Told(Struct, frozen=True):

@@ -16,8 +16,15 @@ from rlm.events import CellEnded, CellOutput, CellStarted, SessionLost, SessionO
 from rlm.prompts import nudges
 from rlm.protocols import ContextSource, Environment, Host, Session, Tool
 from rlm.python_source import names_bound
-from rlm.results import CellError, CellResult
+from rlm.results import CellError, CellResult, bounded
 from rlm.scope import Scope
+from rlm.worker.bounds import (
+    MAX_ANSWER_CHARS,
+    MAX_DESCRIPTION_CHARS,
+    MAX_NAME_CHARS,
+    MAX_REASON_CHARS,
+    MAX_VARIABLES,
+)
 
 __all__ = ["FRESH_ANSWER", "RunSession"]
 
@@ -119,7 +126,11 @@ class RunSession:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        return self._session.variables if self._session else ()
+        """Their names, as the worker tells them; no more of them, and none longer, than usual."""
+        names = self._session.variables[:MAX_VARIABLES] if self._session else ()
+        if any(len(name) > MAX_NAME_CHARS for name in names):
+            names = tuple(name for name in names if len(name) <= MAX_NAME_CHARS)
+        return names
 
     @property
     def own_variables(self) -> tuple[str, ...]:
@@ -179,7 +190,7 @@ class RunSession:
         try:
             await self._undisturbed(self._session.load(name, context))
         except SessionError as error:  # dead since the last run, which may have been cancelled
-            self.loss = nudges.session_lost(str(error), self.variables)
+            self.loss = nudges.session_lost(str(error)[:MAX_REASON_CHARS], self.variables)
             await self.close()
 
     async def set_tools(self, tools: Sequence[Tool]) -> None:
@@ -196,7 +207,7 @@ class RunSession:
         try:
             await change(_listed(self._tools))
         except SessionError as error:
-            self.loss = nudges.session_lost(str(error), self.variables)
+            self.loss = nudges.session_lost(str(error)[:MAX_REASON_CHARS], self.variables)
             await self.close()
 
     async def run(self, number: int, code: str) -> CellResult:
@@ -214,6 +225,7 @@ class RunSession:
         except SessionError as error:
             self.scope.lose_cell()
             result = await self._recover(str(error), time.monotonic() - started)
+        result = bounded(result, self._config.limits.kept_output_chars)
         for stream, text, written in (
             ("stdout", result.stdout, result.stdout_chars),
             ("stderr", result.stderr, result.stderr_chars),
@@ -243,12 +255,13 @@ class RunSession:
         if self._session is None:
             return None
         try:
-            return await self._undisturbed(self._session.fetch(name))
+            text = await self._undisturbed(self._session.fetch(name))
         except SessionRestored:
             await self._catch_up()
             return None
         except SessionError:
             return None  # the next cell finds the session dead and recovers
+        return None if text is None else text[:MAX_ANSWER_CHARS]
 
     async def described_variables(self) -> dict[str, str]:
         """The user's variables and what they are, as `SHOW_VARS()` tells; none without a worker."""
@@ -259,8 +272,12 @@ class RunSession:
             shown = await self._undisturbed(look, self._session.interrupt)
         except SessionError:
             return {}  # the next cell finds the session dead and recovers
-        pairs = (line.partition(": ") for line in shown.stdout.splitlines())
-        return {name: told for name, colon, told in pairs if colon and name.isidentifier()}
+        pairs = (line.partition(": ") for line in shown.stdout.splitlines()[:MAX_VARIABLES])
+        return {
+            name: told[:MAX_DESCRIPTION_CHARS]
+            for name, colon, told in pairs
+            if colon and len(name) <= MAX_NAME_CHARS and name.isidentifier()
+        }
 
     def told_loss(self) -> str:
         """What a model has to be told of, once."""
@@ -358,13 +375,13 @@ class RunSession:
             return False
 
     def _note_restored(self, error: SessionRestored, seconds: float) -> CellResult:
-        reason, lost = str(error), error.lost_variables
+        reason, lost = str(error)[:MAX_REASON_CHARS], error.lost_variables[:MAX_VARIABLES]
         self.scope.emit(SessionLost, reason=reason, lost_variables=lost, restored=True)
         text = nudges.session_restored(reason, lost)
         return CellResult(error=CellError("SessionRestored", reason, text), seconds=seconds)
 
     async def _recover(self, reason: str, seconds: float) -> CellResult:
-        lost = self.variables
+        reason, lost = reason[:MAX_REASON_CHARS], self.variables
         await self.close()
         self.scope.emit(SessionLost, reason=reason, lost_variables=lost)
         await self._start()

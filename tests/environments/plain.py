@@ -21,6 +21,7 @@ from typing import Any
 
 from rlm import worker
 from rlm.environments._clock import Vitals
+from rlm.environments._frames import SessionBounds
 from rlm.environments._session import StreamSession, greeting_of
 from rlm.protocols import Host
 from rlm.worker.sandbox import vitals
@@ -66,7 +67,9 @@ class PlainEnvironment:
         except BaseException:
             ours.close()
             raise
-        session = await StreamSession.connect(ours, host, process, greeting_of(options))
+        session = await StreamSession.connect(
+            ours, host, process, greeting_of(options), bounds=SessionBounds.of(options)
+        )
         self._sessions.add(session)
         return session
 

@@ -35,7 +35,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("bounds", "limits", "salvage"),
     ("messages",),
     ("images",),
-    ("errors", "lazily", "limited", "loop_end", "replacing", "text"),
+    ("errors", "lazily", "limited", "loop_end", "replacing", "text", "untrusted"),
 )
 """Top first. A unit is a module or a package directly below `rlm`; inside a package anything goes.
 

@@ -8,7 +8,9 @@ from rlm.worker import mux, porter
 
 LIMITED = (mux.STREAM, mux.LIFELINE)
 pieces = st.lists(
-    st.tuples(st.sampled_from(LIMITED), st.binary(max_size=300)), min_size=1, max_size=20
+    st.tuples(st.sampled_from(LIMITED), st.binary(min_size=1, max_size=300)),
+    min_size=1,
+    max_size=20,
 )
 
 
@@ -29,6 +31,21 @@ def test_pieces_arrive_as_they_were_sent_however_they_were_cut(
     data = b"".join(sender.packed(number, piece) for number, piece in sent)
     received = [each for part in cut(data, sizes) for each in receiver.feed(part)]
     assert received == sent
+
+
+def test_nothing_comes_after_the_end_of_a_channel() -> None:
+    """Pieces without bytes take no room, so any number of them could be sent otherwise."""
+    sender, receiver = mux.Mux(), mux.Mux()
+    assert receiver.feed(sender.packed(mux.STREAM, b"")) == [(mux.STREAM, b"")]
+    for piece in (b"", b"x"):
+        with pytest.raises(mux.MuxError, match="after the end"):
+            receiver.feed(sender.packed(mux.STREAM, piece))
+
+
+def test_a_whole_line_that_is_too_long_is_refused() -> None:
+    line = mux.to_line(bytes(4 * mux.MAX_PIECE_BYTES), porter.TO_HOST).encode()
+    with pytest.raises(mux.MuxError, match="too long"):
+        mux.LineReader(porter.TO_HOST).feed(line)
 
 
 @given(st.binary(max_size=200))

@@ -4,9 +4,9 @@ The host runs a cell that it wrote itself (`inside.py`) and fetches a text: any 
 What comes out is not believed, only kept; what goes in is read by nobody but the sandbox.
 """
 
+import asyncio
 import base64
 import binascii
-import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from rlm.chats.saved import MOST_VARIABLES_BYTES, SavedVariables
 from rlm.context import StoredContext
 from rlm.errors import SessionError
 from rlm.protocols import ContextSource, Session
+from rlm.untrusted import JsonBounds, read_json
 
 __all__ = ["Variables", "bring_back", "take"]
 
@@ -27,8 +28,10 @@ HELD, BYTES = "_rlm_saved", "_rlm_bytes"
 """Names in the REPL that nobody sees; `inside.py` knows them too."""
 CELL_SECONDS = 60.0
 HELD_BYTES = 16 << 20
-MOST_REPORT_CHARS = 8_000_000
 MOST_NAMES = 10_000
+REPORT = JsonBounds(8_000_000, 10 * MOST_NAMES, depth=4)
+MOST_PIECES = 1_000
+"""Each holds 6 MiB but for the last, so a session that needs more of them never ends."""
 MOST_DEFINITIONS_CHARS = 4_000_000
 
 
@@ -56,11 +59,12 @@ async def take(session: Session, contexts: Sequence[str]) -> Variables:
     try:
         call = f"['save'](globals(), {list(contexts)!r}, {MOST_VARIABLES_BYTES})"
         report = await _ask(session, call)
-        size = 0
+        size = pieces = 0
         while piece := await session.fetch(HELD):
             chunk = base64.b64decode(piece, validate=True)
             size += len(chunk)
-            if size > MOST_VARIABLES_BYTES:
+            pieces += 1
+            if size > MOST_VARIABLES_BYTES or pieces > MOST_PIECES:
                 raise SessionError("the variables are larger than they were said to be")
             data.write(chunk)
     except (SessionError, binascii.Error) as error:
@@ -115,7 +119,7 @@ async def _ask(session: Session, call: str) -> _Report:
     if result.error is not None:
         raise SessionError(f"{result.error.type}: {result.error.message}"[:300])
     text = await session.fetch(HELD)
-    return _checked(text or "")
+    return await asyncio.to_thread(_checked, text or "")
 
 
 @cache
@@ -125,16 +129,14 @@ def _source() -> str:
 
 def _checked(text: str) -> _Report:
     try:
-        if len(text) > MOST_REPORT_CHARS:
-            raise ValueError("it is too long")
-        plain: Any = json.loads(text)
+        plain: Any = read_json(text, REPORT)
         report = msgspec.convert(plain, _Report)
         names = {*report.names, *report.imports, *report.lost, *(n for n, _ in report.definitions)}
         if len(names) > MOST_NAMES or not all(map(_is_name, names)):
             raise ValueError("it has names that are none")
         if sum(len(source) for _, source in report.definitions) > MOST_DEFINITIONS_CHARS:
             raise ValueError("its functions and classes are too long")
-    except (ValueError, RecursionError, msgspec.ValidationError) as error:
+    except (ValueError, msgspec.ValidationError) as error:
         raise SessionError(
             f"the session's report on its variables can't be read: {error}"
         ) from error

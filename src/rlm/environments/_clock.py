@@ -8,9 +8,21 @@ time.
 
 import asyncio
 from collections.abc import Callable, Hashable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-__all__ = ["WAITS_FOR", "CellClock", "CellStopper", "Interruptible", "Vitals", "until_had"]
+from msgspec import Struct, structs
+
+from rlm.results import CellError, CellResult
+
+__all__ = [
+    "WAITS_FOR",
+    "CellClock",
+    "CellStopper",
+    "Interruptible",
+    "Vitals",
+    "timed_out",
+    "until_had",
+]
 
 WAITS_FOR = frozenset({"llm", "rlm", "tool"})
 """Kinds of calls that stop the clock. All others are answered at once."""
@@ -33,7 +45,7 @@ _STOPPING_SECONDS = 30.0
 """From the first interrupt to the end of a cell at the latest, whatever its worker does."""
 
 
-class Vitals(NamedTuple):
+class Vitals(Struct, frozen=True, forbid_unknown_fields=True):
     """A worker as its kernel sees it. `asleep`: it waits for something other than a processor."""
 
     cpu_seconds: float
@@ -182,10 +194,11 @@ class CellClock:
         self._waiting[call] = now
 
     def end_wait(self, call: Hashable) -> None:
-        """It is not any more."""
-        now = self._loop.time()
-        self._account(now)
-        self.charge(min(_CALL_SECONDS, now - self._waiting.pop(call)))
+        """It is not any more, if it was."""
+        if call in self._waiting:
+            now = self._loop.time()
+            self._account(now)
+            self.charge(min(_CALL_SECONDS, now - self._waiting.pop(call)))
 
     def charge(self, seconds: float) -> None:
         """Take time off."""
@@ -241,3 +254,10 @@ class CellClock:
             self.ran_out_seconds = self._ceiling_seconds if reached else self._seconds
             self.stop()
             self._time_is_up()
+
+
+def timed_out(result: CellResult, timeout_seconds: float) -> CellResult:
+    """The result of a cell that was stopped, with the reason as its error."""
+    message = f"cell stopped after {timeout_seconds:g} s"
+    where = result.error.traceback if result.error is not None else ""
+    return structs.replace(result, error=CellError("TimeoutError", message, where))

@@ -91,8 +91,8 @@ def _is_harmless(name: str) -> bool:
         0 < len(parts) <= _DEEPEST
         and not name.startswith("/")
         and ".." not in parts
-        and all(len(os.fsencode(part)) <= _LONGEST_NAME_BYTES for part in parts)
         and re.search(r"[\x00-\x1f\x7f\\:\ud800-\udfff]", name) is None
+        and all(len(os.fsencode(part)) <= _LONGEST_NAME_BYTES for part in parts)
     )
 
 

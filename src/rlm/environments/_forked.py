@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlm.environments._exports import export_files
+from rlm.environments._frames import SessionBounds
 from rlm.environments._lifelines import Incarnation, Lifeline
-from rlm.environments._session import Lend, StreamSession
+from rlm.environments._session import Lend, StreamSession, note_names
 from rlm.errors import SessionDied, SessionError, SessionRestored
 from rlm.protocols import ContextSource, Host
 from rlm.results import CellResult
@@ -50,7 +51,9 @@ class ForkedSession:
         label: str = "session",
         export_to: Path | None = None,
         afterwards: Callable[[], Awaitable[None]] | None = None,
+        bounds: SessionBounds | None = None,
     ) -> None:
+        self._bounds = bounds
         self.layers = in_words(report)
         self._scratch: str = report["scratch"]
         self._has_cgroup: bool = report.get("cgroup", False)
@@ -93,8 +96,15 @@ class ForkedSession:
         """
         connection, other = ends
         lifeline = Lifeline(other, explain)
+        bounds = SessionBounds.of(options)
         stream = await StreamSession.connect(
-            connection, host, Incarnation(lifeline), greeting, sends_fds=sends_fds, lend=lend
+            connection,
+            host,
+            Incarnation(lifeline),
+            greeting,
+            sends_fds=sends_fds,
+            lend=lend,
+            bounds=bounds,
         )
         label = str(options.get("label", "session"))
         return cls(
@@ -105,6 +115,7 @@ class ForkedSession:
             label=label,
             export_to=export_to,
             afterwards=afterwards,
+            bounds=bounds,
         )
 
     @property
@@ -136,7 +147,7 @@ class ForkedSession:
         except SessionDied as error:
             await self._restore(error)
             raise
-        self._changed.update(dict.fromkeys((*result.new_variables, *result.changed_variables)))
+        note_names(self._changed, (*result.new_variables, *result.changed_variables))
         self._take_when_idle()
         return result
 
@@ -272,6 +283,7 @@ class ForkedSession:
                     self._host,
                     Incarnation(self._lifeline),
                     checkpoint.variables,
+                    self._bounds,
                     cpu_seconds=self._lifeline.cpu_seconds,
                 )
         except (SessionError, TimeoutError):

@@ -2,14 +2,17 @@
 
 import array
 import errno
-import json
 import socket
 import struct
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from rlm.errors import ConfigError, ProtocolViolation, SessionDied
+from rlm.untrusted import JsonBounds, read_json
 from rlm.worker import wire
+from rlm.worker.bounds import MAX_MESSAGE_CHARS
 
 __all__ = [
     "MOST_REPORT_BYTES",
@@ -23,9 +26,26 @@ __all__ = [
 
 MOST_REPORT_BYTES = 1 << 20
 _LENGTH = struct.Struct("<I")
+_REPORT = JsonBounds(MOST_REPORT_BYTES, 20_000)
 _FULL = {errno.EAGAIN, errno.ETOOMANYREFS}
 _MOST_GREETING_BYTES = 1 << 16
 """So much goes into a new socket at once."""
+
+
+class _Report(msgspec.Struct):
+    """What a host uses of a report; the rest is only shown."""
+
+    namespaces: Literal["", "root", "user"] | None
+    pid_namespace: bool
+    file_system: list[str]
+    landlock_abi: int
+    seccomp: bool
+    own_uid: bool
+    sealed: bool
+    scratch: str
+    forks: bool
+    missing: list[str]
+
 
 Pair = tuple[socket.socket, socket.socket]
 """The host's ends of one session: its stream and its lifeline."""
@@ -52,14 +72,15 @@ def report_in(data: bytes) -> dict[str, Any] | None:
     if len(data) < _LENGTH.size + size:
         return None
     try:
-        report = json.loads(data[_LENGTH.size : _LENGTH.size + size])
-    except (ValueError, RecursionError) as error:
+        report = read_json(data[_LENGTH.size : _LENGTH.size + size], _REPORT)
+        problem = report.get("error") if isinstance(report, dict) else None
+        if problem is None:
+            msgspec.convert(report, _Report)
+    except (ValueError, msgspec.ValidationError) as error:
         raise ProtocolViolation(f"the sandbox sent a malformed report: {error}") from None
-    if not isinstance(report, dict):
-        raise ProtocolViolation("the sandbox sent a malformed report")
-    if "error" in report:
-        raise ConfigError(str(report["error"]))
-    return report
+    if problem is not None:
+        raise ConfigError(str(problem)[:MAX_MESSAGE_CHARS])
+    return dict(report)
 
 
 def handshake(control: socket.socket, settings: str) -> dict[str, Any]:

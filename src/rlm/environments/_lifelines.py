@@ -5,13 +5,14 @@ No process id is used here, so no other process can ever be hit.
 
 import asyncio
 import contextlib
-import json
 import signal
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Any
+
+from msgspec import UNSET, MsgspecError, Struct, UnsetType, json
 
 from rlm.environments._clock import Vitals, until_had
+from rlm.worker.bounds import MAX_REASON_CHARS
 from rlm.worker.checkpoints import DISMISSED
 from rlm.worker.sandbox import orders
 from rlm.worker.sandbox.cgroups import GROWTH_BYTES
@@ -25,6 +26,20 @@ _CEILING_SECONDS = 10.0
 _EXPLANATION_SECONDS = 2.0
 _MOST_BYTES_PER_BYTE = 16
 """What a context takes as a value of Python, for each byte of it as it is stored."""
+
+
+class _Fact(Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of the zygote's, or of whoever has taken over the sandbox around it."""
+
+    signalled: bool = False
+    status: int | None = None
+    error: str | None = None
+    lost: str | None = None
+    cpu_seconds: float | None = None
+    looked: Vitals | UnsetType | None = UNSET
+
+
+_FACT = json.Decoder(_Fact)
 
 
 class Lifeline:
@@ -111,7 +126,7 @@ class Lifeline:
     async def _listen(self) -> None:
         try:
             await self._read_reports()
-        except (OSError, ValueError):
+        except (OSError, MsgspecError, RecursionError, UnicodeError):
             pass  # The zygote is gone, or no longer itself.
         finally:
             await self._note_ending()
@@ -125,7 +140,7 @@ class Lifeline:
         while data := await self._loop.sock_recv(self._connection, 4096):
             *lines, pending = (pending + data)[-_MOST_REPORT_BYTES:].split(b"\n")
             for line in filter(None, lines):
-                self._note(json.loads(line))
+                self._note(_FACT.decode(line))
             self._tell()
 
     async def _note_ending(self) -> None:
@@ -136,22 +151,25 @@ class Lifeline:
             async with asyncio.timeout(_EXPLANATION_SECONDS):
                 self.how = f"is lost: the container {await self._explain()}"
 
-    def _note(self, fact: dict[str, Any]) -> None:
-        if "signalled" in fact:
-            self._unconfirmed -= 1
+    def _note(self, fact: _Fact) -> None:
+        if fact.signalled:
+            self._unconfirmed = max(0, self._unconfirmed - 1)
             return
-        if "looked" in fact:
-            self._looks_due -= 1
-            self._vitals = _vitals_in(fact["looked"])
+        if not isinstance(fact.looked, UnsetType):
+            self._looks_due = max(0, self._looks_due - 1)
+            self._vitals = (
+                None if fact.looked is None else Vitals(fact.looked.cpu_seconds, fact.looked.asleep)
+            )
             return
-        self.cpu_seconds = float(fact.get("cpu_seconds", self.cpu_seconds))
-        if fact.get("status") == DISMISSED and self.dismissals:
+        if fact.cpu_seconds is not None:
+            self.cpu_seconds = fact.cpu_seconds
+        if fact.status == DISMISSED and self.dismissals:
             self.dismissals -= 1
             return
         self.deaths += 1
         if not self._failed:  # Else the reason is known, and better than a status.
-            self.how = _described(fact)
-            self._failed = "error" in fact or "lost" in fact
+            self.how = _described(fact)[:MAX_REASON_CHARS]
+            self._failed = fact.error is not None or fact.lost is not None
 
     def _tell(self) -> None:
         news, self._news = self._news, asyncio.Event()
@@ -222,18 +240,14 @@ class Incarnation:
         return "had its time"
 
 
-def _vitals_in(looked: Any) -> Vitals | None:
-    if not isinstance(looked, dict):
-        return None
-    return Vitals(float(looked.get("cpu_seconds", 0.0)), bool(looked.get("asleep", True)))
-
-
-def _described(fact: dict[str, Any]) -> str:
-    if "error" in fact:
-        return f"could not be started: {fact['error']}"
-    if "lost" in fact:
-        return str(fact["lost"])
-    status = int(fact["status"])
+def _described(fact: _Fact) -> str:
+    if fact.error is not None:
+        return f"could not be started: {fact.error}"
+    if fact.lost is not None:
+        return fact.lost
+    status = fact.status
+    if status is None:
+        return "ended"
     if status >= 0:
         return f"exited with status {status}"
     try:

@@ -7,21 +7,22 @@ requests to the worker, answers to what its cells ask, the clock of a cell, and 
 import asyncio
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, ParamSpec, Protocol, TypeVar
-
-from msgspec import structs
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from rlm.environments import _frames
-from rlm.environments._clock import WAITS_FOR, CellClock, CellStopper, Interruptible
+from rlm.environments._clock import WAITS_FOR, CellClock, CellStopper, timed_out
 from rlm.environments._shared import shared_context, worth_sharing
 from rlm.environments._stream import Stream
-from rlm.errors import ProtocolViolation, RLMError, SessionDied, SessionError
+from rlm.environments._worker import GREETING_ID, WorkerProcess, greeting_of
+from rlm.errors import CallRefused, ProtocolViolation, RLMError, SessionDied, SessionError
 from rlm.protocols import ContextSource, Host
-from rlm.results import CellError, CellResult
+from rlm.results import CellResult
 from rlm.worker import wire
+from rlm.worker.bounds import MAX_VARIABLES
 
-__all__ = ["Lend", "StreamSession", "WorkerProcess", "greeting_of", "timed_out"]
+__all__ = ["Lend", "StreamSession", "WorkerProcess", "greeting_of", "note_names"]
 
 Lend = Callable[[ContextSource], Awaitable[dict[str, Any] | None]]
 """Has a context's file go along with the next request, where this process can't send it itself.
@@ -30,51 +31,21 @@ Returns its layout, or None if the bytes have to be sent.
 """
 
 _Read = TypeVar("_Read")
-_Given = ParamSpec("_Given")
 _LOAD_CHUNK_BYTES = 4 << 20
 _MAX_PENDING_CALLS = 4_096
+_MAX_PENDING_BYTES = 64 << 20
 _MAX_HELD_BYTES = 16 << 20
+_MAX_FRAMES_AT_ONCE = 64
+"""Then others on the event loop have their turn."""
+_OFF_LOOP_BYTES = 256 << 10
+"""Longer frames are decoded in a thread."""
 _START_SECONDS = 30.0
 _FETCH_SECONDS = 10.0
 _FAREWELL_SECONDS = 0.5
 _FAILED_CALL_SECONDS = 0.01
 """What a failed call costs of a cell's time, so that a loop of nothing but those ends soon."""
 
-_GREETING_ID = 1
 _NOTHING_TO_TELL: tuple[dict[str, Any], ...] = ({}, {"failed": {}})
-
-_WORKER_DEFAULTS: dict[str, Any] = {
-    "seed": 0,
-    "tools": [],
-    "kept_output_chars": 1_000_000,
-    "max_submission_chars": 10_000_000,
-    "cell_memory_bytes": None,
-    "preload": [],
-    "shell": "python",
-    "names": "",
-}
-
-
-def greeting_of(options: dict[str, Any]) -> bytes:
-    """The first frame of a session: its settings."""
-    settings = {name: options.get(name, value) for name, value in _WORKER_DEFAULTS.items()}
-    return wire.encode(wire.INIT, _GREETING_ID, [wire.to_json(settings)])
-
-
-class WorkerProcess(Interruptible, Protocol):
-    """What a session needs to know of the process at the other end."""
-
-    def kill(self) -> None:
-        """End it and all it started, at once."""
-
-    async def wait(self) -> str:
-        """Wait until it has ended and been reaped; say how, as in `was killed by SIGSEGV`."""
-
-    def stream_ended(self) -> None:
-        """The stream is gone; see to it that the process goes too."""
-
-    async def clean_up(self) -> None:
-        """Remove what it left behind."""
 
 
 class StreamSession:
@@ -88,22 +59,25 @@ class StreamSession:
         *,
         sends_fds: bool = True,
         lend: Lend | None = None,
+        bounds: _frames.SessionBounds | None = None,
     ) -> None:
         self._sends_fds = sends_fds
         self._lend = lend
+        self._bounds = bounds or _frames.SessionBounds()
         self._stream = Stream(connection, self._on_data, process.stream_ended)
         self._host = host
         self._process = process
         self._loop = asyncio.get_running_loop()
         self._decoder = wire.Decoder(wire.TO_HOST, wire.MAX_TO_HOST_BYTES)
+        self._decoder.limits = self._bounds.after(wire.INIT)
         self._one_request = asyncio.Lock()
         self._last_id = 0
         self._expected = 0
         self._reply: asyncio.Future[wire.Frame] | None = None
         self._calls: dict[int, asyncio.Task[None] | None] = {}  # None for one that is beginning
         self._prompts = 0
-        self._held_bytes = 0
-        self._received_bytes = 0
+        self._held_bytes = self._pending_bytes = self._received_bytes = 0
+        self._is_behind = False  # Frames have arrived that others' turns come before.
         self._stopper = CellStopper(process, lambda: self._received_bytes, self._on_stuck_cell)
         self._clock = CellClock(self._loop, self._stopper.time_is_up)
         self._variables: dict[str, None] = {}
@@ -121,20 +95,21 @@ class StreamSession:
         *,
         sends_fds: bool = True,
         lend: Lend | None = None,
+        bounds: _frames.SessionBounds | None = None,
     ) -> "StreamSession":
         """Shake hands with a new worker; it is killed if that fails.
 
         `greeting` is that of `greeting_of`, or None if the worker has been sent it already.
         `sends_fds` is False if the socket leads to one that can't carry descriptors; `lend` may
-        see to it that somebody near the worker sends them.
+        see to it that somebody near the worker sends them. `bounds` are those of its frames.
         """
-        session = cls(connection, host, process, sends_fds=sends_fds, lend=lend)
+        session = cls(connection, host, process, sends_fds=sends_fds, lend=lend, bounds=bounds)
         too_late = SessionDied(f"the worker did not start within {_START_SECONDS:g} s")
         timer = session._loop.call_later(_START_SECONDS, session._end, too_late)
         try:
             await session._shake_hands(greeting)
-        except BaseException:
-            await session.close()
+        except BaseException:  # Who does not end now ends with what is around it.
+            await asyncio.wait([asyncio.ensure_future(session.close())], timeout=_FAREWELL_SECONDS)
             raise
         finally:
             timer.cancel()
@@ -147,6 +122,7 @@ class StreamSession:
         host: Host,
         process: WorkerProcess,
         variables: Sequence[str],
+        bounds: _frames.SessionBounds | None = None,
         *,
         cpu_seconds: float,
     ) -> "StreamSession":
@@ -154,7 +130,7 @@ class StreamSession:
 
         `cpu_seconds` is the processor time that its session has used so far.
         """
-        session = cls(connection, host, process)
+        session = cls(connection, host, process, bounds=bounds)
         session._variables.update(dict.fromkeys(variables))
         spent = wire.to_json({"cpu_seconds": cpu_seconds})
         await session._request(wire.RESUME, [spent], wire.VALUE)
@@ -178,7 +154,7 @@ class StreamSession:
             frame = await self._load_shared(name, context)
         else:
             frame = await self._load_lent(name, context) or await self._load_bytes(name, context)
-        _, error = self._checked(_frames.read_value, frame)
+        _, error = await self._checked(frame, _frames.read_value)
         if error is not None:
             raise SessionError(f"{name} could not be loaded: {error}")
 
@@ -237,7 +213,8 @@ class StreamSession:
             finally:
                 self._clock.stop()
             seconds = self._loop.time() - started
-            done = self._checked(_frames.read_done, frame, calls=self._prompts, seconds=seconds)
+            read = partial(_frames.read_done, calls=self._prompts, seconds=seconds)
+            done = await self._checked(frame, partial(read, within=self._bounds))
         self._note_variables(done)
         if done.result.interrupted and self._stopper.time_was_up:
             return timed_out(done.result, self._clock.ran_out_seconds)
@@ -246,22 +223,22 @@ class StreamSession:
     async def fetch(self, name: str) -> str | None:
         """The text of a variable; None if there is none or it has no text."""
         frame = await self._ask(wire.FETCH, [wire.to_bytes(name)])
-        return self._checked(_frames.read_value, frame)[0]
+        return (await self._checked(frame, partial(_frames.read_value, within=self._bounds)))[0]
 
     async def list_files(self, folder: str) -> list[tuple[str, int]]:
         """What the worker says is in a folder of its own: names and sizes."""
         frame = await self._ask(wire.LIST_FILES, [wire.to_bytes(folder)])
-        return self._checked(_frames.read_files, frame)
+        return await self._checked(frame, _frames.read_files)
 
     async def read_file(self, folder: str, name: str, offset: int) -> bytes:
         """A piece of such a file; empty at its end."""
         parts = [wire.to_bytes(folder), wire.to_bytes(name), wire.to_json(offset)]
-        return self._checked(_frames.read_piece, await self._ask(wire.READ_FILE, parts))
+        return await self._checked(await self._ask(wire.READ_FILE, parts), _frames.read_piece)
 
     async def checkpoint(self, fd: int) -> bool:
         """Have the worker fork a copy that listens at `fd`; False if it can't be done now."""
         frame = await self._ask(wire.CHECKPOINT, [], [fd])
-        return self._checked(_frames.read_value, frame)[1] is None
+        return (await self._checked(frame, _frames.read_value))[1] is None
 
     async def interrupt(self) -> None:
         """Stop the running cell; its variables stay."""
@@ -288,7 +265,7 @@ class StreamSession:
 
     async def _shake_hands(self, greeting: bytes | None) -> None:
         async with self._one_request:
-            await self._answer_to(_GREETING_ID, greeting, wire.READY)
+            await self._answer_to(GREETING_ID, greeting, wire.READY)
 
     async def _request(self, kind: int, parts: list[bytes], expected: int) -> wire.Frame:
         async with self._one_request:
@@ -307,6 +284,7 @@ class StreamSession:
         self, kind: int, parts: list[bytes], expected: int, fds: Sequence[int] = ()
     ) -> wire.Frame:
         self._check_alive()
+        self._decoder.limits = self._bounds.after(kind)
         request_id = self._last_id + 1
         return await self._answer_to(
             request_id, wire.encode(kind, request_id, parts), expected, fds
@@ -338,18 +316,19 @@ class StreamSession:
         if self._ended is not None:
             raise type(self._ended)(str(self._ended))
 
-    def _checked(
-        self, read: Callable[_Given, _Read], *given: _Given.args, **named: _Given.kwargs
-    ) -> _Read:
+    async def _checked(self, frame: wire.Frame, read: Callable[[wire.Frame], _Read]) -> _Read:
+        """Read an answer, in a thread if it is long; what is none ends the session."""
         try:
-            return read(*given, **named)
+            if frame.size_bytes <= _OFF_LOOP_BYTES:
+                return read(frame)
+            return await asyncio.to_thread(read, frame)
         except ProtocolViolation as error:
             self._end(error)
             raise
 
     def _note_variables(self, done: _frames.Done) -> None:
         if done.result.new_variables:
-            self._variables.update(dict.fromkeys(done.result.new_variables))
+            note_names(self._variables, done.result.new_variables)
         for name in done.deleted_variables:
             self._variables.pop(name, None)
 
@@ -357,14 +336,31 @@ class StreamSession:
 
     def _on_data(self, data: bytes) -> None:
         self._received_bytes += len(data)
+        self._decoder.feed(data)
+        self._take_frames()
+
+    def _take_frames(self) -> None:
+        """Take what has arrived, or a part of it if it is a flood of frames."""
         try:
-            self._decoder.feed(data)
-            while self._ended is None and (frame := self._decoder.pop()) is not None:
+            for _ in range(_MAX_FRAMES_AT_ONCE):
+                if self._ended is not None or (frame := self._decoder.pop()) is None:
+                    if self._is_behind:
+                        self._is_behind = False
+                        self._pace()
+                    return
                 self._take(frame)
+            self._is_behind = True
+            self._pace()
+            self._loop.call_soon(self._take_frames)
         except wire.WireError as error:
             self._end(ProtocolViolation(f"the worker sent a malformed frame: {error}"))
         except ProtocolViolation as error:
             self._end(error)
+
+    def _pace(self) -> None:
+        """Read on, unless more waits here than may: to be taken, answered, or read over there."""
+        waiting = self._held_bytes > _MAX_HELD_BYTES or self._pending_bytes > _MAX_PENDING_BYTES
+        self._stream.read(not waiting and not self._is_behind)
 
     def _take(self, frame: wire.Frame) -> None:
         if frame.type == wire.CALL:
@@ -379,30 +375,49 @@ class StreamSession:
     # Calls from cells: each is a task, so that they are answered concurrently and in any order.
 
     def _start_call(self, frame: wire.Frame) -> None:
-        call = _frames.read_call(frame)
+        call = _read_call(frame) if frame.size_bytes <= _OFF_LOOP_BYTES else None
         if frame.id in self._calls:
             raise ProtocolViolation("the worker used the same call id twice")
         if len(self._calls) >= _MAX_PENDING_CALLS:
             raise ProtocolViolation(f"more than {_MAX_PENDING_CALLS:,} calls at the same time")
-        self._prompts += call.prompts
-        if call.kind in WAITS_FOR:
-            self._clock.begin_wait(frame.id)
+        if isinstance(call, _frames.Call):
+            self._begin(frame.id, call)
         self._calls[frame.id] = None
-        task = _begun(self._loop, self._answer(frame.id, call))
+        self._pending_bytes += frame.size_bytes
+        if self._pending_bytes > _MAX_PENDING_BYTES:
+            self._pace()
+        task = _begun(self._loop, self._answer(frame, call))
         if frame.id in self._calls:  # Else it is answered, or its answer only waits to be read.
             self._calls[frame.id] = task
             if self._ended is not None:
                 task.cancel()
 
-    async def _answer(self, call_id: int, call: _frames.Call) -> None:
+    def _begin(self, call_id: int, call: _frames.Call) -> None:
+        """Count what a call asks; the cell's clock stands still for some kinds."""
+        self._prompts += call.prompts
+        if call.kind in WAITS_FOR:
+            self._clock.begin_wait(call_id)
+
+    async def _answer(self, frame: wire.Frame, call: _frames.Call | CallRefused | None) -> None:
         try:
-            data, failed = await self._answer_frame(call_id, call)
+            if call is None:
+                call = await asyncio.to_thread(_read_call, frame)
+                if isinstance(call, _frames.Call):
+                    self._begin(frame.id, call)
+            frame.parts.clear()
+            data, failed = await self._answer_frame(frame.id, call)
             if failed:
                 self._clock.charge(_FAILED_CALL_SECONDS)
+        except ProtocolViolation as error:
+            self._end(error)
+            return
         finally:
-            del self._calls[call_id]
-            if call.kind in WAITS_FOR:
-                self._clock.end_wait(call_id)
+            del self._calls[frame.id]
+            was_full = self._pending_bytes > _MAX_PENDING_BYTES
+            self._pending_bytes -= frame.size_bytes
+            self._clock.end_wait(frame.id)
+            if was_full:
+                self._pace()
         if self._stream.is_full:
             await self._until_read(len(data))
         self._stream.write(data)
@@ -410,16 +425,18 @@ class StreamSession:
     async def _until_read(self, size: int) -> None:
         """Hold an answer back while the worker does not read; with many of them, nor do we."""
         self._held_bytes += size
-        if self._held_bytes > _MAX_HELD_BYTES:
-            self._stream.read(False)
+        self._pace()
         await self._stream.until_room()
         self._held_bytes -= size
-        if self._held_bytes <= _MAX_HELD_BYTES:
-            self._stream.read(True)
+        self._pace()
 
-    async def _answer_frame(self, call_id: int, call: _frames.Call) -> tuple[bytes, bool]:
+    async def _answer_frame(
+        self, call_id: int, call: _frames.Call | CallRefused
+    ) -> tuple[bytes, bool]:
         """The answer to send, and whether all of it failed."""
         try:
+            if isinstance(call, CallRefused):
+                raise call
             meta, texts = await self._host.answer(call.kind, call.arguments, call.parts)
             # Nothing to tell, as after most model calls, is an empty part.
             told = b"" if meta in _NOTHING_TO_TELL else wire.to_json(meta)
@@ -464,8 +481,16 @@ def _begun(
     return loop.create_task(work)
 
 
-def timed_out(result: CellResult, timeout_seconds: float) -> CellResult:
-    """The result of a cell that was stopped, with the reason as its error."""
-    message = f"cell stopped after {timeout_seconds:g} s"
-    where = result.error.traceback if result.error is not None else ""
-    return structs.replace(result, error=CellError("TimeoutError", message, where))
+def _read_call(frame: wire.Frame) -> _frames.Call | CallRefused:
+    """What is asked, or why it is not let through, which the cell can be told."""
+    try:
+        return _frames.read_call(frame)
+    except CallRefused as error:
+        return error
+
+
+def note_names(known: dict[str, None], names: Iterable[str]) -> None:
+    """Add names of variables, as many as are remembered of one session."""
+    for name in names:
+        if len(known) < MAX_VARIABLES:
+            known[name] = None

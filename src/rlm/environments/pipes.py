@@ -14,7 +14,8 @@ from rlm.worker import mailbox, mux, porter
 
 __all__ = ["LinesPipe", "Pipe", "PolledPipe"]
 
-_MOST_TEXT_CHARS = 64 << 20
+_MOST_TEXT_CHARS = 1 << 20
+"""Of what one command prints: its line of base64, and what else the sandbox may say."""
 _WAIT_SECONDS = 10.0
 """How long a command waits in the sandbox for something to fetch."""
 
@@ -156,12 +157,13 @@ def _fetched(printed: str) -> bytes:
     """The bytes in the last line of ours that a command printed."""
     if len(printed) > _MOST_TEXT_CHARS:
         raise ProtocolViolation("a command printed far too much")
-    marked = [line for line in printed.splitlines() if line.startswith(porter.TO_HOST)]
-    if not marked:
+    lines = f"\n{printed}".replace("\r", "\n")
+    _, mark, rest = lines.rpartition(f"\n{porter.TO_HOST}")
+    if not mark:
         raise SessionDied(
             f"a command in the sandbox failed: {printed.strip()[-300:] or 'silently'}"
         )
     try:
-        return base64.b64decode(marked[-1][len(porter.TO_HOST) :], validate=True)
+        return base64.b64decode(rest.partition("\n")[0], validate=True)
     except (binascii.Error, ValueError):
         raise SessionDied("a command in the sandbox printed what can't be read") from None

@@ -62,15 +62,16 @@ def _cell(result: CellResult, output_chars: int) -> str:
         )
     if result.error is not None:
         parts.append("[error]\n" + _error(result.error, output_chars))
-    return "\n".join(parts) if parts else _state_change(result)
+    return "\n".join(parts) if parts else cut(_state_change(result), output_chars)
 
 
 def _error(error: CellError, output_chars: int) -> str:
     """The traceback; below it the reason, where that is not Python's own last line."""
     text = cut(error.traceback.rstrip("\n"), output_chars)
-    if error.message.strip() in text:
+    message = cut(error.message, output_chars)
+    if message.strip() in text:
         return text
-    return f"{text}\n{error.type}: {error.message}"
+    return cut(f"{text}\n{error.type}: {message}", output_chars)
 
 
 def _state_change(result: CellResult) -> str:

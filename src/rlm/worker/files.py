@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+
+from .bounds import MAX_FILES, MAX_FILES_BYTES, MAX_PIECE_BYTES
 
 __all__ = ["PIECE_BYTES", "list_files", "read_piece"]
 
@@ -10,17 +13,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PIECE_BYTES = 16 << 20
-_MOST_FILES = 10_000
+PIECE_BYTES = MAX_PIECE_BYTES
 
 
 def list_files(folder: str) -> list[list[str | int]]:
     """The regular files below a folder, names relative to it, with their sizes; links are none."""
     found: list[list[str | int]] = []
+    room = MAX_FILES_BYTES
     for path, size in _regular_files(folder):
-        if len(found) == _MOST_FILES:
+        name = os.path.relpath(path, folder)
+        room -= len(json.dumps([name, size])) + 2  # A comma and a blank follow it.
+        if len(found) == MAX_FILES or room < 2:
             break
-        found.append([os.path.relpath(path, folder), size])
+        found.append([name, size])
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 
+from .bounds import checked
 from .calls import call_tool, llm_query
 from .keywords import parameters, renamed
 from .replies import awaitable
@@ -64,7 +65,7 @@ class CallFunctions:
         try:
             parts = next(dialogue)
             while True:
-                parts = dialogue.send(self._channel.ask(parts))
+                parts = dialogue.send(self._channel.ask(checked(parts)))
         except StopIteration as end:
             return end.value
 
@@ -72,7 +73,7 @@ class CallFunctions:
         try:
             parts = next(dialogue)
             while True:
-                parts = dialogue.send(await self._channel.ask_async(parts))
+                parts = dialogue.send(await self._channel.ask_async(checked(parts)))
         except StopIteration as end:
             return end.value
 

@@ -11,7 +11,7 @@ import sys
 
 import __main__
 
-from . import agent_names, files, rehearsal, repl, reports, shared, wire
+from . import agent_names, bounds, files, rehearsal, repl, reports, shared, wire
 from .channel import Channel, ChannelClosed
 from .checkpoints import Checkpoints
 from .finals import Finals
@@ -179,7 +179,7 @@ class WorkerSession:
         try:
             self._namespace.load(frame.text(0), value())
         except (OSError, ValueError, MemoryError, RecursionError) as error:
-            meta["error"] = f"{type(error).__name__}: {error}"
+            meta["error"] = f"{type(error).__name__}: {error}"[: bounds.MAX_MESSAGE_CHARS]
         self._memory.after_load(size_bytes)
         self._channel.send(wire.VALUE, frame.id, [wire.to_json(meta)])
 

@@ -57,6 +57,7 @@ class Mux:
         self._room = dict.fromkeys(_LIMITED, WINDOW_BYTES)
         self._given = dict.fromkeys(_LIMITED, 0)  # Received, and not yet told as taken.
         self._taken = dict.fromkeys(_LIMITED, 0)
+        self._ended: set[int] = set()
 
     def room(self, channel: int) -> int:
         """How many bytes may be sent on a channel now, in one piece."""
@@ -107,6 +108,10 @@ class Mux:
 
     def _note_given(self, channel: int, size: int) -> None:
         if channel in _LIMITED:
+            if channel in self._ended:
+                raise MuxError("a piece came after the end of its channel")
+            if not size:
+                self._ended.add(channel)
             self._given[channel] += size
             if self._given[channel] > WINDOW_BYTES:
                 raise MuxError("more was sent than there was room for")
@@ -135,6 +140,8 @@ class LineReader:
                 raise MuxError("a line is too long")
             self._held = self._held[:1]  # Enough to know, at its end, that it is not ours.
         ours = [line[len(self._mark) :] for line in lines if line.startswith(self._mark)]
+        if any(len(line) > _MOST_LINE_BYTES for line in ours):
+            raise MuxError("a line is too long")
         try:
             return b"".join(base64.b64decode(line, validate=True) for line in ours)
         except binascii.Error as error:

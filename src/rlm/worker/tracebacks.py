@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 
+from .bounds import MAX_ERROR_TYPE_CHARS, MAX_MESSAGE_CHARS, MAX_TRACEBACK_CHARS
 from .capture import cut
 from .variables import type_name
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _FRAMES_READ = 40
 _FRAMES_SHOWN = 12
-_TRACEBACK_CHARS = 8_000
-_MESSAGE_CHARS = 4_000
 
 
 def describe(error: BaseException) -> dict[str, str]:
@@ -33,9 +32,9 @@ def describe(error: BaseException) -> dict[str, str]:
     except BaseException:
         text = f"{name}: {message}"
     return {
-        "type": name,
-        "message": cut(message, _MESSAGE_CHARS),
-        "traceback": cut(text, _TRACEBACK_CHARS),
+        "type": name[:MAX_ERROR_TYPE_CHARS],
+        "message": cut(message, MAX_MESSAGE_CHARS),
+        "traceback": cut(text, MAX_TRACEBACK_CHARS),
     }
 
 

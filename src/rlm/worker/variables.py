@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import collections
 
+from .bounds import (
+    MAX_CHANGED_VARIABLES,
+    MAX_DELETED_VARIABLES,
+    MAX_DESCRIPTION_CHARS,
+    MAX_NAME_CHARS,
+    MAX_VARIABLES_BYTES,
+)
+
 __all__ = ["ShownVariables", "Variables", "describe", "size_of", "type_name"]
 
 TYPE_CHECKING = False
@@ -12,7 +20,8 @@ if TYPE_CHECKING:
 
     from .namespace import Namespace
 
-_MOST_REPORTED = 1_000
+_FEW = 100
+"""So few names and descriptions always fit into a report."""
 _SIZED: tuple[Any, ...] = (
     str,
     bytes,
@@ -57,8 +66,29 @@ def type_name(value: Any) -> str:
 def describe(value: Any) -> str:
     """`list[3120]`, `str[812]`, `int`, `DataFrame`."""
     size = size_of(value)
-    name = type_name(value)
+    name = type_name(value)[: MAX_DESCRIPTION_CHARS // 2]
     return name if size is None else f"{name}[{size}]"
+
+
+def _fit(new: dict[str, str], changed: dict[str, str], deleted: list[str]) -> None:
+    """Leave out of a report what there is no room for; what is new comes first."""
+    room = MAX_VARIABLES_BYTES
+    for news in (new, changed):
+        for name in list(news):
+            room -= _size_bytes(name) + _size_bytes(news[name])
+            if room < 0:
+                del news[name]
+    fitting: list[str] = []
+    for name in deleted:
+        room -= _size_bytes(name)
+        if room < 0 or len(fitting) == MAX_DELETED_VARIABLES:
+            break
+        fitting.append(name)
+    deleted[:] = fitting
+
+
+def _size_bytes(word: str) -> int:
+    return len(word.encode("utf-8", "surrogatepass")) + 1
 
 
 class Variables:
@@ -73,7 +103,10 @@ class Variables:
         return dict(self._namespace.users_own())
 
     def changes(self) -> tuple[dict[str, str], dict[str, str], list[str]]:
-        """What is new, changed (by identity or length) and deleted since the last time."""
+        """What is new, changed (by identity or length) and deleted since the last time.
+
+        Not all of it, if there is very much: `bounds` says how much a report may hold.
+        """
         before, seen = self._seen, {}
         new: dict[str, str] = {}
         changed: dict[str, str] = {}
@@ -81,10 +114,12 @@ class Variables:
             seen[name] = mark = (id(value), size_of(value))
             if before.get(name) != mark:
                 news = changed if name in before else new
-                if len(news) < _MOST_REPORTED:
+                if len(news) < MAX_CHANGED_VARIABLES and len(name) <= MAX_NAME_CHARS:
                     news[name] = describe(value)
         self._seen = seen
-        deleted = [name for name in before if name not in seen]
+        deleted = [n for n in before if n not in seen and len(n) <= MAX_NAME_CHARS]
+        if len(new) + len(changed) + len(deleted) > _FEW:
+            _fit(new, changed, deleted)
         return new, changed, deleted
 
     def show(self) -> ShownVariables:

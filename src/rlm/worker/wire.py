@@ -103,12 +103,13 @@ class WireError(ValueError):
 class Frame:
     """One message: what it is, which request it belongs to, and its raw parts."""
 
-    __slots__ = ("id", "parts", "type")
+    __slots__ = ("id", "parts", "size_bytes", "type")
 
-    def __init__(self, type: int, id: int, parts: list[bytes]) -> None:
+    def __init__(self, type: int, id: int, parts: list[bytes], size_bytes: int = 0) -> None:
         self.type = type
         self.id = id
         self.parts = parts
+        self.size_bytes = size_bytes  # As it came, if it came.
 
     def text(self, index: int) -> str:
         """Part `index` as text; WireError if it is missing or not UTF-8."""
@@ -177,11 +178,13 @@ class Decoder:
     """Turns bytes, however they were cut, back into frames.
 
     It never holds more than it was fed, and refuses a frame as soon as its first bytes are wrong.
+    `limits` narrows, by type, how long a body may be and of how many parts.
     """
 
     def __init__(self, types: frozenset[int], max_body_bytes: int) -> None:
         self._types = types
         self._max_body_bytes = max_body_bytes
+        self.limits: dict[int, tuple[int, int]] = {}
         # What arrived and was not popped begins at `_start`. Nearly always a read brings whole
         # frames, which are cut out of its bytes; only the pieces of a longer one are gathered.
         self._held: bytes | bytearray = b""
@@ -214,25 +217,21 @@ class Decoder:
         offset = start + _HEAD.size + 4 * count
         if offset + sum(lengths) != end:
             raise WireError("the parts do not fill the frame")
-        data = self._release(end)
         parts = []
-        for length in lengths:
-            parts.append(data[offset : offset + length])
-            offset += length
-        return Frame(frame_type, frame_id, parts)
-
-    def _release(self, end: int) -> bytes:
-        """Stop holding what is before `end`, and give it back as bytes that can be cut up."""
-        held = self._held
         if isinstance(held, bytes):
+            for length in lengths:
+                parts.append(held[offset : offset + length])
+                offset += length
             self._start = end
             if end == len(held):
                 self._held, self._start = b"", 0
-            return held
-        with memoryview(held) as view:  # What was gathered starts at 0.
-            data = bytes(view[:end])
-        del held[:end]
-        return data
+        else:
+            with memoryview(held) as view:  # So that nothing is copied twice.
+                for length in lengths:
+                    parts.append(bytes(view[offset : offset + length]))
+                    offset += length
+            del held[:end]  # What was gathered starts at 0.
+        return Frame(frame_type, frame_id, parts, body_length)
 
     def _check_length(self, body_length: int) -> None:
         if not _SHORTEST_BODY <= body_length <= self._max_body_bytes:
@@ -244,3 +243,9 @@ class Decoder:
             raise WireError(f"unknown frame type {frame_type}")
         if count > MAX_PARTS or _SHORTEST_BODY + 4 * count > body_length:
             raise WireError(f"{count:,} parts do not fit into {body_length:,} bytes")
+        limit = self.limits.get(frame_type)
+        if limit is not None and (body_length > limit[0] or count > limit[1]):
+            raise WireError(
+                f"a frame of type {frame_type} may have {limit[0]:,} bytes and {limit[1]:,} parts, "
+                f"not {body_length:,} and {count:,}"
+            )

@@ -1,12 +1,14 @@
 """The wire: what code can send to the host past the worker, and how much it can ask for."""
 
-from rlm.environments.attacks.attempt import Attack
+from rlm.environments.attacks.attempt import Attack, Outcome
 from rlm.environments.attacks.judges import (
     any_of,
     hands_over_a_file,
+    no_more_than,
     only_its_own_session,
     touched,
 )
+from rlm.environments.attacks.world import World
 from rlm.worker import wire
 
 __all__ = ["ATTACKS"]
@@ -50,6 +52,69 @@ _FRAMES = {
     ),
     "close its end and go on": "for number in lines_out(): os.close(number)\nwhile True: pass",
 }
+
+_META = """b'{"error": {"type": "E", "message": "' + b'm' * 4_000_000 + b'", "traceback": "t"},"""
+_META += """ "how": null, "texts": []}'"""
+_TOOL = """b'{"name": "lookup", "arguments": {"a": ' +"""
+_LARGE_FRAMES = {
+    "send 30 MB of JSON lists as arguments of a tool": (
+        f"send(frame({_CALL}, 1, b'tool', {_TOOL} b'[' + b'[],' * 10**7 + b'[]]' + b'}}}}'))"
+    ),
+    "send a million numbers that are slow to read": (
+        f"send(frame({_CALL}, 1, b'tool', {_TOOL} b'[' + b'1.5e300,' * 10**6 + b'1]' + b'}}}}'))"
+    ),
+    "send millions of lone surrogates": (
+        f"send(frame({_CALL}, 1, b'llm', {_LLM}, b'\\xed\\xa0\\x80' * 10**7))"
+    ),
+    "send a context of millions of JSON lists for a child run": (
+        f'send(frame({_CALL}, 1, b\'rlm\', b\'{{"model": null, "batched": false, '
+        "\"contexts\": [{\"kind\": \"json\"}]}', b'p', b'[' + b'[],' * 10**7 + b'[]]'))"
+    ),
+    "forge the names of millions of variables": (
+        "some = b''.join(b'v%x\\0i%x\\0' % (n, n) for n in range(20_000))\n"
+        f"send(frame({_DONE}, {_OWN}, struct.pack('<QQII?', 0, 0, 3 * 10**6, 0, False),"
+        " b'', b'', b'', some * 150))"
+    ),
+    "send 60 million characters of forged output": (
+        f"send(frame({_DONE}, {_OWN}, bytes(25), b'', b'x' * (60 << 20), b'', b''))"
+    ),
+    "send an error message of 4 million characters": (
+        f"send(frame({_DONE}, {_OWN}, bytes(25), {_META}, b'', b'', b''))"
+    ),
+    "send a forged answer of 60 million characters": (
+        f'meta = b\'{{"error": null, "how": "FINAL", "texts": ["submission"]}}\'\n'
+        f"send(frame({_DONE}, {_OWN}, bytes(25), meta, b'', b'', b'', b'x' * (60 << 20)))"
+    ),
+    "send a value of 60 MB that nobody asked for": (
+        f"send(frame({_VALUE}, {_OWN}, b'{{}}', b'x' * (60 << 20)))"
+    ),
+    "flood the host with calls that hold a megabyte each": f"""
+big = b'x' * (1 << 20)
+for number in range(2_000): send(frame({_CALL}, number, b'llm', {_LLM}, big))
+""",
+}
+_MOST_KEPT_CHARS = 11_000_000
+"""An answer of the length that is allowed, and all that may be kept of output and errors."""
+
+_REPLACED = """
+for module in list(sys.modules.values()):
+    if getattr(module, '__name__', '').startswith(('rlm_worker', 'rlm.worker')):
+        if hasattr(module, 'cut'): module.cut = lambda text, *_: text
+for stream in (sys.stdout, sys.stderr):
+    stream._head_limit = stream._head_room = 10**9
+print('x' * 5_000_000)
+sys.stderr.write('y' * 5_000_000)
+raise ValueError('m' * 100_000)
+"""
+
+
+async def _keeps_too_much(world: World, outcome: Outcome) -> str | None:
+    """More of its output or of its error reached the host than is let through."""
+    error = outcome.result.error if outcome.result is not None else None
+    if error is not None and len(error.message) > 10_000:
+        return f"an error of {len(error.message):,} characters reached the host"
+    return await no_more_than(300_000)(world, outcome)
+
 
 _CALLS = {
     "ask again and again past the host's limit": """
@@ -131,6 +196,25 @@ ATTACKS = (
             options={"cell_memory_bytes": 1 << 30},
         )
         for name, code in _CALLS.items()
+    ),
+    *(
+        Attack(
+            name=name,
+            group=_GROUP,
+            code=code,
+            judge=no_more_than(_MOST_KEPT_CHARS),
+            timeout_seconds=10,
+            options={"cell_memory_bytes": 1 << 30},
+        )
+        for name, code in _LARGE_FRAMES.items()
+    ),
+    Attack(
+        name="replace the worker's own limits, then print and raise",
+        group=_GROUP,
+        code=_REPLACED,
+        judge=_keeps_too_much,
+        raises="ValueError",
+        options={"cell_memory_bytes": 1 << 30},
     ),
     Attack(
         name="ask for much and never read the answers",

@@ -8,7 +8,7 @@ from typing import Any
 from rlm.environments import _frames
 from rlm.environments._clock import WAITS_FOR, CellClock
 from rlm.environments.inprocess.channel import Deliver
-from rlm.errors import ProtocolViolation
+from rlm.errors import CallRefused, ProtocolViolation
 from rlm.protocols import Host
 from rlm.worker import wire
 
@@ -38,7 +38,7 @@ class Answers:
             return
         try:
             call = _frames.read_call(wire.Frame(wire.CALL, 0, parts))
-        except ProtocolViolation as error:
+        except (CallRefused, ProtocolViolation) as error:
             deliver(_failure(error))
             return
         self.prompts += call.prompts

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rlm.environments import _frames
-from rlm.environments._clock import CellClock, CellStopper
-from rlm.environments._session import timed_out
+from rlm.environments._clock import CellClock, CellStopper, timed_out
+from rlm.environments._session import note_names
 from rlm.environments.inprocess.answers import Answers
 from rlm.environments.inprocess.channel import Deliver
 from rlm.environments.inprocess.repl import InProcessRepl
@@ -35,6 +35,7 @@ class InProcessSession:
         self._stopper = CellStopper(self._repl.interrupts, lambda: 0, self._on_stuck_cell)
         self._clock = CellClock(self._loop, self._stopper.time_is_up)
         self._answers = Answers(host, self._loop, self._clock)
+        self._bounds = _frames.SessionBounds.of(settings)
         self._one_request = asyncio.Lock()
         self._reply: asyncio.Future[Any] | None = None
         self._variables: dict[str, None] = {}
@@ -72,8 +73,10 @@ class InProcessSession:
             finally:
                 self._clock.stop()
             frame, seconds = wire.Frame(wire.DONE, 0, parts), self._loop.time() - started
-            done = _frames.read_done(frame, calls=self._answers.prompts, seconds=seconds)
-        self._variables.update(dict.fromkeys(done.result.new_variables))
+            done = _frames.read_done(
+                frame, calls=self._answers.prompts, seconds=seconds, within=self._bounds
+            )
+        note_names(self._variables, done.result.new_variables)
         for name in done.deleted_variables:
             self._variables.pop(name, None)
         if done.result.interrupted and self._stopper.time_was_up:

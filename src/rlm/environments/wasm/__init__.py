@@ -11,6 +11,7 @@ import sys
 import weakref
 from typing import Any, ClassVar
 
+from rlm.environments._frames import SessionBounds
 from rlm.environments._session import StreamSession, greeting_of
 from rlm.environments.wasm.guest.memory import RESERVE_BYTES
 from rlm.environments.wasm.process import ChildProcess
@@ -116,7 +117,12 @@ class WasmEnvironment:
 async def _connected(process: ChildProcess, host: Host, options: dict[str, Any]) -> StreamSession:
     """No file descriptor can reach the guest, so contexts go in as bytes."""
     return await StreamSession.connect(
-        process.connection, host, process, greeting_of(options), sends_fds=False
+        process.connection,
+        host,
+        process,
+        greeting_of(options),
+        sends_fds=False,
+        bounds=SessionBounds.of(options),
     )
 
 

@@ -1,0 +1,104 @@
+"""Text and JSON from a sandbox: measured first, by means that take a moment, and then decoded.
+
+A few megabytes of the right bytes make objects of a gigabyte, or take a minute to read, and nothing
+else runs meanwhile. So what there is of each kind is counted before anything is built of it.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from rlm.worker.bounds import (
+    MAX_DEPTH,
+    MAX_ESCAPES,
+    MAX_NUMBER_CHARS,
+    MAX_SURROGATES,
+    TooLarge,
+)
+
+__all__ = ["JsonBounds", "TooLarge", "check_json", "read_json", "read_text", "read_texts"]
+
+_HARMLESS_BYTES = 512
+"""Whatever so short a document holds, it is read at once."""
+
+_BRACKETS = b"[]{}"
+_ALL = bytes(range(256))
+_NO_BRACKETS = bytes(set(_ALL) - set(_BRACKETS))
+_BETWEEN_NUMBERS = bytes.maketrans(b"[]{}: \t\r\n", b",,,,,,,,,")
+_SURROGATE_PAIRS = bytes(  # Of the bytes of a surrogate, the first becomes 1 and the second 2.
+    1 if byte == 0xED else 2 if 0xA0 <= byte <= 0xBF else 0 for byte in _ALL
+)
+
+
+class JsonBounds(Struct, frozen=True):
+    """What a JSON document may hold. Of its values, one in four may be a list or an object."""
+
+    size_bytes: int
+    values: int
+    depth: int = MAX_DEPTH
+
+
+def read_text(data: bytes) -> str:
+    """The text of bytes that `rlm.worker.wire` made; ValueError if it is none, or TooLarge."""
+    return read_texts((data,))[0]
+
+
+def read_texts(parts: Sequence[bytes]) -> list[str]:
+    """The same for several that came together."""
+    try:
+        return [str(part, "utf-8") for part in parts]
+    except UnicodeDecodeError:
+        pass  # It may hold lone surrogates, which Python's own strings may hold too.
+    count = sum(part.translate(_SURROGATE_PAIRS).count(b"\1\2") for part in parts)
+    if count > MAX_SURROGATES:
+        raise TooLarge(f"{count:,} lone surrogates came at once, {MAX_SURROGATES:,} are allowed")
+    return [str(part, "utf-8", "surrogatepass") for part in parts]
+
+
+def read_json(data: bytes | str, bounds: JsonBounds) -> Any:
+    """A JSON value as Python reads it; ValueError if it is none, or TooLarge."""
+    check_json(data, bounds)
+    try:
+        return json.loads(data if isinstance(data, str) else read_text(data))
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def check_json(data: bytes | str, bounds: JsonBounds) -> None:
+    """Raise TooLarge if it is more than may be decoded. Whether it is JSON is not looked at."""
+    if len(data) <= _HARMLESS_BYTES and len(data) <= bounds.size_bytes:
+        return
+    if isinstance(data, str):
+        data = data.encode("utf-8", "surrogatepass")
+    _allow("bytes", len(data), bounds.size_bytes)
+    if b"\\" in data:
+        _allow("backslashes", data.count(b"\\"), MAX_ESCAPES)
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # From here on every quotation mark begins or ends a string.
+    _allow("strings", data.count(b'"') // 2, 2 * bounds.values)
+    outside = b"".join(data.split(b'"')[::2])
+    brackets = outside.translate(None, _NO_BRACKETS)
+    containers = brackets.count(b"[") + brackets.count(b"{")
+    _allow("lists and objects", containers, max(bounds.values // 4, bounds.depth))
+    _allow("values", outside.count(b",") + containers + 1, bounds.values)
+    _check_depth(brackets, bounds.depth)
+    numbers = outside.translate(_BETWEEN_NUMBERS).split(b",")
+    _allow("characters of a number", max(map(len, numbers)), MAX_NUMBER_CHARS)
+
+
+def _check_depth(brackets: bytes, depth: int) -> None:
+    """Take away the innermost pairs again and again: each time the document gets less deep."""
+    for _ in range(depth):
+        left = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if len(left) == len(brackets):
+            break
+        brackets = left
+    if brackets:
+        raise TooLarge(f"it is nested more than {depth} deep, or its brackets do not match")
+
+
+def _allow(what: str, count: int, most: int) -> None:
+    if count > most:
+        raise TooLarge(f"it holds {count:,} {what}, {most:,} are allowed")

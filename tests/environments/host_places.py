@@ -1,0 +1,457 @@
+"""The host sides that a hostile worker is let loose on: one for each way to a sandbox.
+
+All of them are the real classes; only what is beyond the wire is played. Each session ends by
+itself: the worker answers a few requests and then closes its end, whatever the host makes of it.
+"""
+
+import asyncio
+import base64
+import json
+import socket
+import struct
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, ClassVar, Literal
+from unittest import mock
+
+from rlm.environments import _frames
+from rlm.environments._clock import Vitals
+from rlm.environments._forked import ForkedSession
+from rlm.environments._relay import Relay
+from rlm.environments._session import StreamSession, greeting_of
+from rlm.environments.inprocess import InProcessEnvironment
+from rlm.environments.pipes import LinesPipe, Pipe, PolledPipe
+from rlm.environments.ray.carrier import Carrier
+from rlm.environments.remote import RemoteEnvironment
+from rlm.environments.wasm import process as wasm_process
+from rlm.environments.wasm.process import ChildProcess
+from rlm.errors import CallRefused, SessionError
+from rlm.worker import mux, porter, wire
+from tests.environments.hostile_worker import (
+    HostileWorker,
+    Worker,
+    report_of_a_zygote,
+)
+
+__all__ = ["ANSWER_CHARS", "KEPT_CHARS", "PLACES", "MakeWorker"]
+
+KEPT_CHARS, ANSWER_CHARS = 2_000, 20_000
+OPTIONS = {"kept_output_chars": KEPT_CHARS, "max_submission_chars": ANSWER_CHARS}
+MakeWorker = Callable[[Callable[[bytes], Coroutine[Any, Any, None]]], Worker]
+
+
+class CountingHost:
+    """Answers at once, and never with more than it was asked."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def answer(
+        self, kind: str, arguments: dict[str, Any], parts: Sequence[str]
+    ) -> tuple[dict[str, Any], Sequence[str]]:
+        self.calls += 1
+        if self.calls % 5 == 0:
+            await asyncio.sleep(0)
+        if self.calls % 7 == 0:
+            raise CallRefused("no", limit="calls")
+        prompts = len(arguments.get("contexts", parts)) if kind in ("llm", "rlm") else 0
+        return {"failed": {}}, ["r"] * prompts
+
+
+async def play(end: socket.socket, make: MakeWorker) -> Worker:
+    """Be the worker at a socket until one side has had enough."""
+    loop = asyncio.get_running_loop()
+    end.setblocking(False)
+
+    async def write(data: bytes) -> None:
+        await loop.sock_sendall(end, data)
+
+    worker = make(write)
+    with end:
+        try:
+            while not worker.is_over and (data := await loop.sock_recv(end, 1 << 16)):
+                await worker.take(data)
+        except OSError:
+            pass  # The host has hung up.
+    return worker
+
+
+# -- a session on a socket: `local`, `wasm` -------------------------------------------------------
+
+
+class PlayedProcess:
+    """Implements `WorkerProcess`."""
+
+    def __init__(self) -> None:
+        self._gone = asyncio.Event()
+
+    def interrupt(self) -> None:
+        return
+
+    def kill(self) -> None:
+        self._gone.set()
+
+    async def settle(self) -> None:
+        return
+
+    async def look(self) -> Vitals | None:
+        return None
+
+    def stream_ended(self) -> None:
+        self.kill()
+
+    async def wait(self) -> str:
+        await self._gone.wait()
+        return "was killed"
+
+    async def clean_up(self) -> None:
+        return
+
+
+async def on_stream(make: MakeWorker) -> AsyncGenerator[Any, None]:
+    ours, theirs = socket.socketpair()
+    playing = asyncio.create_task(play(theirs, make))
+    try:
+        yield await StreamSession.connect(
+            ours,
+            CountingHost(),
+            PlayedProcess(),
+            greeting_of(OPTIONS),
+            bounds=_frames.SessionBounds.of(OPTIONS),
+        )
+    finally:
+        await playing
+
+
+async def on_wasm(make: MakeWorker) -> AsyncGenerator[Any, None]:
+    """The child's line of control is played too."""
+    lines: list[socket.socket] = []
+
+    def started(_: int, sockets: list[socket.socket]) -> Any:
+        lines.extend(each.dup() for each in sockets)
+        return mock.Mock(returncode=None, wait=lambda *_: -9)
+
+    with mock.patch.object(wasm_process, "started", started):
+        child = ChildProcess(1 << 20)
+    stream, control = lines
+    control.setblocking(False)
+
+    async def tell() -> None:
+        worker = await play(stream, make)
+        words = worker.lifeline_lines() if isinstance(worker, HostileWorker) else b"\nbye"
+        with control:
+            control.send(words[:100_000])
+
+    playing = asyncio.create_task(tell())
+    try:
+        session = await StreamSession.connect(
+            child.connection,
+            CountingHost(),
+            child,
+            greeting_of(OPTIONS),
+            sends_fds=False,
+            bounds=_frames.SessionBounds.of(OPTIONS),
+        )
+        yield session
+    finally:
+        await playing
+
+
+# -- with a lifeline: `local`, `docker` by its socket ---------------------------------------------
+
+
+def ends_played_by(make: MakeWorker) -> tuple[tuple[socket.socket, socket.socket], Any]:
+    """The host's ends of a session, and the task that plays the others."""
+    stream, workers_end = socket.socketpair()
+    lifeline, zygotes_end = socket.socketpair()
+    zygotes_end.setblocking(False)
+
+    async def both() -> None:
+        with zygotes_end:
+            worker = await play(workers_end, make)
+            try:
+                if isinstance(worker, HostileWorker):
+                    zygotes_end.send(worker.lifeline_lines())
+            except OSError:
+                return
+
+    return (stream, lifeline), asyncio.create_task(both())
+
+
+async def on_lifeline(make: MakeWorker) -> AsyncGenerator[Any, None]:
+    ends, playing = ends_played_by(make)
+    try:
+        yield await ForkedSession.open(
+            ends,
+            CountingHost(),
+            OPTIONS,
+            greeting_of(OPTIONS),
+            report={**report_of_a_zygote(), "forks": True},
+        )
+    finally:
+        await playing
+
+
+# -- through a pipe: `docker` by its streams, the clouds, `ray` -----------------------------------
+
+
+class Sandbox:
+    """What is at the other end of a pipe: a porter, a zygote and a worker, all in one."""
+
+    def __init__(self, make: MakeWorker, skip_bytes: int) -> None:
+        self.outgoing: asyncio.Queue[bytes] = asyncio.Queue()
+        self._mux = mux.Mux()
+        self._worker = make(self._write)
+        self._skip_bytes = skip_bytes
+        self._room = asyncio.Event()
+        self._stream: asyncio.Queue[bytes] = asyncio.Queue()
+        self._playing = asyncio.create_task(self._play())
+        if skip_bytes == 0:
+            self.say(mux.CONTROL, b"")
+
+    def say(self, channel: int, data: bytes) -> None:
+        self.outgoing.put_nowait(self._mux.packed(channel, data))
+
+    def hear(self, data: bytes) -> None:
+        """What the host sent; first of all the archive of the real worker, which is not needed."""
+        skipped = min(len(data), self._skip_bytes)
+        self._skip_bytes -= skipped
+        if skipped and not self._skip_bytes:
+            self.say(mux.CONTROL, b"")
+        for channel, piece in self._mux.feed(data[skipped:]):
+            if channel == mux.CONTROL:
+                self._report()
+            elif channel == mux.STREAM:
+                self._stream.put_nowait(piece)
+                if told := self._mux.took(channel, len(piece)):
+                    self.outgoing.put_nowait(told)
+            elif channel == mux.LIFELINE and not piece and not self._is_deaf():
+                self.outgoing.put_nowait(b"")
+        self._room.set()
+
+    def _is_deaf(self) -> bool:
+        """Whether it does not end when it should."""
+        worker = self._worker
+        return isinstance(worker, HostileWorker) and worker.random.random() < 0.1
+
+    async def close(self) -> None:
+        self._playing.cancel()
+        self.outgoing.put_nowait(b"")
+        await asyncio.gather(self._playing, return_exceptions=True)
+
+    def _report(self) -> None:
+        worker = self._worker
+        if isinstance(worker, HostileWorker):
+            data = worker.report()
+        else:
+            text = json.dumps(report_of_a_zygote()).encode()
+            data = struct.pack("<I", len(text)) + text
+        for at in range(0, len(data), mux.MAX_PIECE_BYTES):
+            self.say(mux.CONTROL, data[at : at + mux.MAX_PIECE_BYTES])
+        if worker.is_over:
+            self.outgoing.put_nowait(b"")
+
+    async def _play(self) -> None:
+        worker = self._worker
+        while not worker.is_over and (data := await self._stream.get()):
+            await worker.take(data)
+        if isinstance(worker, HostileWorker):
+            self.say(mux.LIFELINE, worker.lifeline_lines()[: mux.MAX_PIECE_BYTES])
+            for piece in worker.mux_pieces():
+                self.outgoing.put_nowait(piece)
+        self.say(mux.STREAM, b"")
+        self.outgoing.put_nowait(b"")
+
+    async def _write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            while not (room := self._mux.room(mux.STREAM)):
+                self._room.clear()
+                await self._room.wait()
+            self.say(mux.STREAM, bytes(rest[:room]))
+            rest = rest[room:]
+
+
+class BytesTo:
+    """Implements `Pipe`."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+
+    async def send(self, data: bytes) -> None:
+        self._sandbox.hear(data)
+
+    async def receive(self) -> bytes:
+        return await self._sandbox.outgoing.get()
+
+    async def close(self) -> None:
+        await self._sandbox.close()
+
+    async def ending(self) -> str:
+        return "ended"
+
+
+class Elsewhere(RemoteEnvironment):
+    """A provider whose sandboxes are played."""
+
+    name = "elsewhere"
+    is_paid = False
+    carries: ClassVar[Literal["bytes", "lines", "commands"]] = "bytes"
+
+    def __init__(self, make: MakeWorker) -> None:
+        super().__init__()
+        self._make = make
+
+    async def start(self, command: Sequence[str]) -> Pipe:
+        return BytesTo(Sandbox(self._make, len(self._archive())))
+
+
+class LinesElsewhere(Elsewhere):
+    carries: ClassVar[Literal["bytes", "lines", "commands"]] = "lines"
+
+    async def start(self, command: Sequence[str]) -> Pipe:
+        sandbox = Sandbox(self._make, len(self._archive()))
+        arrived = mux.LineReader(porter.FROM_HOST)
+        arrived_first = True
+
+        async def write(text: str) -> None:
+            nonlocal arrived_first
+            if arrived_first:
+                arrived_first = False
+                sandbox.hear(self._archive())
+            else:
+                sandbox.hear(arrived.feed(text.encode()))
+
+        async def texts() -> AsyncIterator[str]:
+            yield "a banner\n<not for you\n>\n"
+            while data := await sandbox.outgoing.get():
+                for at in range(0, len(data), 60_000):
+                    yield mux.to_line(data[at : at + 60_000], porter.TO_HOST)
+                if len(data) % 13 == 0:
+                    yield ">" + "x" * len(data) + "\n"  # A line that is none of base64.
+
+        return LinesPipe(write, texts(), sandbox.close, _ended)
+
+
+class CommandsElsewhere(Elsewhere):
+    carries: ClassVar[Literal["bytes", "lines", "commands"]] = "commands"
+
+    async def start(self, command: Sequence[str]) -> Pipe:
+        sandbox = Sandbox(self._make, len(self._archive()))
+        taken, given, waiting, is_gone = 0, 0, bytearray(), False
+
+        async def run(words: Sequence[str]) -> str:
+            nonlocal taken, given, is_gone
+            what, offset, more = words[-3:]
+            if what == "put":
+                data = base64.b64decode(more)
+                taken = int(offset) + len(data)
+                sandbox.hear(data)
+                return f"noise\n>{base64.b64encode(b'%d' % taken).decode()}\n"
+            del waiting[: int(offset) - given]
+            given = int(offset)
+            if not waiting and not is_gone:
+                waiting.extend(await sandbox.outgoing.get())
+                is_gone = not waiting
+            if is_gone:
+                raise SessionError("it is gone")
+            piece = base64.b64encode(waiting[: 192 << 10]).decode()
+            return f"{'>' * (len(waiting) % 3)}\n>{piece}\n"
+
+        return PolledPipe(run, sandbox.close, _ended, command)
+
+
+async def _ended() -> str:
+    return "ended"
+
+
+def elsewhere(kind: type[Elsewhere]) -> Callable[[MakeWorker], AsyncGenerator[Any, None]]:
+    async def on_pipe(make: MakeWorker) -> AsyncGenerator[Any, None]:
+        environment = kind(make)
+        try:
+            yield await environment.open(CountingHost(), OPTIONS)
+        finally:
+            await environment.close()
+
+    return on_pipe
+
+
+class Carried:
+    """A carrier on a node of Ray, as a pipe; implements `Pipe`."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self.carrier = carrier
+
+    async def send(self, data: bytes) -> None:
+        self.carrier.take(data)
+
+    async def receive(self) -> bytes:
+        return await self.carrier.give()
+
+    async def close(self) -> None:
+        await self.carrier.close()
+
+    async def ending(self) -> str:
+        return "has ended"
+
+
+async def on_carrier(make: MakeWorker) -> AsyncGenerator[Any, None]:
+    ends, playing = ends_played_by(make)
+    relay = Relay(Carried(Carrier(ends)))
+    try:
+        yield await ForkedSession.open(
+            relay.connect(),
+            CountingHost(),
+            OPTIONS,
+            greeting_of(OPTIONS),
+            report=report_of_a_zygote(),
+            sends_fds=False,
+            afterwards=relay.close,
+        )
+    finally:
+        await relay.close()
+        await playing
+
+
+# -- in this very process -------------------------------------------------------------------------
+
+
+async def on_inprocess(make: MakeWorker) -> AsyncGenerator[Any, None]:
+    """Cells have no wire here; their calls are checked by the same code, and so are their ends."""
+    environment = InProcessEnvironment()
+    session = await environment.open(CountingHost(), {**OPTIONS, "tools": []})
+    calls: list[bytes] = []
+
+    async def write(data: bytes) -> None:
+        calls.append(data)
+
+    worker = make(write)
+    for request in range(4):
+        await worker.take(wire.encode(wire.EXEC, request, [b"x"]))
+    decoder = wire.Decoder(wire.TO_HOST, wire.MAX_TO_HOST_BYTES)
+    decoder.feed(b"".join(calls))
+    try:
+        for _ in range(300):
+            if (frame := decoder.pop()) is None:
+                break
+            if frame.type == wire.CALL:
+                answered = asyncio.get_running_loop().create_future()
+                session._start_call(frame.parts, answered.set_result)
+                await answered
+    except wire.WireError:
+        pass  # There is nobody who would read on.
+    try:
+        yield session
+    finally:
+        await environment.close()
+
+
+PLACES: dict[str, Callable[[MakeWorker], AsyncGenerator[Any, None]]] = {
+    "stream": on_stream,
+    "wasm": on_wasm,
+    "lifeline": on_lifeline,
+    "bytes": elsewhere(Elsewhere),
+    "lines": elsewhere(LinesElsewhere),
+    "commands": elsewhere(CommandsElsewhere),
+    "ray": on_carrier,
+    "inprocess": on_inprocess,
+}
