@@ -158,8 +158,10 @@ class RLM:
         strict: bool = False,
     ) -> RunResult:
         """The blocking form of `aask`; works in scripts, threads and notebooks alike."""
-        named = {"response_model": response_model, "run_id": run_id, "limits": limits}
-        return portal().call(lambda: self.aask(query, context, **named, strict=strict))
+        named: dict[str, Any] = {"response_model": response_model, "run_id": run_id}
+        return portal().call(
+            lambda: self.aask(query, context, **named, limits=limits, strict=strict)
+        )
 
     async def stream(
         self,

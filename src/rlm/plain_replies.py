@@ -8,7 +8,7 @@ import ast
 import builtins
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 from msgspec import Struct
@@ -249,21 +249,17 @@ def _json_of(value: Any) -> str | None:
 
 def _is_assigned(statement: ast.stmt, literals: dict[str, Any]) -> bool:
     """Whether it only binds a name to a literal, which is then in `literals`."""
-    for name in _targets(statement):
-        try:
-            literals[name] = _literal(statement.value)  # type: ignore[attr-defined]
-        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            literals.pop(name, None)
-            return False
-        return True
-    return False
-
-
-def _targets(statement: ast.stmt) -> Iterator[str]:
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target = statement.targets[0]
-        if isinstance(target, ast.Name):
-            yield target.id
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return False
+    target = statement.targets[0]
+    if not isinstance(target, ast.Name):
+        return False
+    literals.pop(target.id, None)
+    try:
+        literals[target.id] = _literal(statement.value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return True
 
 
 def _prints(statement: ast.stmt) -> bool:

@@ -26,6 +26,7 @@ RLM_NAMES = [
     "LimitExceededError",
     "Limits",
     "ModelError",
+    "NoAnswerError",
     "Price",
     "RLM",
     "RLMEnforcementError",
