@@ -87,6 +87,9 @@ class _Child:
         await self._gone.wait()
         return "was killed"
 
+    async def look(self) -> None:
+        """Nothing is known of it, so plain time counts when a cell is stopped."""
+
     async def settle(self) -> None:
         """Nothing was sent."""
 

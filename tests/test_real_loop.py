@@ -219,7 +219,7 @@ async def test_cancelling_closes_model_calls_too() -> None:
 
 
 async def test_stopping_gives_the_best_answer_so_far() -> None:
-    client = ScriptedClient([code("print('so far: 7')"), code("while True: pass")])
+    client = ScriptedClient([code("answer['content'] = 'so far: 7'"), code("while True: pass")])
     engine = RLM(client)
     task = asyncio.create_task(engine.aask("q", "c"))
     while len(client.requests) < 2:

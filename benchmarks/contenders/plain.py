@@ -133,6 +133,9 @@ class _ChildProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
+    async def look(self) -> None:
+        """Nothing is known of it, so plain time counts when a cell is stopped."""
+
     async def settle(self) -> None:
         """A signal has arrived when `kill` returns."""
 

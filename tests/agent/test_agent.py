@@ -294,10 +294,19 @@ async def test_children_stream_nothing_to_the_user_and_their_notes_reach_the_age
 
 
 async def test_streaming_has_an_end() -> None:
+    flood = "for _ in range(6): stream_output('x' * 4_000_000)"
+    agent, client = agent_of(code(flood), "FINAL(short)")
+    async with agent:
+        pieces = await said(agent, "Flood.")
+    assert [len(piece) for piece in pieces] == [*[4_000_000] * 5, len("short")]
+    assert "hand in the rest as the answer" in str(client.requests[1].messages[-1].content)
+
+
+async def test_one_piece_has_a_limit() -> None:
     agent, client = agent_of(code("stream_output('x' * 20_000_001)"), "FINAL(short)")
     async with agent:
         assert await said(agent, "Flood.") == ["short"]
-    assert "hand in the rest as the answer" in str(client.requests[1].messages[-1].content)
+    assert "send less at once" in str(client.requests[1].messages[-1].content)
 
 
 async def test_the_memory_is_bounded() -> None:

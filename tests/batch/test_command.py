@@ -132,7 +132,7 @@ def test_a_budget_ends_it_and_a_larger_one_goes_on(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         asked = asked_of(one)
     assert set(asked.values()) == {1}
-    assert 30 <= len(asked) <= 35  # rows that were stopped had asked for a last answer
+    assert 30 < len(asked) <= 40  # rows that were stopped had asked for a last answer
 
 
 def test_progress_is_drawn_in_a_terminal(tmp_path: Path) -> None:

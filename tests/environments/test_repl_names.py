@@ -119,8 +119,8 @@ async def test_a_failed_or_refused_call_raises_in_the_cell(repl: Repl) -> None:
 
 async def test_a_prompt_too_large_for_a_frame_is_the_cells_error(repl: Repl) -> None:
     kind, message = await repl.fail("llm_query('x' * (65 << 20))")
-    assert kind == "WireError"
-    assert "over the limit" in message
+    assert kind == "TooLarge"
+    assert "are allowed" in message
     assert await repl.show("llm_query('a')") == "'re:a'"
 
 

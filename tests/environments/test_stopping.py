@@ -132,7 +132,7 @@ async def test_a_worker_whose_answer_comes_in_is_waited_for() -> None:
 async def test_nothing_that_a_worker_does_moves_the_ceiling(
     lie: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_clock, "_CEILING_SECONDS", 0.05)
+    monkeypatch.setattr(_clock, "_STOPPING_SECONDS", 0.05)
     worker = Worker(lambda _: STARVED)
     how = await until_given_up(worker, lie)
     assert how == "did not stop within 0.05 s of its first interrupt"

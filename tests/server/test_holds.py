@@ -252,7 +252,7 @@ class Holds(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:
-        grant = self.open.pop(data.draw(st.sampled_from(sorted(self.open))))
+        grant = self.open.pop(data.draw(st.sampled_from(list(self.open))))
         before = self.counted.get(grant.run or "", 0)
         used = data.draw(st.integers(0, before + (grant.tokens or 0)))
         self._count(grant, used)
@@ -262,7 +262,7 @@ class Holds(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
-        grant = self.open.pop(data.draw(st.sampled_from(sorted(self.open))))
+        grant = self.open.pop(data.draw(st.sampled_from(list(self.open))))
         self.ledger.release(grant)
         self.ended.append(grant)
 
