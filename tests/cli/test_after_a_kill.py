@@ -24,7 +24,7 @@ def test_a_killed_run_is_listed_shown_resumed_replayed_and_forked(tmp_path: Path
         shown = told.rlm("show", "last")
         assert shown.returncode == 0
         assert "interrupted" in shown.stdout
-        assert "\nstep 1 (" in shown.stdout
+        assert "\nstep 1: " in shown.stdout
         assert "\n  openai-compatible/m replied: " in shown.stdout
         assert told.asked() == []
 
