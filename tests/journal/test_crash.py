@@ -255,7 +255,9 @@ def check_end(victim: Victim, undisturbed: Undisturbed) -> None:
 # -- the tests ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.heavy) for seed in (2, 3, 4))]
+)
 def test_killed_five_times_it_ends_the_same_and_pays_once(
     tmp_path: Path, seed: int, undisturbed: Undisturbed
 ) -> None:

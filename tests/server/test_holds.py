@@ -309,4 +309,6 @@ class Holds(RuleBasedStateMachine):
 
 
 HoldsTest = pytest.mark.hypothesis(Holds.TestCase)
-HoldsTest.settings = hypothesis_settings(deadline=None)
+HoldsTest.settings = hypothesis_settings(
+    deadline=None, max_examples=max(40, hypothesis_settings().max_examples // 2)
+)

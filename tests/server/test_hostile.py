@@ -111,7 +111,9 @@ async def test_others_are_answered_while_documents_are_converted(tmp_path: Path)
     answers = ["```repl\nFINAL(context)\n```"]
     with (
         FakeServer(answers) as model,
-        served(tmp_path, model, "--max-concurrent-runs", "100", PYTHONPATH=path) as one,
+        served(
+            tmp_path, model, "--max-concurrent-runs", "100", "--grace", "600", PYTHONPATH=path
+        ) as one,
     ):
         async with aiohttp.ClientSession() as session:
             bomb = await _uploaded(session, one, "a.docx", b"PK")
@@ -133,4 +135,5 @@ async def test_others_are_answered_while_documents_are_converted(tmp_path: Path)
             for task in hostile:
                 task.cancel()
             await asyncio.gather(*hostile, return_exceptions=True)
+        # Its end does not wait for what no client wants any more.
         assert await asyncio.to_thread(one.end) == 0

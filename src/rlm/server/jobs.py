@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from starlette.types import Receive
 
+from rlm.limited import owner
 from rlm.results import RunResult
 from rlm.server.admission import Admission, Place
 from rlm.server.answering import Answerer, Outcome
@@ -93,8 +94,9 @@ class Jobs:
         `claim` reserves the run's name and returns whether that run continues. A `place` that the
         request has already is released with the job, or here if there is none.
         """
+        owner.set(token.name)  # Planning is a task of its own; what is started here inherits this.
         try:
-            plan = await self._planner.plan(asked, token)
+            plan = await while_connected(receive, self._planner.plan(asked, token))
             try:
                 continues = claim(plan)
                 if place is None:
