@@ -94,15 +94,13 @@ async def test_an_interrupt_reaches_a_cell_that_waits_for_a_call(repl: Repl) -> 
 async def test_the_event_loop_survives_an_interrupt(repl: Repl) -> None:
     await repl.run("import asyncio\ntask = None")
     await repl.run("await asyncio.sleep(0); task = asyncio.create_task(asyncio.sleep(1, 'kept'))")
-    for code in (
-        "await llm_query('here'); await asyncio.sleep(1000)",
-        "await asyncio.sleep(0)\nllm_query('here'); any(False for _ in iter(int, 1))",
-    ):
-        result = await stopped(repl, code)
-        assert result.interrupted
-        assert result.error is not None
-        assert result.error.type == "KeyboardInterrupt"
-    assert code.splitlines()[-1] in result.error.traceback  # the loop's own code has no such line
+    waiting = await stopped(repl, "await llm_query('here'); await asyncio.sleep(1000)")
+    assert waiting.interrupted  # in the cell, or in the event loop's own code
+    endless = "llm_query('here'); any(False for _ in iter(int, 1))"
+    busy = await stopped(repl, f"await asyncio.sleep(0)\n{endless}")
+    assert busy.interrupted
+    assert busy.error is not None
+    assert endless in busy.error.traceback
     assert await repl.show("await task") == "'kept'"
 
 
