@@ -121,6 +121,10 @@ async def test_sessions_end_although_no_request_comes_any_more(
         await gateway.close()
 
 
+AT_REST = 2
+"""The process that searches are forked from, and one that is ready for the next search."""
+
+
 @pytest.mark.parametrize("place", HERE)
 async def test_a_cancelled_search_leaves_no_process(place: str, recipe: Recipe) -> None:
     (recipe.root / "trap.txt").write_text("a" * 5_000 + "!\n")
@@ -130,11 +134,10 @@ async def test_a_cancelled_search_leaves_no_process(place: str, recipe: Recipe) 
         arguments = {"session": session, "query": "(a+)+$", "mode": "regex"}
         assert house.gateway is not None
         await asked(client, "rlm_search", session=session, query="word")
-        ready = running_below("search_worker")
         with anyio.move_on_after(1.0) as scope:
             await client.call_tool("rlm_search", arguments)
         assert scope.cancelled_caught
-        while len(running_below("search_worker")) > len(ready):
+        while len(running_below("search_worker")) > AT_REST:
             await asyncio.sleep(0.01)
         assert (await asked(client, "rlm_search", session=session, query="word"))["hits"]
     while running_below("search_worker"):
