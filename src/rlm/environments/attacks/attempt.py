@@ -29,7 +29,8 @@ _REFUSALS = {
     *("BlockingIOError", "BrokenPipeError", "CallFailed", "ConnectionRefusedError"),
     *("ConnectionResetError", "FileNotFoundError", "ImportError", "KeyboardInterrupt"),
     *("MemoryError", "ModuleNotFoundError", "NotADirectoryError", "OSError", "PermissionError"),
-    *("ProcessLookupError", "RecursionError", "SystemExit", "TimeoutError", "WireError"),
+    *("ProcessLookupError", "RecursionError", "SystemExit", "TimeoutError"),
+    *("TooLarge", "WireError"),
 }
 """Errors with which a system, or the REPL, turns an attack down. Any other means that the attack
 itself is broken and says nothing."""
