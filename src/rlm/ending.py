@@ -170,7 +170,7 @@ def ending_by_shape(run: ReplRun, found: WrongShape) -> Ending:
 async def _candidates(
     run: ReplRun, final: FinalCall | None, why: StopReason, reason: str
 ) -> AsyncGenerator[tuple[Submission, AnswerSource], None]:
-    """What may be the answer, the best first. Whoever stops a run did not ask for raw output."""
+    """What may be the answer, the best first; a run that was stopped never offers raw output."""
     if run.progress.submitted is not None:
         yield run.progress.submitted, "submitted"
     if (found := await _variable(run)) is not None:
@@ -221,7 +221,7 @@ async def _reply(
     try:
         return await run.calls.ask(run.scope, request, purpose="final", new_messages=1, held=held)
     except (ModelError, CallRefused):
-        return None  # recorded by calls.py; the ladder goes on
+        return None  # recorded by calls.py; the next candidate follows
 
 
 async def _variable(run: ReplRun) -> Submission | None:

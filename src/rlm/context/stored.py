@@ -98,7 +98,7 @@ class StoredContext:
             if made is not None and not (made.done() and made.exception()):
                 return made
             self._hash = made = Future()
-            made.set_running_or_notify_cancel()  # Whoever stops waiting does not cancel it.
+            made.set_running_or_notify_cancel()  # A caller that stops waiting must not cancel it.
         if self.size_bytes <= HASHED_AT_ONCE_BYTES:
             self._make_hash(made)
         else:

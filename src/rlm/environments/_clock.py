@@ -88,7 +88,7 @@ async def until_had(
 
 
 class CellStopper:
-    """Interrupts a cell until it ends; `give_up` is told how it did not.
+    """Interrupts a cell until it ends; calls `give_up` with the reason if it does not.
 
     An interrupt counts once it has arrived and the worker has had the time to act on it; `progress`
     is any number that changes while its answer comes in. The ceiling holds whatever it does.
