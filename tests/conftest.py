@@ -30,7 +30,13 @@ network_guard.install()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("default", deadline=None, derandomize="CI" in os.environ, print_blob=True)
+settings.register_profile(
+    "default",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    max_examples=40,  # `make test-fuzz` tries 2,000.
+    print_blob=True,
+)
 settings.register_profile(
     "long",
     deadline=None,

@@ -23,7 +23,7 @@ from tests.environments.plain import PlainEnvironment
 from tests.environments.test_conformance import BrokenEnvironment, Wrapped, without
 
 GROUPS = list(dict.fromkeys(each.group for each in ATTACKS))
-LONG = {"protocol", "resources"}
+LONG = {"endless", "protocol", "resources"}
 """These take many seconds; `make test-all` has them."""
 
 HELD_BY_THE_HOST = {"endless", "deaths", "protocol"}

@@ -291,6 +291,7 @@ async def test_nothing_of_the_host_is_in_the_frames_below(opened: Opener, reacha
 # -- processor time --------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 async def test_a_checkpoint_has_what_is_left_of_the_processor_time(
     opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:

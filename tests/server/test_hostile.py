@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from rlm.fake_server import FakeServer
 from tests.hostile import NEVER_MATCHES, SLOW_PATTERN, reference_bomb
@@ -52,6 +53,7 @@ async def test_others_are_answered_while_a_schema_is_checked(tmp_path: Path) -> 
     assert model.count == 0
 
 
+@pytest.mark.heavy
 async def test_others_are_answered_while_an_answer_is_checked(tmp_path: Path) -> None:
     """A slow pattern, and a model that hands in what it never matches."""
     schema = {"type": "string", "pattern": SLOW_PATTERN}
