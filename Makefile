@@ -124,9 +124,9 @@ $(adapters) $(sdks) $(server_clients) $(llm_plugin) $(browser) $(environments) $
 test-adapters: $(adapters) ## the real litellm, llm, xllamacpp and OpenTelemetry, each in its own environment
 	@build/venv-litellm/bin/python -m pytest tests/clients/test_litellm.py $(ARGS)
 	@build/venv-local-model/bin/python -m pytest tests/clients/test_llm.py tests/clients/test_gguf.py $(ARGS)
-	@build/venv-otel/bin/python -m pytest tests/recorders/test_telemetry.py tests/recorders/test_telemetry_runs.py tests/recorders/test_genai.py $(ARGS)
+	@build/venv-otel/bin/python -m pytest tests/records/recorders/test_telemetry.py tests/records/recorders/test_telemetry_runs.py tests/records/recorders/test_genai.py $(ARGS)
 
-in_environments := tests/chats/test_environments.py tests/environments/test_wasm.py tests/environments/test_ipython.py \
+in_environments := tests/chat/test_environments.py tests/environments/test_wasm.py tests/environments/test_ipython.py \
 	tests/environments/test_inprocess.py tests/worker/test_ipython_shell.py
 
 test-environments: $(environments) ## the real pyeryx and IPython: both suites in each
@@ -174,7 +174,7 @@ bench-environments: $(environments) ## what each environment costs, beside the o
 		--option docker.image=$$TEST_DOCKER_IMAGE --option docker.python=$$TEST_DOCKER_PYTHON $(ARGS)'
 
 test-sdks: $(sdks) ## the providers' own SDKs against the fake server, in their own environment
-	@$(sdks)/bin/python -m pytest -m heavy tests/fake_server/test_real_sdks.py $(ARGS)
+	@$(sdks)/bin/python -m pytest -m heavy tests/testing/fake_server/test_real_sdks.py $(ARGS)
 
 of_server := tests/server/test_openai_client.py tests/server/test_command_clients.py tests/server/test_fuzz.py
 

@@ -15,8 +15,8 @@ from examples.haystack import make_haystack
 from rlm import RLM, Limits
 from rlm.cli.dotenv import settings
 from rlm.events import CallEnded, Event, RunEnded, RunStarted
-from rlm.recorders import ConsoleRecorder
-from rlm.registry import OFFLINE_MODEL, default_model
+from rlm.records.recorders import ConsoleRecorder
+from rlm.wiring.registry import OFFLINE_MODEL, default_model
 
 SIZE_BYTES = 10_000_000
 HINT = "Find the passage with code, then let a child run read it: rlm_query(task, context=passage)."

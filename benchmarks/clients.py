@@ -23,9 +23,10 @@ if __name__ == "__main__":
 
 from benchmarks.machine import describe_machine, in_lines
 from rlm import RLM
-from rlm.clients import OpenAICompatClient, ScriptedClient
+from rlm.clients import OpenAICompatClient
 from rlm.limits import Limits
 from rlm.messages import Message, Request
+from rlm.testing.scripted import ScriptedClient
 
 KEY = "sk-benchmark-0123456789"
 PROMPT = "What is the capital of France? Answer in one word."

@@ -22,10 +22,10 @@ from benchmarks.machine import describe_machine, in_lines, load_average
 from benchmarks.measures.talk import CALLBACKS
 from rlm.cli._matrix import options_of
 from rlm.cli._options import key_and_value
-from rlm.environments.conformance.bench import stored
 from rlm.errors import RLMError
 from rlm.protocols import Environment, Session
-from rlm.registry import ENVIRONMENTS, make_environment
+from rlm.testing.conformance.bench import stored
+from rlm.wiring.registry import ENVIRONMENTS, make_environment
 
 _OPTIONS = {"seed": 0, "tools": [], "cell_memory_bytes": 512 << 20}
 _CONTEXT_CHARS = 10_000_000

@@ -24,9 +24,9 @@ if __name__ == "__main__":
 from benchmarks.machine import describe_machine, in_lines, load_average
 from rlm import RLM, Limits, ModelError, RunResult, ScriptedClient
 from rlm.events import CellEnded, CellStarted, Event
-from rlm.journal import Places, database, events_of
 from rlm.messages import ModelInfo, Reply, Request, Usage
 from rlm.protocols import Recorder
+from rlm.records.journal import Places, database, events_of
 
 PROMPT = "What is the capital of the country with number"
 SEQUENTIAL = """\

@@ -18,7 +18,7 @@ if not __package__:  # run as a file: its folder is on the path, but not the one
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.machine import describe_machine, in_lines, load_average
-from rlm.limited import Jobs, _jobs
+from rlm._util.limited import Jobs, _jobs
 from rlm.typed import answer_type
 
 MODULE = "rlm.typed._checking"

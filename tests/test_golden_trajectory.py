@@ -9,12 +9,12 @@ from typing import Any, get_args
 import msgspec
 
 from rlm.api import RLM
-from rlm.clients.scripted import ScriptedClient
 from rlm.errors import ModelError
 from rlm.events import SCHEMA_VERSION, Event
 from rlm.limits import Limits
 from rlm.messages import Usage
 from rlm.results import RunResult
+from rlm.testing.scripted import ScriptedClient
 
 GOLDEN = Path(__file__).parent / "golden" / "trajectory.jsonl"
 SECONDS = re.compile(r"\b\d+\.\d s\b")

@@ -16,14 +16,14 @@ import pytest
 
 from rlm import logger as logger_module
 from rlm.api import RLM
-from rlm.clients.scripted import ScriptedClient
 from rlm.errors import ConfigError
 from rlm.events import CellOutput, Event, StepStarted
 from rlm.limits import Limits
 from rlm.logger import RLMLogger
-from rlm.trajectories import open_trajectory
+from rlm.records.trajectories import open_trajectory
+from rlm.testing.scripted import ScriptedClient
 from tests.fakes import PlanEnvironment, cell
-from tests.trajectories.samples import ended, one_run, replied, scripted_run, started
+from tests.records.trajectories.samples import ended, one_run, replied, scripted_run, started
 
 MANY = 100_000
 

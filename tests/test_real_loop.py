@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from rlm.api import RLM
-from rlm.clients.scripted import ScriptedClient
 from rlm.environments.local import LocalEnvironment
 from rlm.errors import ModelError
 from rlm.events import CallEnded, CellEnded, RunStarted, SessionLost
 from rlm.limits import Limits
 from rlm.messages import Reply, Request
 from rlm.results import RunResult
+from rlm.testing.scripted import ScriptedClient
 from tests.processes import descendants
 
 CHILD = "The task is in the variable"

@@ -29,11 +29,10 @@ from rlm.environments.local import LocalEnvironment
 from rlm.errors import LimitExceededError
 from rlm.events import SCHEMA_VERSION, Event, RunStarted
 from rlm.limits import Limits
-from rlm.registry import ADAPTERS, ENVIRONMENTS, PROVIDERS
+from rlm.wiring.registry import ADAPTERS, ENVIRONMENTS, PROVIDERS
 from rlm.worker.agent_names import AGENT_NAMES
 from rlm.worker.ctx import ContextView
 from rlm.worker.namespace import REPL_NAMES
-from tests.shape.test_floors import FLOORS
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -269,12 +268,6 @@ def test_attributes_of_the_named_errors(page: str) -> None:
         for kind in kinds
         if issubclass(kind, LimitExceededError) and kind is not LimitExceededError
     }
-
-
-def test_the_floors_in_the_decision() -> None:
-    page = (ROOT / "docs" / "decisions" / "0002-additional-modules.md").read_text("utf-8")
-    drawn = page.split("```text\n", 1)[1].split("\n```", 1)[0]
-    assert [tuple(line.split(" | ")) for line in drawn.splitlines()] == list(FLOORS)
 
 
 # -- providers, and the guided tour ----------------------------------------------------------------

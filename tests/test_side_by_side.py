@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rlm.bridge import _side_by_side
+from rlm.engine.bridge import _side_by_side
 from rlm.errors import ModelError, RLMError
 
 

@@ -5,13 +5,13 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from rlm.api import RLM
-from rlm.calls import Calls, Route
-from rlm.clients.scripted import ScriptedClient
+from rlm.calls.calls import Calls, Route
+from rlm.calls.scheduler import Scheduler
+from rlm.calls.scope import Scope, Tree
 from rlm.errors import ModelError
 from rlm.limits import Budget, Limits
 from rlm.messages import Message, ModelInfo, Reply, Request, Usage
-from rlm.scheduler import Scheduler
-from rlm.scope import Scope, Tree
+from rlm.testing.scripted import ScriptedClient
 from tests.stores import MemoryStore
 
 BUSY = ModelError("busy", retryable=True, retry_after_seconds=0.0)

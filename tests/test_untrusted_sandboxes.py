@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from rlm import RLM, Limits
-from rlm.bridge import CONTEXT, Bridge, _all_decoded
-from rlm.chats.variables import _checked
-from rlm.clients import ScriptedClient
+from rlm.chat.variables import _checked
+from rlm.engine.bridge import CONTEXT, Bridge, _all_decoded
 from rlm.errors import CallRefused, SessionError
 from rlm.events import MOST_PROMPT_CHARS, MOST_RESULT_CHARS, CallStarted, ToolCalled
 from rlm.prompts.observation import observation
 from rlm.protocols import Host
 from rlm.results import CellError, CellResult, Submission, bounded
+from rlm.testing.scripted import ScriptedClient
 from rlm.worker import bounds
 from tests.fakes import PlanSession
 

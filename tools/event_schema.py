@@ -1,4 +1,4 @@
-"""Writes src/rlm/events.schema.json, the JSON Schema of every event, from the types in events.py.
+"""Writes the JSON Schema of every event (`events.schema.json`) from the types in events.py.
 
 `python tools/event_schema.py` writes it; with `--check` it only says whether it is fresh.
 """
@@ -13,7 +13,7 @@ import msgspec
 
 from rlm.events import SCHEMA_VERSION, Event
 
-PAGE = Path(__file__).resolve().parents[1] / "src" / "rlm" / "events.schema.json"
+PAGE = Path(__file__).resolve().parents[1] / "src" / "rlm" / "records" / "events.schema.json"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ABOUT = (
     "One line of a log: something that happened in a run. Readers pass over fields and types they "

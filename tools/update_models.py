@@ -1,4 +1,4 @@
-"""Rebuilds src/rlm/knowledge/models.json from the installed `genai-prices` package.
+"""Rebuilds src/rlm/models/models.json from the installed `genai-prices` package.
 
 In an environment of its own:  pip install genai-prices && python tools/update_models.py
 The section "supplement" of the file is written by hand; it is kept as it is.

@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 from docs.images.make import draw  # noqa: E402
-from rlm.fake_server import FakeServer  # noqa: E402
+from rlm.testing.fake_server import FakeServer  # noqa: E402
 
 SIZE = (100, 48)
 LINES = 60_000

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from rlm import api
 from rlm.api import RLM
-from rlm.chat import Chat
+from rlm.chat.chat import Chat
 from rlm.compat import Completion, ModelUsage, UsageTotals
 from rlm.context import ContextValue
 from rlm.events import Event

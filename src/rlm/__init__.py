@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from rlm.api import RLM as RLM
     from rlm.api import acompletion as acompletion
     from rlm.api import completion as completion
-    from rlm.caching import ReplyCache as ReplyCache
-    from rlm.chat import Chat as Chat
-    from rlm.clients.scripted import ScriptedClient as ScriptedClient
+    from rlm.calls.cache import ReplyCache as ReplyCache
+    from rlm.calls.pacing import RateLimit as RateLimit
+    from rlm.chat.chat import Chat as Chat
     from rlm.compat import Completion as Completion
     from rlm.config import Guards as Guards
     from rlm.context import files as files
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from rlm.limits import Limits as Limits
     from rlm.logger import RLMLogger as RLMLogger
     from rlm.messages import Price as Price
-    from rlm.pacing import RateLimit as RateLimit
     from rlm.results import RunResult as RunResult
+    from rlm.testing.scripted import ScriptedClient as ScriptedClient
 
 __version__ = "0.1.0"
 
@@ -45,7 +45,7 @@ _HOMES = {
     "BudgetExceededError": "rlm.errors",
     "CallRefused": "rlm.errors",
     "CancellationError": "rlm.errors",
-    "Chat": "rlm.chat",
+    "Chat": "rlm.chat.chat",
     "Completion": "rlm.compat",
     "ConfigError": "rlm.errors",
     "ErrorThresholdExceededError": "rlm.errors",
@@ -59,10 +59,10 @@ _HOMES = {
     "RLMEnforcementError": "rlm.errors",
     "RLMError": "rlm.errors",
     "RLMLogger": "rlm.logger",
-    "RateLimit": "rlm.pacing",
-    "ReplyCache": "rlm.caching",
+    "RateLimit": "rlm.calls.pacing",
+    "ReplyCache": "rlm.calls.cache",
     "RunResult": "rlm.results",
-    "ScriptedClient": "rlm.clients.scripted",
+    "ScriptedClient": "rlm.testing.scripted",
     "SessionError": "rlm.errors",
     "TimeoutExceededError": "rlm.errors",
     "TokenLimitExceededError": "rlm.errors",

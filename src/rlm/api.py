@@ -10,35 +10,35 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec.structs import replace
 
 from rlm import compat
-from rlm.caching import ReplyCache
+from rlm.calls.cache import ReplyCache
+from rlm.calls.pacing import RateLimit
+from rlm.calls.scope import Scope, Tree, new_run_id
 from rlm.compat import Completion
 from rlm.config import Guards, RunConfig
 from rlm.context import ContextValue, StoredContext
-from rlm.engine import Engine
+from rlm.engine.loop import Engine
+from rlm.engine.run import Run, Task
+from rlm.engine.sessions import RunSession
+from rlm.engine.strategies import PlainRun, Relayed, RelayRun, choose_strategy
 from rlm.errors import ConfigError
 from rlm.events import Event
-from rlm.house import House, Model, Traffic
-from rlm.journal import kept
 from rlm.limits import Budget, Limits
-from rlm.listeners import Listeners
 from rlm.messages import Price, Reply
-from rlm.pacing import RateLimit
 from rlm.portal import in_a_run, portal
 from rlm.prompts import FIXED_QUERY
 from rlm.protocols import Client, Environment, Recorder, ReplyStore
-from rlm.recorders.callbacks import CallbackRecorder
-from rlm.recorders.memory import MemoryRecorder
-from rlm.recorders.queue import events_of
+from rlm.records.journal import kept
+from rlm.records.recorders.callbacks import CallbackRecorder
+from rlm.records.recorders.memory import MemoryRecorder
+from rlm.records.recorders.queue import events_of
 from rlm.results import RunResult, Submission
-from rlm.run import Run, Task
-from rlm.scope import Scope, Tree, new_run_id
-from rlm.sessions import RunSession
-from rlm.strategies import PlainRun, Relayed, RelayRun, choose_strategy
 from rlm.typed import AnswerMismatch, AnswerType, aanswer_type, with_typed_answer
+from rlm.wiring.listeners import Listeners
+from rlm.wiring.resources import House, Model, Traffic
 
 if TYPE_CHECKING:  # What many programs never use is imported where it is.
-    from rlm.chat import Chat
-    from rlm.chats import Spending
+    from rlm.chat import Spending
+    from rlm.chat.chat import Chat
     from rlm.logger import RLMLogger
 
 __all__ = ["RLM", "acompletion", "completion"]
@@ -201,7 +201,7 @@ class RLM:
         `load` goes on with a saved one. `max_tokens` and `max_cost_usd` are for all its turns
         together, those of a loaded chat included; each turn has the limits of a run besides.
         """
-        from rlm.chats import Spending
+        from rlm.chat import Spending
 
         spending = Spending(self.config.limits, max_tokens=max_tokens, max_cost_usd=max_cost_usd)
         return self._new_chat(context, load, spending)
@@ -213,7 +213,7 @@ class RLM:
         spending: "Spending | None" = None,
         keeps_messages: bool = False,
     ) -> "Chat":
-        from rlm.chat import Chat
+        from rlm.chat.chat import Chat
 
         async def start(
             task: Task,
@@ -384,7 +384,7 @@ class RLM:
         response_model: Any,
         recorder: Recorder,
     ) -> None:
-        """Execute a run once more with what a store knows of it; `rlm.replaying` is who does."""
+        """Execute a run once more with what a store knows of it; `rlm.replay` is who does."""
         stored = await self._house.store(context, self.config)
         await asyncio.wrap_future(stored.hashing())
         task, _ = await self._ready(Task(query, stored), response_model, self.config)

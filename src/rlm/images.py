@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from rlm.text import sendable
+from rlm._util.text import sendable
 from rlm.worker.images import MAX_IMAGE_BYTES, media_type_of
 
 __all__ = [

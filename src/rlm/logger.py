@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from rlm._util.text import sendable
 from rlm.errors import ConfigError
 from rlm.events import (
     CellEnded,
@@ -23,7 +24,6 @@ from rlm.events import (
     RunStarted,
     StepStarted,
 )
-from rlm.text import sendable
 
 __all__ = ["RLMLogger"]
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from msgspec import Struct, field, json
 
+from rlm._util.lazy import cached
+from rlm._util.text import sendable
 from rlm.images import bound_of_parts
-from rlm.lazily import cached
-from rlm.text import sendable
 
 __all__ = [
     "Message",

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlm.clients.generic import GenericChatClient, PayloadBuilder, ResponseParser
-from rlm.clients.scripted import Entry, Pattern, ScriptedClient
-from rlm.registry import PROVIDERS
+from rlm.testing.scripted import Entry, Pattern, ScriptedClient
+from rlm.wiring.registry import PROVIDERS
 
 __all__ = ["FakeAdapter", "GenericChatAdapter", "OpenAICompatAdapter"]
 

@@ -7,11 +7,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from rlm import api
-from rlm.caching import ReplyCache, as_cache
+from rlm.calls.cache import ReplyCache, as_cache
 from rlm.config import Guards
 from rlm.errors import LimitExceededError
-from rlm.house import Model
 from rlm.portal import portal
+from rlm.wiring.resources import Model
 from rlm_runtime.context import Context
 from rlm_runtime.policy import Policy
 from rlm_runtime.trace import Trace

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 
 from rlm.cli import _batching
 from rlm.cli.batch import batch
-from rlm.fake_server import FakeServer
-from rlm.fake_server.asked import Asked
-from rlm.fake_server.script import Answer
+from rlm.testing.fake_server import FakeServer
+from rlm.testing.fake_server.asked import Asked
+from rlm.testing.fake_server.script import Answer
 from tests.cli.running import command, environment, in_terminals, rlm
 
 ROWS = 25

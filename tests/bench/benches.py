@@ -14,8 +14,8 @@ from rlm.bench.results import Outcome, Results
 from rlm.bench.running import Bench, Tally
 from rlm.bench.task import Task
 from rlm.clients._estimate import request_text
-from rlm.clients.scripted import ScriptedClient
 from rlm.messages import Request
+from rlm.testing.scripted import ScriptedClient
 
 ALL: dict[str, Task] = {
     spec: task for name in known_tasks() for spec, task in find_tasks(name).items()

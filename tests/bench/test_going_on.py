@@ -13,12 +13,12 @@ from rlm.api import RLM
 from rlm.bench.journals import TrialJournals, journals_in
 from rlm.bench.plan import METHODS, Trial
 from rlm.bench.results import Outcome, Results, read_outcomes
-from rlm.clients.scripted import ScriptedClient
 from rlm.errors import ConfigError, ModelError
-from rlm.journal import Journal
-from rlm.journal.archive import paid_in
 from rlm.limits import Budget
 from rlm.messages import PICODOLLARS, Price, Reply, Request
+from rlm.records.journal import Journal
+from rlm.records.journal.archive import paid_in
+from rlm.testing.scripted import ScriptedClient
 from tests.bench.benches import ALL, benched, settings_of, size_of
 
 SPEC = "s-niah/single"

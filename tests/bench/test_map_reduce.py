@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rlm.bench.task import Sample, Task
-from rlm.clients.scripted import ScriptedClient
+from rlm.testing.scripted import ScriptedClient
 from tests.bench.benches import ALL, benched
 from tests.bench.honest import PARTS, Honest
 from tests.bench.test_oracle import KINDS, bound

@@ -14,9 +14,9 @@ from rlm.bench.registry import register
 from rlm.bench.results import Outcome, Results, read_outcomes
 from rlm.bench.running import FAILURES_IN_A_ROW
 from rlm.bench.task import Sample, Task
-from rlm.clients.scripted import ScriptedClient
 from rlm.errors import ConfigError, ModelError, UnknownPriceError
 from rlm.messages import Price
+from rlm.testing.scripted import ScriptedClient
 from tests.bench.benches import ALL, answers_to, benched, knowing, settings_of, size_of
 
 NEEDLE = {"s-niah/single": ALL["s-niah/single"]}

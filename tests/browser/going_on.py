@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rlm.fake_server import Answer
+from rlm.testing.fake_server import Answer
 from tests.browser.models import Part
 from tests.cli.running import command, environment
 from tests.endpoint import endpoint

@@ -8,7 +8,7 @@ import msgspec
 
 from rlm.events import CellEnded, CellOutput, CellStarted, Event, ModelAsked, ToolCalled
 from rlm.messages import Message
-from tests.trajectories.samples import USAGE, ended, one_run, replied, started
+from tests.records.trajectories.samples import USAGE, ended, one_run, replied, started
 
 __all__ = ["LINE_CHARS", "MARKUP", "NAMELESS", "RUN_ID", "write_hostile_log"]
 

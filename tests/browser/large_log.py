@@ -6,7 +6,7 @@ from typing import Any
 
 from rlm.events import CallEnded, CallStarted, CellEnded, CellOutput, CellStarted, StepStarted
 from rlm.logger import encoded
-from tests.trajectories.samples import USAGE, ended, replied, started
+from tests.records.trajectories.samples import USAGE, ended, replied, started
 
 __all__ = ["BUSY_CALLS", "BYTES", "NEEDLE", "QUERY", "write_large_log"]
 

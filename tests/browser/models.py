@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from rlm import RLM
-from rlm.fake_server import Answer, Asked, FakeServer
 from rlm.results import RunResult
+from rlm.testing.fake_server import Answer, Asked, FakeServer
 from tests.browser.viewers import elsewhere
 
 __all__ = ["MODEL", "SMALL", "Part", "Steps", "cell", "play_once"]

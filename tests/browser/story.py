@@ -12,8 +12,8 @@ import pytest
 
 from rlm import Limits
 from rlm.errors import RLMError
-from rlm.fake_server import Answer
 from rlm.results import RunResult
+from rlm.testing.fake_server import Answer
 from tests.browser.models import SMALL, Part, Steps, cell, play_once
 
 __all__ = ["CALLS", "CHUNK_CHARS", "QUERY", "Story", "tell", "tickets"]

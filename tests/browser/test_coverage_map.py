@@ -13,7 +13,7 @@ from rlm.results import RunResult
 from tests.browser.driving import Page, Visits, expect, wait_until
 from tests.browser.models import Part, cell, play_once
 from tests.browser.viewers import viewing
-from tests.trajectories.samples import one_run, written
+from tests.records.trajectories.samples import one_run, written
 
 pytestmark = pytest.mark.heavy
 SIDE, ROWS = 13, 18

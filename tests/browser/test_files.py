@@ -16,8 +16,8 @@ from tests.browser.driving import Page, Visits, expect
 from tests.browser.story import Story
 from tests.browser.viewers import viewing
 from tests.cli.running import environment
+from tests.records.trajectories.samples import REFERENCE_LOG
 from tests.shape.tree import ROOT
-from tests.trajectories.samples import REFERENCE_LOG
 
 pytestmark = pytest.mark.heavy
 VISUALIZER = ROOT / "visualizer"
@@ -145,7 +145,7 @@ def test_a_dropped_log_shows_what_the_server_shows(
     visit: Visits, story: Story, story_url: str, static_page: str, tmp_path: Path
 ) -> None:
     """The same events in both: a page that reads a file counts as the server does."""
-    from rlm.journal import Archive, Places, events_of
+    from rlm.records.journal import Archive, Places, events_of
 
     run = Archive(Places(story.state)).places.find(story.main.run_id)
     log = tmp_path / "story.jsonl"

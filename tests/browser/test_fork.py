@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from rlm import RLM
-from rlm.fake_server import FakeServer
 from rlm.results import RunResult
+from rlm.testing.fake_server import FakeServer
 from tests.browser.driving import Page, Visits, expect, wait_until
 from tests.browser.models import MODEL, Part, cell
 from tests.browser.viewers import Process, elsewhere, rlm_view

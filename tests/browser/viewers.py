@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rlm.cli._viewing import RecordedEngines
 from rlm.context import store_context
-from rlm.journal import Archive, ContextFolder, Places
+from rlm.records.journal import Archive, ContextFolder, Places
 from rlm.viewer.contexts import ContextDesk
 from rlm.viewer.library import Folder, Journals, Library, OneFile, Shelf
 from rlm.viewer.server import ViewerServer

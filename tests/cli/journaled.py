@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rlm.fake_server import FakeServer
-from rlm.fake_server.script import Answer
+from rlm.testing.fake_server import FakeServer
+from rlm.testing.fake_server.script import Answer
 from tests.cli.running import command, environment, rlm
 
 CONTEXT = "alpha beta gamma"

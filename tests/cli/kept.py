@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm import RLM, Limits, ScriptedClient
-from rlm.journal import Journal, Places
+from rlm.records.journal import Journal, Places
 from rlm.results import RunResult
 
 OFFLINE = "offline/extractive"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rlm.fake_server import FakeServer
-from rlm.fake_server.script import Answer
-from rlm.journal import Places
+from rlm.records.journal import Places
+from rlm.testing.fake_server import FakeServer
+from rlm.testing.fake_server.script import Answer
 from tests.cli.journaled import ANSWER, SECONDS, story
 from tests.cli.running import QUESTION, TEXT, command, environment, one_clear_line, rlm
 

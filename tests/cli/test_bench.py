@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rlm.fake_server import FakeServer
-from rlm.fake_server.asked import Asked
-from rlm.fake_server.script import Answer
+from rlm.testing.fake_server import FakeServer
+from rlm.testing.fake_server.asked import Asked
+from rlm.testing.fake_server.script import Answer
 from tests.cli.conftest import Run
 from tests.cli.running import command, environment, in_terminals
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm.cli.dotenv import LARGEST_BYTES, Settings, merge, parse, settings
-from rlm.registry import PROVIDERS
+from rlm.wiring.registry import PROVIDERS
 from tests.cli.running import one_clear_line, rlm
 from tests.cli.scripts import submits
 from tests.endpoint import endpoint

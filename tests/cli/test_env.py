@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rlm.cli import commands
-from rlm.environments.attacks import ATTACKS
-from rlm.environments.conformance import CHECKS
-from rlm.registry import ENVIRONMENTS
+from rlm.testing.attacks import ATTACKS
+from rlm.testing.conformance import CHECKS
+from rlm.wiring.registry import ENVIRONMENTS
 from tests.cli.running import in_terminals, one_clear_line, rlm
 from tests.environments.plain import PlainEnvironment
 
@@ -88,7 +88,7 @@ def checked(monkeypatch: pytest.MonkeyPatch, environment: Any, *arguments: str) 
         given.append((name, options))
         return environment
 
-    monkeypatch.setattr("rlm.registry.make_environment", make)
+    monkeypatch.setattr("rlm.wiring.registry.make_environment", make)
     command = ["env", "check", "mine", "--option", "a=1", "--option", "b=x=y", *arguments]
     result = CliRunner().invoke(commands, command)
     assert given == [("mine", {"a": 1, "b": "x=y"})]

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm import RLMLogger
-from rlm.cells import parse_reply
 from rlm.cli import _exporting
 from rlm.cli._forking import MOST_BYTES, as_block
 from rlm.cli.export import FORMATS
-from rlm.journal import Places
-from rlm.trajectories import exports
+from rlm.engine.cells import parse_reply
+from rlm.records.journal import Places
+from rlm.records.trajectories import exports
 from tests.cli import kept
 from tests.cli.conftest import Run
 from tests.cli.running import one_clear_line

@@ -7,7 +7,7 @@ import pytest
 
 from rlm.cli._models import choose, windows_of
 from rlm.cli._servers import Server
-from rlm.registry import PROVIDERS, default_model, make_client
+from rlm.wiring.registry import PROVIDERS, default_model, make_client
 from tests.cli.local_servers import nowhere, ollama, playing
 from tests.cli.running import QUESTION, TEXT, rlm
 

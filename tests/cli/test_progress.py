@@ -23,10 +23,10 @@ from rlm.events import (
     StepStarted,
 )
 from rlm.messages import Usage
-from rlm.recorders.console import CONTROL, ConsoleRecorder, harmless, one_line
-from rlm.recorders.live import LiveRecorder
+from rlm.records.recorders.console import CONTROL, ConsoleRecorder, harmless, one_line
+from rlm.records.recorders.live import LiveRecorder
 from tests.cli.scripts import HOSTILE
-from tests.recorders.terminal import OURS, shown
+from tests.records.recorders.terminal import OURS, shown
 
 texts = st.text() | st.text(alphabet="\x1b[]()0;m\x07\r\n\t\u202eab/") | st.just(HOSTILE)
 

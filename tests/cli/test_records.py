@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlm.cli._records import find_recorded, newest_first, short_id, where_to_journal
 from rlm.errors import ConfigError
-from rlm.journal import Places, RunFile
+from rlm.records.journal import Places, RunFile
 from tests.cli import kept
 from tests.cli.conftest import Run
 from tests.cli.running import rlm

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rlm import RLM, Limits, ModelError, ScriptedClient
 from rlm.cli._rebuilding import keywords_of, recipe_of
 from rlm.config import RunConfig
-from rlm.journal import Archive, Places
+from rlm.records.journal import Archive, Places
 from tests.cli import kept
 from tests.cli.conftest import Run
 from tests.cli.running import one_clear_line

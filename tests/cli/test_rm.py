@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlm import RLM
-from rlm.journal import Archive, Journal, Places
+from rlm.records.journal import Archive, Journal, Places
 from tests.cli import kept
 from tests.cli.conftest import Run
 from tests.cli.running import in_terminals, one_clear_line

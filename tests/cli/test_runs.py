@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from rlm.cli._listing import age
 from rlm.cli.runs import STATUSES
-from rlm.journal import RunSummary
-from rlm.journal.facts import RunStatus
-from rlm.recorders.console import CONTROL
+from rlm.records.journal import RunSummary
+from rlm.records.journal.facts import RunStatus
+from rlm.records.recorders.console import CONTROL
 from tests.cli import kept
 from tests.cli.scripts import HOSTILE
 

@@ -16,13 +16,13 @@ from rlm import Limits, RLMLogger
 from rlm.cli import _steps
 from rlm.cli._steps import InFull, InShort
 from rlm.events import CallEnded, CallStarted, Event, StepStarted
-from rlm.recorders.console import CONTROL
+from rlm.records.recorders.console import CONTROL
 from rlm.results import RunResult
 from tests.cli import kept
 from tests.cli.conftest import Run
 from tests.cli.scripts import AS_CODE, HOSTILE
 from tests.cli.test_progress import ended, started
-from tests.trajectories.samples import tree, written
+from tests.records.trajectories.samples import tree, written
 
 LOOP = "for n in range(5): print(llm_query(f'zebra {n}'))"
 

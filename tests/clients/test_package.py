@@ -27,7 +27,6 @@ def test_each_is_a_client() -> None:
         rlm.clients.OfflineClient(),
         rlm.clients.OpenAICompatClient("http://localhost:1/v1"),
         rlm.clients.ResponsesClient("http://localhost:1/v1"),
-        rlm.clients.ScriptedClient(),
     ]
     needs_a_library = {"GGUFClient", "LLMClient", "LiteLLMClient"}
     assert {type(each).__name__ for each in clients} | needs_a_library == set(rlm.clients.__all__)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rlm import RLM, Limits
-from rlm.fake_server import FakeServer
 from rlm.messages import Reply, ToolCall
+from rlm.testing.fake_server import FakeServer
 
 STEPS = 8
 DIALECTS = {

@@ -10,7 +10,7 @@ from rlm.clients._quirks import QUIRKS, cap_name, is_claude, is_reasoning, quirk
 from rlm.clients.openai import OpenAICompatClient
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Message, ToolCall
-from rlm.registry import PROVIDERS
+from rlm.wiring.registry import PROVIDERS
 from tests.clients.misbehaving import Server, asked, completion, delta, event, replies, streams
 
 KEY = "sk-test-0123456789"

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from rlm.clients.scripted import ScriptedClient
 from rlm.errors import ModelError
 from rlm.messages import Message, ModelInfo, Price, Reply, Request, Usage
+from rlm.testing.scripted import ScriptedClient
 from tests.clients.misbehaving import asked
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rlm._util.limited import in_thread
 from rlm.context import documents, store_context
 from rlm.errors import ConfigError
-from rlm.limited import in_thread
 from tests.context.bombs import BOMBS
 from tests.context.helpers import seen_by_worker
 

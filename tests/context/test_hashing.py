@@ -15,11 +15,11 @@ from rlm.context.scanning import HASHED_AT_ONCE_BYTES
 from rlm.context.stored import StoredContext as Stored
 from rlm.errors import ConfigError, ModelError
 from rlm.events import ContextHashed, Event, RunEnded, RunStarted
-from rlm.journal import Archive, Journal, Places, RunFacts
-from rlm.journal.facts import ContextFacts
-from rlm.replaying import areplay
+from rlm.records.journal import Archive, Journal, Places, RunFacts
+from rlm.records.journal.facts import ContextFacts
+from rlm.records.trajectories import open_trajectory
+from rlm.replay import areplay
 from rlm.results import Told
-from rlm.trajectories import open_trajectory
 from tests.fakes import PlanEnvironment, cell
 
 SECONDS = 60

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rlm._util.limited import Unwanted, in_thread
 from rlm.context import files, store_context, walking
 from rlm.context.ignoring import IgnoreRules
 from rlm.errors import ConfigError
-from rlm.limited import Unwanted, in_thread
 from tests.context.helpers import make_tree, seen_by_worker
 from tests.hostile import ends
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from rlm import RLM
-from rlm.environments.attacks import attack
-from rlm.environments.conformance import CHECKS, check
 from rlm.environments.docker import DockerEnvironment, reaper
 from rlm.environments.docker.cli import CommandEngine, found_command
 from rlm.errors import ConfigError, SessionDied, SessionError
+from rlm.testing.attacks import attack
+from rlm.testing.conformance import CHECKS, check
 from tests.docker.conftest import IMAGE, containers, docker
 from tests.environments.conftest import FakeHost, StoredContext
 

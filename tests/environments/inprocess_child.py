@@ -6,11 +6,11 @@ import os
 import resource
 import sys
 
-from rlm.environments.conformance import CHECKS
-from rlm.environments.conformance.bench import Bench
-from rlm.environments.conformance.report import Report
-from rlm.environments.conformance.runner import run_tasks
 from rlm.environments.inprocess import InProcessEnvironment
+from rlm.testing.conformance import CHECKS
+from rlm.testing.conformance.bench import Bench
+from rlm.testing.conformance.report import Report
+from rlm.testing.conformance.runner import run_tasks
 
 MOST_BYTES = 4 << 30
 MOST_CPU_SECONDS = 240

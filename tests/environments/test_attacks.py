@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from rlm.environments.attacks import ATTACKS, attack, attempt, judges
-from rlm.environments.attacks.attempt import Attack, Outcome
-from rlm.environments.attacks.world import World
-from rlm.environments.conformance import Report, Row
 from rlm.environments.local import LocalEnvironment
 from rlm.protocols import Environment, Host, Session
 from rlm.results import CellResult
+from rlm.testing.attacks import ATTACKS, attack, attempt, judges
+from rlm.testing.attacks.attempt import Attack, Outcome
+from rlm.testing.attacks.world import World
+from rlm.testing.conformance import Report, Row
 from tests.environments.plain import PlainEnvironment
 from tests.environments.test_conformance import BrokenEnvironment, Wrapped, without
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rlm._util.untrusted import JsonBounds, TooLarge, check_json, read_json, read_texts
 from rlm.environments import _frames, _session
 from rlm.environments._exports import _is_harmless
 from rlm.environments._forkserver import report_in
@@ -17,7 +18,6 @@ from rlm.environments._lifelines import Lifeline
 from rlm.environments._session import StreamSession, greeting_of
 from rlm.environments.pipes import _fetched
 from rlm.errors import CallRefused, ProtocolViolation, SessionDied
-from rlm.untrusted import JsonBounds, TooLarge, check_json, read_json, read_texts
 from rlm.worker import bounds, wire
 from rlm.worker.variables import _fit
 from tests.environments.conftest import Opener, Repl

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from rlm.environments.conformance import CHECKS, Report, check
-from rlm.environments.conformance.runner import Task, run_tasks
+from rlm._util.text import sendable
 from rlm.environments.local import LocalEnvironment
 from rlm.errors import SessionError
 from rlm.protocols import ContextSource, Environment, Host, Session
 from rlm.results import CellError, CellResult
-from rlm.text import sendable
+from rlm.testing.conformance import CHECKS, Report, check
+from rlm.testing.conformance.runner import Task, run_tasks
 from tests.environments.plain import PlainEnvironment
 
 GROUPS = list(dict.fromkeys(each.group for each in CHECKS))
@@ -223,7 +223,7 @@ async def test_it_notices_interrupts_that_do_nothing(monkeypatch: pytest.MonkeyP
     async def quickly(tasks: list[Task], on_row: object) -> Report:
         return await run_tasks([replace(task, most_seconds=1.0) for task in tasks])
 
-    monkeypatch.setattr("rlm.environments.conformance.run_tasks", quickly)
+    monkeypatch.setattr("rlm.testing.conformance.run_tasks", quickly)
     report = await checked(BrokenEnvironment(SwallowsInterrupts), "interrupt() reaches a cell")
     assert [(each.verdict, each.detail) for each in report.rows] == [
         ("failed", "did not end within 1 s")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rlm.environments.conformance import check
 from rlm.environments.docker import DockerEnvironment, cli, reaper
 from rlm.environments.docker.containers import PLACE, Container
 from rlm.errors import ConfigError, SessionDied
+from rlm.testing.conformance import check
 from tests.environments.conftest import FakeHost
 from tests.environments.elsewhere import Program
 

@@ -13,9 +13,9 @@ import pytest
 
 from rlm.environments import _relay, pipes
 from rlm.environments._shipping import archive, arrival_command
-from rlm.environments.conformance import CHECKS, check
 from rlm.environments.pipes import PolledPipe
 from rlm.errors import ConfigError, ProtocolViolation, SessionDied, SessionError
+from rlm.testing.conformance import CHECKS, check
 from rlm.worker import arrival, mux
 from tests.environments.conftest import FakeHost, StoredContext
 from tests.environments.elsewhere import (

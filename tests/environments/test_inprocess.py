@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from rlm.environments.conformance import CHECKS
 from rlm.environments.inprocess import InProcessEnvironment
 from rlm.errors import SessionDied
+from rlm.testing.conformance import CHECKS
 from tests.environments.conftest import FakeHost, Opener, Repl
 from tests.environments.inprocess_child import is_harmless
 

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("IPython", reason="IPython is an extra: pip install 'rlm-engine[ipython]'")
 
-from rlm.environments.attacks import attack
-from rlm.environments.conformance import CHECKS, check
 from rlm.environments.ipython import IPythonEnvironment
 from rlm.environments.local import LocalEnvironment
 from rlm.errors import ConfigError, SessionRestored
+from rlm.testing.attacks import attack
+from rlm.testing.conformance import CHECKS, check
 from tests.environments.conftest import FakeHost, Opener, Repl, checkpointed, out_of_time
 
 GROUPS = list(dict.fromkeys(each.group for each in CHECKS))

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm import registry
 from rlm.environments import _clock, _forked
 from rlm.environments import _exports as exports
 from rlm.environments.local import LocalEnvironment
 from rlm.errors import ConfigError, SessionDied, SessionRestored
+from rlm.wiring import registry
 from tests.environments.conftest import FakeHost, Repl, StoredContext, checkpointed, out_of_time
 
 if TYPE_CHECKING:

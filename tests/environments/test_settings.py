@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rlm.environments.attacks import ATTACKS
-from rlm.environments.conformance import CHECKS
+from rlm.testing.attacks import ATTACKS
+from rlm.testing.conformance import CHECKS
 from rlm.worker.sandbox import landlock
 from tests.environments.test_python_versions import find_python
 

@@ -14,12 +14,12 @@ import pytest
 
 pytest.importorskip("eryx", reason="pyeryx is not installed; `make test-wasm` does that")
 
-from rlm.environments.attacks import ATTACKS, attack
-from rlm.environments.conformance import CHECKS, Report, check
-from rlm.environments.conformance.bench import Bench, Repl
 from rlm.environments.wasm import WasmEnvironment
 from rlm.environments.wasm.places import private_folder
 from rlm.errors import ConfigError, ProtocolViolation, SessionDied, SessionError
+from rlm.testing.attacks import ATTACKS, attack
+from rlm.testing.conformance import CHECKS, Report, check
+from rlm.testing.conformance.bench import Bench, Repl
 
 GROUPS = list(dict.fromkeys(each.group for each in CHECKS))
 SLOW = {"concurrency"}
@@ -245,7 +245,7 @@ async def test_a_context_has_no_name_on_disk(repl: Repl, own_cache: Path) -> Non
 
 HOST = """
 import asyncio
-from rlm.environments.conformance.bench import Bench
+from rlm.testing.conformance.bench import Bench
 from rlm.environments.wasm import WasmEnvironment
 async def main():
     repl = await Bench(WasmEnvironment(warm_sessions=0)).open()

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlm.clients.scripted import ScriptedClient
 from rlm.gateway.denial import Denials
 from rlm.gateway.gateway import Gateway
 from rlm.gateway.models import Models
@@ -14,6 +13,7 @@ from rlm.gateway.paths import Root
 from rlm.gateway.provenance import Provenance
 from rlm.gateway.sessions import Ceilings
 from rlm.messages import Price
+from rlm.testing.scripted import ScriptedClient
 
 
 @dataclass

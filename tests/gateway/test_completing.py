@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("mcp")
 
-from rlm.clients.scripted import ScriptedClient
 from rlm.errors import ModelError
 from rlm.gateway.models import Models
 from rlm.gateway.runs import MOST_AT_ONCE
 from rlm.limits import Limits
 from rlm.messages import Price
+from rlm.testing.scripted import ScriptedClient
 from tests.gateway.places import HERE, NEAR, House, asked, opened, refused, session_of
 from tests.gateway.recipes import Recipe
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from rlm.environments.conformance import Report, Row, check
-from rlm.environments.conformance.bench import SuiteHost
-from rlm.registry import make_environment
+from rlm.testing.conformance import Report, Row, check
+from rlm.testing.conformance.bench import SuiteHost
+from rlm.wiring.registry import make_environment
 
 GROUPS = ("names", "calls", "concurrency", "contexts", "texts", "recovery")
 CALLS = 20

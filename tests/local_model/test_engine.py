@@ -8,9 +8,9 @@ import pytest
 from examples.haystack import make_haystack
 from rlm.api import RLM
 from rlm.clients.gguf import GGUFClient
-from rlm.clients.scripted import ScriptedClient
 from rlm.events import CallEnded, RunStarted
 from rlm.limits import Limits
+from rlm.testing.scripted import ScriptedClient
 
 pytestmark = pytest.mark.heavy
 CASES = ((2, 0.0), (11, 0.1), (40, 0.25), (21, 0.4), (17, 0.5), (33, 0.6), (5, 0.75), (28, 1.0))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm.fake_server import FakeServer
+from rlm.testing.fake_server import FakeServer
 from tests.cli.running import command, environment
 from tests.ray.test_two_nodes import assert_whole, paid, reply, write_rows
 

@@ -14,11 +14,11 @@ import pytest
 
 from rlm import RLM, Limits, ScriptedClient
 from rlm.context import store_context
-from rlm.environments.attacks import attack
-from rlm.environments.conformance import CHECKS, check
 from rlm.environments.ray import RayEnvironment
 from rlm.environments.ray import pool as pools
 from rlm.errors import ConfigError, SessionDied
+from rlm.testing.attacks import attack
+from rlm.testing.conformance import CHECKS, check
 from tests.environments.conftest import FakeHost
 from tests.processes import descendants
 from tests.ray.conftest import left

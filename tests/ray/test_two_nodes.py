@@ -14,9 +14,9 @@ from rlm import RLM
 from rlm.batch import Batch, BatchFolder, Plan, Tally
 from rlm.batch.rows import Source
 from rlm.environments.ray import RayEnvironment
-from rlm.fake_server import FakeServer
-from rlm.fake_server.asked import Asked
 from rlm.limits import Budget
+from rlm.testing.fake_server import FakeServer
+from rlm.testing.fake_server.asked import Asked
 from tests.cli.running import command, environment
 from tests.processes import descendants
 from tests.ray.conftest import add_node, left

@@ -14,7 +14,7 @@ import zipfile
 
 import pytest
 
-from rlm.fake_server import FakeServer
+from rlm.testing.fake_server import FakeServer
 from tests.endpoint import endpoint
 from tests.seeds.cloning import Clone
 from tests.seeds.models import searcher

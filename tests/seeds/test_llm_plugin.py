@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from rlm.fake_server import Answer, FakeServer
-from rlm.fake_server.script import Call
+from rlm.testing.fake_server import Answer, FakeServer
+from rlm.testing.fake_server.script import Call
 from tests.seeds.cloning import Clone
 from tests.seeds.reading import code_of, text_of
 from tests.shape.tree import ROOT

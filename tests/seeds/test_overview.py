@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm import registry
+from rlm.wiring import registry
 from tests.endpoint import endpoint, texts
 from tests.environments.clouds.clouds import on_double
 from tests.seeds.models import reader

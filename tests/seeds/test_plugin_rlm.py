@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlm.fake_server import Answer, Asked, FakeServer
+from rlm.testing.fake_server import Answer, Asked, FakeServer
 from tests.seeds.cloning import Clone
 from tests.seeds.reading import code_of, text_of
 from tests.seeds.running import run_python

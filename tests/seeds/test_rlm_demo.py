@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm.fake_server import FakeServer
+from rlm.testing.fake_server import FakeServer
 from tests.endpoint import Endpoint, endpoint
 from tests.seeds.models import searcher
 from tests.seeds.reading import code_of, text_of

@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 import aiohttp
 
 from rlm.api import RLM
-from rlm.clients.scripted import ScriptedClient
-from rlm.journal import Archive, Places
 from rlm.limits import Limits
 from rlm.messages import Reply, Request
 from rlm.protocols import Client as ModelClient
 from rlm.protocols import Environment
-from rlm.registry import make_environment
+from rlm.records.journal import Archive, Places
 from rlm.server.engines import Engines
 from rlm.server.service import Service
 from rlm.server.serving import listening, open_socket
 from rlm.server.settings import Settings
 from rlm.server.tokens import Token, Tokens
+from rlm.testing.scripted import ScriptedClient
 from rlm.viewer.guard import Doors
+from rlm.wiring.registry import make_environment
 
 MODEL = "test/small"
 WITH_REPL = f"rlm/{MODEL}"

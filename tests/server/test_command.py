@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from rlm.fake_server import Answer, FakeServer
+from rlm.testing.fake_server import Answer, FakeServer
 from tests.cli.running import command
 from tests.processes import descendants, is_running
 from tests.server.command import MODEL, served, variables_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rlm.clients.scripted import ScriptedClient
 from rlm.messages import Reply, ToolCall, Usage
+from rlm.testing.scripted import ScriptedClient
 from tests.server.serving import LARGE, MODEL, server, submits
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import aiohttp
 
-from rlm.clients.scripted import ScriptedClient
+from rlm.testing.scripted import ScriptedClient
 from tests.server.serving import Answer, Client, server, submits
 from tests.server.test_tokens import ADA, BOB, _as, _token
 

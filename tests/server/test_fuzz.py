@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm.fake_server import Answer, FakeServer
+from rlm.testing.fake_server import Answer, FakeServer
 from tests.cli.running import environment
 from tests.server.command import served
 from tests.server.serving import submits

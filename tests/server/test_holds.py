@@ -11,12 +11,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rlm.clients.scripted import ScriptedClient
 from rlm.limits import Amount
 from rlm.messages import Usage
 from rlm.server.errors import ApiError
 from rlm.server.ledger import Grant, Ledger
 from rlm.server.tokens import Token
+from rlm.testing.scripted import ScriptedClient
 from tests.server.serving import Answer, Client, Held, server, submits
 from tests.server.test_tokens import ADA, BOB, _as, _token
 

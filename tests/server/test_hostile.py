@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from rlm.fake_server import FakeServer
+from rlm.testing.fake_server import FakeServer
 from tests.hostile import NEVER_MATCHES, SLOW_PATTERN, reference_bomb
 from tests.server.command import MODEL, Served, served
 from tests.server.serving import submits

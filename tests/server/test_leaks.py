@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from rlm.fake_server import Answer, FakeServer
+from rlm.testing.fake_server import Answer, FakeServer
 from tests.processes import descendants
 from tests.server.command import MODEL, Served, served
 from tests.server.serving import submits

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rlm.clients.scripted import ScriptedClient
 from rlm.errors import ModelError
 from rlm.limits import Limits
+from rlm.testing.scripted import ScriptedClient
 from tests.server.serving import WITH_REPL, Answer, server
 
 ASKED = {"role": "user", "content": "hi"}

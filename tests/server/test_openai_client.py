@@ -8,8 +8,8 @@ from typing import Any
 import pydantic
 import pytest
 
-from rlm.fake_server import Answer, FakeServer
-from rlm.fake_server.script import Call
+from rlm.testing.fake_server import Answer, FakeServer
+from rlm.testing.fake_server.script import Call
 from tests.server.command import MODEL, Served, served
 from tests.server.serving import LARGE, submits
 

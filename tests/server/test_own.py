@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rlm.clients.scripted import ScriptedClient
 from rlm.messages import Price, Usage
 from rlm.server.app import make_app
 from rlm.server.operations import OPERATIONS
+from rlm.testing.scripted import ScriptedClient
 from tests.server.serving import LARGE, WITH_REPL, server, submits
 
 jsonschema = pytest.importorskip("jsonschema")

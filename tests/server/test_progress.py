@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from rlm import events
-from rlm.clients.scripted import ScriptedClient
 from rlm.events import CellEnded, CellStarted, RunStarted
-from rlm.registry import make_environment
 from rlm.server.answering import _rest
 from rlm.server.outbox import MOST_PROGRESS_LINES, Outbox
 from rlm.server.progress import Narrator
+from rlm.testing.scripted import ScriptedClient
+from rlm.wiring.registry import make_environment
 from tests.server.serving import WITH_REPL, server
 
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rlm.clients.scripted import ScriptedClient
 from rlm.messages import Reply, ToolCall
+from rlm.testing.scripted import ScriptedClient
 from tests.server.serving import LARGE, WITH_REPL, Client, server, submits
 
 

@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rlm.clients.scripted import ScriptedClient
 from rlm.limits import Limits
 from rlm.server.tokens import Token
+from rlm.testing.scripted import ScriptedClient
 from tests.server.serving import WITH_REPL, Client, Held, server, submits
 from tests.server.test_tokens import ADA, BOB, _as, _token
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rlm.clients.scripted import ScriptedClient
 from rlm.limits import Limits
 from rlm.server import serving
+from rlm.testing.scripted import ScriptedClient
 from tests.server.serving import WITH_REPL, Client, server
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import aiohttp
 
-from rlm.clients.scripted import ScriptedClient
 from rlm.errors import ModelError
 from rlm.messages import Reply, Request, ToolCall
+from rlm.testing.scripted import ScriptedClient
 from tests.server.serving import WITH_REPL, Client, Held, server, submits
 
 

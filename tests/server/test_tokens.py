@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from rlm.clients.scripted import ScriptedClient
 from rlm.errors import ConfigError
 from rlm.limits import Amount
 from rlm.messages import Price, Usage
@@ -18,6 +17,7 @@ from rlm.server.ledger import Ledger
 from rlm.server.serving import check_address
 from rlm.server.settings import Settings
 from rlm.server.tokens import ANYBODY, Token, read_tokens
+from rlm.testing.scripted import ScriptedClient
 from tests.server.serving import MODEL, WITH_REPL, Held, server, submits, until_done
 
 ADA, BOB = "ada-secret-token", "bob-secret-token"

@@ -17,14 +17,14 @@ from tests.shape.tree import (
 
 FILE_LINES = 500
 FUNCTION_LINES = 60
-TIGHTER = {"src/rlm/engine.py": (200, 40)}
+TIGHTER = {"src/rlm/engine/loop.py": (200, 40)}
 """Files with ceilings of their own: lines of the file, lines of each of its functions."""
 
 BORDERS: dict[str, tuple[str, ...]] = {
     "cell execution": (
-        "rlm.chats.inside:_bound",
-        "rlm.chats.inside:_pickled",
-        "rlm.chats.inside:import_all",
+        "rlm.chat.inside:_bound",
+        "rlm.chat.inside:_pickled",
+        "rlm.chat.inside:import_all",
         "rlm.environments.wasm.guest.stand_ins:submit",
         "rlm.worker.finals:_json_of",
         "rlm.worker.runner:guard",
@@ -34,17 +34,20 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.clients._threads:_outcome",
         "rlm.environments._cloud_streams:outcome_of",
         "rlm.environments._session:_answer_frame",
-        "rlm.environments.conformance.runner:_row",
+        "rlm.testing.conformance.runner:_row",
         "rlm.environments.ray.cluster:_serve",
-        "rlm.recorders.callbacks:_call",
-        "rlm.recorders.telemetry:record",
-        "rlm.scope:emit",
+        "rlm.records.recorders.callbacks:_call",
+        "rlm.records.recorders.telemetry:record",
+        "rlm.calls.scope:emit",
         "rlm.tools._function:_outcome",
         "rlm.tools._mcp.connection:_live",
         "rlm.tools._results:_safe_text",
         "rlm.worker.sandbox.preload:try_import",
     ),
-    "job in a process with limits": ("rlm.limited._process:do_job", "rlm.limited._threads:run"),
+    "job in a process with limits": (
+        "rlm._util.limited._process:do_job",
+        "rlm._util.limited._threads:run",
+    ),
     "row of a batch": ("rlm.batch.running:_ask",),
     "server request": (
         "rlm.gateway.server:_answered",
@@ -66,7 +69,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
 An entry is `module` or `module:function`; a package stands for all that is in it.
 """
 
-RAISED_BELOW = ("rlm.engine:run",)
+RAISED_BELOW = ("rlm.engine.loop:run",)
 """Catches everything only to hand it to a function that raises again what is not its business."""
 
 BROAD = {"Exception", "BaseException"}
@@ -114,8 +117,8 @@ def _function(lines: int) -> str:
             "class A:\n    async def f():\n" + "        x = 1\n" * 60,
             "f has 61 lines",
         ),
-        ("src/rlm/engine.py", "x = 1\n" * 201, "201 lines"),
-        ("src/rlm/engine.py", _function(41), "f has 41 lines"),
+        ("src/rlm/engine/loop.py", "x = 1\n" * 201, "201 lines"),
+        ("src/rlm/engine/loop.py", _function(41), "f has 41 lines"),
     ],
 )
 def test_the_size_checker_sees(tmp_path: Path, name: str, text: str, words: str) -> None:

@@ -12,7 +12,7 @@ from yarl import URL
 
 from rlm.context import StoredContext
 from rlm.errors import ConfigError
-from rlm.journal import Archive, ContextFolder, RunFacts
+from rlm.records.journal import Archive, ContextFolder, RunFacts
 from rlm.viewer.contexts import ContextDesk
 from rlm.viewer.library import Folder, Journals, Library, OneFile, Shelf
 from rlm.viewer.server import ViewerServer

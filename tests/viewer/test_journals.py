@@ -9,12 +9,12 @@ import pytest
 
 from rlm import RLM, Limits, ScriptedClient
 from rlm.context import store_context
-from rlm.journal import Archive, Journal, Places, RunFacts, fork
+from rlm.records.journal import Archive, Journal, Places, RunFacts, fork
 from rlm.results import RunResult
 from rlm.viewer.contexts import text_of
 from rlm.viewer.records import RecordFile
 from tests.cli.kept import offline
-from tests.trajectories.samples import one_run, started, written
+from tests.records.trajectories.samples import one_run, started, written
 from tests.viewer.serving import Client, LocalEngines, journal_shelf, log_shelf, serving
 
 

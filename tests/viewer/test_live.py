@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 
 from rlm.logger import encoded
-from rlm.trajectories import open_trajectory
+from rlm.records.trajectories import open_trajectory
 from rlm.viewer import live
-from tests.trajectories.samples import REFERENCE_LOG, ended, one_run, replied, started, written
+from tests.records.trajectories.samples import (
+    REFERENCE_LOG,
+    ended,
+    one_run,
+    replied,
+    started,
+    written,
+)
 from tests.viewer.serving import log_shelf, serving
 
 

@@ -15,7 +15,7 @@ from rlm.viewer import live
 from rlm.viewer.guard import HEADERS, Doors, is_loopback
 from rlm.viewer.live import Position
 from rlm.viewer.shaping import without_paths
-from tests.trajectories.samples import one_run, written
+from tests.records.trajectories.samples import one_run, written
 from tests.viewer.serving import PAGE, log_shelf, serving
 
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from rlm.errors import ConfigError
 from rlm.events import CallEnded, CallStarted, CellEnded, CellOutput, CellStarted, StepStarted
-from rlm.trajectories import open_trajectory
+from rlm.records.trajectories import open_trajectory
 from rlm.viewer.assets import load_assets
 from rlm.viewer.records import RecordFile
 from rlm.viewer.search import search
 from rlm.viewer.shaping import Cutter, text_in
-from tests.trajectories.samples import (
+from tests.records.trajectories.samples import (
     REFERENCE_LOG,
     USAGE,
     ended,

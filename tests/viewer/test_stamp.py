@@ -52,7 +52,7 @@ def test_the_page_runs_nothing_that_stands_in_it() -> None:
 
 
 def test_the_types_of_the_page_are_those_of_the_events() -> None:
-    schema = (ROOT / "src" / "rlm" / "events.schema.json").read_bytes()
+    schema = (ROOT / "src" / "rlm" / "records" / "events.schema.json").read_bytes()
     types = (SOURCES / "src" / "events.ts").read_text("utf-8")
     told = re.search(r"^// schema-sha256: (\w+)$", types, re.MULTILINE)
     assert told is not None

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from rlm.api import RLM
-from rlm.clients.scripted import ScriptedClient
 from rlm.context import store_context
 from rlm.errors import ModelError
 from rlm.events import (
@@ -21,8 +20,18 @@ from rlm.events import (
 )
 from rlm.limits import Limits
 from rlm.logger import RLMLogger
+from rlm.testing.scripted import ScriptedClient
 from tests.fakes import PlanEnvironment, cell
-from tests.trajectories.samples import asked, call, ended, replied, started, tree, used, written
+from tests.records.trajectories.samples import (
+    asked,
+    call,
+    ended,
+    replied,
+    started,
+    tree,
+    used,
+    written,
+)
 from tests.viewer.serving import log_shelf, serving
 
 TEXT = "".join(f"Line {number} of a text that one can tell apart.\n" for number in range(100))

@@ -10,7 +10,7 @@ import pytest
 
 from rlm.errors import ConfigError
 from rlm.viewer.guard import Doors
-from tests.trajectories.samples import one_run, written
+from tests.records.trajectories.samples import one_run, written
 from tests.viewer.serving import log_shelf, serving
 
 RUN = "/api/runs/r"

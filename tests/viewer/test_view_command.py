@@ -19,7 +19,7 @@ import pytest
 
 from tests.cli.kept import offline
 from tests.cli.running import environment, one_clear_line
-from tests.trajectories.samples import one_run, written
+from tests.records.trajectories.samples import one_run, written
 from tests.viewer.serving import static_folder
 
 START = """

@@ -1,4 +1,4 @@
-// Made by `npm run types` from src/rlm/events.schema.json; not written by hand.
+// Made by `npm run types` from src/rlm/records/events.schema.json; not written by hand.
 // schema-sha256: 8bef148f4c5fa3aa882ecf84e8bcd4a4f0d5e892f73fe29046dae4bf19964552
 
 export const SCHEMA_VERSION = 1

@@ -118,7 +118,7 @@ describe('the sources', () => {
   })
 
   it('have types that are current', () => {
-    const schema = readFileSync(join(HERE, '..', 'src', 'rlm', 'events.schema.json'))
+    const schema = readFileSync(join(HERE, '..', 'src', 'rlm', 'records', 'events.schema.json'))
     expect(readFileSync(join(HERE, 'src', 'events.ts'), 'utf8') === typesFrom(schema), 'run npm run types').toBe(true)
   })
 })

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 
-const SCHEMA = new URL('../../src/rlm/events.schema.json', import.meta.url)
+const SCHEMA = new URL('../../src/rlm/records/events.schema.json', import.meta.url)
 const PAGE = new URL('../src/events.ts', import.meta.url)
 
 const BASIC = { string: 'string', integer: 'number', number: 'number', boolean: 'boolean', null: 'null' }
@@ -55,7 +55,7 @@ export function typesFrom(bytes) {
   const hash = createHash('sha256').update(bytes).digest('hex')
   const events = Object.values(schema.discriminator.mapping).map((ref) => ref.split('/').at(-1))
   const parts = [
-    `// Made by \`npm run types\` from src/rlm/events.schema.json; not written by hand.\n// schema-sha256: ${hash}\n`,
+    `// Made by \`npm run types\` from src/rlm/records/events.schema.json; not written by hand.\n// schema-sha256: ${hash}\n`,
     `export const SCHEMA_VERSION = ${schema['x-schema-version']}\n`,
     ...Object.entries(schema.$defs).map(([name, its]) => definition(name, its)),
     `${comment(schema.description)}export type RunEvent =\n${events.map((name) => `  | ${name}\n`).join('')}`,

@@ -9,11 +9,11 @@ from typing import Any
 
 from llm_rlm.host import ModelHost
 from rlm.context import StoredContext
+from rlm.engine.sessions import FRESH_ANSWER
 from rlm.errors import SessionError, SessionRestored
 from rlm.protocols import Environment, Session
-from rlm.registry import make_environment
 from rlm.results import CellResult
-from rlm.sessions import FRESH_ANSWER
+from rlm.wiring.registry import make_environment
 
 __all__ = ["Interpreter", "Outcome"]
 

@@ -49,7 +49,7 @@ class RunOptions(llm.Options):
     @classmethod
     def _known_environment(cls, name: str | None) -> str | None:
         try:
-            from rlm.registry import ENVIRONMENTS
+            from rlm.wiring.registry import ENVIRONMENTS
         except ImportError:
             return name  # The run itself says that the engine is missing.
         if name is not None and name not in ENVIRONMENTS:

@@ -98,7 +98,7 @@ def turn_for(
 
 def _engine(inner: Any, asked: Asked, given: RunOptions, key: str | None) -> "RLM":
     from rlm import RLM, Limits
-    from rlm.knowledge import about
+    from rlm.models import about
 
     root = f"llm/{inner.model_id}"
     sub_inner = inner if given.sub_model is None else llm.get_model(given.sub_model)

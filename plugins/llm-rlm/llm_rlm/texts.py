@@ -4,10 +4,8 @@ __all__ = ["cut", "plain"]
 
 
 def plain(text: str) -> str:
-    """The text, without halves of surrogate pairs: no terminal and no database takes those."""
-    from rlm.text import sendable
-
-    return sendable(text)
+    """Replace lone surrogates, which neither terminals nor databases accept."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def cut(text: str, most_chars: int, *, written_chars: int = 0, hint: str = "") -> str:

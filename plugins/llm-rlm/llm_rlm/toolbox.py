@@ -231,7 +231,7 @@ def _known_model(name: str | None) -> str:
 def _check_engine(sandbox: str) -> None:
     """What can't be used here is told now, not when a model has been asked and paid."""
     try:
-        from rlm.registry import make_environment
+        from rlm.wiring.registry import make_environment
     except ImportError as error:
         from llm_rlm.failing import MISSING
 

@@ -11,7 +11,7 @@ from llm_command import Cli
 from llm_rlm import runs
 from scripted_models import Said, plugin
 
-from rlm.fake_server import FakeServer
+from rlm.testing.fake_server import FakeServer
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rlm.fake_server import FakeServer
+from rlm.testing.fake_server import FakeServer
 
 __all__ = ["Cli", "Done"]
 

@@ -12,7 +12,7 @@ import pytest
 from llm_command import Cli
 from scripted_models import cell
 
-from rlm.fake_server import Answer, FakeServer
+from rlm.testing.fake_server import Answer, FakeServer
 
 Serve = Callable[..., FakeServer]
 

@@ -15,7 +15,7 @@ import pytest
 from llm_command import Cli
 from scripted_models import cell
 
-from rlm.fake_server import FakeServer
+from rlm.testing.fake_server import FakeServer
 
 PLUGIN = Path(__file__).resolve().parents[1]
 REPOSITORY = PLUGIN.parents[1]

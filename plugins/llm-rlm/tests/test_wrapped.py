@@ -407,7 +407,7 @@ def test_code_may_run_in_another_environment(said: Said, wrapped: llm.Model) -> 
 def test_without_the_engine_the_error_says_how_to_install_it(
     wrapped: llm.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("rlm.errors", "rlm.registry"):
+    for name in ("rlm.errors", "rlm.wiring.registry"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(llm.ModelError, match=r"pip install \. \./plugins/llm-rlm"):
         wrapped.prompt("?", environment="local").text()

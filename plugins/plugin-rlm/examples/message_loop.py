@@ -17,7 +17,7 @@ from elizaos.types.components import Provider, ProviderResult
 from elizaos.types.memory import Memory
 from elizaos.types.plugin import Plugin
 from elizaos.types.primitives import Content, string_to_uuid
-from rlm.fake_server import Asked, FakeServer
+from rlm.testing.fake_server import Asked, FakeServer
 
 from elizaos_plugin_rlm import RLMService, plugin
 

@@ -10,8 +10,8 @@ from conftest import MakeRuntime, client_of
 from elizaos_plugin_rlm import RLMClient, RLMConfig
 from models import ECHO, cell
 
-pytest.importorskip("rlm.fake_server", reason="needs rlm-engine")
-from rlm.fake_server import Answer, Asked, FakeServer
+pytest.importorskip("rlm.testing.fake_server", reason="needs rlm-engine")
+from rlm.testing.fake_server import Answer, Asked, FakeServer
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

@@ -18,8 +18,8 @@ from elizaos.types.state import SchemaRow, State, StateData
 from elizaos_plugin_rlm import plugin
 from models import cell
 
-pytest.importorskip("rlm.fake_server", reason="needs rlm-engine")
-from rlm.fake_server import Asked, FakeServer
+pytest.importorskip("rlm.testing.fake_server", reason="needs rlm-engine")
+from rlm.testing.fake_server import Asked, FakeServer
 
 CODES = re.compile(r"^(initial|middle|end) code: ([0-9a-f-]{36})$", re.MULTILINE)
 PORTS = ["Dover"] * 20_000

@@ -14,8 +14,8 @@ from conftest import MakeRuntime
 from elizaos_plugin_rlm import create_plugin, plugin, plugin_init, provider_plugin
 from models import ECHO, cell
 
-pytest.importorskip("rlm.fake_server", reason="needs rlm-engine")
-from rlm.fake_server import FakeServer
+pytest.importorskip("rlm.testing.fake_server", reason="needs rlm-engine")
+from rlm.testing.fake_server import FakeServer
 
 OPENAI = {"ELIZA_RLM_BACKEND": "openai"}
 

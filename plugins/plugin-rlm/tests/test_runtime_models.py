@@ -12,8 +12,8 @@ from doubles import RuntimeDouble
 from elizaos_plugin_rlm import RLMClient, plugin
 from models import cell
 
-pytest.importorskip("rlm.fake_server", reason="needs rlm-engine")
-from rlm.fake_server import FakeServer
+pytest.importorskip("rlm.testing.fake_server", reason="needs rlm-engine")
+from rlm.testing.fake_server import FakeServer
 
 OURS = {"ELIZA_RLM_BACKEND": "elizaos"}
 ASK = cell("FINAL(llm_query('Small question.') + ' ' + context)")

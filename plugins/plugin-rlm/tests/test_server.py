@@ -12,8 +12,8 @@ import pytest
 
 from models import ECHO, cell
 
-pytest.importorskip("rlm.fake_server", reason="needs rlm-engine")
-from rlm.fake_server import Answer, Asked, FakeServer
+pytest.importorskip("rlm.testing.fake_server", reason="needs rlm-engine")
+from rlm.testing.fake_server import Answer, Asked, FakeServer
 
 LARGEST_LINE = 64 * 1024**2
 

@@ -12,8 +12,8 @@ from elizaos_plugin_rlm import RLMClient, RLMConfig, create_plugin, handle_text_
 from elizaos_plugin_rlm.settings import config_of
 from models import ECHO, cell
 
-pytest.importorskip("rlm.fake_server", reason="needs rlm-engine")
-from rlm.fake_server import FakeServer
+pytest.importorskip("rlm.testing.fake_server", reason="needs rlm-engine")
+from rlm.testing.fake_server import FakeServer
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ async def test_what_one_backend_is_made_with_does_not_reach_another(
 
 
 def test_the_usual_models_are_those_of_the_engine() -> None:
-    from rlm.registry import PROVIDERS
+    from rlm.wiring.registry import PROVIDERS
 
     from elizaos_plugin_rlm.engines import DEFAULT_MODELS
 

@@ -10,8 +10,8 @@ from conftest import MakeRuntime
 from elizaos_plugin_rlm import RLMClient, RLMConfig, RLMCost, plugin
 from models import cell
 
-pytest.importorskip("rlm.fake_server", reason="needs rlm-engine")
-from rlm.fake_server import FakeServer
+pytest.importorskip("rlm.testing.fake_server", reason="needs rlm-engine")
+from rlm.testing.fake_server import FakeServer
 
 ROOT = cell("print(len(context))\nFINAL(llm_query('Say it.'))")
 

@@ -16,17 +16,17 @@ from msgspec.structs import replace
 from rlm.agent.context import AgentContext
 from rlm.agent.joining import rest_of
 from rlm.api import RLM
-from rlm.chat import Chat
+from rlm.chat.chat import Chat
 from rlm.compat import raise_if_ended_early
 from rlm.context import ContextValue
 from rlm.errors import ConfigError, ModelError
 from rlm.events import Event, Noted, OutputStreamed
-from rlm.house import Model
 from rlm.logger import RLMLogger
 from rlm.protocols import Recorder, Tool
-from rlm.recorders.queue import events_of
+from rlm.records.recorders.queue import events_of
 from rlm.results import RunResult
 from rlm.tools import as_tools
+from rlm.wiring.resources import Model
 from rlm.worker.agent_names import AGENT_NAMES
 
 __all__ = ["AgentRLM", "Backend"]

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from rlm._util.atomic import replacing
 from rlm.errors import ConfigError
-from rlm.replacing import replacing
 
 __all__ = ["AgentContext"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from rlm.batch.ordered import OrderedAnswers
 from rlm.batch.table import RowTable
 from rlm.errors import ConfigError
-from rlm.journal import Places
-from rlm.journal.database import Lock
+from rlm.records.journal import Places
+from rlm.records.journal.database import Lock
 
 __all__ = ["BatchFolder"]
 

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from rlm.batch.rows import Place, Row
-from rlm.journal.metering import amount_of
 from rlm.limits import Amount
+from rlm.records.journal.metering import amount_of
 from rlm.results import RunResult
 
 __all__ = ["answered", "failed", "spent"]

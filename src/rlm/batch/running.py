@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from rlm._util.limited import in_thread
 from rlm.api import RLM
 from rlm.batch import outcomes
 from rlm.batch.ordered import OrderedAnswers
@@ -19,10 +20,9 @@ from rlm.batch.rows import Place, Row, RowError, Source
 from rlm.batch.table import Entry, RowTable
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.errors import ConfigError, UnknownPriceError
-from rlm.journal import Places
-from rlm.journal.metering import RunMeter
-from rlm.limited import in_thread
 from rlm.limits import Amount, Budget
+from rlm.records.journal import Places
+from rlm.records.journal.metering import RunMeter
 from rlm.results import RunResult
 
 __all__ = ["Batch", "Plan", "Tally"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from rlm._util.atomic import replacing
 from rlm.bench.task import Task
 from rlm.errors import ConfigError
-from rlm.replacing import replacing
 
 __all__ = ["write_dataset"]
 

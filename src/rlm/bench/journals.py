@@ -11,8 +11,8 @@ from pathlib import Path
 from rlm.bench.plan import Trial
 from rlm.bench.results import Outcome, Results
 from rlm.errors import ConfigError
-from rlm.journal import ContextFolder, Places
-from rlm.journal.archive import paid_in
+from rlm.records.journal import ContextFolder, Places
+from rlm.records.journal.archive import paid_in
 
 __all__ = ["TrialJournals", "journals_in"]
 

@@ -13,10 +13,10 @@ from typing import Annotated, BinaryIO, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from rlm._util.atomic import replacing
 from rlm.bench.plan import METHODS, Settings, Trial
 from rlm.errors import ConfigError
-from rlm.journal.database import Lock
-from rlm.replacing import replacing
+from rlm.records.journal.database import Lock
 
 __all__ = ["Outcome", "Results", "read_outcomes", "read_settings"]
 

@@ -20,13 +20,13 @@ from rlm.bench.plan import METHODS, Trial, Work
 from rlm.bench.results import Outcome, Results
 from rlm.bench.task import Sample, Task
 from rlm.context import StoredContext, store_context
+from rlm.engine.run import Task as RunTask
 from rlm.errors import ConfigError, RLMError, UnknownPriceError
 from rlm.events import CallEnded, Event
-from rlm.journal.metering import RunMeter
 from rlm.limits import Budget
 from rlm.messages import PICODOLLARS
+from rlm.records.journal.metering import RunMeter
 from rlm.results import RunResult
-from rlm.run import Task as RunTask
 
 __all__ = ["Bench", "Tally"]
 

@@ -11,7 +11,8 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rlm import knowledge, prompts
+from rlm import models as knowledge
+from rlm import prompts
 from rlm.api import RLM
 from rlm.cli import dotenv
 from rlm.cli._border import say
@@ -25,9 +26,9 @@ from rlm.errors import ConfigError, UnknownPriceError
 from rlm.limits import Limits
 from rlm.messages import ModelInfo, Price
 from rlm.protocols import Recorder
-from rlm.registry import PROVIDERS, split_model
 from rlm.results import RunResult
 from rlm.typed import answer_type
+from rlm.wiring.registry import PROVIDERS, split_model
 
 
 class Options(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from rlm.bench.plan import Work
 from rlm.bench.results import Outcome
 from rlm.bench.sizes import show_size
 from rlm.cli._border import say
-from rlm.recorders.console import one_line
+from rlm.records.recorders.console import one_line
 
 __all__ = ["Bars", "Lines", "Silence", "progress_of"]
 

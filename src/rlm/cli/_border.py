@@ -35,7 +35,7 @@ def run(commands: click.Group, arguments: Sequence[str] | None = None) -> int:
 
 def say(text: str, code: int = FAILED) -> int:
     """One harmless line on stderr, if there is one; returns the code."""
-    from rlm.recorders.console import one_line
+    from rlm.records.recorders.console import one_line
 
     try:
         click.echo(one_line(text, limit=1_000), err=True)
@@ -62,7 +62,7 @@ def _failed(error: Exception, verbose: bool) -> int:
         where = f"{error.filename}: " if error.filename else ""
         return say(f"Error: {where}{error.strerror}")
     if verbose:
-        from rlm.recorders.console import harmless
+        from rlm.records.recorders.console import harmless
 
         click.echo(harmless("".join(traceback.format_exception(error))), err=True, nl=False)
         return FAILED

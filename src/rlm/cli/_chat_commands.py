@@ -7,12 +7,12 @@ from typing import NamedTuple, Protocol
 
 import click
 
-from rlm.chat import Chat
+from rlm.chat.chat import Chat
 from rlm.cli._border import ANSWERED, FAILED, say
 from rlm.cli._context import STDIN, context_of
 from rlm.cli._listing import money
 from rlm.events import CellOutput, CellStarted, StepStarted
-from rlm.recorders.console import cell_details, counted, harmless
+from rlm.records.recorders.console import cell_details, counted, harmless
 from rlm.results import RunResult
 
 __all__ = ["COMMANDS", "perform"]

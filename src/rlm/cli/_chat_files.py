@@ -9,14 +9,14 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from rlm.chats.reading import SavedFile
+from rlm.chat.reading import SavedFile
 from rlm.cli._border import say
 from rlm.cli._listing import age
 from rlm.cli._output import as_harmless_json
 from rlm.cli._records import archive
 from rlm.cli._table import show_table
 from rlm.errors import ConfigError
-from rlm.recorders.console import one_line
+from rlm.records.recorders.console import one_line
 
 __all__ = ["ChatFolder", "show_chats"]
 

@@ -11,7 +11,7 @@ import click
 from msgspec.structs import replace
 
 from rlm.api import RLM
-from rlm.chat import Chat
+from rlm.chat.chat import Chat
 from rlm.cli._asking import Options, Setting, engine_of, prepare, unknown_price
 from rlm.cli._border import ANSWERED, say
 from rlm.cli._chat_commands import COMMANDS, perform
@@ -23,7 +23,7 @@ from rlm.cli._stage import Stage
 from rlm.errors import ConfigError, RLMError, UnknownPriceError
 from rlm.logger import RLMLogger
 from rlm.portal import portal
-from rlm.recorders.console import counted
+from rlm.records.recorders.console import counted
 from rlm.results import RunResult
 
 __all__ = ["Talk", "Wanted", "converse"]

@@ -11,7 +11,7 @@ from rlm.cli._models import choose
 from rlm.cli._servers import Server
 from rlm.errors import CallRefused, ConfigError, RLMError
 from rlm.limits import Limits
-from rlm.registry import PROVIDERS, make_client, make_environment, split_model
+from rlm.wiring.registry import PROVIDERS, make_client, make_environment, split_model
 
 SESSION_SECONDS = 30.0
 EXTRAS = {

@@ -15,10 +15,10 @@ from rlm.cli._records import Recorded, archive, find_recorded
 from rlm.context import StoredContext
 from rlm.errors import ConfigError
 from rlm.events import ContextHashed, RunStarted
-from rlm.journal.facts import ContextFacts
-from rlm.recorders.console import counted, harmless, one_line
-from rlm.replaying import ReplayReport, replay
-from rlm.trajectories import open_trajectory
+from rlm.records.journal.facts import ContextFacts
+from rlm.records.recorders.console import counted, harmless, one_line
+from rlm.records.trajectories import open_trajectory
+from rlm.replay import ReplayReport, replay
 
 __all__ = ["replay_recorded"]
 
@@ -69,7 +69,7 @@ def _check_options(started: RunStarted, path: Path) -> None:
         names = ", ".join(options) if isinstance(options, dict) else repr(options)
         raise ConfigError(
             f"{path} wants options of the environment ({one_line(names, 80)}), which a log may not "
-            "choose; replay it from Python: rlm.replaying.replay(path, context, rlm=RLM(…))"
+            "choose; replay it from Python: rlm.replay.replay(path, context, rlm=RLM(…))"
         )
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
+from rlm._util.atomic import replacing
 from rlm.cli._border import say
 from rlm.cli._records import find_recorded
 from rlm.errors import ConfigError
-from rlm.recorders.console import harmless
-from rlm.replacing import replacing
-from rlm.trajectories import open_trajectory
-from rlm.trajectories.exports import export
+from rlm.records.recorders.console import harmless
+from rlm.records.trajectories import open_trajectory
+from rlm.records.trajectories.exports import export
 
 __all__ = ["export_recorded", "write_new"]
 

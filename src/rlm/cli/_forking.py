@@ -11,7 +11,7 @@ from rlm.cli._going_on import GoOn, go_on
 from rlm.cli._rebuilding import recipe_of
 from rlm.cli._records import archive, facts_of, find_run
 from rlm.errors import ConfigError
-from rlm.journal import fork
+from rlm.records.journal import fork
 
 __all__ = ["fork_run", "reply_in"]
 

@@ -18,7 +18,7 @@ from rlm.cli._records import facts_of
 from rlm.cli._stage import Manner, Stage
 from rlm.context import StoredContext, store_context
 from rlm.errors import ConfigError, UnknownPriceError
-from rlm.journal import Archive, RunFacts, RunFile
+from rlm.records.journal import Archive, RunFacts, RunFile
 from rlm.results import RunResult
 
 __all__ = ["GoOn", "context_for", "go_on"]

@@ -13,8 +13,8 @@ from rlm.cli._border import say
 from rlm.cli._output import as_harmless_json
 from rlm.cli._records import archive, newest_first, short_id
 from rlm.errors import ConfigError
-from rlm.journal import Archive, RunFile, RunSummary
-from rlm.recorders.console import counted, one_line
+from rlm.records.journal import Archive, RunFile, RunSummary
+from rlm.records.recorders.console import counted, one_line
 
 __all__ = ["age", "money", "show_runs", "summary_of"]
 

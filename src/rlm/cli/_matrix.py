@@ -9,9 +9,9 @@ import msgspec
 
 from rlm.cli import _suites
 from rlm.cli._border import say
-from rlm.environments.conformance import Row
-from rlm.recorders.console import one_line
-from rlm.registry import make_environment
+from rlm.records.recorders.console import one_line
+from rlm.testing.conformance import Row
+from rlm.wiring.registry import make_environment
 
 __all__ = ["as_markdown", "checked", "options_of", "show"]
 

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from rlm.errors import ConfigError
 from rlm.gateway.models import USUAL_LIMITS, Models
-from rlm.registry import ENVIRONMENTS, default_model, split_model
+from rlm.wiring.registry import ENVIRONMENTS, default_model, split_model
 
 __all__ = ["models_of"]
 

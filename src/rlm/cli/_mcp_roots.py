@@ -10,7 +10,7 @@ from pathlib import Path
 from rlm.errors import ConfigError
 from rlm.gateway.denial import USUAL_DENIALS, Denials
 from rlm.gateway.paths import Root
-from rlm.journal import Places
+from rlm.records.journal import Places
 
 __all__ = ["denials_of", "keep_out_of", "named_folders", "new_record", "roots_of"]
 

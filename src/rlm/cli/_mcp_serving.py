@@ -199,7 +199,7 @@ def _all_is_imported() -> None:
 
 def _log_to_stderr() -> None:
     """What goes wrong, in words that no terminal obeys: some of them are clients'."""
-    from rlm.recorders.console import harmless
+    from rlm.records.recorders.console import harmless
 
     class Harmless(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from rlm.cli._servers import LOCAL, Server, find_servers, first_model
 from rlm.errors import ConfigError
-from rlm.registry import OFFLINE_MODEL, PROVIDERS, default_model, split_model
+from rlm.wiring.registry import OFFLINE_MODEL, PROVIDERS, default_model, split_model
 
 OFFLINE_NOTICE = (
     f"No model is configured (set a key such as OPENAI_API_KEY, set RLM_MODEL, or pass -m): "

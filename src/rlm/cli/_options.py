@@ -79,7 +79,7 @@ def exclusive(ctx: click.Context, **given: object) -> None:
 
 def complete_models(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """For the shell: the providers, each with its slash."""
-    from rlm.registry import PROVIDERS
+    from rlm.wiring.registry import PROVIDERS
 
     return [f"{name}/" for name in [*PROVIDERS, "offline"] if name.startswith(incomplete)]
 
@@ -91,7 +91,7 @@ def complete_runs(_: click.Context, __: click.Parameter, incomplete: str) -> lis
     """For the shell: `last`, short ids and ids that begin like that, with what was asked."""
     from rlm.cli._records import archive, newest_first, short_id
     from rlm.errors import ConfigError
-    from rlm.recorders.console import one_line
+    from rlm.records.recorders.console import one_line
 
     items = [CompletionItem("last", help="the newest run")] if "last".startswith(incomplete) else []
     try:

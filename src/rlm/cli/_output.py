@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
+from rlm._util.text import sendable
 from rlm.cli._border import ANSWERED, CANCELLED, FAILED, LIMITED, say
-from rlm.recorders.console import harmless
+from rlm.records.recorders.console import harmless
 from rlm.results import RunResult
-from rlm.text import sendable
 
 __all__ = ["EXIT_CODES", "as_harmless_json", "how_to_go_on", "show"]
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from rlm.config import RunConfig
 from rlm.errors import ConfigError
-from rlm.journal import RunFacts
 from rlm.messages import ModelInfo, Price
-from rlm.registry import PROVIDERS, split_model
+from rlm.records.journal import RunFacts
+from rlm.wiring.registry import PROVIDERS, split_model
 
 __all__ = ["Recipe", "keywords_of", "recipe_of"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlm.errors import ConfigError
-from rlm.journal import Archive, Places, RunFacts, RunFile
+from rlm.records.journal import Archive, Places, RunFacts, RunFile
 
 __all__ = [
     "Recorded",

@@ -12,8 +12,8 @@ from rlm.cli._border import ANSWERED, FAILED, say
 from rlm.cli._listing import summary_of
 from rlm.cli._records import archive, find_run, newest_first
 from rlm.errors import ConfigError
-from rlm.journal import Archive, RunFile
-from rlm.recorders.console import counted, one_line
+from rlm.records.journal import Archive, RunFile
+from rlm.records.recorders.console import counted, one_line
 
 __all__ = ["remove_runs"]
 

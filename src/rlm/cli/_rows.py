@@ -10,8 +10,8 @@ import msgspec
 
 from rlm.cli._border import say
 from rlm.cli._suites import Suites
-from rlm.environments.conformance import Report, Row
-from rlm.recorders.console import one_line
+from rlm.records.recorders.console import one_line
+from rlm.testing.conformance import Report, Row
 
 __all__ = ["AsJson", "AsLines", "AsTable"]
 

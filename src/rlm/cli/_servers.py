@@ -11,8 +11,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct, field
 
-from rlm import registry
-from rlm.registry import PROVIDERS
+from rlm.wiring import registry
+from rlm.wiring.registry import PROVIDERS
 
 __all__ = ["LOCAL", "Server", "find_servers", "first_model", "probe"]
 

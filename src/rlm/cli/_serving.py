@@ -20,14 +20,14 @@ from rlm.cli._models import Choice, choose, windows_of
 from rlm.cli._records import where_to_journal
 from rlm.cli._servers import find_servers
 from rlm.errors import ConfigError
-from rlm.journal import Archive, Places
 from rlm.limits import Limits
 from rlm.protocols import Environment
-from rlm.registry import make_environment
+from rlm.records.journal import Archive, Places
 from rlm.server.engines import PREFIX, Engines
 from rlm.server.settings import MIB, Settings
 from rlm.server.tokens import read_tokens
 from rlm.viewer.guard import Doors
+from rlm.wiring.registry import make_environment
 
 __all__ = ["Options", "run_server"]
 

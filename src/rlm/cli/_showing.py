@@ -15,8 +15,8 @@ from rlm.cli._steps import InFull, InShort
 from rlm.cli._table import show_facts
 from rlm.errors import ConfigError
 from rlm.events import Event, RunEnded, RunStarted
-from rlm.recorders.console import counted, harmless, one_line
-from rlm.trajectories import RunOutline, Trajectory, open_trajectory
+from rlm.records.recorders.console import counted, harmless, one_line
+from rlm.records.trajectories import RunOutline, Trajectory, open_trajectory
 
 __all__ = ["show_recorded"]
 

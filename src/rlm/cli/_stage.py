@@ -18,7 +18,7 @@ from rlm.cli._output import how_to_go_on, show
 from rlm.errors import RLMError, UnknownPriceError
 from rlm.logger import RLMLogger
 from rlm.protocols import Recorder
-from rlm.recorders.console import ConsoleRecorder
+from rlm.records.recorders.console import ConsoleRecorder
 from rlm.results import RunResult
 
 __all__ = ["Manner", "Stage"]
@@ -109,7 +109,7 @@ def _progress(manner: Manner) -> Any:
     if manner.quiet or sys.stderr is None:
         return None
     if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        from rlm.recorders.live import LiveRecorder
+        from rlm.records.recorders.live import LiveRecorder
 
         return LiveRecorder(sys.stderr, verbose=manner.verbose)
     return ConsoleRecorder(sys.stderr, verbose=manner.verbose)

@@ -26,8 +26,8 @@ from rlm.events import (
     ToolCalled,
 )
 from rlm.messages import Message, Usage
-from rlm.recorders.console import counted, divergence, harmless, loss, one_line, plan
-from rlm.trajectories import StepUsage
+from rlm.records.recorders.console import counted, divergence, harmless, loss, one_line, plan
+from rlm.records.trajectories import StepUsage
 
 __all__ = ["InFull", "InShort"]
 

@@ -5,10 +5,10 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from rlm.environments.attacks import attack
-from rlm.environments.conformance import Report, Row, check
 from rlm.errors import RLMError
 from rlm.protocols import Environment
+from rlm.testing.attacks import attack
+from rlm.testing.conformance import Report, Row, check
 
 __all__ = ["Shown", "Suites", "run"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from rlm.recorders.console import one_line
+from rlm.records.recorders.console import one_line
 
 __all__ = ["show_facts", "show_table"]
 

@@ -22,7 +22,7 @@ from rlm.cli._rebuilding import keywords_of, recipe_of
 from rlm.cli._records import archive, find_recorded
 from rlm.context import StoredContext, store_context
 from rlm.errors import ConfigError
-from rlm.journal import Archive, RunFacts
+from rlm.records.journal import Archive, RunFacts
 from rlm.viewer.contexts import ContextDesk
 from rlm.viewer.library import Folder, Journals, Library, OneFile, Shelf
 from rlm.viewer.server import ViewerServer

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from rlm.registry import PROVIDERS
+from rlm.wiring.registry import PROVIDERS
 
 __all__ = ["Settings", "merge", "parse", "settings"]
 

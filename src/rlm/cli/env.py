@@ -36,8 +36,8 @@ def list_environments(as_json: bool) -> None:
     import msgspec
 
     from rlm.cli._checks import check_environment
-    from rlm.recorders.console import one_line
-    from rlm.registry import ENVIRONMENTS
+    from rlm.records.recorders.console import one_line
+    from rlm.wiring.registry import ENVIRONMENTS
 
     found = {name: check_environment(name) for name in ENVIRONMENTS}
     if as_json:
@@ -95,7 +95,7 @@ def _check_one(
     import asyncio
 
     from rlm.cli import _suites
-    from rlm.registry import make_environment
+    from rlm.wiring.registry import make_environment
 
     environment = make_environment(name, options)
     shown = _shown(as_json)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 if TYPE_CHECKING:
-    from rlm.fake_server import Received
+    from rlm.testing.fake_server import Received
 
 __all__ = ["fake_server"]
 
@@ -61,7 +61,7 @@ def fake_server(
     It speaks chat completions, responses, Anthropic messages and Gemini at once. Its address is
     printed on stdout; what to export, and a line a request, on stderr. Ctrl-C ends it.
     """
-    from rlm.fake_server import FakeServer
+    from rlm.testing.fake_server import FakeServer
 
     server = FakeServer.from_file(
         script,
@@ -95,7 +95,7 @@ def _end(*_: Any) -> NoReturn:
 
 def _note(received: "Received") -> None:
     """One line for a request; what a client sent is made harmless to terminals."""
-    from rlm.recorders.console import one_line
+    from rlm.records.recorders.console import one_line
 
     asked = received.asked
     kind = (

@@ -47,7 +47,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
     """All that can be used, as plain data."""
     import msgspec
 
-    from rlm import knowledge
+    from rlm import models as knowledge
     from rlm.cli import _checks
     from rlm.cli._servers import find_servers
 
@@ -71,8 +71,8 @@ def findings(settings: "Settings") -> dict[str, Any]:
 
 def _usable(variables: Any, servers: Any) -> list[dict[str, Any]]:
     """In the order in which they would be chosen."""
-    from rlm import knowledge
-    from rlm.registry import OFFLINE_MODEL, PROVIDERS
+    from rlm import models as knowledge
+    from rlm.wiring.registry import OFFLINE_MODEL, PROVIDERS
 
     rows = []
     for name, each in PROVIDERS.items():
@@ -89,10 +89,10 @@ def _usable(variables: Any, servers: Any) -> list[dict[str, Any]]:
 
 
 def _info(model: str) -> "ModelInfo":
-    from rlm import knowledge
+    from rlm import models as knowledge
     from rlm.clients.offline import INFO
     from rlm.errors import ConfigError
-    from rlm.registry import OFFLINE_MODEL, split_model
+    from rlm.wiring.registry import OFFLINE_MODEL, split_model
 
     if model == OFFLINE_MODEL:
         return INFO
@@ -131,7 +131,7 @@ def _source(source: Any) -> dict[str, str]:
 
 
 def _search(pattern: str, as_json: bool) -> int:
-    from rlm import knowledge
+    from rlm import models as knowledge
     from rlm.cli._border import say
 
     rows = [_facts(name, info, "") for name, info in knowledge.search(pattern)]
@@ -195,7 +195,7 @@ def _price_text(price: dict[str, Any] | None) -> str:
 
 def _report(found: dict[str, Any]) -> list[tuple[str, str]]:
     from rlm.cli.doctor import adapters_line
-    from rlm.registry import PROVIDERS
+    from rlm.wiring.registry import PROVIDERS
 
     used, source = found["used"], found["table"]
     calls = "" if used["sub_model"] == used["default"] else f"; for calls {used['sub_model']}"

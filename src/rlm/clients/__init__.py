@@ -1,15 +1,14 @@
-"""How models are reached: a client for each wire dialect, adapters, and two without a network.
+"""How models are reached: a client for each wire dialect, adapters, and one without a network.
 
 `OpenAICompatClient` speaks chat completions; `ResponsesClient`, `AnthropicClient`, `GeminiClient`
 speak their makers' own dialects, and `GenericChatClient` whatever you tell it to. `CallableClient`
-asks a function of yours; `LiteLLMClient`, `LLMClient`, `GGUFClient` ask a library. `ScriptedClient`
-answers from a script (for tests), and `OfflineClient` is an extractive stand-in. Nothing is
-imported before it is asked for.
+calls a function you supply; `LiteLLMClient`, `LLMClient` and `GGUFClient` call a library.
+`OfflineClient` finds answers by search, without a model. Modules are imported on first use.
 """
 
 from typing import TYPE_CHECKING
 
-from rlm.lazily import on_demand
+from rlm._util.lazy import on_demand
 
 if TYPE_CHECKING:
     from rlm.clients.anthropic import AnthropicClient
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from rlm.clients.offline import OfflineClient
     from rlm.clients.openai import OpenAICompatClient
     from rlm.clients.responses import ResponsesClient
-    from rlm.clients.scripted import ScriptedClient
 
 __all__ = [
     "AnthropicClient",
@@ -35,7 +33,6 @@ __all__ = [
     "OfflineClient",
     "OpenAICompatClient",
     "ResponsesClient",
-    "ScriptedClient",
 ]
 
 __getattr__, __dir__ = on_demand(
@@ -51,6 +48,5 @@ __getattr__, __dir__ = on_demand(
         "OfflineClient": "offline",
         "OpenAICompatClient": "openai",
         "ResponsesClient": "responses",
-        "ScriptedClient": "scripted",
     },
 )

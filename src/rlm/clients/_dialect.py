@@ -9,7 +9,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from rlm import knowledge
+from rlm import models as knowledge
 from rlm.clients._http import Endpoint
 from rlm.clients._json import parse
 from rlm.errors import ModelError

@@ -3,13 +3,13 @@
 from typing import Any
 from urllib.parse import quote
 
+from rlm._util.text import sendable
 from rlm.clients._dialect import ErrorReport
 from rlm.clients._gemini_contents import contents_of, system_of
 from rlm.clients._gemini_reply import StreamedContent, error_of, reply_of
 from rlm.clients._gemini_sampling import options_of
 from rlm.clients._json import dump
 from rlm.messages import Reply, Request
-from rlm.text import sendable
 
 __all__ = ["GeminiDialect"]
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from rlm._util.loop_end import LoopEnd, at_loop_end
 from rlm.clients._json import parse
 from rlm.errors import ConfigError, ModelError
-from rlm.loop_end import LoopEnd, at_loop_end
 
 if TYPE_CHECKING:
     import aiohttp

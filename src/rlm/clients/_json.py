@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
+from rlm._util.text import sendable
 from rlm.errors import ConfigError
-from rlm.text import sendable
 
 __all__ = ["dump", "parse"]
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from rlm._util.text import sendable
 from rlm.errors import ConfigError
 from rlm.messages import Message
-from rlm.text import sendable
 
 __all__ = [
     "EMPTY",

@@ -1,4 +1,4 @@
-"""The job of converting one document; `rlm.limited` runs it in a process of its own.
+"""The job of converting one document; `rlm._util.limited` runs it in a process of its own.
 
 Only the converters named here are used: no plugin, nothing that reaches for the network.
 """

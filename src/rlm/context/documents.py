@@ -8,11 +8,11 @@ import importlib.util
 from functools import cached_property
 from pathlib import Path
 
+from rlm._util.limited import JobLimits, Jobs, JobStopped
 from rlm.context.converting import CONVERTERS
 from rlm.context.opening import shown, unreadable
 from rlm.context.skipping import FAILED, NEEDS_EXTRA, NO_TEXT
 from rlm.errors import ConfigError
-from rlm.limited import JobLimits, Jobs, JobStopped
 
 __all__ = ["Converter", "DocumentError"]
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rlm.python_source import PythonParser
+from rlm._util.python_source import PythonParser
 
 __all__ = ["MOST_NAMES", "counted", "format_of", "header_of", "key_names", "table_of"]
 

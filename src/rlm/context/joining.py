@@ -6,6 +6,7 @@ Pictures among them are not in the dict: they are listed beside it, by the same 
 import json
 from pathlib import Path
 
+from rlm._util.limited import check_wanted
 from rlm.context import skipping
 from rlm.context.decode import SAMPLE_BYTES, looks_binary
 from rlm.context.describe_files import told_files
@@ -19,7 +20,6 @@ from rlm.context.skipping import Skipped
 from rlm.context.stored import StoredContext
 from rlm.errors import ConfigError
 from rlm.images import MAX_IMAGE_BYTES, Picture
-from rlm.limited import check_wanted
 
 __all__ = ["store_files"]
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from rlm._util.limited import check_wanted
 from rlm.context import skipping
 from rlm.context.ignoring import IgnoreRules, rules_above
 from rlm.context.opening import shown, unreadable
 from rlm.context.skipping import Skipped
 from rlm.errors import ConfigError
-from rlm.limited import check_wanted
 
 __all__ = ["Found", "walk"]
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from rlm._util.untrusted import JsonBounds, read_json
 from rlm.errors import ConfigError, ProtocolViolation, SessionDied
-from rlm.untrusted import JsonBounds, read_json
 from rlm.worker import wire
 from rlm.worker.bounds import MAX_MESSAGE_CHARS
 

@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct, json
 
+from rlm._util.untrusted import JsonBounds, TooLarge, check_json, read_json, read_texts
 from rlm.errors import CallRefused, ProtocolViolation
 from rlm.results import CellError, CellResult, Submission, bounded
-from rlm.untrusted import JsonBounds, TooLarge, check_json, read_json, read_texts
 from rlm.worker import bounds, wire
 from rlm.worker.images import MAX_CALL_BYTES, MAX_IMAGE_BYTES, MAX_IMAGES, media_type_of
 

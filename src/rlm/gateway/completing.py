@@ -8,6 +8,7 @@ import hashlib
 import logging
 from collections.abc import Sequence
 
+from rlm._util.text import sendable
 from rlm.errors import ModelError, RLMError
 from rlm.gateway.callers import Asking, Caller
 from rlm.gateway.citing import Library, read_answer, with_instructions
@@ -26,7 +27,6 @@ from rlm.gateway.turns import Threads
 from rlm.gateway.waiting import Waiter
 from rlm.messages import Request
 from rlm.results import RunResult
-from rlm.text import sendable
 
 __all__ = ["Completer"]
 

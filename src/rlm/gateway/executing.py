@@ -10,17 +10,17 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
+from rlm._util.limited import in_thread
 from rlm.context import store_context
+from rlm.engine.sessions import FRESH_ANSWER
 from rlm.environments.local import LocalEnvironment
 from rlm.errors import CallRefused, SessionError
 from rlm.gateway.detached import Detached
 from rlm.gateway.refusals import Refused
 from rlm.gateway.spans import MOST_BYTES
 from rlm.gateway.turns import Turns
-from rlm.limited import in_thread
 from rlm.protocols import Environment, Session
 from rlm.results import CellResult
-from rlm.sessions import FRESH_ANSWER
 
 __all__ = ["Executed", "Executor"]
 

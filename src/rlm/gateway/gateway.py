@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rlm._util.text import sendable
 from rlm.gateway.callers import Asking, Caller
 from rlm.gateway.completing import Completer
 from rlm.gateway.cursors import cursor_of, read_cursor
@@ -28,7 +29,6 @@ from rlm.gateway.searching import Searcher
 from rlm.gateway.sessions import Ceilings, GatewaySession, Handle, Sessions
 from rlm.gateway.spans import MOST_BYTES, MOST_LINES, Span, read_span
 from rlm.gateway.turns import Threads
-from rlm.text import sendable
 
 __all__ = ["Gateway"]
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from rlm._util.text import sendable
 from rlm.gateway.paths import Root
 from rlm.gateway.provenance import Provenance, digest
 from rlm.gateway.refusals import Refused
 from rlm.gateway.sessions import GatewaySession, Sessions
-from rlm.text import sendable
 
 __all__ = ["Answer", "Ledger"]
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 
 from msgspec import Struct
 
+from rlm._util.limited import check_wanted
 from rlm.context.ignoring import IgnoreRules, rules_above
 from rlm.gateway.paths import Root
 from rlm.gateway.refusals import Refused
-from rlm.limited import check_wanted
 
 __all__ = ["Entry", "Page", "TookTooLong", "files_below", "list_page"]
 

@@ -7,8 +7,8 @@ from msgspec import structs
 
 from rlm.api import RLM
 from rlm.gateway.desk import DeskClient
-from rlm.house import Model
 from rlm.limits import Limits
+from rlm.wiring.resources import Model
 
 __all__ = ["USUAL_LIMITS", "Models"]
 

@@ -11,10 +11,10 @@ import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rlm._util.text import sendable
 from rlm.errors import ConfigError
 from rlm.gateway.denial import LOOKED_AT_BYTES, Denials, holds_private_key
 from rlm.gateway.refusals import Refused
-from rlm.text import sendable
 
 __all__ = ["Root", "parts_of"]
 

@@ -1,4 +1,4 @@
-"""The job of looking through files; a client's pattern may never end, so `rlm.limited` runs it.
+"""The job of searching files; `rlm._util.limited` runs it, as a client's pattern may never end.
 
 It opens files as the gateway does, below roots that it has been given.
 """

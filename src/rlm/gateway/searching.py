@@ -5,11 +5,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from rlm._util.limited import JobLimits, Jobs
+from rlm._util.limited import owner as owner_of_jobs
 from rlm.gateway.detached import Detached
 from rlm.gateway.paths import Root
 from rlm.gateway.refusals import Refused
-from rlm.limited import JobLimits, Jobs
-from rlm.limited import owner as owner_of_jobs
 
 __all__ = ["Hit", "Search", "Searched", "Searcher"]
 

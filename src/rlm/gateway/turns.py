@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import ParamSpec, TypeVar
 
+from rlm._util.limited import Stop
 from rlm.gateway.detached import Detached
-from rlm.limited import Stop
 
 __all__ = ["Threads", "Turns"]
 

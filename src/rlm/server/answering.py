@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from rlm._util.text import sendable
 from rlm.limits import Limits
 from rlm.messages import ToolCall, Usage
 from rlm.protocols import Recorder
@@ -19,7 +20,6 @@ from rlm.server.planning import Plan
 from rlm.server.progress import Meter, Narrator
 from rlm.server.stopping import Stopper, cut_to_tokens
 from rlm.server.tokens import Token
-from rlm.text import sendable
 from rlm.viewer.shaping import without_paths
 
 __all__ = ["Answerer", "Facts", "Outcome", "facts_of"]

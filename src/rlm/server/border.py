@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlm.errors import RLMError
-from rlm.recorders.console import one_line
+from rlm.records.recorders.console import one_line
 from rlm.server.errors import ApiError, Closing, api_error
 from rlm.server.metrics import Metrics
 from rlm.server.settings import Settings

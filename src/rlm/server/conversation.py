@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from rlm._util.text import sendable
 from rlm.messages import Message, ToolCall, ToolSpec
 from rlm.server.errors import bad_request
 from rlm.server.requests import (
@@ -15,7 +16,6 @@ from rlm.server.requests import (
     ToolField,
 )
 from rlm.server.splitting import Spoken
-from rlm.text import sendable
 
 __all__ = ["as_messages", "as_spoken", "as_tools", "files_named", "has_images", "with_tools"]
 

@@ -6,8 +6,8 @@ Nothing of the host is in it: no path, no address, no traceback. The operator's 
 from collections.abc import Mapping
 from typing import Any
 
+from rlm._util.text import sendable
 from rlm.errors import CallRefused, ConfigError, ModelError, RLMError, UnknownPriceError
-from rlm.text import sendable
 from rlm.viewer.shaping import without_paths
 
 __all__ = [

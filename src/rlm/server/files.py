@@ -20,10 +20,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from rlm._util.text import sendable
 from rlm.server.errors import bad_request, not_found, too_large
 from rlm.server.settings import Settings
 from rlm.server.tokens import Token
-from rlm.text import sendable
 
 __all__ = ["Files", "Incoming", "StoredFile"]
 

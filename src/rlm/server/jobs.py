@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from starlette.types import Receive
 
-from rlm.limited import owner
+from rlm._util.limited import owner
 from rlm.results import RunResult
 from rlm.server.admission import Admission, Place
 from rlm.server.answering import Answerer, Outcome

@@ -5,7 +5,7 @@ from collections import deque
 
 from msgspec import Struct
 
-from rlm.text import sendable
+from rlm._util.text import sendable
 
 __all__ = ["Outbox", "Portion"]
 

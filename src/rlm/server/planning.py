@@ -7,15 +7,16 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from rlm._util.limited import in_thread, owner
 from rlm.api import RLM
-from rlm.billing import worst_case
+from rlm.calls.billing import worst_case
 from rlm.config import RunConfig
 from rlm.context import StoredContext, store_context
+from rlm.engine.run import Task
+from rlm.engine.strategies import Relayed
 from rlm.errors import ConfigError
-from rlm.limited import in_thread, owner
 from rlm.limits import Amount, Limits, picodollars
 from rlm.messages import Request
-from rlm.run import Task
 from rlm.server.asked import OF_TOOLS, Asked, limits_of
 from rlm.server.conversation import (
     as_messages,
@@ -31,7 +32,6 @@ from rlm.server.files import Files
 from rlm.server.settings import Settings
 from rlm.server.splitting import Split, Spoken, is_large, split
 from rlm.server.tokens import Token
-from rlm.strategies import Relayed
 from rlm.typed import aanswer_type
 
 __all__ = ["Plan", "Planner"]

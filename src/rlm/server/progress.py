@@ -15,7 +15,7 @@ from rlm.events import (
     ToolCalled,
 )
 from rlm.limits import Amount, Budget
-from rlm.recorders.console import counted, one_line
+from rlm.records.recorders.console import counted, one_line
 
 __all__ = ["Meter", "Narrator"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rlm.errors import ConfigError
-from rlm.journal import events_after
+from rlm.records.journal import events_after
 from rlm.server.errors import bad_request
 from rlm.server.replies import json_bytes
 from rlm.server.runs import Runs

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
+from rlm._util.text import sendable
 from rlm.results import RunResult
 from rlm.server.answering import facts_of
 from rlm.server.errors import ApiError
 from rlm.server.replies import ErrorBody, RunObject, RunState, usage_of
 from rlm.server.requests import RunRequest
 from rlm.server.run_store import RunRow
-from rlm.text import sendable
 
 __all__ = ["completed", "failed", "told_of"]
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from rlm.calls.scope import new_run_id
 from rlm.errors import ConfigError, RLMError
 from rlm.events import Event
-from rlm.journal import Archive
-from rlm.recorders.console import one_line
+from rlm.records.journal import Archive
+from rlm.records.recorders.console import one_line
 from rlm.results import RunResult
-from rlm.scope import new_run_id
 from rlm.server.admission import Admission, Place
 from rlm.server.answering import Answerer
 from rlm.server.asked import of_run

@@ -5,8 +5,8 @@ import logging
 
 from rlm.api import RLM
 from rlm.errors import ConfigError
-from rlm.journal import Archive
-from rlm.journal.database import Lock
+from rlm.records.journal import Archive
+from rlm.records.journal.database import Lock
 from rlm.server.admission import Admission
 from rlm.server.answering import Answerer
 from rlm.server.bodies import Bodies

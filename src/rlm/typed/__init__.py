@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from rlm._util.limited import JobLimits, Jobs, JobStopped
 from rlm.errors import ConfigError
-from rlm.limited import JobLimits, Jobs, JobStopped
 from rlm.results import RunResult, Submission
 from rlm.typed._problems import AnswerMismatch, cut, listed, mismatch, problems_of
 from rlm.typed._readings import UNREADABLE, readings

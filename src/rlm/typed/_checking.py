@@ -1,4 +1,4 @@
-"""Jobs about schemas and answers; `rlm.limited` runs each in a process of its own."""
+"""Jobs about schemas and answers; `rlm._util.limited` runs each in a process of its own."""
 
 import importlib
 import json

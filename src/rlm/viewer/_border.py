@@ -6,8 +6,8 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from rlm._util.text import sendable
 from rlm.errors import ConfigError
-from rlm.text import sendable
 from rlm.viewer.guard import HEADERS, Doors
 from rlm.viewer.library import Unknown
 from rlm.viewer.shaping import without_paths

@@ -14,8 +14,8 @@ from msgspec import Struct
 from rlm.context import StoredContext
 from rlm.errors import ConfigError
 from rlm.events import RunStarted
-from rlm.journal import ContextFolder
-from rlm.journal.facts import ContextFacts
+from rlm.records.journal import ContextFolder
+from rlm.records.journal.facts import ContextFacts
 
 __all__ = ["ContextDesk", "ContextText", "text_of"]
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from rlm.context import StoredContext
 from rlm.errors import ConfigError, RLMError
-from rlm.journal import Archive, RunFacts, RunFile, fork
+from rlm.records.journal import Archive, RunFacts, RunFile, fork
 from rlm.viewer.library import Unknown
 from rlm.viewer.work import Busy, Work
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Struct
 
 from rlm.errors import ConfigError
-from rlm.journal import Archive, RunFacts
-from rlm.trajectories import RunOutline, Skipped
-from rlm.trajectories.read import ENDINGS, MOST_FILES
+from rlm.records.journal import Archive, RunFacts
+from rlm.records.trajectories import RunOutline, Skipped
+from rlm.records.trajectories.read import ENDINGS, MOST_FILES
 from rlm.viewer.outlines import Node
 from rlm.viewer.records import RecordFile, Stamp, stamp_of
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from rlm.trajectories.decoding import KNOWN_TYPES, Glance, glance_at
-from rlm.trajectories.lines import Line
-from rlm.trajectories.skipped import Skipped
+from rlm.records.trajectories.decoding import KNOWN_TYPES, Glance, glance_at
+from rlm.records.trajectories.lines import Line
+from rlm.records.trajectories.skipped import Skipped
 
 __all__ = ["CODES", "Notes", "RunNotes", "StepNotes", "Sum"]
 

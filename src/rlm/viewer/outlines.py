@@ -1,6 +1,6 @@
 """Notes as outlines of runs: who started whom, how each ended, and what is below it.
 
-The rules are those of `rlm.trajectories`; a test holds the two against each other.
+The rules are those of `rlm.records.trajectories`; a test holds the two against each other.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rlm.trajectories import RunOutline
+from rlm.records.trajectories import RunOutline
 from rlm.viewer.notes import RunNotes, Sum
 
 __all__ = ["Forest", "Node"]

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from rlm.journal import database
 from rlm.logger import encoded
-from rlm.trajectories import read
-from rlm.trajectories.lines import MOST_LINE_BYTES, lines_of
-from rlm.trajectories.reference import ReferenceSource
-from rlm.trajectories.skipped import Skipped
-from rlm.trajectories.sources import JournalSource, changed_lately, opened
+from rlm.records.journal import database
+from rlm.records.trajectories import read
+from rlm.records.trajectories.lines import MOST_LINE_BYTES, lines_of
+from rlm.records.trajectories.reference import ReferenceSource
+from rlm.records.trajectories.skipped import Skipped
+from rlm.records.trajectories.sources import JournalSource, changed_lately, opened
 
 __all__ = ["JournalPages", "LogPages", "Pages", "ReferencePages", "pages_of"]
 

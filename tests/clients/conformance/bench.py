@@ -11,9 +11,9 @@ import pytest
 
 from rlm.clients._dialect import HttpClient
 from rlm.errors import ModelError
-from rlm.fake_server import FakeServer
 from rlm.messages import Message, Reply, Request
-from rlm.registry import CLIENTS
+from rlm.testing.fake_server import FakeServer
+from rlm.wiring.registry import CLIENTS
 
 KEY = "sk-conformance-0123456789-secret"
 HEADER = "custom-header-value-98765"

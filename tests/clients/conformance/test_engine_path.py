@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from rlm import RLM, Limits, ScriptedClient, scheduler
+from rlm import RLM, Limits, ScriptedClient
+from rlm.calls import scheduler
 from rlm.events import CallEnded, CellOutput
-from rlm.fake_server import Answer, FakeServer
 from rlm.results import RunResult
+from rlm.testing.fake_server import Answer, FakeServer
 from tests.clients.conformance.bench import client_of
 from tests.fakes import PlanEnvironment, cell
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rlm.clients import _http
-from rlm.fake_server import FakeServer
+from rlm.testing.fake_server import FakeServer
 from tests.clients.conformance.bench import ask, client_of, failure, serving
 
 AGAIN = (408, 409, 429, 500, 502, 503, 504, 529)

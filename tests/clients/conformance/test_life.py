@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlm.errors import ModelError
-from rlm.fake_server import BEHAVIOURS
+from rlm.testing.fake_server import BEHAVIOURS
 from tests.clients.conformance.bench import ask, asked, failure, serving, until
 
 DESCRIPTORS = Path("/proc/self/fd")

@@ -6,7 +6,7 @@ import traceback
 import pytest
 
 from rlm.errors import ModelError
-from rlm.fake_server import BEHAVIOURS
+from rlm.testing.fake_server import BEHAVIOURS
 from tests.clients.conformance.bench import HEADER, KEY, ask, client_of, serving
 
 ECHOED = f"the key {KEY} and the header {HEADER} are wrong"

@@ -3,7 +3,7 @@
 import ssl
 from pathlib import Path
 
-from rlm.fake_server import FakeServer
+from rlm.testing.fake_server import FakeServer
 from tests.clients.conformance.bench import client_of, failure
 
 CERTIFICATE = Path(__file__).with_name("self-signed.pem")

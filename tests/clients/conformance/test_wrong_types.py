@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from rlm.clients._dialect import Dialect
-from rlm.fake_server import Answer, FakeServer
-from rlm.fake_server.asked import Asked
-from rlm.fake_server.dialects import WRITERS
-from rlm.fake_server.script import Call
-from rlm.fake_server.turn import make_turn
+from rlm.testing.fake_server import Answer, FakeServer
+from rlm.testing.fake_server.asked import Asked
+from rlm.testing.fake_server.dialects import WRITERS
+from rlm.testing.fake_server.script import Call
+from rlm.testing.fake_server.turn import make_turn
 from tests.clients.conformance.bench import client_of
 
 WRONG: tuple[Any, ...] = (

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rlm.environments._clouds import Cloud
-from rlm.environments.conformance.bench import Bench, SuiteHost
 from rlm.errors import ConfigError, SessionDied, SessionError
 from rlm.protocols import Session
+from rlm.testing.conformance.bench import Bench, SuiteHost
 from tests.environments.clouds.clouds import CLOUDS, KEY, NAMES, on_double
 from tests.environments.clouds.test_clouds_conform import nothing_is_left
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rlm.environments.conformance import CHECKS, Report, check
+from rlm.testing.conformance import CHECKS, Report, check
 from tests.environments.clouds.clouds import NAMES, on_double
 from tests.environments.clouds.machine import Machine
 

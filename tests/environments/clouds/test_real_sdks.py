@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from rlm.environments.conformance.bench import SuiteHost
 from rlm.errors import ConfigError, SessionDied
+from rlm.testing.conformance.bench import SuiteHost
 from tests.environments.clouds.clouds import CLOUDS, KEY
 
 ADDRESSES = {"prime": "PRIME_API_BASE_URL", "e2b": "E2B_API_URL", "daytona": "DAYTONA_API_URL"}

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rlm.environments.conformance.bench import Bench
 from rlm.errors import SessionDied
+from rlm.testing.conformance.bench import Bench
 from tests.environments.clouds.clouds import CLOUDS, NAMES, on_double
 from tests.environments.clouds.machine import Machine, Model
 

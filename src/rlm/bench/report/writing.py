@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from rlm._util.atomic import replacing
 from rlm.bench.plan import METHODS, Settings
 from rlm.bench.report.published import PUBLISHED, SOURCE
 from rlm.bench.report.summary import Figures, Place, pooled_task, summarise
@@ -10,7 +11,6 @@ from rlm.bench.report.svg import Point, Series, chart
 from rlm.bench.results import Outcome, read_outcomes, read_settings
 from rlm.bench.sizes import show_size
 from rlm.errors import ConfigError
-from rlm.replacing import replacing
 
 __all__ = ["write_report"]
 

@@ -1,0 +1,24 @@
+"""Work on data from outside, done in a process with limits that can be killed at any moment.
+
+A schema, a regular expression or a document from a stranger can take any amount of time and memory.
+Such work is a function in a module of its own, called through `Jobs`: each call runs in a process
+that was forked in advance, does this one job and ends. What comes back is JSON or text, never a
+pickle. Blocking code uses `call`; a coroutine uses `acall`, which never blocks the event loop, and
+cancelling it kills the process.
+"""
+
+from rlm._util.limited._jobs import Collected, Jobs, owner
+from rlm._util.limited._limits import JobLimits, JobStopped
+from rlm._util.limited._threads import Stop, Unwanted, check_wanted, in_thread
+
+__all__ = [
+    "Collected",
+    "JobLimits",
+    "JobStopped",
+    "Jobs",
+    "Stop",
+    "Unwanted",
+    "check_wanted",
+    "in_thread",
+    "owner",
+]

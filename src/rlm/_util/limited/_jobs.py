@@ -1,0 +1,313 @@
+"""Calling functions in processes with limits, from threads and from coroutines."""
+
+import asyncio
+import atexit
+import json
+import os
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import asdict
+from functools import partial
+from typing import Any, NamedTuple
+
+from rlm._util.limited import _process
+from rlm._util.limited._limits import JobLimits, JobStopped
+from rlm._util.limited._places import Places
+from rlm._util.limited._threads import calling_on_stop, check_wanted, in_thread
+from rlm._util.limited._workers import ForkServer, Worker, spawned
+
+__all__ = ["Collected", "Jobs", "owner"]
+
+owner: ContextVar[str] = ContextVar("owner", default="")
+"""For whom a job is done: an owner holds at most half of the places. Empty: for the program."""
+
+FORKS: bool = sys.platform == "linux"
+_SIGXCPU = -24
+_START_SECONDS = 60.0
+_HEAD = _process.HEAD
+
+
+class Collected(NamedTuple):
+    """The values that a generator gave before it ended, or was stopped (`stopped` says why)."""
+
+    items: list[Any]
+    stopped: JobStopped | None
+
+
+class Jobs:
+    """The functions of one module, each call in a process of its own.
+
+    The module is loaded once, in a fork server that starts with the first job; its `preload()`, if
+    there is one, is called there. At most `at_once` jobs run at a time, and `ready` processes wait
+    for the next ones.
+    """
+
+    def __init__(
+        self, module: str, limits: JobLimits | None = None, *, at_once: int = 4, ready: int = 1
+    ) -> None:
+        self.module = module
+        self.limits = limits or JobLimits()
+        self._at_once = at_once
+        self._ready_count = ready
+        self._lock = threading.Lock()
+        self._places = Places(at_once)
+        self._server: ForkServer | None = None
+        self._ready: deque[Worker] = deque()
+        _all.add(self)
+
+    def call(self, function: str, *arguments: Any, limits: JobLimits | None = None) -> Any:
+        """What the function returns; JobStopped if it has no result. Blocks."""
+        check_wanted()
+        wanted, places = owner.get(), self._places
+        place = places.enter(wanted)
+        try:
+            with calling_on_stop(place.cancel):
+                place.result()
+        except BaseException:
+            places.abandon(wanted, place)
+            raise
+        job = _Job(self, function, arguments, limits)
+        try:
+            with calling_on_stop(job.stop):
+                found = job.run()
+        finally:
+            places.leave(wanted)
+        check_wanted()
+        return _value(found)
+
+    async def acall(self, function: str, *arguments: Any, limits: JobLimits | None = None) -> Any:
+        """The same for coroutines."""
+        return _value(await self._arun(function, arguments, limits))
+
+    async def acollect(
+        self, function: str, *arguments: Any, limits: JobLimits | None = None
+    ) -> Collected:
+        """What a generator yields; those values that came in time if it is stopped."""
+        found = await self._arun(function, arguments, limits)
+        return Collected(found.items, found.stopped)
+
+    def prepare(self) -> None:
+        """Have a process ready before the first job comes; returns at once."""
+        fill = partial(self.refill, start=True)
+        threading.Thread(target=fill, name="rlm-limited", daemon=True).start()
+
+    def close(self) -> None:
+        """End the fork server and every process that came from it; the next job starts anew."""
+        with self._lock:
+            server, self._server = self._server, None
+            ready, self._ready = self._ready, deque()
+        for worker in ready:
+            worker.close()
+        if server is not None:
+            server.close()
+
+    async def _arun(
+        self, function: str, arguments: tuple[Any, ...], limits: JobLimits | None
+    ) -> "_Result":
+        wanted, places = owner.get(), self._places
+        place = places.enter(wanted)
+        try:
+            await asyncio.wrap_future(place)
+        except asyncio.CancelledError:
+            places.abandon(wanted, place)
+            raise
+
+        def work() -> _Result:
+            try:
+                job = _Job(self, function, arguments, limits)
+                with calling_on_stop(job.stop):
+                    return job.run()
+            finally:
+                places.leave(wanted)
+
+        return await in_thread(work)
+
+    # -- processes ---------------------------------------------------------------------------
+
+    def take(self) -> Worker:
+        """A process for one job, one that is ready if there is any; OSError if none can be had."""
+        if not FORKS:
+            return spawned(self.module)
+        with self._lock:
+            self._live_server()
+            worker = self._ready.popleft() if self._ready else None
+            return worker or self._live_server().worker()
+
+    def refill(self, *, start: bool = False) -> None:
+        """Have processes ready for the next jobs, if there is a server or one is to be started."""
+        if not FORKS:
+            return
+        with suppress(OSError), self._lock:  # without processes now, the next job will tell
+            if start or self._server is not None:
+                server = self._live_server()
+                while len(self._ready) < self._ready_count:
+                    self._ready.append(server.worker())
+
+    def _live_server(self) -> ForkServer:
+        """The fork server; a new one if it has died. The lock is held."""
+        if self._server is not None and not self._server.is_alive:
+            self._server.close()
+            self._server = None
+            while self._ready:
+                self._ready.pop().close()
+        if self._server is None:
+            self._server = ForkServer(self.module)
+        return self._server
+
+    def _after_fork(self) -> None:
+        """In a process that was forked from the host: its fork servers answer to the parent."""
+        if self._server is not None:
+            self._server.forget()
+        for worker in self._ready:
+            worker.close()
+        self._server, self._ready = None, deque()
+        self._lock, self._places = threading.Lock(), Places(self._at_once)
+
+
+class _Result(NamedTuple):
+    items: list[Any]
+    value: Any
+    stopped: JobStopped | None
+
+
+class _Job:
+    """One call, from its first byte to the end of its process."""
+
+    def __init__(
+        self, jobs: Jobs, function: str, arguments: tuple[Any, ...], limits: JobLimits | None
+    ) -> None:
+        self._jobs = jobs
+        self._name = f"{jobs.module}.{function}"
+        self._limits = limits or jobs.limits
+        header = {**asdict(self._limits), "function": function}
+        self._frames = _framed(json.dumps(header)) + _framed(json.dumps(arguments))
+        self._lock = threading.Lock()
+        self._worker: Worker | None = None
+        self._is_stopped = False
+
+    def run(self) -> _Result:
+        try:
+            with self._lock:
+                worker = self._worker = self._jobs.take()
+        except OSError as error:
+            return self._failed("crash", f"no process could be started: {error}")
+        if self._is_stopped:
+            worker.kill()
+        items: list[Any] = []
+        try:
+            found = self._exchange(worker, items)
+        except TimeoutError:
+            found = self._failed("time", f"it took more than {self._limits.seconds:g} s")
+        except OSError as error:
+            found = self._failed("crash", str(error))
+        finally:
+            with self._lock:
+                self._worker = None
+            self._jobs.refill()
+        if found is not None and found.stopped is None:
+            worker.close()
+        else:  # It may be running; its place is held until it does not.
+            status = worker.finish()
+            found = found or self._ended(status)
+        return found._replace(items=items)
+
+    def stop(self) -> None:
+        """Kill the process, if there is one yet; from any thread."""
+        with self._lock:
+            self._is_stopped = True
+            if self._worker is not None:
+                self._worker.kill()
+
+    def _exchange(self, worker: Worker, items: list[Any]) -> _Result | None:
+        """Send the job and read until its end; None if the process ended without a word.
+
+        The time of the job begins when its process has loaded everything.
+        """
+        if _received(worker, len(_process.READY), time.monotonic() + _START_SECONDS) is None:
+            return None
+        deadline = time.monotonic() + self._limits.seconds
+        try:
+            worker.send(self._frames, deadline)
+        except ConnectionError:
+            return None
+        left = self._limits.output_bytes
+        while True:
+            head = _received(worker, _HEAD.size, deadline)
+            if head is None:
+                return None
+            kind, size = _HEAD.unpack(head)
+            left -= size
+            if kind == _process.OUTPUT or left < 0:
+                return self._failed("output", f"more than {self._limits.output_bytes:,} bytes")
+            data = _received(worker, size, deadline)
+            if data is None:
+                return None
+            if kind == _process.ITEM:
+                items.append(json.loads(data))
+            else:
+                return self._final(kind, data)
+
+    def _final(self, kind: bytes, data: bytes) -> _Result:
+        if kind == _process.DONE:
+            return _Result([], json.loads(data), None)
+        if kind == _process.TEXT:
+            return _Result([], data.decode("utf-8", "surrogatepass"), None)
+        if kind == _process.MEMORY:
+            return self._failed("memory", f"more than {self._limits.memory_bytes >> 20} MiB")
+        return self._failed("crash", str(json.loads(data)))
+
+    def _ended(self, status: int | None) -> _Result:
+        if status == _SIGXCPU:
+            return self._failed("time", f"it took more than {self._limits.seconds:g} s")
+        return self._failed("crash", f"its process ended with status {status}")
+
+    def _failed(self, reason: Any, message: str) -> _Result:
+        return _Result([], None, JobStopped(reason, f"{self._name}: {message}"))
+
+
+def _received(worker: Worker, size: int, deadline: float) -> bytes | None:
+    """Exactly `size` bytes; None if the process ended before."""
+    data = bytearray()
+    while len(data) < size:
+        try:
+            piece = worker.receive(min(size - len(data), 1 << 20), deadline)
+        except ConnectionError:
+            return None
+        if not piece:
+            return None
+        data += piece
+    return bytes(data)
+
+
+def _framed(text: str) -> bytes:
+    data = text.encode()
+    return _HEAD.pack(_process.DONE, len(data)) + data
+
+
+def _value(found: _Result) -> Any:
+    if found.stopped is not None:
+        raise found.stopped
+    return found.value
+
+
+_all: "weakref.WeakSet[Jobs]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for each in list(_all):
+        each.close()
+
+
+def _after_fork() -> None:
+    for each in list(_all):
+        each._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

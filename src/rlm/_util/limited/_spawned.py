@@ -1,0 +1,25 @@
+"""The process of a job where processes can't be forked in advance: its streams are pipes."""
+
+import importlib
+import os
+import sys
+
+from rlm._util.limited._process import do_job
+
+__all__ = ["main"]
+
+
+def main(module_name: str) -> None:
+    """Do the one job that comes on stdin, answer on stdout, and end."""
+    sys.dont_write_bytecode = True
+    source, target = sys.stdin.fileno(), os.dup(sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # prints of libraries
+    with os.fdopen(target, "wb", buffering=0) as file:
+
+        def write(data: bytes) -> None:
+            left = memoryview(data)
+            while left:
+                left = left[file.write(left) :]
+
+        do_job(importlib.import_module(module_name), lambda size: os.read(source, size), write)
+    os._exit(0)

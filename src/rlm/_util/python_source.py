@@ -1,0 +1,105 @@
+"""Python that a model wrote: parsed quietly and within a budget, and the names it mentions."""
+
+import ast
+import re
+from collections.abc import Callable
+
+from rlm._util.lazy import pattern
+
+__all__ = ["PythonParser", "names_bound", "names_used"]
+
+MAX_SOURCE_CHARS = 200_000
+"""Longer code is not parsed here; the worker will judge it."""
+MAX_PARSED_CHARS = 1_000_000
+"""How much is parsed per reply, all attempts together."""
+
+_ESCAPE = pattern(r"\\(?:N\{[^{}\n]*+\}|.)", re.DOTALL)
+_PLAIN_ESCAPE = pattern(r"\\(?P<known>[\\'\"abfnrtv\n]|x[\da-fA-F]{2}|u[\da-fA-F]{4}|0(?![0-7]))?")
+_RAW_OR_BYTES = pattern(r"(?<!\w)[uUfFrRbB]*[rRbB][fF]?[\"']")
+_NUMBER_BEFORE_KEYWORD = pattern(
+    r"""(?<![\w.])
+    (?: 0[xX][\da-fA-F_]++ | 0[bB][01_]++ | 0[oO][0-7_]++
+      | \.?[0-9][0-9_.]*+(?:[eE][+-]?[0-9_]++)?[jJ]? )
+    (?=and|else|for|if|in|is|not|or)""",
+    re.VERBOSE,
+)
+
+
+class PythonParser:
+    """Parses code within the budget of one reply; beyond it, nothing parses any more."""
+
+    def __init__(self) -> None:
+        self._chars_left = MAX_PARSED_CHARS
+
+    def parse(self, source: str) -> ast.Module | None:
+        """The syntax tree, or None. What fails later (a stray `return`) is the worker's to show.
+
+        Strings with backslashes may have other values in it: `parse_values` keeps them.
+        """
+        return self._parse(source, _quiet)
+
+    def parse_values(self, source: str) -> ast.Module | None:
+        """The tree with the real values of its strings; None also if an escape leaves a doubt."""
+        if "\\" in source:
+            known = all(found["known"] for found in _PLAIN_ESCAPE.finditer(source))
+            if not known or _RAW_OR_BYTES.search(source):
+                return None
+        return self._parse(source, _spaced)
+
+    def _parse(self, source: str, quiet: Callable[[str], str]) -> ast.Module | None:
+        if len(source) > min(self._chars_left, MAX_SOURCE_CHARS):
+            return None
+        self._chars_left -= len(source)
+        flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        try:
+            tree: ast.Module = compile(quiet(source), "<cell>", "exec", flags, dont_inherit=True)
+            return tree
+        except (SyntaxError, ValueError, MemoryError, RecursionError, SystemError):
+            return None
+
+
+def _quiet(source: str) -> str:
+    r"""Source of the same shape that the parser does not warn about.
+
+    It warns about `"\d"` and `1if x`, and `warnings.catch_warnings` would silence other threads
+    too; so backslashes are doubled and numbers set apart before it sees them.
+    """
+    return _spaced(_ESCAPE.sub(_doubled, source) if "\\" in source else source)
+
+
+def _spaced(source: str) -> str:
+    return _NUMBER_BEFORE_KEYWORD.sub(r"\g<0> ", source)
+
+
+def _doubled(escape: re.Match[str]) -> str:
+    """An escape as plain text; those that decide where a string or line ends stay."""
+    character = escape[0][1]
+    return escape[0] if character in "\\'\"\r\n" else f"\\\\{character}"
+
+
+def names_used(code: str) -> frozenset[str]:
+    """The names that code reads, `x += 1` included; empty if it does not parse."""
+    nodes = _nodes(code)
+    targets = [node.target for node in nodes if isinstance(node, ast.AugAssign)]
+    loads = [n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+    return frozenset(name.id for name in (*loads, *targets) if isinstance(name, ast.Name))
+
+
+def names_bound(code: str) -> frozenset[str]:
+    """The names that code binds or changes a part of, as `x[0] = 1` does; empty likewise."""
+    found = set[str]()
+    for node in _nodes(code):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
+            target: ast.AST = node
+            while isinstance(target, ast.Subscript | ast.Attribute):
+                target = target.value
+            if isinstance(target, ast.Name):
+                found.add(target.id)
+    return frozenset(found)
+
+
+def _nodes(code: str) -> tuple[ast.AST, ...]:
+    tree = PythonParser().parse(code)
+    return () if tree is None else tuple(ast.walk(tree))

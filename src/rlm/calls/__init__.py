@@ -1,0 +1,1 @@
+"""The one path to a model: reserve, look up, schedule, send, commit, settle. Read `calls` first."""

@@ -1,0 +1,1 @@
+"""The loop of a run, and everything that only the loop uses. Read `loop` first."""

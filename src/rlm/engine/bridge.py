@@ -1,0 +1,407 @@
+"""The host's answering side for what sandboxed code asks: calls, child runs, tools, the budget.
+
+It runs no code. Sandboxed code is not trusted: every argument is checked here, models must be on
+the caller's list, and what goes wrong is answered with a sentence the model can act on.
+
+A call with pictures has `arguments["images"]`: for each prompt a list of bytes and of names.
+"""
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from rlm._util.untrusted import JsonBounds, TooLarge, read_json
+from rlm.calls.calls import Calls
+from rlm.calls.failures import failed
+from rlm.calls.scope import Scope
+from rlm.config import RunConfig
+from rlm.engine.pictures import Gallery
+from rlm.errors import CallRefused, RLMError, ToolError
+from rlm.events import (
+    CUT,
+    MOST_PROMPT_CHARS,
+    MOST_RESULT_CHARS,
+    CallEnded,
+    CallStarted,
+    Noted,
+    OutputStreamed,
+    ToolCalled,
+)
+from rlm.images import Picture
+from rlm.messages import Message, Reply, Request
+from rlm.prompts.observation import cut
+from rlm.protocols import Tool
+from rlm.worker.bounds import CALLS, MAX_CONTEXT_VALUES, MAX_NAME_CHARS, MAX_TOOL_VALUES
+
+__all__ = ["Bridge", "ChildAnswer", "ChildTask"]
+
+SUB_CALL_SYSTEM = "You are a sub-LLM. Answer from the text in the prompt, briefly and exactly."
+_SYSTEM = Message("system", SUB_CALL_SYSTEM)
+
+AHEAD_OF_PLACES = 4
+"""For each place on the wire so many calls of a batch are begun: some wait before another try."""
+
+MOST_TOLD = 100_000
+MOST_TOLD_CHARS = 20_000_000
+
+LONG_CHARS = 256 << 10
+"""What is longer is encoded and decoded in a thread."""
+CONTEXT = JsonBounds(CALLS[b"rlm"].texts_bytes, MAX_CONTEXT_VALUES)
+NOTE = JsonBounds(CALLS[b"note"].texts_bytes, MAX_TOOL_VALUES)
+
+Answer = tuple[dict[str, Any], Sequence[str]]
+
+
+class ChildTask(Struct, frozen=True):
+    """What `rlm_query` asks for. With no context of its own, the prompt is the context.
+
+    `pictures` are its parent's; they are not sent along, but the child may name them. `tools` are
+    the names of those it gets; None stands for all that children may have.
+    """
+
+    prompt: str
+    context: Any
+    has_context: bool
+    model: str
+    call_id: str
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
+    tools: tuple[str, ...] | None = None
+
+    def told_apart(self, query: str) -> str:
+        """The query, and what else makes this child another than one of the same query."""
+        return query if self.tools is None else "\0".join((query, "tools", *self.tools))
+
+
+class ChildAnswer(Struct, frozen=True):
+    """What comes back of a child run: its answer and nothing else of it.
+
+    `stored`: it ran on an earlier execution, and was not run again.
+    """
+
+    text: str
+    run_id: str
+    stored: bool = False
+
+
+StartChild = Callable[[ChildTask], Awaitable[ChildAnswer]]
+
+
+class Bridge:
+    """One per run; the session hands it every question from the sandbox.
+
+    `contexts` are those of the session; their pictures are what cells may name. `grants` are the
+    names of tools that children may have.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        config: RunConfig,
+        scope: Scope,
+        start_child: StartChild,
+        tools: Sequence[Tool] = (),
+        contexts: Mapping[str, Any] | None = None,
+        grants: Collection[str] = (),
+    ) -> None:
+        self.calls = calls
+        self.config = config
+        self.scope = scope
+        self.start_child = start_child
+        self.tools = {tool.name: tool for tool in tools}
+        self.gallery = Gallery({} if contexts is None else contexts)
+        self.grants = grants
+        self._told_count = self._told_chars = 0
+
+    async def answer(self, kind: str, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
+        """The Host protocol: one question in, meta and text parts out."""
+        if kind == "llm":
+            return await self._llm(arguments, parts)
+        if kind == "rlm":
+            return await self._rlm(arguments, parts)
+        if kind == "tool":
+            return await self._tool(arguments)
+        if kind == "budget":
+            return dict(self.scope.budget.left()), ()
+        if kind in ("stream", "note"):
+            self._told(kind, *parts)
+            return {}, ()
+        raise CallRefused(f"unknown kind of call {kind!r}", limit="kind")
+
+    # -- plain calls -------------------------------------------------------------------------
+
+    async def _llm(self, arguments: dict[str, Any], prompts: Sequence[str]) -> Answer:
+        model = self._model(arguments)
+        images = arguments.get("images")
+        if images is None:
+            return await self._all_of(len(prompts), lambda index: self._ask(prompts[index], model))
+        if not isinstance(images, list) or len(images) != len(prompts):
+            raise CallRefused("malformed llm_query", limit="kind")
+        return await self._all_of(
+            len(prompts), lambda index: self._look(prompts[index], images[index], model)
+        )
+
+    async def _look(self, prompt: str, images: Sequence[Any], model: str) -> str:
+        async with self.gallery.content(prompt, images) as content:
+            return await self._ask(content, model)
+
+    async def _ask(self, content: str | list[dict[str, Any]], model: str) -> str:
+        request = Request(
+            model=model,
+            messages=(_SYSTEM, Message("user", content)),
+            max_output_tokens=self.config.limits.call_output_tokens,
+            sampling=self.config.sub_sampling,
+        )
+        return (await self.calls.call(self.scope, request)).text
+
+    def _model(self, arguments: dict[str, Any]) -> str:
+        model = arguments.get("model") or self.config.sub_model
+        if not isinstance(model, str) or not self.config.allows(model):
+            known = sorted({self.config.model, self.config.sub_model, *self.config.models})
+            raise CallRefused(
+                f"model {model!r} is not allowed here; use one of {', '.join(known)}",
+                limit="models",
+            )
+        return model
+
+    # -- child runs --------------------------------------------------------------------------
+
+    async def _rlm(self, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
+        model = self._model(arguments)
+        granted = self._granted(arguments.get("tools"))
+        contexts = arguments.get("contexts")
+        if not isinstance(contexts, list) or len(parts) < len(contexts):
+            raise CallRefused("malformed rlm_query", limit="kind")
+        values = await _all_decoded(contexts, parts[len(contexts) :])
+
+        def child(index: int) -> Awaitable[str]:
+            has_context = contexts[index] is not None
+            return self._child(parts[index], values[index], has_context, model, granted)
+
+        return await self._all_of(len(contexts), child)
+
+    def _granted(self, names: Any) -> tuple[str, ...] | None:
+        """What a cell gives its children, in one order; they can have no more than is allowed."""
+        if names is None:
+            return None
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise CallRefused("malformed rlm_query", limit="kind")
+        if unknown := [name for name in names if name not in self.grants]:
+            known = ", ".join(sorted(self.grants)) or "none"
+            raise CallRefused(
+                f"a child can't have the tool {unknown[0][:60]!r}; it may have: {known}",
+                limit="tools",
+            )
+        return tuple(sorted(set(names)))
+
+    async def _child(
+        self,
+        prompt: str,
+        context: Any,
+        has_context: bool,
+        model: str,
+        granted: tuple[str, ...] | None,
+    ) -> str:
+        if self.scope.depth + 1 >= self.config.limits.max_depth:
+            return await self._ask(
+                f"{prompt}\n\n{_as_text(context)}" if has_context else prompt, model
+            )
+        self.scope.budget.count_call()
+        task = ChildTask(prompt, context, has_context, model, "", self.gallery.pictures, granted)
+        key = self.scope.key("rlm", _digest(model, task.told_apart(prompt)))
+        about = {"call_id": self.scope.call_id(key), "kind": "rlm", "model": model}
+        task = replace(task, call_id=about["call_id"])
+        self.scope.emit(CallStarted, **about, prompt=cut(prompt, MOST_PROMPT_CHARS))
+        started = time.monotonic()
+        try:
+            child = await self.start_child(task)
+        except RLMError as error:
+            seconds = time.monotonic() - started
+            self.scope.emit(CallEnded, **about, seconds=seconds, error=str(error))
+            raise
+        seconds = time.monotonic() - started
+        self.scope.emit(
+            CallEnded,
+            **about,
+            reply=child.text,
+            child_run_id=child.run_id,
+            seconds=seconds,
+            stored=child.stored,
+        )
+        return child.text
+
+    async def _all_of(self, count: int, ask: Callable[[int], Awaitable[str]]) -> Answer:
+        """Every reply in its place. A failed item is told by its index and loses no other.
+
+        What `max_calls` has no room for is not even begun: a batch may name millions.
+        """
+        if count == 1:  # As most calls are: a task of its own would take longer than the rest.
+            reply = await _outcome(ask(0))
+            return ({"failed": {}}, [reply]) if isinstance(reply, str) else _one_failed(reply)
+        room = min(count, max(0, self.scope.budget.room().calls))
+        at_once = AHEAD_OF_PLACES * self.config.limits.max_concurrent_calls
+        replies = await _side_by_side(room, ask, at_once)
+        failed = {str(i): str(each) for i, each in enumerate(replies) if isinstance(each, RLMError)}
+        if room < count:
+            refusal = f"all {self.config.limits.max_calls:,} calls are used (max_calls)"
+            failed.update((str(index), refusal) for index in range(room, count))
+        texts = [reply if isinstance(reply, str) else "" for reply in replies]
+        return {"failed": failed}, [*texts, *[""] * (count - room)]
+
+    # -- what cells tell ---------------------------------------------------------------------
+
+    def _told(self, kind: str, key: str, text: str) -> None:
+        """Pass on a piece of the answer, or a note; each is kept, so there is an end to it."""
+        if len(key) > MAX_NAME_CHARS:
+            raise CallRefused(
+                f"the key of a note has at most {MAX_NAME_CHARS} characters", limit="told"
+            )
+        self._told_count += 1
+        self._told_chars += len(key) + len(text)
+        if self._told_count > MOST_TOLD or self._told_chars > MOST_TOLD_CHARS:
+            raise CallRefused(
+                f"one run may stream and note {MOST_TOLD:,} texts of {MOST_TOLD_CHARS:,} "
+                "characters in all; hand in the rest as the answer",
+                limit="told",
+            )
+        if kind == "stream":
+            self.scope.emit(OutputStreamed, text=text)
+        else:
+            _checked_json(text)
+            self.scope.emit(Noted, key=key, value=text)
+
+    # -- tools -------------------------------------------------------------------------------
+
+    async def _tool(self, arguments: dict[str, Any]) -> Answer:
+        name, given = arguments.get("name"), arguments.get("arguments")
+        tool = self.tools.get(name) if isinstance(name, str) else None
+        if tool is None or not isinstance(given, dict):
+            known = ", ".join(sorted(self.tools)) or "none"
+            raise CallRefused(f"there is no tool {name!r}; tools: {known}", limit="tools")
+        self.scope.budget.count_call()
+        encoded = await _in_order(given)
+        key = self.scope.key("tool", _digest(tool.name, encoded))
+        shown = given if len(encoded) <= MOST_RESULT_CHARS else {CUT: _logged(encoded)}
+        about = {"call_id": self.scope.call_id(key), "name": tool.name, "arguments": shown}
+        if (said := await self.scope.recall(key)) is not None:
+            return self._tool_again(about, said)
+        started = time.monotonic()
+        try:
+            text = json.dumps(await tool.call(given))
+        except Exception as error:  # the plugin border: a tool is the caller's code
+            seconds = time.monotonic() - started
+            self.scope.emit(ToolCalled, **about, seconds=seconds, error=str(error))
+            await self.scope.remember(key, failed(error))
+            raise
+        await self.scope.remember(key, Reply(text=text))
+        seconds = time.monotonic() - started
+        self.scope.emit(ToolCalled, **about, result=_logged(text), seconds=seconds)
+        return {"json": text}, ()
+
+    def _tool_again(self, about: dict[str, Any], said: Reply) -> Answer:
+        """What a tool said on an earlier execution; it is not called a second time."""
+        if said.finish_reason == "failed":
+            self.scope.emit(ToolCalled, **about, stored=True, error=said.text)
+            raise ToolError(said.text)
+        self.scope.emit(ToolCalled, **about, result=_logged(said.text), stored=True)
+        return {"json": said.text}, ()
+
+
+def _logged(result: str) -> str:
+    """What an event holds of a result: whoever listens gets a copy of each."""
+    return cut(result, MOST_RESULT_CHARS)
+
+
+async def _outcome(reply: Awaitable[str]) -> str | RLMError:
+    try:
+        return await reply
+    except RLMError as error:
+        return error
+
+
+def _one_failed(error: RLMError) -> Answer:
+    return {"failed": {"0": str(error)}}, [""]
+
+
+async def _side_by_side(
+    count: int, ask: Callable[[int], Awaitable[str]], at_once: int
+) -> list[str | RLMError]:
+    """All replies in their places; what the model can't deal with is raised when all is done.
+
+    However many there are, so many are in the making: a task for each would fill the memory.
+    """
+    replies: list[str | RLMError] = [""] * count
+    ahead = iter(range(count))
+
+    async def work() -> None:
+        for index in ahead:
+            replies[index] = await _outcome(ask(index))
+
+    ends = await asyncio.gather(
+        *(work() for _ in range(min(count, at_once))), return_exceptions=True
+    )
+    for end in ends:
+        if end is not None:
+            raise end
+    return replies
+
+
+async def _all_decoded(kinds: Sequence[Any], parts: Sequence[str]) -> list[Any]:
+    """The contexts of child runs; long ones are read in a thread."""
+    encoded = iter(parts)
+    if sum(map(len, parts)) <= LONG_CHARS:
+        return [_decoded(kind, encoded) if kind else None for kind in kinds]
+    return [await asyncio.to_thread(_decoded, kind, encoded) if kind else None for kind in kinds]
+
+
+def _decoded(kind: Any, encoded: Iterator[str]) -> Any:
+    try:
+        text = next(encoded, None)
+        if text is None:
+            raise ValueError("it did not come along")
+        return read_json(text, CONTEXT) if kind.get("kind") == "json" else text
+    except TooLarge as error:
+        raise CallRefused(
+            f"the context of rlm_query is too large to be read as JSON: {error}; hand in a text",
+            limit="size",
+        ) from error
+    except (ValueError, AttributeError) as error:
+        raise CallRefused(
+            f"the context of rlm_query could not be read: {error}", limit="kind"
+        ) from error
+
+
+def _checked_json(text: str) -> None:
+    try:
+        read_json(text, NOTE)
+    except ValueError as error:
+        raise CallRefused(f"a note must be a JSON value: {error}", limit="kind") from error
+
+
+async def _in_order(arguments: dict[str, Any]) -> str:
+    """Arguments of a tool as JSON that equal ones have in common; much of it in a thread."""
+    if any(isinstance(each, list | dict) or _is_long(each) for each in arguments.values()):
+        return await asyncio.to_thread(_sorted_json, arguments)
+    return _sorted_json(arguments)
+
+
+def _sorted_json(arguments: dict[str, Any]) -> str:
+    return json.dumps(arguments, sort_keys=True)
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, str) and len(value) > LONG_CHARS
+
+
+def _digest(*texts: str) -> str:
+    whole = "\0".join(texts).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(whole).hexdigest()[:32]
+
+
+def _as_text(context: Any) -> str:
+    return context if isinstance(context, str) else json.dumps(context, ensure_ascii=False)

@@ -1,0 +1,191 @@
+"""The loop: ask the model, run the cells of its reply, decide, repeat.
+
+Read `run`, then `step`; the rest is what they call. Features are collaborators (calls, bridge,
+sessions, history, decide, ending): this file names no provider, no sandbox and no file format.
+"""
+
+from functools import partial
+
+from msgspec.structs import replace
+
+from rlm import prompts
+from rlm.calls.scope import Scope
+from rlm.config import RunConfig
+from rlm.context import store_context
+from rlm.engine import children
+from rlm.engine.bridge import Bridge, ChildAnswer, ChildTask
+from rlm.engine.cells import Actions, Cell, parse_reply, parse_tool_calls
+from rlm.engine.decide import Answered, ChangeCourse, Turn, WrongShape
+from rlm.engine.ending import FinalCall, ending_by_errors, ending_by_shape, ending_of, give_up
+from rlm.engine.history import History
+from rlm.engine.run import Ending, ReplRun, Services, Task
+from rlm.engine.sessions import RunSession
+from rlm.events import StepStarted
+from rlm.messages import Reply
+from rlm.prompts.observation import budget_worth_telling, observation
+from rlm.results import CellResult, RunResult, Submission
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """One run. Children are further engines on the same services, drawing on this run's budget."""
+
+    def __init__(
+        self,
+        services: Services,
+        config: RunConfig,
+        scope: Scope,
+        task: Task,
+        kept_session: RunSession | None = None,
+    ) -> None:
+        self.services = services
+        self.config = config
+        self.scope = scope
+        self.closes_session = kept_session is None
+        self.session = kept_session or services.new_session(config, task)
+        contexts, grants = self.session.contexts, services.childrens.names
+        tools = services.tools
+        bridge = Bridge(services.calls, config, scope, self.start_child, tools, contexts, grants)
+        self.session.serve(scope, bridge)
+        self.history = History(services.calls, scope, config)
+        self.state = ReplRun(task, config, scope, services.calls, self.session, self.history)
+        self.final: FinalCall | None = None
+
+    async def run(self) -> RunResult:
+        """The whole run: a result at every limit; raises only where no model can be asked."""
+        self.state.announce(self.services.environment.name, "rlm")
+        try:
+            ending = await self._steps()
+        except BaseException as error:  # noqa: BLE001 - what is no ending is raised again
+            ending = await ending_of(self.state, self.final, error)
+        finally:
+            if self.final is not None:
+                self.final.held.release()
+            if self.closes_session:
+                await self.session.close()
+        return await self.state.finish(ending)
+
+    async def _steps(self) -> Ending:
+        info = self.services.calls.info(self.config.model)
+        self.final = FinalCall(self.scope, self.config, info)
+        await self.session.open()
+        await self.history.open(*self._opening())
+        while self.scope.step < self.config.limits.max_steps:
+            if (ending := await self.step()) is not None:
+                return ending
+        return await give_up(
+            self.state, self.final, "steps", "no step is left (max_steps)", "steps"
+        )
+
+    async def step(self) -> Ending | None:
+        """One reply, the cells it led to, and what follows from them."""
+        self.scope.step += 1
+        self.scope.emit(StepStarted)
+        reply = await self.history.ask(self.session.variables)
+        turn = await self.act(reply)
+        decision = await self.state.decide(turn)
+        if (told := await self.state.already_told(turn)) is not None:
+            self.history.append(reply, told.text)
+            self.state.tell_budget()
+            return await ending_by_errors(self.state, self.final) if told.is_last else None
+        if isinstance(decision, Answered):
+            return Ending("answer", "submitted", decision.submission)
+        if isinstance(decision, WrongShape):
+            return ending_by_shape(self.state, decision)
+        if isinstance(decision, ChangeCourse):
+            return await self._change_course(decision.reason)
+        text = self._observation(reply, turn.results, decision.notes)
+        self.history.append(reply, await self.state.tell(turn, text))
+        self.state.tell_budget()
+        return await ending_by_errors(self.state, self.final)
+
+    async def act(self, reply: Reply) -> Turn:
+        """Do what a reply says; a final that is a name is looked up after the code has run."""
+        actions = self._actions(reply)
+        results = await self.execute(actions)
+        final, looked_up = actions.final, None
+        if final is not None and (final.kind == "variable" or final.maybe_name):
+            looked_up = await self.session.lookup(final.text)
+        return Turn(actions, results, looked_up, empty=not reply.text.strip())
+
+    async def execute(self, actions: Actions) -> tuple[CellResult, ...]:
+        """Run the cells in order; stop after the first that fails or submits."""
+        results: list[CellResult] = []
+        for number, cell in enumerate(actions.cells, 1):
+            results.append(await self.session.run(number, cell.code))
+            if results[-1].error is not None or results[-1].submission is not None:
+                break
+        return tuple(results)
+
+    async def start_child(self, task: ChildTask) -> ChildAnswer:
+        """A whole run of its own; only its answer comes back."""
+        given = task.context if task.has_context else task.prompt
+        context = store_context(given, task.pictures)
+        self.scope.tree.count_child_context(context.size_bytes, self.config.limits)
+        await context.hashed()  # A child's name is made of its context, too.
+        query = task.prompt if task.has_context else prompts.FIXED_QUERY
+        budget = self.scope.budget.child(self.config.limits)
+        scope = self.scope.child(budget, context.digest(task.told_apart(query)))
+        config = replace(self.config, model=task.model)
+        services = self.services.childrens.granted(task.tools)
+        if (known := await children.recalled(scope, self.scope.step)) is not None:
+            return known
+        child = Engine(services, config, scope, Task(query, context, task.call_id))
+        async with self.scope.tree.child_place(scope.depth):
+            result = await child.run()
+        return await children.answered(scope, self.scope.step, result)
+
+    def _opening(self) -> tuple[str, str]:
+        calls, task = self.services.calls, self.state.task
+        system = prompts.system_prompt(
+            self.config,
+            calls.info(self.config.model),
+            calls.info(self.config.sub_model),
+            self.scope.depth,
+            self.services.tool_lines,
+            grants=bool(self.services.childrens.names),
+        )
+        first = prompts.first_message(
+            task.query,
+            task.description or task.context.description,
+            preview=task.context.preview(self.config.preview_chars),
+            prologue="\n\n".join(filter(None, (task.prologue, self.session.told_loss()))),
+            max_steps=self.config.limits.max_steps,
+            protocol=self.config.protocol,
+        )
+        return system, first
+
+    def _actions(self, reply: Reply) -> Actions:
+        if reply.tool_calls:
+            actions = parse_tool_calls(reply.tool_calls)
+        else:
+            actions = parse_reply(reply.text)
+        guards = self.config.guards
+        last_chance = self.state.progress.invalid_in_a_row + 1 == guards.invalid_response_limit
+        if guards.fallback_code and last_chance and not actions.cells and actions.final is None:
+            return Actions((Cell(guards.fallback_code),))
+        return actions
+
+    def _observation(
+        self, reply: Reply, results: tuple[CellResult, ...], notes: tuple[str, ...]
+    ) -> str:
+        if not results:
+            return "\n".join(notes)
+        return observation(
+            results,
+            output_chars=self.config.limits.output_chars,
+            steps_left=self.config.limits.max_steps - self.scope.step,
+            notes=notes,
+            left=budget_worth_telling(self.scope.budget.left(), self.config.limits),
+            fits=partial(self.history.has_room_for, reply),
+        )
+
+    async def _change_course(self, reason: str) -> Ending:
+        """A hint did not help: split, ask and merge without model-written code."""
+        if self.services.fallback is not None:
+            answer = await self.services.fallback(self.state.task, self.scope, self.config)
+            submission = None if answer is None else Submission(answer, "mapreduce")
+            if submission is not None and await self.state.objection(submission) is None:
+                return Ending("answer", "asked", submission)
+        return await give_up(self.state, self.final, "error", reason, "stuck")

@@ -1,0 +1,400 @@
+"""A run's session: opened, fed, watched by the clock, and replaced when its worker dies.
+
+What a cell does wrong is a result. A dead worker becomes a result too: its last checkpoint takes
+over, or a fresh session with the context attached again, and the model is told what was lost.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from rlm._util.python_source import names_bound
+from rlm.calls.scope import Scope
+from rlm.config import RunConfig
+from rlm.errors import CallRefused, SessionError, SessionRestored
+from rlm.events import CellEnded, CellOutput, CellStarted, SessionLost, SessionOpened
+from rlm.prompts import nudges
+from rlm.protocols import ContextSource, Environment, Host, Session, Tool
+from rlm.results import CellError, CellResult, bounded
+from rlm.worker.bounds import (
+    MAX_ANSWER_CHARS,
+    MAX_DESCRIPTION_CHARS,
+    MAX_NAME_CHARS,
+    MAX_REASON_CHARS,
+    MAX_VARIABLES,
+)
+
+__all__ = ["FRESH_ANSWER", "RunSession"]
+
+Done = TypeVar("Done")
+
+OVERTIME_SECONDS = 5.0
+"""How long past the work deadline an interrupted cell may take to unwind before it is killed."""
+
+LOOK_SECONDS = 10.0
+
+CANCEL_SECONDS = 5.0
+"""How long the cell of a cancelled run may take to unwind, if the session is to outlive the run."""
+
+
+RUN_NAME = "_rlm_run"
+"""A private variable of the REPL: the run that its `answer` belongs to."""
+
+
+class _Value:
+    """A small value to bind in the REPL; implements `rlm.protocols.ContextSource`."""
+
+    kind: Literal["text", "json", "bytes"]
+
+    def __init__(self, kind: Literal["text", "json"], text: str) -> None:
+        self.kind = kind
+        self._data = text.encode()
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._data)
+
+    def chunks(self, chunk_bytes: int) -> Iterator[bytes]:
+        yield self._data
+
+
+FRESH_ANSWER: ContextSource = _Value("json", '{"content": "", "ready": false}')
+"""What `answer` is at the start of every run."""
+
+
+class RunSession:
+    """The one REPL of a run, or of all runs of a chat: it outlives them if it is kept open.
+
+    It is the Host of its worker and passes every question on to the run that is going on.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        config: RunConfig,
+        contexts: Mapping[str, ContextSource],
+        tools: Sequence[Tool] = (),
+    ) -> None:
+        self.contexts = dict(contexts)
+        self._environment = environment
+        self._config = config
+        self._tools = tools
+        self._session: Session | None = None
+        self.loss = ""  # what a model has to be told about a worker that died between two runs
+        self._scope: Scope | None = None
+        self._host: Host | None = None
+        self.outlives_runs = False
+        """A run that is cancelled then leaves the variables as they are."""
+        self.restore: Callable[[Session], Awaitable[str]] | None = None
+        """What to do with the first worker, once it has its contexts; returns a loss to tell of."""
+        self._answering: set[asyncio.Task[Any]] = set()
+        self._cancelling = False
+        self._earlier: frozenset[str] = frozenset()  # variables from before the run that goes on
+        self._rebound: set[str] = set()  # those of them that this run has bound anew
+        self._is_reused = False
+
+    def serve(self, scope: Scope, host: Host) -> None:
+        """From now on, cells run on behalf of this run."""
+        self._scope, self._host = scope, host
+
+    @property
+    def scope(self) -> Scope:
+        assert self._scope is not None, "serve() comes before the first cell"
+        return self._scope
+
+    async def answer(
+        self, kind: str, arguments: dict[str, Any], parts: Sequence[str]
+    ) -> tuple[dict[str, Any], Sequence[str]]:
+        """The Host protocol, on behalf of the run that is going on."""
+        if self._host is None:
+            raise SessionError("no run is going on")
+        task = asyncio.current_task()
+        if task is None or not self.outlives_runs:
+            return await self._host.answer(kind, arguments, parts)
+        self._answering.add(task)
+        try:
+            return await self._host.answer(kind, arguments, parts)
+        except asyncio.CancelledError:
+            if not self._cancelling:
+                raise
+            task.uncancel()  # The cell goes on for as long as it takes to unwind.
+            raise CallRefused("the run was cancelled", limit="cancelled") from None
+        finally:
+            self._answering.discard(task)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Their names, as the worker tells them; no more of them, and none longer, than usual."""
+        names = self._session.variables[:MAX_VARIABLES] if self._session else ()
+        if any(len(name) > MAX_NAME_CHARS for name in names):
+            names = tuple(name for name in names if len(name) <= MAX_NAME_CHARS)
+        return names
+
+    @property
+    def own_variables(self) -> tuple[str, ...]:
+        """The variables that the run going on has bound; those of earlier runs are not."""
+        stale = self._earlier - self._rebound
+        return tuple(name for name in self.variables if name not in stale)
+
+    async def open(self) -> None:
+        """Have a worker with its contexts, and an `answer` that no earlier run has set."""
+        self._is_reused = self._session is not None or self.restore is not None
+        if self._session is not None:
+            await self._renew_answer()
+        if self._session is None:
+            await self._start()
+        self._earlier, self._rebound = frozenset(self.variables), set()
+
+    async def _renew_answer(self) -> None:
+        """Bind a fresh `answer`; a worker that died since the last run is given up."""
+        assert self._session is not None
+        run_id = _Value("text", self.scope.run_id)
+        try:
+            await self._undisturbed(self._session.load("answer", FRESH_ANSWER))
+            await self._undisturbed(self._session.load(RUN_NAME, run_id))
+        except SessionError as error:
+            self.loss = nudges.session_lost(str(error), self.variables)
+            await self.close()
+
+    async def _start(self) -> None:
+        limits = self._config.limits
+        options = {
+            "seed": self._config.seed,
+            "tools": _listed(self._tools),
+            "kept_output_chars": limits.kept_output_chars,
+            "cell_memory_bytes": limits.cell_memory_bytes,
+            "label": self.scope.run_id,
+        }
+        started = time.monotonic()
+        self._session = await self._environment.open(self, options)
+        self.scope.emit(
+            SessionOpened,
+            environment=self._environment.name,
+            layers=getattr(self._session, "layers", ()),
+            seconds=time.monotonic() - started,
+        )
+        for name, context in self.contexts.items():
+            await self._session.load(name, context)
+        if self.restore is not None:
+            self.loss = await self.restore(self._session)
+            self.restore = None
+            await self._renew_answer()  # a saved chat may have had one of its own
+
+    async def add_context(self, name: str, context: ContextSource) -> None:
+        """Bind one more value; it is bound again whenever the worker has to be replaced."""
+        self.contexts[name] = context
+        if self._session is None:
+            return
+        try:
+            await self._undisturbed(self._session.load(name, context))
+        except SessionError as error:  # dead since the last run, which may have been cancelled
+            self.loss = nudges.session_lost(str(error)[:MAX_REASON_CHARS], self.variables)
+            await self.close()
+
+    async def set_tools(self, tools: Sequence[Tool]) -> None:
+        """Have these tools from the next cell on; a session that can't still has `call_tool`."""
+        if tuple(tools) == tuple(self._tools):
+            return
+        self._tools = tools
+        await self._bind_tools()
+
+    async def _bind_tools(self) -> None:
+        change = getattr(self._session, "set_tools", None)
+        if change is None:
+            return
+        try:
+            await change(_listed(self._tools))
+        except SessionError as error:
+            self.loss = nudges.session_lost(str(error)[:MAX_REASON_CHARS], self.variables)
+            await self.close()
+
+    async def run(self, number: int, code: str) -> CellResult:
+        """Execute one cell, telling every recorder what it did."""
+        self.scope.emit(CellStarted, cell=number, code=code)
+        self.scope.begin_cell()
+        started = time.monotonic()
+        try:
+            result = await self._execute(code)
+            self._note_bound(code, result)
+        except SessionRestored as error:
+            self.scope.lose_cell()
+            result = self._note_restored(error, time.monotonic() - started)
+            await self._catch_up()
+        except SessionError as error:
+            self.scope.lose_cell()
+            result = await self._recover(str(error), time.monotonic() - started)
+        result = bounded(result, self._config.limits.kept_output_chars)
+        for stream, text, written in (
+            ("stdout", result.stdout, result.stdout_chars),
+            ("stderr", result.stderr, result.stderr_chars),
+        ):
+            if text:
+                self.scope.emit(
+                    CellOutput, cell=number, stream=stream, text=text, written_chars=written
+                )
+        failure = result.error
+        self.scope.emit(
+            CellEnded,
+            cell=number,
+            seconds=result.seconds,
+            calls=result.calls,
+            error_type=failure and failure.type,
+            error_message=failure and failure.message,
+            traceback=failure and failure.traceback,
+            interrupted=result.interrupted,
+            new_variables=result.new_variables,
+            changed_variables=result.changed_variables,
+            submitted=result.submission is not None,
+        )
+        return result
+
+    async def lookup(self, name: str) -> str | None:
+        """The text of a variable, or None if there is none of that name."""
+        if self._session is None:
+            return None
+        try:
+            text = await self._undisturbed(self._session.fetch(name))
+        except SessionRestored:
+            await self._catch_up()
+            return None
+        except SessionError:
+            return None  # the next cell finds the session dead and recovers
+        return None if text is None else text[:MAX_ANSWER_CHARS]
+
+    async def described_variables(self) -> dict[str, str]:
+        """The user's variables and what they are, as `SHOW_VARS()` tells; none without a worker."""
+        if self._session is None:
+            return {}
+        try:
+            look = self._session.execute("print(SHOW_VARS())", timeout_seconds=LOOK_SECONDS)
+            shown = await self._undisturbed(look, self._session.interrupt)
+        except SessionError:
+            return {}  # the next cell finds the session dead and recovers
+        pairs = (line.partition(": ") for line in shown.stdout.splitlines()[:MAX_VARIABLES])
+        return {
+            name: told[:MAX_DESCRIPTION_CHARS]
+            for name, colon, told in pairs
+            if colon and len(name) <= MAX_NAME_CHARS and name.isidentifier()
+        }
+
+    def told_loss(self) -> str:
+        """What a model has to be told of, once."""
+        loss, self.loss = self.loss, ""
+        return loss
+
+    @property
+    def worker(self) -> Session | None:
+        """The session itself, if there is one, for those who do more with it than run cells."""
+        return self._session
+
+    async def close(self) -> None:
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    async def _execute(self, code: str) -> CellResult:
+        """Run a cell under its own limit and under the run's: at the deadline it is interrupted."""
+        if self._session is None:
+            raise SessionError("there was no session")
+        work = self._timed(self._session, code)
+        return await self._undisturbed(work, interrupt=self._session.interrupt)
+
+    async def _timed(self, session: Session, code: str) -> CellResult:
+        limits = self._config.limits
+        left = self.scope.budget.seconds_left
+        if left == math.inf:
+            return await session.execute(code, timeout_seconds=limits.cell_seconds)
+        alarm = asyncio.create_task(_interrupt_later(session, left))
+        try:
+            async with asyncio.timeout(left + OVERTIME_SECONDS):
+                return await session.execute(code, timeout_seconds=limits.cell_seconds)
+        except TimeoutError as error:
+            raise SessionError("the cell ran on past the time limit") from error
+        finally:
+            alarm.cancel()
+
+    async def _undisturbed(
+        self,
+        work: Coroutine[Any, Any, Done],
+        interrupt: Callable[[], Awaitable[None]] | None = None,
+    ) -> Done:
+        """Work of the worker's. Breaking it off would kill the worker: if that is to outlive the
+        run, who cancels the run waits until the worker is done, and has its cell interrupted.
+        """
+        if not self.outlives_runs:
+            return await work
+        task = asyncio.create_task(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                await self._unwound(task, interrupt)
+            raise
+
+    async def _unwound(
+        self, task: "asyncio.Task[Any]", interrupt: Callable[[], Awaitable[None]] | None
+    ) -> None:
+        self._cancelling = True
+        try:
+            if interrupt is not None:
+                await interrupt()
+            for each in self._answering:
+                each.cancel()
+            await asyncio.wait([task], timeout=CANCEL_SECONDS)
+        finally:
+            self._cancelling = False
+            task.cancel()  # This is the worker's end, if it still works.
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _note_bound(self, code: str, result: CellResult) -> None:
+        """Remember which earlier variables a cell has bound anew, also to an equal value."""
+        if self._earlier:
+            found = {*result.new_variables, *result.changed_variables, *names_bound(code)}
+            self._rebound |= self._earlier & found
+
+    async def _catch_up(self) -> None:
+        """Bring a session that was restored from a checkpoint to where this run is.
+
+        The checkpoint may be older than the run: with an earlier run's values, `answer` and tools.
+        """
+        self._rebound.clear()
+        if self._is_reused and not await self._is_of_this_run():
+            await self._renew_answer()
+        if self._session is None:
+            await self._start()
+        await self._bind_tools()
+
+    async def _is_of_this_run(self) -> bool:
+        """Whether `answer` was made fresh for this run before the checkpoint was taken."""
+        assert self._session is not None
+        try:
+            return await self._session.fetch(RUN_NAME) == self.scope.run_id
+        except SessionError:
+            return False
+
+    def _note_restored(self, error: SessionRestored, seconds: float) -> CellResult:
+        reason, lost = str(error)[:MAX_REASON_CHARS], error.lost_variables[:MAX_VARIABLES]
+        self.scope.emit(SessionLost, reason=reason, lost_variables=lost, restored=True)
+        text = nudges.session_restored(reason, lost)
+        return CellResult(error=CellError("SessionRestored", reason, text), seconds=seconds)
+
+    async def _recover(self, reason: str, seconds: float) -> CellResult:
+        reason, lost = reason[:MAX_REASON_CHARS], self.variables
+        await self.close()
+        self.scope.emit(SessionLost, reason=reason, lost_variables=lost)
+        await self._start()
+        self._earlier = frozenset()
+        text = nudges.session_lost(reason, lost)
+        return CellResult(error=CellError("SessionLost", reason, text), seconds=seconds)
+
+
+def _listed(tools: Sequence[Tool]) -> list[dict[str, str]]:
+    """What a worker is told of tools."""
+    return [{"name": tool.name, "description": tool.description} for tool in tools]
+
+
+async def _interrupt_later(session: Session, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    await session.interrupt()

@@ -1,0 +1,188 @@
+"""Runs that need no REPL: one plain call, or the engine's own map/reduce."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from rlm import prompts
+from rlm.calls.calls import Calls
+from rlm.calls.scope import Scope
+from rlm.config import RunConfig
+from rlm.engine.plain_replies import read_submission
+from rlm.engine.run import Ending, Run, Task
+from rlm.errors import ConfigError, RLMError
+from rlm.messages import Message, Reply, Request, ToolSpec
+from rlm.prompts import nudges
+from rlm.results import RunResult, Submission
+
+__all__ = ["PlainRun", "RelayRun", "Relayed", "choose_strategy"]
+
+MOST_REPAIRS = 3
+CODE = "code"
+"""How a reply was handed in that is code, and so no answer."""
+WEAK = ("small", "tiny")
+"""Published results favour map/reduce for such models: more right answers, in less time."""
+
+
+def choose_strategy(calls: Calls, task: Task, config: RunConfig) -> tuple[str, Task]:
+    """What `auto` means for this task, and the task with the reason; else what was said."""
+    if config.strategy != "auto":
+        return config.strategy, task
+    info, size = calls.info(config.model), task.context.size_bytes
+    profile, most = config.profile or info.profile, prompts.call_chars(info) // 2
+    if task.context.pictures:
+        strategy, why = "rlm", "the context has pictures, which only code can look at one by one"
+    elif size <= most:
+        why = f"the context has {size:,} bytes, and {most:,} are half of what one prompt may hold"
+        strategy = "direct"
+    elif profile not in WEAK:
+        strategy, why = "rlm", f"a model of the class {profile!r} finds its way by code"
+    elif profile != "tiny" and task.context.kind != "text":
+        strategy, why = "rlm", "the context has a structure, which is best read by code"
+    else:
+        strategy, why = "mapreduce", f"a model of the class {profile!r} reads better than it codes"
+    return strategy, replace(task, chosen_because=why)
+
+
+class PlainRun:
+    """A run without a REPL: the same first and last event as every run, the same endings."""
+
+    def __init__(
+        self, calls: Calls, config: RunConfig, scope: Scope, task: Task, strategy: str
+    ) -> None:
+        self.state = Run(task, config, scope, calls)
+        self.strategy = strategy
+
+    async def run(self) -> RunResult:
+        self.state.announce("none", self.strategy)
+        try:
+            ending = await self._ending()
+        except asyncio.CancelledError as error:
+            ending = Ending("cancelled", "none", detail="the run was cancelled")
+            if not self.state.was_stopped(error):
+                self.state.end(ending, failed=True)
+                raise
+        except RLMError as error:
+            limit = self.state.limit_reached(error)
+            ending = Ending("limit" if limit else "error", "none", None, limit, str(error))
+            if limit is None:
+                self.state.end(ending, failed=True)
+                raise
+        return await self.state.finish(ending)
+
+    async def _ending(self) -> Ending:
+        return await (_direct if self.strategy == "direct" else _mapreduce)(self.state)
+
+
+class Relayed(Struct, frozen=True, kw_only=True):
+    """Messages that go to a model as they are; `on_text` hears the reply while it comes."""
+
+    messages: tuple[Message, ...]
+    max_output_tokens: int
+    sampling: dict[str, Any] = field(default_factory=dict)
+    tools: tuple[ToolSpec, ...] = ()
+    on_text: Callable[[str], None] | None = None
+
+
+class RelayRun(PlainRun):
+    """One request of somebody else's, with the budget and the events of every run."""
+
+    def __init__(
+        self, calls: Calls, config: RunConfig, scope: Scope, task: Task, relayed: Relayed
+    ) -> None:
+        super().__init__(calls, config, scope, task, "direct")
+        self.relayed = relayed
+        self.reply: Reply | None = None
+
+    async def _ending(self) -> Ending:
+        run, relayed = self.state, self.relayed
+        run.scope.step = 1
+        request = Request(
+            model=run.config.model,
+            messages=relayed.messages,
+            max_output_tokens=relayed.max_output_tokens,
+            sampling=relayed.sampling,
+            tools=relayed.tools,
+        )
+        self.reply = await run.calls.ask(
+            run.scope, request, purpose="direct", on_text=relayed.on_text
+        )
+        return Ending("answer", "asked", Submission(self.reply.text, "direct"))
+
+
+async def _mapreduce(run: Run) -> Ending:
+    from rlm.engine.mapreduce import map_reduce
+
+    answer = await map_reduce(run.calls, run.task, run.scope, run.config)
+    submission = Submission(answer or "NOT FOUND", "mapreduce")
+    return _ending(await _repaired(run, submission))
+
+
+async def _direct(run: Run) -> Ending:
+    """One question with the whole context in it; refused if the window can't hold it."""
+    text = run.task.context.text()
+    most = prompts.call_chars(run.calls.info(run.config.model))
+    if len(text) > most:
+        raise ConfigError(
+            f"strategy='direct' sends the whole context, but its {len(text):,} characters exceed "
+            f"the {most:,} that {run.config.model} safely takes: use strategy='rlm' or 'auto'"
+        )
+    run.scope.step = 1
+    submission = await _asked(run, _direct_prompt(run.task, text), "direct")
+    return _ending(await _repaired(run, submission))
+
+
+def _ending(submission: Submission) -> Ending:
+    if submission.how == CODE:
+        detail = "the model replied with code for a REPL, twice, and not with an answer"
+        return Ending("error", "none", None, "invalid_responses", detail)
+    return Ending("answer", "asked", submission)
+
+
+def _direct_prompt(task: Task, text: str) -> str:
+    """The text itself where it is the task; else the query, what belongs to it, and the text."""
+    if task.query == prompts.FIXED_QUERY:
+        return "\n\n".join(filter(None, [text, task.prologue]))
+    query = "\n\n".join(filter(None, [task.query, task.prologue]))
+    return prompts.direct_prompt(query, text) if text else query
+
+
+async def _repaired(run: Run, submission: Submission) -> Submission:
+    """An answer of the wrong shape is sent back, a few times at most."""
+    repeated, mistake = 0, ""
+    for _ in range(MOST_REPAIRS):
+        problem = await run.objection(submission)
+        repeated = repeated + 1 if problem == mistake else 1
+        if problem is None or repeated == run.config.guards.wrong_shape_limit:
+            break
+        mistake, objection = problem, nudges.wrong_shape(problem)
+        text = f"{run.task.prologue}\n\nYour answer was:\n{submission.text}\n\n{objection}"
+        submission = await _asked(run, text, "repair")
+    return submission
+
+
+async def _asked(run: Run, prompt: str, purpose: str) -> Submission:
+    """The answer to one prompt; a reply such as `FINAL_VAR(x)`, which says none, is sent back."""
+    messages = (Message("user", prompt),)
+    reply = await _reply(run, messages, purpose)
+    plain = read_submission(reply)
+    if plain.is_code:
+        said = Message("assistant", reply.text)
+        reply = await _reply(run, (*messages, said, Message("user", nudges.NO_CODE_NOW)), purpose)
+        plain = read_submission(reply)
+    if plain.is_code:
+        return Submission("", CODE)
+    return Submission(plain.text, purpose, plain.json)
+
+
+async def _reply(run: Run, messages: tuple[Message, ...], purpose: str) -> Reply:
+    request = Request(
+        model=run.config.model,
+        messages=messages,
+        max_output_tokens=run.config.limits.step_output_tokens,
+        sampling=run.config.sampling,
+    )
+    return await run.calls.ask(run.scope, request, purpose=purpose)

@@ -1,0 +1,140 @@
+"""What is known about models by name: window, price and profile, from one dated data file."""
+
+import logging
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from rlm.messages import ModelInfo, Price
+from rlm.models._profiles import profile_of
+from rlm.models._table import Source, table
+
+__all__ = ["about", "notice", "search", "source", "tell_once"]
+
+FREE = {"gguf", "llamacpp", "lmstudio", "offline", "ollama"}
+"""They compute on this machine, or on one of yours."""
+
+HOMES = {
+    "openai": "openai",
+    "openai-responses": "openai",
+    "anthropic": "anthropic",
+    "gemini": "google",
+    "groq": "groq",
+    "openrouter": "openrouter",
+    "azure": "azure",
+}
+"""Provider → whose rows hold its models."""
+
+MAKERS = {"openai": "openai", "anthropic": "anthropic", "google": "google", "xai": "x-ai"}
+"""Makers whose models gateways resell at the maker's own price."""
+
+GATEWAYS = {"portkey", "vercel"}
+NAMED_BY_OTHERS = {
+    **{name: name for name in ("anthropic", "azure", "cerebras", "cohere", "deepseek", "groq")},
+    **{name: name for name in ("minimax", "mistral", "openai", "openrouter", "perplexity", "zai")},
+    "bedrock": "aws",
+    "fireworks_ai": "fireworks",
+    "gemini": "google",
+    "moonshot": "moonshotai",
+    "together_ai": "together",
+    "vertex_ai": "google",
+    "xai": "x-ai",
+}
+"""What litellm and llm call a provider, in front of the model → whose rows hold its models."""
+
+BARE = (("gpt-", "openai"), ("o1", "openai"), ("o3", "openai"), ("o4", "openai"))
+BARE_OF_OTHERS = (*BARE, ("claude-", "anthropic"), ("gemini-", "google"))
+OTHERS = {"litellm", "llm"}
+OTHERS_FREE = {"hosted_vllm": False, "llamafile": True, "lm_studio": True, "ollama": True}
+
+_log = logging.getLogger("rlm")
+_told: set[str] = set()
+
+
+class _Place(NamedTuple):
+    """Where to look a model up. `exactly`: a name that merely resembles a model's is somebody's."""
+
+    home: str | None = None
+    name: str = ""
+    exactly: bool = False
+    free: bool = False
+
+
+def about(provider: str, model: str) -> ModelInfo:
+    """What is known of a provider's model; what is not known is None, and nothing is guessed."""
+    place = _place(provider, model)
+    profile = profile_of(model)
+    if place.home is None:
+        return ModelInfo(price=Price(0.0, 0.0) if place.free else None, profile=profile)
+    row = table().find(place.home, place.name, exactly=place.exactly)
+    window = table().window(place.home, place.name, row, place.exactly)
+    price = None if row is None else row.as_price()
+    return ModelInfo(window_tokens=window, price=price, profile=profile)
+
+
+def search(pattern: str) -> Iterator[tuple[str, ModelInfo]]:
+    """The models of the data file whose `provider/model` holds the text or fits the pattern."""
+    wanted = pattern.lower()
+    fits = wanted if any(sign in wanted for sign in "*?[") else f"*{wanted}*"
+    homes = {home: name for name, home in reversed(HOMES.items())}
+    by_litellm = {home: f"litellm/{name}" for name, home in NAMED_BY_OTHERS.items()}
+    for home in table().providers:
+        prefix = homes.get(home) or by_litellm[home]
+        for row in table().rows(home):
+            name = f"{prefix}/{row.id}"
+            window = table().window(home, row.id, row, False)
+            if (window or row.price) and fnmatchcase(name.lower(), fits):
+                yield name, ModelInfo(window, row.as_price(), profile_of(row.id))
+
+
+def source() -> Source:
+    """Name, version, date and licence of what the data file is made from."""
+    return table().source
+
+
+def notice(name: str, info: ModelInfo, assumed_window: int) -> str | None:
+    """A line about what is not known of a model and what is done about it; None if all is known."""
+    missing = []
+    if info.window_tokens is None:
+        missing.append(f"its window is taken to be {assumed_window:,} tokens")
+    if info.price is None:
+        missing.append("its price is unknown")
+    if not missing:
+        return None
+    where = "not in the table of models" if len(missing) == 2 else "known only in part"
+    return f"{name} is {where}: {' and '.join(missing)}."
+
+
+def tell_once(name: str, info: ModelInfo, assumed_window: int) -> None:
+    """Log that line, once a model and process."""
+    if name not in _told and (line := notice(name, info, assumed_window)) is not None:
+        _told.add(name)
+        _log.warning("%s", line)
+
+
+def _place(provider: str, model: str) -> _Place:
+    if provider in FREE:
+        return _Place(free=not (provider == "ollama" and model.endswith("cloud")))
+    if provider in HOMES:
+        home = HOMES[provider]
+        name = model.removeprefix("models/") if home == "google" else model
+        return _Place(home, name, exactly=provider == "azure")
+    first, slash, rest = model.partition("/")
+    if provider in GATEWAYS:
+        maker = MAKERS.get(first.removeprefix("@"))
+        is_makers = maker is not None and ":" not in rest and not rest.endswith("-fast")
+        return _Place(maker, rest) if slash and is_makers else _Place()
+    if provider in OTHERS:
+        return _others_place(first, rest) if slash else _bare_place(model)
+    return _Place()
+
+
+def _others_place(named: str, rest: str) -> _Place:
+    if OTHERS_FREE.get(named.removesuffix("_chat")):
+        return _Place(free=not rest.endswith("cloud"))
+    return _Place(NAMED_BY_OTHERS.get(named), rest, exactly=named == "azure")
+
+
+def _bare_place(model: str) -> _Place:
+    home = next((home for start, home in BARE_OF_OTHERS if model.startswith(start)), None)
+    return _Place(home, model)

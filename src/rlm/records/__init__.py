@@ -1,0 +1,1 @@
+"""What a run leaves behind: its journal, its trajectory, and what recorders make of its events."""

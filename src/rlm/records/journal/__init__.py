@@ -1,0 +1,60 @@
+"""What a run may need again: its replies, its turns, its events and its context, on disk.
+
+A journal is one SQLite file a root run. Whatever was paid for is in it before it is used, so a
+process that is killed can go on where it was: the same requests find their replies there.
+Nothing is imported before it is asked for: most runs are not journaled.
+"""
+
+from typing import TYPE_CHECKING
+
+from rlm._util.lazy import on_demand
+
+if TYPE_CHECKING:
+    from rlm.records.journal.archive import Archive, Retention, RunSummary, facts_of
+    from rlm.records.journal.contexts import ContextFolder
+    from rlm.records.journal.facts import Origin, RunFacts
+    from rlm.records.journal.forking import fork
+    from rlm.records.journal.journal import Journal, events_after, events_of, long_results
+    from rlm.records.journal.keeping import Record, kept
+    from rlm.records.journal.places import Places, RunFile
+
+__all__ = [
+    "Archive",
+    "ContextFolder",
+    "Journal",
+    "Origin",
+    "Places",
+    "Record",
+    "Retention",
+    "RunFacts",
+    "RunFile",
+    "RunSummary",
+    "events_after",
+    "events_of",
+    "facts_of",
+    "fork",
+    "kept",
+    "long_results",
+]
+
+__getattr__, __dir__ = on_demand(
+    __name__,
+    {
+        "Archive": "archive",
+        "ContextFolder": "contexts",
+        "Journal": "journal",
+        "Origin": "facts",
+        "Places": "places",
+        "Record": "keeping",
+        "Retention": "archive",
+        "RunFacts": "facts",
+        "RunFile": "places",
+        "RunSummary": "archive",
+        "events_after": "journal",
+        "events_of": "journal",
+        "facts_of": "archive",
+        "fork": "forking",
+        "kept": "keeping",
+        "long_results": "journal",
+    },
+)

@@ -1,0 +1,296 @@
+"""All journaled runs of one folder: begin one, go on with one, list them, let old ones go."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rlm.context import StoredContext
+from rlm.errors import ConfigError
+from rlm.messages import Usage
+from rlm.records.journal import database
+from rlm.records.journal.contexts import ContextFolder
+from rlm.records.journal.facts import ContextFacts, RunFacts, RunStatus, answered_in
+from rlm.records.journal.journal import Journal
+from rlm.records.journal.places import Places, RunFile
+from rlm.results import RunResult, StopReason
+
+__all__ = ["Archive", "Retention", "RunSummary", "converted", "facts_of", "paid_in"]
+
+SMALL_CONTEXT_BYTES = 1 << 20
+"""Larger ones are written in a thread, beside the run's first steps."""
+
+PRUNE_SECONDS = 3_600
+ROOT = "root"
+T = TypeVar("T")
+_log = logging.getLogger("rlm")
+
+
+class Retention(Struct, frozen=True):
+    """How much is kept; the oldest runs go first. A context goes with the last run that had it."""
+
+    runs: int = 1_000
+    days: float = 30.0
+    size_bytes: int = 10 << 30
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """One run, as a list of runs shows it."""
+
+    run_id: str
+    status: RunStatus
+    query: str
+    model: str
+    started: float
+    seconds: float | None
+    steps: int
+    requests: int
+    tokens: int
+    cost_usd: float | None
+    context_bytes: int
+    answer: str | None = None
+    forked_from: str | None = None
+
+
+class _End(Struct, frozen=True, kw_only=True):
+    """What a list tells of a run's last event."""
+
+    stop_reason: StopReason
+    usage: Usage
+    seconds: float
+    steps: int
+    answer: str | None
+
+
+class Archive:
+    """The runs below one root folder."""
+
+    def __init__(self, places: Places, retention: Retention | None = None) -> None:
+        self.places = places
+        self.contexts = ContextFolder(places.contexts)
+        self._retention = retention or Retention()
+
+    # -- running -----------------------------------------------------------------------------
+
+    async def open(self, facts: RunFacts, context: StoredContext) -> Journal:
+        """The journal of a run that begins, or of one that goes on."""
+        self.places.prepare()
+        journal = Journal(self.places.journal_of(facts.run_id))
+        try:
+            facts = await _described(journal, facts, context)
+            small = context.size_bytes <= SMALL_CONTEXT_BYTES and not context.pictures
+            if small:
+                self._keep(journal, context)
+            if not small or self._is_pruning_due():
+                work = self._work_beside(journal, facts, None if small else context)
+                journal.beside = asyncio.create_task(work)
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    def _keep(self, journal: Journal, context: StoredContext) -> None:
+        """Write a context; a run that can't keep its context goes on without."""
+        try:
+            self.contexts.put(context)
+        except ConfigError as error:
+            journal.problem = str(error)
+            _log.warning("%s", error)
+
+    async def _work_beside(
+        self, journal: Journal, facts: RunFacts, context: StoredContext | None
+    ) -> None:
+        """What takes long, in threads beside the run. Replies are kept once the hash is known."""
+        if context is not None and not facts.context.sha256:
+            try:
+                sha256 = await asyncio.wrap_future(context.hashing())
+                journal.describe(run=_with_hash(facts, sha256))
+            except ConfigError as error:
+                journal.problem, context = str(error), None
+                _log.warning("%s; the run goes on, but can't be resumed", error)
+            finally:
+                journal.is_described.set()
+        await asyncio.to_thread(self._keep_and_prune, journal, context)
+
+    def _keep_and_prune(self, journal: Journal, context: StoredContext | None) -> None:
+        if context is not None:
+            self._keep(journal, context)
+        if self._is_pruning_due():
+            with suppress(OSError):
+                self._stamp.touch(0o600)
+            self.prune()
+
+    def context_of(self, facts: RunFacts) -> StoredContext:
+        """The context of a run, as it was handed in."""
+        return self.contexts.restore(facts.context)
+
+    # -- looking -----------------------------------------------------------------------------
+
+    def facts(self, run: RunFile) -> RunFacts:
+        """What was asked; ConfigError if the journal does not say."""
+        return converted(self._about(run.path).get("run"), RunFacts)
+
+    def answered(self, run: RunFile) -> RunResult | None:
+        """The result of a run that has answered, without its events."""
+        return answered_in(self._about(run.path))
+
+    def summaries(self) -> Iterator[RunSummary | ConfigError]:
+        """Every run, the newest first; for one that can't be read, the reason."""
+        for run in self.places.listed():
+            try:
+                yield self.summary(run)
+            except ConfigError as error:
+                yield error
+
+    def summary(self, run: RunFile) -> RunSummary:
+        about = self._about(run.path)
+        facts = converted(about.get("run"), RunFacts)
+        end = None if about.get("end") is None else converted(about["end"], _End)
+        steps, usage = (
+            (_steps_in(run.path), paid_in(run.path)) if end is None else (end.steps, end.usage)
+        )
+        is_running = database.Lock(run.path.with_suffix(".lock")).is_taken()
+        so_far: RunStatus = "running" if is_running else "interrupted"
+        config = facts.settings.get("config")
+        return RunSummary(
+            run_id=facts.run_id,
+            status=so_far if end is None else end.stop_reason,
+            query=facts.query,
+            model=str(config.get("model", "")) if isinstance(config, dict) else "",
+            started=facts.started,
+            seconds=None if end is None else end.seconds,
+            steps=steps,
+            requests=usage.requests,
+            tokens=usage.total_tokens,
+            cost_usd=usage.cost_usd,
+            context_bytes=facts.context.size_bytes,
+            answer=None if end is None else end.answer,
+            forked_from=facts.forked_from.run_id if facts.forked_from else None,
+        )
+
+    def _about(self, path: Path) -> dict[str, Any]:
+        with database.reading(path) as connection:
+            return database.facts_in(connection, path)
+
+    # -- letting go --------------------------------------------------------------------------
+
+    def remove(self, run: RunFile) -> None:
+        """Delete a run that nobody is running; ConfigError if somebody is."""
+        lock = database.Lock(run.path.with_suffix(".lock"))
+        if not lock.take():
+            raise ConfigError(
+                f"run {run.run_id} is being run by process {lock.holder()}; end it first"
+            )
+        try:
+            run.remove()
+        finally:
+            lock.release()
+
+    def prune(self) -> list[str]:
+        """Remove what retention lets go, and contexts that no run names; the ids of those runs."""
+        removed = []
+        for run in self._outdated():
+            with suppress(ConfigError):
+                self.remove(run)
+                removed.append(run.run_id)
+        self.collect()
+        return removed
+
+    def collect(self) -> None:
+        """Remove contexts and pictures that no run names."""
+        named: set[str] = set()
+        for run in self.places.listed():
+            with suppress(ConfigError):
+                context = self.facts(run).context
+                named |= {context.sha256, *context.pictures.values()}
+        self.contexts.remove_unnamed(named)
+
+    def _outdated(self) -> Iterator[RunFile]:
+        oldest = time.time() - self._retention.days * 86_400
+        size, seen = 0, set[str]()
+        for number, run in enumerate(self.places.listed()):
+            size += run.size_bytes
+            with suppress(ConfigError):
+                context = self.facts(run).context
+                size += 0 if context.sha256 in seen else context.size_bytes
+                seen.add(context.sha256)
+            too_many = number >= self._retention.runs or size > self._retention.size_bytes
+            if too_many or run.changed < oldest:
+                yield run
+
+    @property
+    def _stamp(self) -> Path:
+        return self.places.root / "pruned"
+
+    def _is_pruning_due(self) -> bool:
+        """At most once in a while: looking at all runs takes time."""
+        try:
+            return time.time() - self._stamp.stat().st_mtime > PRUNE_SECONDS
+        except OSError:
+            return True
+
+
+async def _described(journal: Journal, facts: RunFacts, context: StoredContext) -> RunFacts:
+    """The facts of a run that begins, or of one that goes on and must be asked the same again."""
+    known = journal.facts().get("run")
+    if known is None:
+        journal.describe(run=facts)
+        if not facts.context.sha256:
+            journal.is_described.clear()
+        return facts
+    recorded = converted(known, RunFacts)
+    facts = _with_hash(facts, await asyncio.wrap_future(context.hashing()))
+    recorded.check_same(facts)
+    if not recorded.context.sha256:  # It was killed before that, and before any reply was kept.
+        journal.forget_told()
+        recorded = replace(recorded, context=facts.context)
+        journal.describe(run=recorded)
+    return recorded
+
+
+def _with_hash(facts: RunFacts, sha256: str) -> RunFacts:
+    return replace(facts, context=replace(facts.context, sha256=sha256))
+
+
+def facts_of(context: StoredContext) -> ContextFacts:
+    """What a journal says of a context; of a large one the hash may follow."""
+    pictures = {name: picture.sha256 for name, picture in context.pictures.items()}
+    return ContextFacts(
+        context.kind,
+        context.known_sha256 or "",
+        context.size_bytes,
+        context.description,
+        context.documents,
+        pictures,
+    )
+
+
+def converted(value: Any, kind: type[T]) -> T:
+    """A fact of a journal as what it was; ConfigError if it is nothing of the kind."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"the journal does not say what was run: {error}") from error
+
+
+def paid_in(path: Path) -> Usage:
+    """What was paid for before the process was killed: a run that goes on does not pay it again."""
+    with database.reading(path) as connection:
+        replies = database.replies_in(connection)
+        # What a child cost stands with its own replies.
+        paid = (reply.usage or Usage() for *_, key, reply in replies if key.kind != "child")
+        return sum(paid, Usage())
+
+
+def _steps_in(path: Path) -> int:
+    """Steps that were answered."""
+    with database.reading(path) as connection:
+        keys = (key for *_, key, _ in database.replies_in(connection))
+        return max((key.step for key in keys if (key.kind, key.path) == ("step", ROOT)), default=0)

@@ -1,0 +1,269 @@
+"""The file of one run: its tables, its version, and the lock of who writes to it."""
+
+import fcntl
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rlm.errors import ConfigError
+from rlm.messages import Reply, ReplyKey
+from rlm.records.journal.private import private
+from rlm.records.journal.records import places_in, unpacked
+from rlm.records.journal.sealing import unsealed
+from rlm.records.journal.tail import Tail, tail_of
+
+__all__ = [
+    "FAILURES",
+    "SCHEMA",
+    "Lock",
+    "connect",
+    "damaged",
+    "facts_in",
+    "is_database",
+    "not_writable",
+    "open_for_reading",
+    "put",
+    "reading",
+    "replies_in",
+]
+
+SCHEMA = 1
+FAILURES = (OSError, sqlite3.Error, UnicodeError)
+"""What SQLite may meet with; of a damaged file it may want to quote what is no text."""
+
+_OURS = 0x524C4D21
+"""SQLite keeps a number for whoever owns a file: this one says that it is a journal of ours."""
+
+_PAUSES = (0.0, 0.001, 0.01)
+_HEAD = b"SQLite format 3\0"
+_TABLES = """
+create table about (name text primary key, value blob not null) without rowid;
+create table replies (number integer primary key, records blob not null);
+create table told (
+    path text, step integer, what text, text blob not null, outputs text not null,
+    primary key (path, step, what)
+) without rowid;
+create table events (
+    number integer primary key, attempt integer not null, lines blob not null
+);
+"""
+
+
+class Lock:
+    """Held by the one process that runs a run; the kernel lets go of it when that process ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+
+    def take(self) -> bool:
+        """Whether it is ours now. It is if it was free."""
+        for pause in _PAUSES:  # `is_taken` of another process has it for an instant.
+            time.sleep(pause)
+            try:
+                if self._took():
+                    return True
+            except OSError as error:
+                raise not_writable(self._path, error) from error
+        return False
+
+    def _took(self) -> bool:
+        """Lock the file, and tell others who has it; not one that was removed meanwhile."""
+        with ExitStack() as stack:
+            file = stack.enter_context(open(self._path, "ab", opener=private))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not os.path.samestat(os.fstat(file.fileno()), self._path.lstat()):
+                    return False
+            except (BlockingIOError, FileNotFoundError):
+                return False
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n".encode())
+            file.flush()
+            self._file = file
+            stack.pop_all()
+        return True
+
+    def is_taken(self) -> bool:
+        """Whether somebody holds it now; asking does not change that."""
+        try:
+            with self._path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def holder(self) -> str:
+        """The process that holds it, as it says itself."""
+        try:
+            return self._path.read_text("ascii", "replace").strip()[:20] or "unknown"
+        except OSError:
+            return "unknown"
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def connect(path: Path, *, make: bool = True) -> sqlite3.Connection:
+    """Open a journal to write to, or else `make` it. Only its owner can read it."""
+    try:
+        os.close(private(path, os.O_RDWR | (os.O_CREAT if make else 0)))
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=rw",  # Not even SQLite makes it then.
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        with _closed_unless_usable(connection):
+            connection.execute("pragma busy_timeout=2000")
+            is_new = not _has_tables(connection)
+            if not is_new:
+                _check(connection, path)  # First: a file of somebody else is left as it is.
+                _check_whole(connection, path)
+            connection.execute("pragma journal_mode=wal")
+            connection.execute("pragma synchronous=normal")  # Survives SIGKILL, not a power cut.
+            if is_new:
+                _make_tables(connection)
+    except FAILURES as error:
+        raise not_writable(path, error) from error
+    return connection
+
+
+def not_writable(path: Path, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"the journal {path} can't be written to: {error}; check the folder's permissions and "
+        "free space, or run without a journal"
+    )
+
+
+def damaged(path: Path, error: object) -> ConfigError:
+    return ConfigError(
+        f"the journal {path} is damaged: {error}; remove it with `rlm rm`, and start anew"
+    )
+
+
+def open_for_reading(path: Path) -> sqlite3.Connection:
+    """Open a journal that somebody else may be writing to."""
+    try:
+        connection = sqlite3.connect(
+            f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None
+        )
+        with _closed_unless_usable(connection):
+            connection.execute("pragma busy_timeout=2000")
+            _check(connection, path)
+    except FAILURES as error:
+        raise ConfigError(f"the journal {path} can't be read: {error}") from error
+    return connection
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file begins as SQLite's do."""
+    with path.open("rb") as file:
+        return file.read(len(_HEAD)) == _HEAD
+
+
+def put(connection: sqlite3.Connection, records: bytes) -> None:
+    """Records of replies into their table; within a transaction of the caller's."""
+    if records:
+        connection.execute("insert into replies (records) values (?)", (records,))
+
+
+def replies_in(connection: sqlite3.Connection) -> Iterator[tuple[int, int, int, ReplyKey, Reply]]:
+    """Every reply there is, with the place of its record; of equal keys the last counts."""
+    for number, records in connection.execute("select number, records from replies"):
+        for start, end in places_in(records):
+            with suppress(ValueError):
+                yield number, start, end, *unpacked(records[start:end])
+
+
+def _settle(path: Path) -> None:
+    """Take in what a killed process had committed last."""
+    if not tail_of(path).stat().st_size:
+        return
+    lock = Lock(path.with_suffix(".lock"))
+    if not lock.take():
+        return
+    with ExitStack() as stack:
+        stack.callback(lock.release)
+        connection = connect(path, make=False)  # Its run may have been removed meanwhile.
+        stack.callback(connection.close)
+        tail = Tail(path)
+        stack.callback(tail.close)
+        connection.execute("begin")
+        put(connection, tail.records())
+        connection.execute("commit")
+        tail.clear()
+
+
+@contextmanager
+def reading(path: Path) -> Generator[sqlite3.Connection, None, None]:
+    """A journal to look into; what SQLite can't read is a ConfigError."""
+    with suppress(*FAILURES, ConfigError):  # It may be running, or not ours to write to.
+        _settle(path)
+    connection = open_for_reading(path)
+    try:
+        yield connection
+    except FAILURES as error:
+        raise ConfigError(f"the journal {path} can't be read: {error}") from error
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _closed_unless_usable(connection: sqlite3.Connection) -> Generator[None, None, None]:
+    with ExitStack() as stack:
+        stack.callback(connection.close)
+        yield
+        stack.pop_all()
+
+
+def facts_in(connection: sqlite3.Connection, path: Path) -> dict[str, Any]:
+    """What a journal says of its run, by name."""
+    try:
+        rows = connection.execute("select name, value from about").fetchall()
+        return {name: json.loads(unsealed(name, value)) for name, value in rows}
+    except (sqlite3.Error, ValueError, RecursionError) as error:
+        raise damaged(path, error) from error
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse what is not ours or not of this version."""
+    if _pragma(connection, "application_id") != _OURS:
+        raise ConfigError(f"{path} is not a journal of rlm; give another path")
+    version = _pragma(connection, "user_version")
+    if version != SCHEMA:
+        raise ConfigError(
+            f"the journal {path} has format {version}, this version of rlm reads format {SCHEMA}; "
+            "use the version of rlm that wrote it, or remove it with `rlm rm`"
+        )
+
+
+def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file with a hole in it now, not in the middle of a run."""
+    (found,) = connection.execute("pragma quick_check(1)").fetchone()
+    if found != "ok":
+        raise damaged(path, found)
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    connection.executescript(
+        f"begin; {_TABLES} pragma application_id={_OURS}; pragma user_version={SCHEMA}; commit;"
+    )
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    return connection.execute("select 1 from sqlite_master limit 1").fetchone() is not None
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    row: Any = connection.execute(f"pragma {name}").fetchone()
+    return int(row[0])

@@ -1,0 +1,378 @@
+"""One run's journal: replies are committed before they are used, and what the model was told.
+
+It is a `ReplyStore` and a `Recorder`. Keys are the same on every execution of a run (see
+`ReplyKey`), so threads and batches may finish in any order.
+"""
+
+import asyncio
+import json
+import logging
+import sqlite3
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from rlm.errors import ConfigError
+from rlm.events import MOST_RESULT_CHARS, Event, RunEnded
+from rlm.logger import encoded
+from rlm.messages import Reply, ReplyKey, Request
+from rlm.records.journal import database
+from rlm.records.journal.records import packed, unpacked
+from rlm.records.journal.sealing import sealed, unsealed
+from rlm.records.journal.tail import Tail
+from rlm.results import Told
+
+__all__ = ["Journal", "events_after", "events_of", "long_results", "text_in"]
+
+MOST_WAITING = 1_024
+MOST_WAITING_SECONDS = 0.1
+"""So many replies or events, or so old ones, go into the database together."""
+
+ROW_BYTES = 1 << 16
+EVENTS_AT_ONCE = 16
+CHUNKS_AT_HAND = 16
+_JSON = msgspec.json.Encoder()
+_log = logging.getLogger("rlm")
+
+
+class Journal:
+    """Open it for a run that begins, or for one that goes on; one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problem: str | None = None
+        """Why nothing is written any more, if so: the run goes on without."""
+        self._lock = database.Lock(path.with_suffix(".lock"))
+        if not self._lock.take():
+            raise ConfigError(
+                f"run {path.stem} is being run by process {self._lock.holder()}; wait for it, or "
+                "end it first"
+            )
+        with ExitStack() as stack:
+            stack.callback(self._lock.release)
+            self._database = database.connect(path)
+            stack.callback(self._database.close)
+            self._tail = Tail(path)
+            stack.callback(self._tail.close)
+            self._records = [self._tail.records()]
+            self._events: list[Event] = []
+            self._attempt = 0
+            self._timer: asyncio.TimerHandle | None = None
+            self.flush()
+            self._open_tail()
+            self._look()
+            stack.pop_all()
+        self.replayed = 0
+        self.beside: asyncio.Task[None] | None = None
+        """Work that goes on beside the run, such as writing its context."""
+        self.is_described = asyncio.Event()
+        """Whether all facts are known that a reply is of use with: the hash of the context, too."""
+        self.is_described.set()
+
+    # -- facts about the run -----------------------------------------------------------------
+
+    def describe(self, **facts: object) -> None:
+        """Remember facts about the run, such as its query and its settings, as JSON."""
+        rows = [(name, sealed(name, _json(value))) for name, value in facts.items()]
+        self._write("insert or replace into about values (?, ?)", rows)
+
+    def forget(self, *names: str) -> None:
+        """The opposite of `describe`."""
+        for name in names:
+            self._write("delete from about where name = ?", [(name,)])
+
+    def facts(self) -> dict[str, object]:
+        """What `describe` was told."""
+        return database.facts_in(self._database, self.path)
+
+    # -- replies -----------------------------------------------------------------------------
+
+    async def get(self, key: ReplyKey, request: Request | None) -> Reply | None:
+        """The reply that was paid for already, if there is one."""
+        place = self._known.get(str(key)) if self._known else None
+        if place is None:
+            self._check_step(key)
+            return None
+        reply = self._reply(*place)
+        if reply.finish_reason == "failed" and not self._is_over(key):
+            return None
+        self._steps_to_match.discard((key.path, key.step))
+        self.replayed += 1
+        return reply
+
+    async def put(self, key: ReplyKey, reply: Reply) -> None:
+        """Commit a reply; it may be used when this returns."""
+        await self.is_described.wait()
+        self.copy(key, reply)
+
+    def copy(self, key: ReplyKey, reply: Reply) -> None:
+        """Write a reply, of this run or of another one."""
+        if self.problem is None:
+            self._save(packed(key, reply))
+
+    def _save(self, record: bytes) -> None:
+        try:
+            has_room = self._tail.add(record)
+        except OSError as error:
+            self._give_up(error)
+            return
+        self._records.append(record)
+        if not has_room or len(self._records) >= MOST_WAITING:
+            self.flush()  # What had no room there is committed by this.
+
+    def _open_tail(self) -> None:
+        """Unless what was left in it could not be taken over."""
+        if self.problem is None:
+            try:
+                self._tail.open()
+            except OSError as error:
+                self._give_up(error)
+
+    def _reply(self, number: int, start: int, end: int) -> Reply:
+        """A reply that is there. Those asked for one after the other stand beside each other."""
+        chunk = self._chunks.get(number)
+        try:
+            if chunk is None:
+                found = "select records from replies where number = ?"
+                (chunk,) = self._database.execute(found, (number,)).fetchone()
+                while len(self._chunks) >= CHUNKS_AT_HAND:
+                    self._chunks.pop(next(iter(self._chunks)))
+                self._chunks[number] = chunk
+            return unpacked(chunk[start:end])[1]
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            raise database.damaged(self.path, error) from error
+
+    def _is_over(self, key: ReplyKey) -> bool:
+        """Whether the step was over that this belongs to: then its failures are facts.
+
+        In a step that was not, what failed is tried again.
+        """
+        path = key.path.rpartition("/")[0] if key.kind == "child" else key.path
+        return key.step <= self._last_told.get(path, 0)
+
+    def _check_step(self, key: ReplyKey) -> None:
+        """A step that was asked for differently is not the same run."""
+        if key.kind != "step":
+            return
+        if (key.path, key.step) in self._steps_to_match:
+            raise ConfigError(
+                f"this run can't go on: step {key.step} was asked for with other settings (model, "
+                "sampling, tools or output limit); use those it was started with, or start anew"
+            )
+        if self._is_over(key):
+            raise database.damaged(self.path, f"the reply of step {key.step} can't be read")
+
+    # -- what the model was told -------------------------------------------------------------
+
+    async def recorded(self, path: str, step: int, what: str) -> Told | None:
+        """What it was told the first time."""
+        try:
+            row = self._database.execute(
+                "select text, outputs from told where path = ? and step = ? and what = ?",
+                (path, step, what),
+            ).fetchone()
+            if row is None:
+                return None
+            is_last = step >= self._last_told.get(path, 0)
+            return Told(text_in(path, step, what, row[0]), str(row[1]), is_last)
+        except (sqlite3.Error, ValueError) as error:
+            raise database.damaged(self.path, error) from error
+
+    async def tell(self, path: str, step: int, what: str, told: Told) -> str:
+        """Remember it, and tell it."""
+        self.copy_told(path, step, what, told)
+        return told.text
+
+    def copy_told(self, path: str, step: int, what: str, told: Told) -> None:
+        text = sealed(_name(path, step, what), told.text.encode("utf-8", "surrogatepass"))
+        row = (path, step, what, text, told.outputs)
+        self._write("insert or replace into told values (?, ?, ?, ?, ?)", [row])
+
+    def forget_told(self) -> None:
+        """What it was told; for a run that begins anew."""
+        self._write("delete from told", [()])
+
+    # -- events ------------------------------------------------------------------------------
+
+    needs_context_hash = True
+
+    def record(self, event: Event) -> None:
+        """Keep an event; what a killed process had not written yet is made again on resuming."""
+        self._events.append(event)
+        if type(event) is RunEnded:
+            if event.parent_id is None:
+                self.describe(end=event)
+            self.flush()
+        elif len(self._events) >= MOST_WAITING:
+            self.flush()
+        elif self._timer is None:
+            self._flush_later()
+
+    def _flush_later(self) -> None:
+        """Even if nothing else happens: somebody may be looking on."""
+        with suppress(RuntimeError):  # Outside of an event loop nobody waits.
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(MOST_WAITING_SECONDS, self.flush)
+
+    def flush(self) -> None:
+        """Put into the database what there is."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        records, self._records = b"".join(self._records), []
+        events, self._events = self._events, []
+        if self.problem is not None or not (records or events):
+            return
+        try:
+            with self._transaction():
+                database.put(self._database, records)
+                self._database.executemany(
+                    "insert into events (attempt, lines) values (?, ?)",
+                    ((self._attempt, lines) for lines in _lines(events)),
+                )
+            self._tail.clear()
+        except database.FAILURES as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        if self.problem is None:
+            self.problem = f"the journal {self.path} can't be written to any more: {error}"
+            _log.warning("%s; the run goes on, but can't be resumed from here on", self.problem)
+
+    # -- the end -----------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """Wait for what goes on beside the run; then close, in a thread, since disks take time."""
+        try:
+            if self.beside is not None:
+                await asyncio.shield(self.beside)
+        finally:
+            self.flush()
+            await asyncio.shield(asyncio.to_thread(self.close))
+
+    def close(self) -> None:
+        """Write what is left, and let go; may be called twice."""
+        self.flush()
+        try:
+            self._database.close()
+            self._tail.close()
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def _transaction(self) -> Generator[None, None, None]:
+        self._database.execute("begin")
+        try:
+            yield
+        except BaseException:
+            if self._database.in_transaction:  # A full disk has ended it already.
+                self._database.execute("rollback")
+            raise
+        self._database.execute("commit")
+
+    def _look(self) -> None:
+        """What earlier executions left."""
+        self._known: dict[str, tuple[int, int, int]] = {}
+        self._steps_to_match: set[tuple[str, int]] = set()
+        self._chunks: dict[int, bytes] = {}
+        last = "select path, max(step) from told where what = 'observation' group by path"
+        attempt = "select max(attempt) from events"
+        execute = self._database.execute
+        try:
+            for number, start, end, key, _ in database.replies_in(self._database):
+                self._known[str(key)] = number, start, end
+                if key.kind == "step":
+                    self._steps_to_match.add((key.path, key.step))
+            self._last_told = {path: int(step) for path, step in execute(last)}
+            self._attempt = int(execute(attempt).fetchone()[0] or 0) + 1
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            raise database.damaged(self.path, error) from error
+
+    def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+        """Write in one transaction. A full disk must not cost the run what it has paid for."""
+        if self.problem is not None:
+            return
+        try:
+            if len(rows) == 1:
+                self._database.execute(statement, rows[0])
+            else:
+                with self._transaction():
+                    self._database.executemany(statement, rows)
+        except database.FAILURES as error:
+            self._give_up(error)
+
+
+def events_of(path: Path, *, last_only: bool = False) -> Iterator[bytes]:
+    """The events of a journal as lines of JSON, attempt after attempt, in bounded memory."""
+    first = "select max(attempt) from events" if last_only else "select 0"
+    with database.reading(path) as connection:
+        (attempt,) = connection.execute(first).fetchone()
+        for (lines,) in connection.execute(
+            "select lines from events where attempt >= ? order by number", (attempt,)
+        ):
+            if isinstance(lines, bytes):  # Nothing else was written there.
+                yield from lines.splitlines(keepends=True)
+
+
+def long_results(path: str | Path) -> dict[str, Reply]:
+    """What tools said at greater length than events tell, by key; nothing if it is no journal."""
+    path = Path(path)
+    if not path.is_file() or not database.is_database(path):
+        return {}
+    with database.reading(path) as connection:
+        return {
+            str(key): reply
+            for *_, key, reply in database.replies_in(connection)
+            if key.kind == "tool" and len(reply.text) > MOST_RESULT_CHARS
+        }
+
+
+def events_after(path: Path, row: int, line: int, most: int) -> list[tuple[int, int, bytes]]:
+    """The next events behind a place, each with its own: the row it is in, and its line there.
+
+    Journals only grow, so a place stays where it is, also when the run goes on in another process.
+    """
+    found: list[tuple[int, int, bytes]] = []
+    with database.reading(path) as connection:
+        query = "select number, lines from events where number >= ? order by number"
+        for number, lines in connection.execute(query, (row,)):
+            for at, each in enumerate(lines.splitlines() if isinstance(lines, bytes) else ()):
+                if (number, at) > (row, line):
+                    found.append((number, at, each))
+                    if len(found) >= most:
+                        return found
+    return found
+
+
+def _lines(events: list[Event]) -> Iterator[bytes]:
+    """Events as JSON, a line each, in pieces that are not too large for a row."""
+    waiting = b""
+    for at in range(0, len(events), EVENTS_AT_ONCE):
+        some = events[at : at + EVENTS_AT_ONCE]
+        try:
+            waiting += _JSON.encode_lines(some)
+        except UnicodeEncodeError:
+            waiting += b"".join(encoded(event) + b"\n" for event in some)
+        if len(waiting) > ROW_BYTES:
+            yield waiting
+            waiting = b""
+    if waiting:
+        yield waiting
+
+
+def _json(value: object) -> bytes:
+    try:
+        return msgspec.json.encode(value, enc_hook=repr)
+    except UnicodeEncodeError:  # lone surrogates: JSON can escape them, msgspec does not
+        return json.dumps(msgspec.to_builtins(value, enc_hook=repr)).encode("ascii")
+
+
+def _name(path: object, step: object, what: object) -> str:
+    return f"{path} {step} {what}"
+
+
+def text_in(path: object, step: object, what: object, found: object) -> str:
+    """A text that a model was told; ValueError if it can't be read."""
+    return unsealed(_name(path, step, what), found).decode("utf-8", "surrogatepass")

@@ -1,0 +1,90 @@
+"""One run and its journal, from the first word to the last; without a journal, just the run."""
+
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from rlm.calls.scope import new_run_id
+from rlm.engine.run import Task
+from rlm.errors import ConfigError
+from rlm.events import Event
+from rlm.protocols import Recorder
+from rlm.results import RunResult
+
+if TYPE_CHECKING:  # Runs without a journal need none of it.
+    from rlm.records.journal.archive import Archive
+    from rlm.records.journal.journal import Journal
+
+__all__ = ["Record", "kept"]
+
+
+class Record:
+    """What is known of a run before it runs. `result` is there if it has answered already."""
+
+    def __init__(self, run_id: str, journal: "Journal | None" = None) -> None:
+        self.run_id = run_id
+        self.journal = journal
+        self.result = None if journal is None else _answered(journal)
+
+    @property
+    def recorders(self) -> tuple[Recorder, ...]:
+        return () if self.journal is None else (self.journal,)
+
+    def keep(self, result: RunResult) -> None:
+        if self.journal is not None:
+            from rlm.records.journal.facts import result_facts
+
+            self.journal.describe(result=result_facts(result))
+
+
+@asynccontextmanager
+async def kept(
+    archive: "Archive | None", task: Task, run_id: str | None, *, in_chat: bool
+) -> AsyncGenerator[Record, None]:
+    """Begin a run, or find what there is of it; what it learns is on disk before it is used."""
+    if archive is None:
+        if run_id is not None:
+            raise ConfigError("run_id= names a run in a journal: set journal=True as well")
+        yield Record(new_run_id())
+        return
+    from rlm.records.journal.archive import facts_of
+    from rlm.records.journal.facts import RunFacts
+
+    facts = RunFacts(
+        run_id=new_run_id() if run_id is None else run_id,
+        query=task.query,
+        started=time.time(),
+        context=facts_of(task.context),
+        settings=dict(task.settings),
+        in_chat=in_chat,
+    )
+    journal = await archive.open(facts, task.context)
+    try:
+        record = Record(facts.run_id, journal)
+        if record.result is None:
+            journal.forget("end", "result")
+        yield record
+    finally:
+        await journal.aclose()
+
+
+def _answered(journal: "Journal") -> RunResult | None:
+    from rlm.records.journal.facts import answered_in
+
+    result = answered_in(journal.facts())
+    return None if result is None else replace(result, events=tuple(_events(journal.path)))
+
+
+def _events(path: Path) -> Iterator[Event]:
+    """The events of the last execution; one that can't be read is no reason to hide an answer."""
+    from rlm.records.journal.journal import events_of
+
+    read: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+    for line in events_of(path, last_only=True):
+        with suppress(ValueError, RecursionError):
+            yield read.decode(line)

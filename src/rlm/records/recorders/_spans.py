@@ -1,0 +1,111 @@
+"""Spans that are open, and which of them is inside which."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlm.records.recorders import _genai
+
+UNFINISHED = "unfinished"
+MAX_OPEN_CALLS = 10_000
+"""Of one run. The scheduler lets far fewer fly, but events from a file promise nothing."""
+
+
+@dataclass(slots=True)
+class OpenSpan:
+    """A span, and the context that makes others its children; requests have none."""
+
+    span: Any
+    context: Any = None
+
+
+@dataclass(slots=True)
+class OpenRun:
+    """What is open in a run: at most one step, one request of its own and one cell, many calls."""
+
+    span: OpenSpan
+    parent_id: str | None
+    step: OpenSpan | None = None
+    request: OpenSpan | None = None
+    cell: OpenSpan | None = None
+    calls: dict[str, OpenSpan] = field(default_factory=dict)
+    children: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def innermost(self) -> OpenSpan:
+        return self.cell or self.step or self.span
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.calls) >= MAX_OPEN_CALLS
+
+    def place_of_child(self, call_id: str | None) -> OpenSpan:
+        """A child run is inside the call that started it."""
+        call = None if call_id is None else self.calls.get(call_id)
+        return self.innermost if call is None or call.context is None else call
+
+    def outermost_first(self) -> Iterator[OpenSpan]:
+        """All but the run's own."""
+        yield from (each for each in (self.step, self.cell, self.request) if each is not None)
+        yield from self.calls.values()
+
+
+class Spans:
+    """Opens and ends spans, at times that are told in seconds since 1970."""
+
+    def __init__(self, trace: Any, tracer: Any) -> None:
+        self._trace = trace
+        self._tracer = tracer
+
+    def open(
+        self, name: str, now: float, about: dict[str, Any], above: OpenSpan | None
+    ) -> OpenSpan:
+        """Without `above` it goes into whatever span the caller's code is in."""
+        span = self._start(name, now, about, above, self._trace.SpanKind.INTERNAL)
+        return OpenSpan(span, self._trace.set_span_in_context(span))
+
+    def open_request(self, now: float, about: dict[str, Any], above: OpenSpan) -> OpenSpan:
+        name = f"{_genai.CHAT} {about['gen_ai.request.model']}"
+        return OpenSpan(self._start(name, now, about, above, self._trace.SpanKind.CLIENT))
+
+    def _start(
+        self, name: str, now: float, about: dict[str, Any], above: OpenSpan | None, kind: Any
+    ) -> Any:
+        return self._tracer.start_span(
+            name,
+            context=None if above is None else above.context,
+            kind=kind,
+            attributes=about,
+            start_time=_nanoseconds(now),
+        )
+
+    def close(
+        self,
+        opened: OpenSpan,
+        now: float,
+        about: dict[str, Any] | None = None,
+        failure: tuple[str, str] | None = None,
+    ) -> None:
+        try:
+            if about:
+                opened.span.set_attributes(about)
+            if failure is not None:
+                self.fail(opened, *failure)
+        finally:
+            opened.span.end(_nanoseconds(now))
+
+    def fail(self, opened: OpenSpan, error_type: str, told: str) -> None:
+        opened.span.set_attribute(_genai.ERROR_TYPE, error_type)
+        opened.span.set_status(self._trace.StatusCode.ERROR, told or error_type)
+
+    def abandon(self, opened: OpenSpan, now: float) -> None:
+        """End what nobody will finish any more."""
+        self.close(opened, now, None, (UNFINISHED, "not finished when its run ended"))
+
+    def note(self, opened: OpenSpan | None, name: str, now: float, facts: dict[str, Any]) -> None:
+        if opened is not None:
+            opened.span.add_event(name, facts, _nanoseconds(now))
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1_000_000_000)

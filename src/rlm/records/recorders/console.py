@@ -1,0 +1,259 @@
+"""Progress as plain lines, for people: what a run does while it does it."""
+
+import re
+import threading
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TextIO
+
+from rlm.events import (
+    CallEnded,
+    CallRetried,
+    CellEnded,
+    CellOutput,
+    CellStarted,
+    Compacted,
+    Diverged,
+    Event,
+    ModelReplied,
+    Planned,
+    RunEnded,
+    RunStarted,
+    SessionLost,
+    StepStarted,
+    ToolCalled,
+)
+from rlm.records.recorders._progress import is_cached
+
+__all__ = [
+    "ConsoleRecorder",
+    "cell_details",
+    "counted",
+    "divergence",
+    "harmless",
+    "loss",
+    "one_line",
+    "plan",
+    "retry",
+    "summary",
+]
+
+CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+COUNTED = frozenset({CallEnded, CallRetried, ModelReplied, RunStarted, ToolCalled})
+TOLD = frozenset(
+    {
+        *(CallRetried, CellEnded, CellOutput, CellStarted, Compacted, Diverged, RunEnded),
+        *(Planned, RunStarted, SessionLost, StepStarted),
+    }
+)
+"""Events that plain lines count, and events that may be a line. Others pass by at once."""
+
+SHOWN_LINES = 30
+SHOWN_CHARS = 2_000
+LINE_CHARS = 300
+
+
+def harmless(text: str) -> str:
+    """Text from a model or a sandbox, with everything a terminal could obey made visible."""
+    return CONTROL.sub(_visible, text.replace("\r\n", "\n"))
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def one_line(text: str, limit: int = LINE_CHARS) -> str:
+    """Harmless text on a single line, so that it can't pass for lines of ours."""
+    shown = harmless(" ".join(text.split()))
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number of things, in words that agree with it."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
+
+
+def summary(event: RunEnded, from_journal: int = 0) -> str:
+    """How a run ended, in one line; `from_journal` replies were paid for before, not now."""
+    usage = event.usage
+    cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.4f}"
+    named = event.limit and event.limit != event.stop_reason
+    why = f"{event.stop_reason} ({event.limit})" if named else event.stop_reason
+    replies = counted(from_journal, "reply", "replies")
+    free = f", {replies} from the journal for free" if from_journal else ""
+    return (
+        f"run {event.run_id} ended: {why}, {counted(event.steps, 'step')}, "
+        f"{counted(usage.requests, 'request')}, {usage.total_tokens:,} tokens{cost}{free}, "
+        f"{event.seconds:.2f} s"
+    )
+
+
+def loss(event: SessionLost) -> str:
+    """What became of a worker that died, in one line."""
+    if event.restored:
+        return f"the worker was lost, its variables were restored: {event.reason}"
+    return f"the session was lost: {event.reason}"
+
+
+def retry(event: CallRetried) -> str:
+    """That a run's own request failed and is sent again, in one line."""
+    return f"asking {event.model} again in {event.wait_seconds:.1f} s: {event.error}"
+
+
+def divergence(event: Diverged) -> str:
+    """That cells which ran again did not do the same again, in one line."""
+    return (
+        f"cells of step {event.step} printed something else than the first time; "
+        "the model is told what it was told then"
+    )
+
+
+def plan(event: Planned) -> str:
+    """How a run goes about it, and why, in one line."""
+    if not event.pieces:
+        return f"strategy {event.strategy}: {event.reason}"
+    pieces = counted(event.pieces, "piece")
+    unread = f", {event.unread:,} of them left out at first" if event.unread else ""
+    return f"{event.strategy}: {event.reason}; {pieces} of {event.piece_chars:,} characters{unread}"
+
+
+def _shortened(event: Compacted) -> str:
+    return f"the history was shortened: {event.messages_before} messages to {event.messages_after}"
+
+
+def cell_details(event: CellStarted | CellOutput) -> list[str]:
+    """A cell's code or output, cut, each line behind a mark that tells it from lines of ours."""
+    is_code = isinstance(event, CellStarted)
+    text, mark = (event.code, "> ") if isinstance(event, CellStarted) else (event.text, "| ")
+    lines = harmless(text[:SHOWN_CHARS]).splitlines()
+    cut = len(text) > SHOWN_CHARS or len(lines) > SHOWN_LINES
+    end = [f"{mark}… ({len(text):,} characters in all)"] if cut else []
+    what = "runs" if is_code else "wrote"
+    head = one_line(f"cell {event.cell} of step {event.step}, run {event.run_id[-6:]}, {what}:")
+    return [head, *(mark + line for line in lines[:SHOWN_LINES]), *end]
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What happened in a run since its last cell ended, and how much of the run was for free."""
+
+    failed: int = 0
+    retries: int = 0
+    stored: int = 0
+    tools: int = 0
+    from_journal: int = 0
+
+    def of_cell(self, event: CellEnded) -> str:
+        """What a cell's line says of its calls; the next cell begins from nothing."""
+        found = {"failed": self.failed, "stored": self.stored}
+        asides = [f"{number:,} {word}" for word, number in found.items() if number]
+        asides += [counted(self.retries, "retry", "retries")] if self.retries else []
+        calls = f", {counted(event.calls, 'call')}" if event.calls else ""
+        calls += f" ({', '.join(asides)})" if calls and asides else ""
+        tools = f", {counted(self.tools, 'tool call')}" if self.tools else ""
+        self.failed = self.retries = self.stored = self.tools = 0
+        return calls + tools
+
+
+class ConsoleRecorder:
+    """One line per step and per notable event, indented by depth; `verbose` adds what cells do.
+
+    A stream that can't be written to any more is left alone: progress never ends a run.
+    """
+
+    def __init__(self, stream: TextIO, *, verbose: bool = False) -> None:
+        self._stream = stream
+        self._verbose = verbose
+        self._tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
+        self._lock = threading.Lock()
+        self._open = True
+
+    def __enter__(self) -> "ConsoleRecorder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to put away."""
+
+    def record(self, event: Event) -> None:
+        kind = type(event)
+        with self._lock:
+            if kind in COUNTED:
+                self._count(event)
+            if kind in TOLD:
+                for line in self._lines(event):
+                    self._write("  " * event.depth + line)
+
+    def note(self, text: str) -> None:
+        """A line of the caller's own."""
+        self._write(one_line(text))
+
+    def _write(self, line: str) -> None:
+        if not self._open:
+            return
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            self._open = False
+
+    def _count(self, event: Event) -> None:
+        """Calls are told when their cell ends: there may be thousands."""
+        tally = self._tallies[event.run_id]
+        if isinstance(event, CallEnded):
+            tally.failed += event.error is not None
+            tally.stored += event.stored
+            tally.from_journal += event.stored and not is_cached(event)
+        elif isinstance(event, ModelReplied):
+            tally.from_journal += event.stored and not is_cached(event)
+        elif isinstance(event, CallRetried):
+            tally.retries += event.call_id is not None
+        elif isinstance(event, ToolCalled):
+            tally.tools += 1
+        else:
+            self._tallies[event.run_id] = _Tally()
+
+    def _lines(self, event: Event) -> list[str]:
+        if isinstance(event, CellStarted | CellOutput):
+            details = cell_details(event) if self._verbose else []
+            return [f"    {line}" for line in details]
+        line = self._line(event)
+        indent = "" if isinstance(event, RunStarted | StepStarted | RunEnded) else "  "
+        return [] if line is None else [indent + one_line(line)]
+
+    def _line(self, event: Event) -> str | None:
+        if isinstance(event, RunStarted):
+            return f"run {event.run_id} on {event.model}, context of {event.context_bytes:,} bytes"
+        if isinstance(event, StepStarted):
+            return f"step {event.step}"
+        if isinstance(event, CellEnded):
+            calls = self._tallies[event.run_id].of_cell(event)
+            return f"cell {event.cell}: {event.seconds:.2f} s{calls}{_error(event)}"
+        if isinstance(event, CallRetried):
+            return retry(event) if event.call_id is None else None
+        if isinstance(event, RunEnded):
+            return self._end(event)
+        return _notable(event)
+
+    def _end(self, event: RunEnded) -> str:
+        """A run's line; what was for free in a child was for free in its parent too."""
+        from_journal = self._tallies.pop(event.run_id, _Tally()).from_journal
+        if event.parent_id is not None and event.parent_id in self._tallies:
+            self._tallies[event.parent_id].from_journal += from_journal
+        return summary(event, from_journal)
+
+
+def _notable(event: Event) -> str | None:
+    if isinstance(event, SessionLost):
+        return loss(event)
+    if isinstance(event, Diverged):
+        return divergence(event)
+    if isinstance(event, Planned):
+        return plan(event)
+    return _shortened(event) if isinstance(event, Compacted) else None
+
+
+def _error(event: CellEnded) -> str:
+    return f", {event.error_type}: {event.error_message}" if event.error_type else ""

@@ -1,0 +1,54 @@
+"""Trajectories in other forms: training rows, a report for people, the reference's log.
+
+Every form is written piece by piece, so a run of any size can be exported.
+"""
+
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from rlm.errors import ConfigError
+from rlm.records.trajectories.exports._chat import openai_chat
+from rlm.records.trajectories.exports._html import html
+from rlm.records.trajectories.exports._markdown import markdown
+from rlm.records.trajectories.exports._reference import reference_jsonl
+from rlm.records.trajectories.exports._sft import sft
+from rlm.records.trajectories.exports._tree import in_tree_order
+from rlm.records.trajectories.index import RunOutline
+from rlm.records.trajectories.read import Trajectory
+
+__all__ = ["FORMATS", "Format", "export"]
+
+
+class Format(Struct, frozen=True):
+    """One form: what it is good for, how its files end, and who writes it."""
+
+    description: str
+    ending: str
+    write: Callable[[Trajectory, list[RunOutline]], Iterator[str]]
+
+
+FORMATS: dict[str, Format] = {
+    "sft": Format("a row a step: the conversation so far and the reply", ".jsonl", sft),
+    "openai-chat": Format("a conversation a run, for OpenAI fine-tuning", ".jsonl", openai_chat),
+    "markdown": Format("a report to read", ".md", markdown),
+    "html": Format("a report in one file that runs nothing and loads nothing", ".html", html),
+    "reference-jsonl": Format("a log as the reference engine writes it", ".jsonl", reference_jsonl),
+}
+
+
+def export(trajectory: Trajectory, format: str, *, run_id: str | None = None) -> Iterator[str]:  # noqa: A002
+    """The text in pieces; `run_id` takes that run and those below it instead of all."""
+    if format not in FORMATS:
+        raise ConfigError(f"there is no format {format!r}; there are {', '.join(FORMATS)}")
+    runs = in_tree_order(trajectory.runs(), run_id)
+    if not runs:
+        what = "no run" if run_id is None else f"no run {run_id!r}"
+        why = f" ({trajectory.skipped})" if trajectory.skipped.total else ""
+        raise ConfigError(f"there is {what} to export in {_places(trajectory)}{why}")
+    return FORMATS[format].write(trajectory, runs)
+
+
+def _places(trajectory: Trajectory) -> str:
+    paths = trajectory.paths
+    return str(paths[0]) if len(paths) == 1 else f"these {len(paths):,} files"

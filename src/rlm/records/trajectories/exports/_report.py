@@ -1,0 +1,310 @@
+"""A report as a stream of blocks, in the order of the events; Markdown and HTML write them out."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from rlm.events import (
+    CallEnded,
+    CallRetried,
+    CallStarted,
+    CellEnded,
+    CellOutput,
+    CellStarted,
+    Compacted,
+    Diverged,
+    Event,
+    ModelAsked,
+    ModelReplied,
+    Noted,
+    OutputStreamed,
+    Planned,
+    RunEnded,
+    RunStarted,
+    SessionLost,
+    StepStarted,
+    ToolCalled,
+)
+from rlm.messages import Usage
+from rlm.records.recorders.console import one_line, plan
+from rlm.records.trajectories.exports._texts import clock_time, json_of, text_of
+from rlm.records.trajectories.index import RunOutline, StepUsage
+from rlm.records.trajectories.read import Trajectory
+
+__all__ = [
+    "Block",
+    "FoldEnd",
+    "FoldStart",
+    "Heading",
+    "Note",
+    "Passage",
+    "Row",
+    "TableEnd",
+    "blocks",
+]
+
+SHOWN_ROWS = 1_000
+TITLE_CHARS = 100
+
+
+class Heading(Struct, frozen=True):
+    """`anchor` is a name that other blocks may lead to."""
+
+    level: int
+    text: str
+    anchor: str = ""
+
+
+class Passage(Struct, frozen=True):
+    """A stranger's text, shown as it is."""
+
+    label: str
+    text: str
+    language: str = "text"
+
+
+class Note(Struct, frozen=True):
+    """One line of ours; `target` is an anchor it leads to."""
+
+    text: str
+    is_trouble: bool = False
+    target: str = ""
+
+
+class FoldStart(Struct, frozen=True):
+    """What follows, up to the end of the fold, is closed at first."""
+
+    summary: str
+    is_trouble: bool = False
+
+
+class FoldEnd(Struct, frozen=True):
+    pass
+
+
+class Row(Struct, frozen=True):
+    """A row of a table; the first of a table is its head."""
+
+    cells: tuple[str, ...]
+    is_head: bool = False
+    target: str = ""
+
+
+class TableEnd(Struct, frozen=True):
+    pass
+
+
+Block = Heading | Passage | Note | FoldStart | FoldEnd | Row | TableEnd
+
+
+def blocks(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[Block]:
+    """What was asked and answered, what it cost, and then every run step by step."""
+    anchors = {run.run_id: f"run-{number}" for number, run in enumerate(runs, 1)}
+    roots = [run for run in runs if run.parent_id not in anchors]
+    title = roots[0].query or f"run {roots[0].run_id}" if len(roots) == 1 else f"{len(roots)} runs"
+    yield Heading(1, one_line(title, TITLE_CHARS))
+    for root in roots[:SHOWN_ROWS] if len(roots) == 1 else ():
+        yield from _outcome(trajectory, root)
+    yield from _table(runs, anchors)
+    for run in runs:
+        yield from _run(trajectory, run, anchors)
+
+
+def _outcome(trajectory: Trajectory, root: RunOutline) -> Iterator[Block]:
+    """The whole query and the whole answer, which an outline has only the start of."""
+    for event in trajectory.step_events(root.run_id, 0):
+        if isinstance(event, RunStarted) and event.query:
+            yield Passage("Query", event.query)
+    ended = False
+    for event in trajectory.step_events(root.run_id, (trajectory.steps(root.run_id) or [0])[-1]):
+        if isinstance(event, RunEnded):
+            ended = True
+            if event.answer is None:
+                yield Note(f"No answer: {event.detail or event.error or event.stop_reason}", True)
+            else:
+                yield Passage("Answer", event.answer)
+    if not ended:
+        yield Note(f"No answer: this run is {root.status}", is_trouble=True)
+
+
+def _table(runs: list[RunOutline], anchors: dict[str, str]) -> Iterator[Block]:
+    yield Heading(2, "Runs")
+    names = ("run", "ended by", "steps", "calls", "tokens", "cost", "seconds", "model")
+    yield Row(names, is_head=True)
+    for number, run in enumerate(runs[:SHOWN_ROWS], 1):
+        cells = (
+            "· " * min(run.depth, 20) + str(number),
+            _ending(run),
+            f"{run.steps:,}",
+            f"{run.calls:,}",
+            f"{run.tokens:,}",
+            _money(run.cost_usd),
+            f"{run.seconds:,.1f}",
+            run.model,
+        )
+        yield Row(tuple(one_line(cell, TITLE_CHARS) for cell in cells), target=anchors[run.run_id])
+    yield TableEnd()
+    if len(runs) > SHOWN_ROWS:
+        yield Note(f"and {len(runs) - SHOWN_ROWS:,} more runs")
+    yield Note("Tokens and cost include child runs; steps and calls do not.")
+
+
+def _ending(run: RunOutline) -> str:
+    return run.stop_reason + (f" ({run.limit})" if run.limit else "") or run.status
+
+
+def _money(cost_usd: float | None) -> str:
+    return "unknown" if cost_usd is None else f"${cost_usd:,.4f}"
+
+
+def _run(trajectory: Trajectory, run: RunOutline, anchors: dict[str, str]) -> Iterator[Block]:
+    number = anchors[run.run_id].removeprefix("run-")
+    yield Heading(2, one_line(f"Run {number}: {run.run_id}", TITLE_CHARS), anchors[run.run_id])
+    facts = [run.model, f"depth {run.depth}", clock_time(run.started), _ending(run)]
+    yield Note(one_line(", ".join(fact for fact in facts if fact)))
+    if (above := anchors.get(run.parent_id or "")) is not None:
+        yield Note(one_line(f"started by run {run.parent_id}"), target=above)
+    telling = _Telling(trajectory, run.run_id, anchors)
+    for event in trajectory.run_events(run.run_id):
+        yield from telling.blocks(event)
+
+
+class _Telling:
+    """One run's events as blocks. Only the prompts of calls under way are kept."""
+
+    def __init__(self, trajectory: Trajectory, run_id: str, anchors: dict[str, str]) -> None:
+        self._trajectory = trajectory
+        self._used = trajectory.step_usages(run_id)
+        self._anchors = anchors
+        self._prompts: dict[str, str] = {}
+
+    def blocks(self, event: Event) -> Iterator[Block]:
+        if isinstance(event, StepStarted):
+            yield Heading(3, f"Step {event.step}")
+            if (used := _step_usage(self._used.get(event.step))) is not None:
+                yield Note(used)
+        elif isinstance(event, ModelAsked):
+            yield from _asked(event)
+        elif isinstance(event, ModelReplied):
+            yield from _replied(event)
+        elif isinstance(event, CellStarted | CellOutput | CellEnded):
+            yield from _cell(event)
+        elif isinstance(event, CallStarted):
+            self._prompts[event.call_id] = event.prompt
+        elif isinstance(event, CallEnded):
+            yield from self._call(event)
+        elif isinstance(event, ToolCalled):
+            yield from _tool(event)
+        else:
+            yield from _other(event)
+
+    def _call(self, event: CallEnded) -> Iterator[Block]:
+        what = "child run" if event.kind == "rlm" else "call"
+        used = _usage(event.usage or self._child_usage(event))
+        parts = [what, event.model, f"{event.seconds:.2f} s", used, event.error]
+        summary = one_line(", ".join(part for part in parts if part))
+        yield FoldStart(summary, is_trouble=event.error is not None)
+        yield Passage("Prompt", self._prompts.pop(event.call_id, ""))
+        if event.error is not None:
+            yield Passage("Error", event.error)
+        else:
+            yield Passage("Reply", event.reply)
+        if (child := self._anchors.get(event.child_run_id or "")) is not None:
+            yield Note(one_line(f"what run {event.child_run_id} did"), target=child)
+        yield FoldEnd()
+
+    def _child_usage(self, event: CallEnded) -> Usage | None:
+        child = event.child_run_id
+        return self._trajectory.usage_of(child) if child in self._anchors and child else None
+
+
+def _step_usage(used: StepUsage | None) -> str | None:
+    """What a step used with its child runs and, if it had any, by itself."""
+    if used is None or not used.whole.total_tokens:
+        return None
+    own = f"; without child runs {_usage(used.own) or '0 tokens'}"
+    return f"used {_usage(used.whole)}{'' if used.own == used.whole else own}"
+
+
+def _usage(usage: Usage | None) -> str:
+    if usage is None or not usage.total_tokens:
+        return ""
+    cost = "" if usage.cost_usd is None else f", {_money(usage.cost_usd)}"
+    return f"{usage.total_tokens:,} tokens{cost}"
+
+
+def _asked(event: ModelAsked) -> Iterator[Block]:
+    told = [message for message in event.new_messages if message.role != "assistant"]
+    if told:
+        count = "1 message" if len(told) == 1 else f"{len(told):,} messages"
+        yield FoldStart(one_line(f"what the model was told for its {event.purpose}: {count}"))
+        for message in told:
+            yield Passage(message.role, text_of(message.content))
+        yield FoldEnd()
+
+
+def _replied(event: ModelReplied) -> Iterator[Block]:
+    if event.error is not None:
+        yield Passage("No reply", event.error)
+        return
+    if event.reasoning:
+        yield FoldStart("reasoning")
+        yield Passage("Reasoning", event.reasoning)
+        yield FoldEnd()
+    purpose = "" if event.purpose == "step" else f" ({event.purpose})"
+    yield Passage(one_line(f"Reply{purpose}", TITLE_CHARS), event.text)
+    for call in event.tool_calls:
+        yield Passage(one_line(f"Native call of {call.name}", TITLE_CHARS), json_of(call.arguments))
+    facts = [f"{event.seconds:.2f} s", _usage(event.usage), "stored" if event.stored else ""]
+    yield Note(one_line(", ".join(fact for fact in facts if fact)))
+
+
+def _cell(event: CellStarted | CellOutput | CellEnded) -> Iterator[Block]:
+    if isinstance(event, CellStarted):
+        yield Passage(f"Cell {event.cell}", event.code, "python")
+    elif isinstance(event, CellOutput):
+        cut = event.written_chars - len(event.text)
+        more = f", {cut:,} more characters were written" if cut > 0 else ""
+        yield Passage(f"{event.stream} of cell {event.cell}{more}", event.text)
+    else:
+        if event.traceback or event.error_message:
+            yield Passage("Error", event.traceback or event.error_message or "")
+        error = f", {event.error_type}" if event.error_type else ""
+        calls = "1 call" if event.calls == 1 else f"{event.calls:,} calls"
+        text = f"cell {event.cell}: {event.seconds:.2f} s, {calls}{error}"
+        yield Note(one_line(text), is_trouble=event.error_type is not None)
+
+
+def _tool(event: ToolCalled) -> Iterator[Block]:
+    yield FoldStart(one_line(f"tool {event.name}, {event.seconds:.2f} s"), event.error is not None)
+    yield Passage("Arguments", json_of(event.arguments), "json")
+    yield Passage("Result" if event.error is None else "Error", event.error or event.result)
+    yield FoldEnd()
+
+
+def _other(event: Any) -> Iterator[Block]:
+    if isinstance(event, RunEnded):
+        yield Heading(3, "End")
+        yield Passage("Answer", event.answer) if event.answer is not None else Note("no answer")
+        why = event.detail or event.error or event.limit or ""
+        told = f"{event.stop_reason}, {_usage(event.usage)}, {event.seconds:.2f} s"
+        yield Note(one_line(f"{told}: {why}" if why else told))
+    elif isinstance(event, OutputStreamed):
+        yield Passage("Shown to the user", event.text)
+    elif isinstance(event, Planned):
+        yield Note(one_line(plan(event)))
+    elif isinstance(event, Noted):
+        yield Note(one_line(f"noted {event.key!r}: {event.value}"))
+    elif isinstance(event, SessionLost):
+        yield Note(one_line(f"the session was lost: {event.reason}"), is_trouble=True)
+    elif isinstance(event, CallRetried):
+        yield Note(one_line(f"try {event.attempt} failed: {event.error}"), is_trouble=True)
+    elif isinstance(event, Compacted):
+        before, after = event.messages_before, event.messages_after
+        yield Note(f"the history was shortened from {before:,} messages to {after:,}")
+    elif isinstance(event, Diverged):
+        yield FoldStart("on resuming, cells printed something else", is_trouble=True)
+        yield Passage("Recorded", event.recorded)
+        yield Passage("Now", event.now)
+        yield FoldEnd()

@@ -1,0 +1,172 @@
+"""Opens a log, a folder of logs or a journal, and tells what is in it, a piece at a time."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from rlm.errors import ConfigError
+from rlm.events import Event
+from rlm.messages import Usage
+from rlm.records.trajectories.index import Index, RunOutline, StepUsage
+from rlm.records.trajectories.reference import REFERENCE_TYPES, ReferenceSource
+from rlm.records.trajectories.skipped import Skipped
+from rlm.records.trajectories.sources import JournalSource, LogSource, Source, opened
+
+__all__ = ["MOST_FILES", "Trajectory", "open_trajectory", "source_of"]
+
+MOST_FILES = 10_000
+ENDINGS = (".jsonl", ".sqlite")
+_DATABASE = b"SQLite format 3\0"
+_TYPE = re.compile(rb'\s*\{\s*"type"\s*:\s*"(\w{1,40})"')
+_LOOKED_AT_LINES = 20
+_LOOKED_AT_BYTES = 1 << 20
+
+
+class Trajectory:
+    """The runs of one file or of several. Nothing is read before it is asked for.
+
+    Of a run that was resumed, the last attempt counts; child runs that only an earlier attempt has
+    are kept. `refresh` reads on in files that have grown since.
+    """
+
+    def __init__(self, sources: list[Source]) -> None:
+        self._parts = [_Part(source, is_alone=len(sources) == 1) for source in sources]
+
+    @property
+    def paths(self) -> list[Path]:
+        return [part.source.path for part in self._parts]
+
+    @property
+    def skipped(self) -> Skipped:
+        """What could not be used, as far as was read."""
+        told = Skipped()
+        for part in self._parts:
+            for each in (part.skipped, part.tail, part.undecoded):
+                told.include(each)
+        return told
+
+    def runs(self) -> list[RunOutline]:
+        """Every run, in the order in which they began; parents come before their children."""
+        return [run for part in self._parts for run in part.outlines()]
+
+    def events(self) -> Iterator[Event]:
+        """Every event, file after file, as they happened."""
+        for part in self._parts:
+            yield from part.events()
+
+    def run_events(self, run_id: str) -> Iterator[Event]:
+        """The events of one run, without those of its children."""
+        return self._part_of(run_id).chosen(run_id, None)
+
+    def step_events(self, run_id: str, step: int) -> Iterator[Event]:
+        """The events of one step of a run; 0 is what came before the first."""
+        return self._part_of(run_id).chosen(run_id, step)
+
+    def steps(self, run_id: str) -> list[int]:
+        """The steps of a run that have events."""
+        return self._part_of(run_id).ready().steps_of(run_id)
+
+    def step_usages(self, run_id: str) -> dict[int, StepUsage]:
+        """What the steps of a run used, by themselves and with their child runs."""
+        return self._part_of(run_id).ready().step_usages(run_id)
+
+    def usage_of(self, run_id: str) -> Usage:
+        """What a run used, with its child runs."""
+        return self._part_of(run_id).ready().usage_of(run_id)
+
+    def refresh(self) -> None:
+        """Take in what was added to the files."""
+        for part in self._parts:
+            part.read_on()
+
+    def _part_of(self, run_id: str) -> "_Part":
+        for part in self._parts:
+            if run_id in part.ready():
+                return part
+        raise ConfigError(f"there is no run {run_id!r} here; runs() lists those there are")
+
+
+class _Part:
+    """One file with its index, made when it is first needed."""
+
+    def __init__(self, source: Source, *, is_alone: bool) -> None:
+        self.source = source
+        self._is_alone = is_alone
+        self.skipped = Skipped()
+        self.tail = Skipped()
+        self.undecoded = Skipped()
+        self._index: Index | None = None
+
+    def ready(self) -> Index:
+        return self.read_on() if self._index is None else self._index
+
+    def read_on(self) -> Index:
+        index = self._index = self._index or Index()
+        self.tail = Skipped()
+        try:
+            for start, end, glance in self.source.glances(index.end, self.skipped, self.tail):
+                if glance is not None:
+                    index.add(start, end, glance, self.skipped)
+                index.end = max(index.end, end)
+        except ConfigError as error:
+            if self._is_alone:
+                self._index = None
+                raise
+            self.skipped.notice(str(error))  # The other files of a folder can be read.
+        return index
+
+    def outlines(self) -> list[RunOutline]:
+        return self.ready().outlines(may_run=self.source.may_grow())
+
+    def events(self) -> Iterator[Event]:
+        index = self.ready()
+        self.undecoded = Skipped()
+        for place, event in self.source.events(None, self.undecoded):
+            if index.counts(event.run_id, event.step, place):
+                yield event
+
+    def chosen(self, run_id: str, step: int | None) -> Iterator[Event]:
+        """By seeking. A span holds only lines of that run, but a line may hold several events."""
+        spans = self.ready().spans(run_id, step)
+        for _, event in self.source.events(spans, Skipped()):
+            if event.run_id == run_id and step in {None, event.step}:
+                yield event
+
+
+def open_trajectory(path: str | Path) -> Trajectory:
+    """A log of ours or of the reference engine, a journal, or a folder with any of them."""
+    path = Path(path)
+    if path.is_dir():
+        return Trajectory([source_of(file) for file in _files_in(path)])
+    if not path.exists():
+        raise ConfigError(f"there is nothing at {path}: name a log, a journal, or a folder of them")
+    if not path.is_file():
+        raise ConfigError(f"{path} is not a file: name a log, a journal, or a folder of them")
+    return Trajectory([source_of(path)])
+
+
+def _files_in(folder: Path) -> list[Path]:
+    try:
+        names = sorted(entry for entry in folder.iterdir() if entry.name.endswith(ENDINGS))
+    except OSError as error:
+        raise ConfigError(f"{folder} can't be read: {error.strerror or error}") from error
+    files = [entry for entry in names if entry.is_file()]
+    if not files:
+        raise ConfigError(f"there is no log in {folder}: its files would end in {ENDINGS[0]}")
+    if len(files) > MOST_FILES:
+        raise ConfigError(
+            f"{folder} has {len(files):,} logs, more than {MOST_FILES:,}; name some of them"
+        )
+    return files
+
+
+def source_of(path: Path) -> Source:
+    """What kind of file it is, by the start of it rather than by its name."""
+    with opened(path) as file:
+        head = file.read(_LOOKED_AT_BYTES)
+    if head.startswith(_DATABASE):
+        return JournalSource(path)
+    for text in head.split(b"\n", _LOOKED_AT_LINES)[:_LOOKED_AT_LINES]:
+        if (found := _TYPE.match(text)) is not None:
+            return ReferenceSource(path) if found[1] in REFERENCE_TYPES else LogSource(path)
+    return LogSource(path)

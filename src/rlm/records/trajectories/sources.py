@@ -1,0 +1,137 @@
+"""Where events come from: our own logs, and journals. Each is read again for every question."""
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from rlm.errors import ConfigError
+from rlm.events import Event
+from rlm.records.trajectories.decoding import Glance, event_of, glance_at
+from rlm.records.trajectories.lines import Line, lines_of
+from rlm.records.trajectories.skipped import Skipped
+
+__all__ = ["JournalSource", "LogSource", "Source", "Span", "opened"]
+
+QUIET_SECONDS = 600
+"""A file that nobody has written to for so long is that of a run which was killed."""
+
+Span = tuple[int, int]
+"""From one place of a source up to another: bytes of a file, numbers of lines of a journal."""
+
+
+class Source(Protocol):
+    """One file. Its places are numbers that only it has to understand."""
+
+    path: Path
+
+    def glances(
+        self, start: int, skipped: Skipped, tail: Skipped
+    ) -> Iterator[tuple[int, int, Glance | None]]:
+        """From a place on: where something starts, where the next thing does, and what it is.
+
+        `tail` is told of a line that may not be complete yet; it will be read again.
+        """
+
+    def events(self, spans: Sequence[Span] | None, skipped: Skipped) -> Iterator[tuple[int, Event]]:
+        """All events with their places, or those in some spans."""
+
+    def may_grow(self) -> bool:
+        """Whether somebody may still be writing."""
+
+
+def opened(path: Path) -> BinaryIO:
+    """The file for reading; a ConfigError says why not."""
+    try:
+        return path.open("rb", buffering=1 << 20)
+    except OSError as error:
+        raise ConfigError(f"{path} can't be read: {error.strerror or error}") from error
+
+
+def changed_lately(path: Path) -> bool:
+    """Whether somebody wrote to a file a short while ago."""
+    try:
+        return time.time() - path.stat().st_mtime < QUIET_SECONDS
+    except OSError:
+        return False
+
+
+class LogSource:
+    """A log of ours. Its places are bytes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def glances(
+        self, start: int, skipped: Skipped, tail: Skipped
+    ) -> Iterator[tuple[int, int, Glance | None]]:
+        with opened(self.path) as file:
+            for line in lines_of(file, skipped, start=start):
+                found = glance_at(line, tail if line.torn else skipped) if line.text else None
+                if found is not None:
+                    yield found[0].start, line.end, found[1]
+                elif not line.torn:
+                    yield line.start, line.end, None
+
+    def events(self, spans: Sequence[Span] | None, skipped: Skipped) -> Iterator[tuple[int, Event]]:
+        ignored = Skipped()  # What is no event at a glance was counted when the index was made.
+        with opened(self.path) as file:
+            for start, stop in [(0, None)] if spans is None else spans:
+                for line in lines_of(file, ignored, start=start, stop=stop):
+                    found = glance_at(line, ignored) if line.text else None
+                    event = None if found is None else event_of(found[0], skipped)
+                    if found is not None and event is not None:
+                        yield found[0].start, event
+
+    def may_grow(self) -> bool:
+        return changed_lately(self.path)
+
+
+class JournalSource:
+    """A journal. Its places are the numbers of its event lines."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def glances(
+        self, start: int, skipped: Skipped, tail: Skipped
+    ) -> Iterator[tuple[int, int, Glance | None]]:
+        for line in self._lines(start):
+            found = glance_at(line, skipped)
+            yield line.start, line.end, None if found is None else found[1]
+
+    def events(self, spans: Sequence[Span] | None, skipped: Skipped) -> Iterator[tuple[int, Event]]:
+        ignored = Skipped()
+        for line in self._lines(0) if spans is None else self._within(spans):
+            if (found := glance_at(line, ignored)) is not None:
+                event = event_of(found[0], skipped)
+                if event is not None:
+                    yield line.start, event
+
+    def may_grow(self) -> bool:
+        return changed_lately(self.path) or changed_lately(Path(f"{self.path}-wal"))
+
+    def _lines(self, start: int) -> Iterator[Line]:
+        from rlm.records.journal import events_of
+
+        try:
+            for number, text in enumerate(events_of(self.path)):
+                if number >= start:
+                    yield Line(number, number + 1, text)
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigError(f"{self.path} can't be read as a journal: {error}") from error
+
+    def _within(self, spans: Sequence[Span]) -> Iterator[Line]:
+        """The lines in spans that are sorted; a journal can't be sought in, only read."""
+        if not spans:
+            return
+        ahead = iter(spans)
+        start, stop = next(ahead)
+        for line in self._lines(start):
+            while line.start >= stop:
+                if (following := next(ahead, None)) is None:
+                    return
+                start, stop = following
+            if line.start >= start:
+                yield line

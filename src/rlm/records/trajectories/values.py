@@ -1,0 +1,101 @@
+"""Values of somebody else's JSON, each turned into what it should have been. Nothing raises."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+from rlm._util.text import sendable
+from rlm.images import shown
+from rlm.messages import Message, Usage
+
+__all__ = [
+    "as_count",
+    "as_dict",
+    "as_list",
+    "as_message",
+    "as_seconds",
+    "as_text",
+    "as_time",
+    "as_usage",
+    "described",
+]
+
+MOST_COUNT = 1 << 40
+DESCRIBED_CHARS = 200
+
+
+def as_text(value: Any) -> str:
+    """Text as it is; nothing for None; JSON of the rest."""
+    if isinstance(value, str):
+        return sendable(value)
+    if value is None:
+        return ""
+    try:
+        return sendable(json.dumps(value, ensure_ascii=False))
+    except (ValueError, TypeError, RecursionError):
+        return f"({type(value).__name__})"
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def as_count(value: Any) -> int:
+    """A whole number that can be a count, else 0."""
+    return value if type(value) is int and 0 <= value <= MOST_COUNT else 0
+
+
+def as_seconds(value: Any) -> float:
+    """A number that can be a length of time, else 0."""
+    if type(value) not in {int, float} or not 0 <= value <= MOST_COUNT:
+        return 0.0
+    return float(value)
+
+
+def as_time(value: Any) -> float:
+    """Seconds since 1970 of a timestamp; without a zone it is taken for local time."""
+    if isinstance(value, str) and len(value) <= DESCRIBED_CHARS:
+        try:
+            return max(0.0, datetime.fromisoformat(value).timestamp())
+        except (ValueError, OverflowError, OSError):
+            return 0.0
+    return as_seconds(value)
+
+
+def as_message(value: Any) -> Message:
+    """One message of a conversation; roles nobody knows are taken for the user's."""
+    if not isinstance(value, dict):
+        return Message("user", as_text(value))
+    content = value.get("content")
+    text = sendable(shown(content)) if isinstance(content, list) else as_text(content)
+    role = value.get("role")
+    if role == "system" or role == "assistant" or role == "tool":
+        return Message(role, text)
+    return Message("user", text)
+
+
+def as_usage(value: Any) -> Usage:
+    """The sum over the models of a usage summary."""
+    total = Usage()
+    for part in map(as_dict, as_dict(as_dict(value).get("model_usage_summaries")).values()):
+        cost = part.get("total_cost")
+        total += Usage(
+            as_count(part.get("total_input_tokens")),
+            as_count(part.get("total_output_tokens")),
+            cost_usd=None if cost is None else as_seconds(cost),
+            requests=as_count(part.get("total_calls")),
+        )
+    return total
+
+
+def described(value: Any) -> str:
+    """A variable's value in a few words."""
+    if isinstance(value, str):
+        return sendable(value[:DESCRIBED_CHARS])
+    if isinstance(value, list | dict):
+        return f"{type(value).__name__} of {len(value):,}"
+    return as_text(value)[:DESCRIBED_CHARS]

@@ -1,0 +1,90 @@
+"""Run a recorded trajectory again, offline, and see whether the same happens.
+
+Models and tools answer from the recording; cells really run. Two executions are the same if each
+run and each call says the same, whatever order they finished in.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from rlm.api import RLM
+from rlm.context import ContextValue, StoredContext
+from rlm.errors import RLMError
+from rlm.events import Event
+from rlm.messages import Reply
+from rlm.portal import portal
+from rlm.records.journal import long_results
+from rlm.records.recorders.memory import MemoryRecorder
+from rlm.records.trajectories import open_trajectory
+from rlm.replay.comparing import compare
+from rlm.replay.differences import Difference
+from rlm.replay.rebuilding import recorded_rlm
+from rlm.replay.recording import Recording
+from rlm.replay.store import ReplayStore
+
+__all__ = ["Difference", "ReplayReport", "areplay", "replay"]
+
+
+class ReplayReport(Struct, frozen=True):
+    """What came of a replay: how many events were compared, and what was not the same."""
+
+    run_id: str
+    compared: int
+    answered: int
+    differences: tuple[Difference, ...]
+
+    @property
+    def same(self) -> bool:
+        return not self.differences
+
+
+async def areplay(
+    recording: str | Path,
+    context: ContextValue | StoredContext = None,
+    *,
+    rlm: RLM | None = None,
+) -> ReplayReport:
+    """Replay a log or a journal over the context it had; nothing is sent to any model.
+
+    `rlm` is needed for runs with values among their tools or an environment of their own.
+    """
+    events = list(open_trajectory(recording).events())
+    return await replay_events(events, context, rlm=rlm, long_results=long_results(recording))
+
+
+def replay(
+    recording: str | Path,
+    context: ContextValue | StoredContext = None,
+    *,
+    rlm: RLM | None = None,
+) -> ReplayReport:
+    """The blocking form of `areplay`."""
+    return portal().call(lambda: areplay(recording, context, rlm=rlm))
+
+
+async def replay_events(
+    events: list[Event],
+    context: ContextValue | StoredContext,
+    *,
+    rlm: RLM | None = None,
+    long_results: Mapping[str, Reply] | None = None,
+) -> ReplayReport:
+    recording = Recording(events)
+    root = recording.root
+    assert root is not None
+    store, now = ReplayStore(recording, long_results), MemoryRecorder()
+    own = rlm is None
+    engine = recorded_rlm(root) if rlm is None else rlm
+    schema = root.settings.get("answer_schema")
+    try:
+        await engine._again(root.query, context, root.run_id, store, schema, now)
+    except RLMError:
+        if not now.events:  # It did not even begin; else it ended, as it may have done before.
+            raise
+    finally:
+        if own:
+            await engine.aclose()
+    found, compared = compare(events, now.events)
+    return ReplayReport(root.run_id, compared, store.answered, (*store.differences, *found))

@@ -1,0 +1,142 @@
+"""A ReplyStore that answers from a recording: what is not in it is a difference."""
+
+import re
+from collections.abc import Mapping
+
+from rlm.errors import ModelError
+from rlm.events import ModelAsked
+from rlm.messages import Message, Reply, ReplyKey, Request
+from rlm.replay.differences import Difference, diff
+from rlm.replay.recording import Recording
+from rlm.results import Told
+
+__all__ = ["ReplayStore"]
+
+_SECONDS = re.compile(r"\| \d+\.\d s \|")
+"""How long the cells took, in the line below their output: no two executions agree on it."""
+
+
+class ReplayStore:
+    """Every request is answered at once, with the reply that was recorded for it."""
+
+    def __init__(
+        self, recording: Recording, long_results: Mapping[str, Reply] | None = None
+    ) -> None:
+        self.differences: list[Difference] = []
+        self.answered = 0
+        self._recording = recording
+        self._long_results = long_results or {}
+        self._own = {
+            (path, digest, number): reply
+            for path in recording.runs
+            for digest, number, reply in recording.replies_of(path)
+        }
+
+    async def get(self, key: ReplyKey, request: Request | None) -> Reply | None:
+        """The recorded reply; one that was not recorded ends the request, never on the wire."""
+        if key.kind == "child":
+            return None  # Children run again, too.
+        run = self._recording.runs.get(key.path)
+        if run is not None and key.kind in ("llm", "tool"):
+            call_id = f"{run.started.run_id}.{key.digest[:10]}.{key.number}"
+            reply = self._long_results.get(str(key)) or self._recording.results.get(call_id)
+        else:
+            reply = self._own.get((key.path, key.digest, key.number))
+        if reply is None:
+            self._note(key, request)
+            raise ModelError("the recording has no reply to this request")
+        self.answered += 1
+        return reply
+
+    async def put(self, key: ReplyKey, reply: Reply) -> None:
+        """Nothing new is learned from a recording."""
+
+    async def recorded(self, path: str, step: int, what: str) -> Told | None:
+        """Nothing: prompts are rendered and decisions made anew, and then compared."""
+        return None
+
+    async def tell(self, path: str, step: int, what: str, told: Told) -> str:
+        """What was recorded, so that the next request can be found; differences are noted."""
+        run = self._recording.runs.get(path)
+        if what != "observation" or run is None:
+            return told.text
+        same = _matching(told.text)
+        texts = list(run.told_after(step))
+        for text in texts:
+            if found := same.match(text):
+                return found[0]
+        if texts:
+            where = f"what run {run.started.run_id} was told after step {step}"
+            self.differences.append(Difference(where, diff(texts[-1], told.text)))
+            return texts[-1]
+        return told.text
+
+    def _note(self, key: ReplyKey, request: Request | None) -> None:
+        run = self._recording.runs.get(key.path)
+        if run is None:
+            where = f"a child run of step {key.step} that was not recorded"
+            self.differences.append(Difference(where, _shown(request)))
+        elif key.kind in ("llm", "tool"):
+            recorded = [call.prompt for call in run.calls.values() if call.step == key.step]
+            now = "" if request is None else _content(request.messages[-1])
+            where = f"a call of step {key.step} in run {run.started.run_id}"
+            self.differences.append(Difference(where, diff(_nearest(now, recorded), now)))
+        else:
+            asks = [a.asked for a in run.asks if (a.asked.step, a.asked.purpose) == _at(key)]
+            where = f"the request for {key.kind} {key.step} of run {run.started.run_id}"
+            self.differences.append(Difference(where, _request_diff(asks, request)))
+
+
+def _at(key: ReplyKey) -> tuple[int, str]:
+    return key.step, key.kind
+
+
+def _matching(told: str) -> re.Pattern[str]:
+    """A pattern for the same text, whatever time the cells took."""
+    parts = _SECONDS.split(told)
+    return re.compile(r"\| \d+\.\d s \|".join(map(re.escape, parts)))
+
+
+def _request_diff(asks: list[ModelAsked], request: Request | None) -> str:
+    """What is new in the recorded request against the end of this one."""
+    if not asks or request is None:
+        return _shown(request)
+    recorded = asks[0].new_messages
+    now = request.messages[-len(recorded) :] if recorded else ()
+    lines = diff(
+        "\n".join(f"[{m.role}]\n{_content(m)}" for m in recorded),
+        "\n".join(f"[{m.role}]\n{_content(m)}" for m in now),
+    )
+    if lines:
+        return lines
+    facts = f"{asks[0].model}, at most {asks[0].max_output_tokens} tokens"
+    return diff(facts, f"{request.model}, at most {request.max_output_tokens} tokens") or (
+        "the new messages are the same; sampling, tools or earlier messages differ"
+    )
+
+
+def _nearest(text: str, known: list[str]) -> str:
+    """The recorded text that shares the longest beginning and end with this one."""
+
+    def shared(other: str) -> int:
+        pairs = zip(text, other, strict=False), zip(text[::-1], other[::-1], strict=False)
+        return sum(_run_of_equals(each) for each in pairs)
+
+    return max(known, key=shared, default="")
+
+
+def _run_of_equals(pairs: "zip[tuple[str, str]]") -> int:
+    count = 0
+    for first, second in pairs:
+        if first != second:
+            break
+        count += 1
+    return count
+
+
+def _shown(request: Request | None) -> str:
+    return diff("", "" if request is None else _content(request.messages[-1]))
+
+
+def _content(message: Message) -> str:
+    return message.content if isinstance(message.content, str) else repr(message.content)

@@ -1,0 +1,50 @@
+"""The attack list: what hostile code would try, run against any environment.
+
+`await attack(environment)` gives a report with a row for each attempt; `rlm env check NAME
+--attacks` prints it. `stopped` is what everybody wants to read. Each attack is a cell in one of the
+modules beside this one; whether it worked is decided on what happened outside, wherever that can
+be seen. Everything an attack is let do is harmless, also where nothing stops it.
+"""
+
+from rlm.protocols import Environment
+from rlm.testing.attacks import (
+    counts,
+    endless,
+    files,
+    hidden,
+    kernel,
+    neighbours,
+    network,
+    open_files,
+    processes,
+    protocol,
+    resources,
+)
+from rlm.testing.attacks.attempt import Attack
+from rlm.testing.attacks.world import World
+from rlm.testing.conformance.report import Report
+from rlm.testing.conformance.runner import OnRow, chosen, run_tasks
+
+__all__ = ["ATTACKS", "attack"]
+
+ATTACKS: tuple[Attack, ...] = (
+    *files.ATTACKS,
+    *hidden.ATTACKS,
+    *processes.ATTACKS,
+    *network.ATTACKS,
+    *kernel.ATTACKS,
+    *resources.ATTACKS,
+    *counts.ATTACKS,
+    *open_files.ATTACKS,
+    *endless.ATTACKS,
+    *protocol.ATTACKS,
+    *neighbours.ATTACKS,
+)
+
+
+async def attack(
+    environment: Environment, *, only: str | None = None, on_row: OnRow | None = None
+) -> Report:
+    """Run every attack whose group or name contains `only`; the environment stays open."""
+    async with World.around(environment) as world:
+        return await run_tasks(chosen((each.task(world) for each in ATTACKS), only), on_row)

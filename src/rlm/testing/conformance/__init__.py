@@ -1,0 +1,58 @@
+"""The conformance suite: what every environment promises, checked against any of them.
+
+`await check(environment)` gives a report with a row for each promise; `rlm env check NAME` prints
+it. The checks are in the modules beside this one, a group each, and read as documentation of what
+a provider has to do. Nothing in them knows how an environment works inside.
+"""
+
+from rlm.protocols import Environment
+from rlm.testing.conformance import (
+    calls,
+    cells,
+    concurrency,
+    contexts,
+    finals,
+    interrupts,
+    limits,
+    names,
+    recovery,
+    snippets,
+    texts,
+    tools,
+)
+from rlm.testing.conformance.bench import Bench
+from rlm.testing.conformance.checks import Check
+from rlm.testing.conformance.report import Report, Row, Verdict
+from rlm.testing.conformance.runner import OnRow, chosen, run_tasks
+
+__all__ = ["CHECKS", "Report", "Row", "Verdict", "check"]
+
+CHECKS: tuple[Check, ...] = tuple(
+    each
+    for group in (
+        names.checks,
+        cells.checks,
+        finals.checks,
+        calls.checks,
+        tools.checks,
+        concurrency.checks,
+        contexts.checks,
+        texts.checks,
+        snippets.checks,
+        limits.checks,
+        interrupts.checks,
+        recovery.checks,
+    )
+    for each in group.all
+)
+
+
+async def check(
+    environment: Environment, *, only: str | None = None, on_row: OnRow | None = None
+) -> Report:
+    """Run every check whose group or name contains `only`; the environment stays open."""
+    bench = Bench(environment)
+    try:
+        return await run_tasks(chosen((each.task(bench) for each in CHECKS), only), on_row)
+    finally:
+        await bench.drop_shared()

@@ -1,0 +1,79 @@
+"""How a check is written: an async function that raises what is wrong, and a name in words."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import Struct
+
+from rlm.testing.conformance.bench import Bench, NotOffered, Repl, Unmet
+from rlm.testing.conformance.runner import MOST_SECONDS, Finding, Task
+
+__all__ = ["Check", "Checks"]
+
+Function = Callable[[Repl], Awaitable[str | None]]
+
+
+class Check(Struct, frozen=True):
+    """One promise about sessions. `options` ask for a session of its own, opened with them."""
+
+    name: str
+    group: str
+    function: Function
+    options: dict[str, Any] | None
+    together: bool
+
+    def task(self, bench: Bench) -> Task:
+        """The row it becomes on a bench."""
+
+        harm = bench.harm_of(f"{self.group}: {self.name}")
+
+        async def find() -> Finding:
+            if harm is not None:
+                return "not offered", harm
+            try:
+                return "passed", await self._run(bench) or ""
+            except Unmet as error:
+                return "failed", str(error)
+            except NotOffered as error:
+                return "not offered", str(error)
+
+        excuse = bench.excuse_for(f"{self.group}: {self.name}")
+        return Task(
+            self.name,
+            self.group,
+            find,
+            together=self.together,
+            most_seconds=MOST_SECONDS * bench.patience,
+            excuse=excuse,
+        )
+
+    async def _run(self, bench: Bench) -> str | None:
+        if self.options is not None:
+            async with bench.opened(**self.options) as repl:
+                return await self.function(repl)
+        try:
+            return await self.function(await bench.shared())
+        except BaseException:
+            await bench.drop_shared()
+            raise
+
+
+class Checks:
+    """The checks of one group, in order. Use an instance as a decorator."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.all: list[Check] = []
+
+    def __call__(
+        self, name: str, *, fresh: bool = False, together: bool = False, **options: Any
+    ) -> Callable[[Function], Function]:
+        """Add a check; `fresh`, `together` or any option gives it a session of its own."""
+        own = fresh or together or options
+
+        def add(function: Function) -> Function:
+            made = Check(name, self.group, function, options if own else None, together)
+            self.all.append(made)
+            return function
+
+        return add

@@ -1,0 +1,135 @@
+"""Answers as OpenAI's chat completions give them."""
+
+import json
+from typing import Any
+
+from rlm.messages import Usage
+from rlm.testing.fake_server.dialects.event import DONE, Event
+from rlm.testing.fake_server.turn import Turn, in_pieces
+
+__all__ = ["ChatWriter", "openai_error"]
+
+CREATED = 1_700_000_000
+"""Every answer was made at the same time, so that the same script always gives the same bytes."""
+
+ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+
+
+def openai_error(status: int, message: str) -> dict[str, Any]:
+    """The body of a refusal, the same for chat completions and responses."""
+    kind = ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+
+
+class ChatWriter:
+    """`reasoning_content` is where most servers of this dialect put reasoning."""
+
+    def plain(self, turn: Turn) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": turn.text or None}
+        message["refusal"] = turn.refusal or None
+        if not (turn.text or turn.refusal or turn.tool_calls):
+            message["content"] = ""
+        if turn.reasoning:
+            message["reasoning_content"] = turn.reasoning
+        if turn.tool_calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id or turn.identity("call_", index),
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
+                }
+                for index, call in enumerate(turn.tool_calls)
+            ]
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": _finish_reason(turn),
+        }
+        body = _about(turn, "chat.completion")
+        body["choices"] = [] if turn.empty else [choice]
+        return body if turn.usage is None else {**body, "usage": _usage(turn.usage)}
+
+    def events(self, turn: Turn) -> list[Event]:
+        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+        deltas += [{"reasoning_content": piece} for piece in in_pieces(turn.reasoning)]
+        deltas += [{"content": piece} for piece in in_pieces(turn.text)]
+        deltas += [{"refusal": piece} for piece in in_pieces(turn.refusal)]
+        deltas += [{"tool_calls": [part]} for part in _call_parts(turn)]
+        about = _about(turn, "chat.completion.chunk")
+        chunks = [] if turn.empty else [_chunk(about, delta) for delta in deltas]
+        if not turn.empty:
+            chunks.append(_chunk(about, {}, _finish_reason(turn)))
+        if turn.usage is not None:
+            chunks.append({**about, "choices": [], "usage": _usage(turn.usage)})
+        return [*map(Event, chunks), DONE]
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        return openai_error(status, message)
+
+    def failed(self, turn: Turn, status: int, message: str) -> dict[str, Any]:
+        """With the status as its code, as gateways write it."""
+        error = openai_error(status, message)["error"]
+        return {"error": {**error, "code": status}}
+
+    def error_event(self, status: int, message: str) -> Event:
+        error = openai_error(status, message)["error"]
+        return Event({"error": {**error, "code": status}})
+
+
+def _about(turn: Turn, kind: str) -> dict[str, Any]:
+    return {
+        "id": turn.identity("chatcmpl-", length=29),
+        "object": kind,
+        "created": CREATED,
+        "model": turn.model,
+    }
+
+
+def _chunk(about: dict[str, Any], delta: dict[str, Any], reason: str | None = None) -> Any:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+    return {**about, "choices": [choice]}
+
+
+def _call_parts(turn: Turn) -> list[dict[str, Any]]:
+    """Each call begins with its name, and its arguments follow in halves."""
+    parts: list[dict[str, Any]] = []
+    for index, call in enumerate(turn.tool_calls):
+        arguments = json.dumps(call.arguments)
+        half = len(arguments) // 2
+        parts.append(
+            {
+                "index": index,
+                "id": call.id or turn.identity("call_", index),
+                "type": "function",
+                "function": {"name": call.name, "arguments": ""},
+            }
+        )
+        parts += [
+            {"index": index, "function": {"arguments": piece}}
+            for piece in (arguments[:half], arguments[half:])
+        ]
+    return parts
+
+
+def _finish_reason(turn: Turn) -> str:
+    """A refusal in words ends with `stop`; one without words is the content filter's."""
+    if turn.finish_reason == "refusal":
+        return "stop" if turn.refusal else "content_filter"
+    return turn.finish_reason
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }

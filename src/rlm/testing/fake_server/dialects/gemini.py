@@ -1,0 +1,110 @@
+"""Answers as Gemini's generateContent gives them."""
+
+from typing import Any
+
+from rlm.messages import Usage
+from rlm.testing.fake_server.dialects.event import SIGNATURE, Event
+from rlm.testing.fake_server.turn import Turn, in_pieces
+
+__all__ = ["GeminiWriter"]
+
+FINISH_REASONS = {
+    "stop": "STOP",
+    "length": "MAX_TOKENS",
+    "tool_calls": "STOP",
+    "refusal": "SAFETY",
+}
+STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+class GeminiWriter:
+    """Content is a list of parts, and a stream is replies that each bring a few more."""
+
+    def plain(self, turn: Turn) -> dict[str, Any]:
+        return _response(turn, _parts(turn), FINISH_REASONS[turn.finish_reason])
+
+    def events(self, turn: Turn) -> list[Event]:
+        if turn.empty:
+            return [Event(self.plain(turn))]
+        parts: list[dict[str, Any]] = []
+        for part in _parts(turn):
+            texts = in_pieces(part["text"]) if "text" in part else []
+            if not texts:
+                parts.append(part)
+                continue
+            rest = {name: value for name, value in part.items() if name != "thoughtSignature"}
+            parts += [{**rest, "text": text} for text in texts]
+            if "thoughtSignature" in part:
+                parts.append({"text": "", "thoughtSignature": part["thoughtSignature"]})
+        last = len(parts) - 1
+        reason = FINISH_REASONS[turn.finish_reason]
+        return [
+            Event(_response(turn, [part], reason if number == last else None))
+            for number, part in enumerate(parts)
+        ]
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        return {
+            "error": {
+                "code": status,
+                "message": message,
+                "status": STATUSES.get(
+                    status, "INTERNAL" if status >= 500 else "FAILED_PRECONDITION"
+                ),
+            }
+        }
+
+    def failed(self, turn: Turn, status: int, message: str) -> dict[str, Any]:
+        return self.error(status, message)
+
+    def error_event(self, status: int, message: str) -> Event:
+        return Event(self.error(status, message))
+
+
+def _response(turn: Turn, parts: list[dict[str, Any]], reason: str | None) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"content": {"parts": parts, "role": "model"}, "index": 0}
+    if reason is not None:
+        candidate["finishReason"] = reason
+    body: dict[str, Any] = {} if turn.empty else {"candidates": [candidate]}
+    if turn.usage is not None:
+        body["usageMetadata"] = _usage(turn.usage)
+    return {**body, "modelVersion": turn.model, "responseId": turn.identity("", length=22)}
+
+
+def _parts(turn: Turn) -> list[dict[str, Any]]:
+    """Thoughts, text and calls. What follows thoughts carries their signature."""
+    parts: list[dict[str, Any]] = []
+    if text := turn.text + turn.refusal:
+        parts.append({"text": text})
+    for call in turn.tool_calls:
+        named = {"id": call.id} if call.id else {}
+        parts.append({"functionCall": {**named, "name": call.name, "args": call.arguments}})
+    parts = parts or [{"text": ""}]
+    if not turn.reasoning:
+        return parts
+    signed = len(parts) - len(turn.tool_calls) if turn.tool_calls else 0
+    parts[signed] = {**parts[signed], "thoughtSignature": SIGNATURE}
+    return [{"text": turn.reasoning, "thought": True}, *parts]
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    """Here candidates are counted without their thoughts."""
+    counts = {
+        "promptTokenCount": usage.input_tokens,
+        "candidatesTokenCount": usage.output_tokens - usage.reasoning_tokens,
+        "totalTokenCount": usage.total_tokens,
+    }
+    if usage.cached_tokens:
+        counts["cachedContentTokenCount"] = usage.cached_tokens
+    if usage.reasoning_tokens:
+        counts["thoughtsTokenCount"] = usage.reasoning_tokens
+    return counts

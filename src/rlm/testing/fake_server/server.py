@@ -1,0 +1,207 @@
+"""A fake server on a thread of its own, for tests that block and for tests that do not."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlm.errors import ConfigError
+from rlm.testing.fake_server.handler import Handler
+from rlm.testing.fake_server.received import Log, Received
+from rlm.testing.fake_server.script import Entry, Pattern, Script
+from rlm.testing.fake_server.script_files import read_script
+
+if TYPE_CHECKING:
+    import ssl
+
+    from aiohttp import web
+
+__all__ = ["FakeServer"]
+
+KEY = "fake"
+LARGEST_REQUEST_BYTES = 256 * 1024**2
+LAST_SECONDS = 0.1
+"""How long requests in flight are waited for when the server stops."""
+
+BACKLOG = 1024
+
+
+class FakeServer:
+    """`with FakeServer(["hello"]) as server:` serves at `server.url`; `async with` does too.
+
+    `script` and `rules` are those of `ScriptedClient`; entries may be any `Answer` besides.
+    """
+
+    def __init__(
+        self,
+        script: Iterable[Entry] = (),
+        rules: Iterable[tuple[Pattern, Entry]] = (),
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        latency_seconds: float = 0.0,
+        loop: bool = False,
+        tls: "ssl.SSLContext | None" = None,
+        on_request: Callable[[Received], None] | None = None,
+    ) -> None:
+        """`on_request` is called, on the server's thread, after each request is answered."""
+        self._log = Log()
+        self._handler = Handler(
+            Script(script, rules, loop=loop),
+            self._log,
+            latency_seconds=latency_seconds,
+            on_request=on_request,
+        )
+        self._host = "127.0.0.1" if host == "localhost" else host
+        self._port = port
+        self._tls = tls
+        self._thread: threading.Thread | None = None
+        self._started = threading.Event()
+        self._problem: OSError | None = None
+        self._address = ""
+
+    @classmethod
+    def from_file(cls, path: str | Path, **options: Any) -> "FakeServer":
+        """A server of a script file; see `read_script`."""
+        return cls(read_script(path), **options)
+
+    def __repr__(self) -> str:
+        return f"FakeServer({self._address or 'not started'!r})"
+
+    # -- what it knows -----------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """Where it listens: what an Anthropic or a Gemini client takes for its base URL."""
+        if not self._address:
+            raise ConfigError("the server is not started: use it in a with block, or start() it")
+        return self._address
+
+    @property
+    def openai_url(self) -> str:
+        """What an OpenAI client takes for its base URL."""
+        return f"{self.url}/v1"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables by which other programs find it."""
+        return {
+            "OPENAI_BASE_URL": self.openai_url,
+            "OPENAI_API_KEY": KEY,
+            "ANTHROPIC_BASE_URL": self.url,
+            "ANTHROPIC_API_KEY": KEY,
+            "GEMINI_BASE_URL": self.url,
+            "GOOGLE_GEMINI_BASE_URL": self.url,
+            "GEMINI_API_KEY": KEY,
+        }
+
+    @property
+    def requests(self) -> list[Received]:
+        """What it was asked, in the order of arrival; of very many requests, the latest."""
+        return self._log.requests
+
+    @property
+    def count(self) -> int:
+        """How many requests there were."""
+        return self._log.count
+
+    @property
+    def in_flight(self) -> int:
+        return self._log.in_flight
+
+    @property
+    def max_in_flight(self) -> int:
+        """How many requests overlapped."""
+        return self._log.max_in_flight
+
+    # -- its life ----------------------------------------------------------------------------
+
+    def start(self) -> "FakeServer":
+        """Begin to listen; OSError if the port is taken."""
+        if self._thread is not None:
+            raise ConfigError("the server is started already")
+        self._started.clear()
+        self._handler.closing = False
+        self._thread = threading.Thread(target=self._serve, name="rlm-fake-server", daemon=True)
+        self._thread.start()
+        self._started.wait()
+        if self._problem is not None:
+            self._thread.join()
+            self._thread, problem, self._problem = None, self._problem, None
+            raise problem
+        return self
+
+    def stop(self) -> None:
+        """Stop listening and drop every connection, whatever is in flight."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._handler.closing = True
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            thread.join()
+
+    def __enter__(self) -> "FakeServer":
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> "FakeServer":
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.stop)
+
+    def _serve(self) -> None:
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        from aiohttp import web
+
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        server = web.Server(
+            self._handler,
+            request_factory=_request_factory(self._loop),
+            handler_cancellation=True,
+            access_log=None,
+        )
+        runner = web.ServerRunner(server, shutdown_timeout=LAST_SECONDS)
+        await runner.setup()
+        try:
+            site = web.TCPSite(
+                runner, self._host, self._port, ssl_context=self._tls, backlog=BACKLOG
+            )
+            await site.start()
+            self._address = self._address_of(runner)
+            self._started.set()
+            await self._stopping.wait()
+            _drop_connections(server)
+        except OSError as error:
+            self._problem = error
+        finally:
+            await runner.cleanup()
+            self._started.set()
+
+    def _address_of(self, runner: "web.ServerRunner") -> str:
+        host, self._port = runner.addresses[0][:2]
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'http' if self._tls is None else 'https'}://{shown}:{self._port}"
+
+
+def _drop_connections(server: "web.Server") -> None:
+    """Without a farewell, as when a process is killed."""
+    for connection in server.connections:
+        if connection.transport is not None:
+            connection.transport.abort()
+
+
+def _request_factory(loop: asyncio.AbstractEventLoop) -> Callable[..., Any]:
+    """Requests that may be large: prompts are."""
+    from aiohttp import web
+
+    def make(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> Any:
+        return web.BaseRequest(
+            message, payload, protocol, writer, task, loop, client_max_size=LARGEST_REQUEST_BYTES
+        )
+
+    return make

@@ -1,0 +1,1 @@
+"""What one `RLM` object keeps between runs, and the registry of providers and environments."""

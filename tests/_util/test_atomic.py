@@ -1,0 +1,46 @@
+"""A file is replaced as a whole, or not at all."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from rlm._util.atomic import replacing
+
+
+def test_a_new_file_takes_the_name_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    path.chmod(0o644)
+    with replacing(path) as file:
+        file.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [OSError("full"), KeyboardInterrupt()])
+def test_if_it_fails_the_old_one_stays_and_nothing_else(
+    tmp_path: Path, error: BaseException
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def fail() -> None:
+        with replacing(path) as file:
+            file.write(b"half")
+            raise error
+
+    with pytest.raises(type(error)):
+        fail()
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_long_name_is_no_trouble(tmp_path: Path) -> None:
+    with replacing(tmp_path / ("x" * 250)) as file:
+        file.write(b"1")
+    with pytest.raises(FileNotFoundError), replacing(tmp_path / "no" / "folder"):
+        pass
+    assert [len(each.name) for each in tmp_path.iterdir()] == [250]

@@ -1,0 +1,415 @@
+"""Places on the wire: who gets one, who waits, who is told that it is no use. In virtual time."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+from rlm.api import RLM
+from rlm.calls.pacing import RateLimit
+from rlm.calls.pacing.lanes import FIRST_WINDOW
+from rlm.calls.scheduler import LONGEST_PAUSE_SECONDS, Place, Scheduler
+from rlm.errors import ConfigError, ModelError
+from rlm.testing.scripted import ScriptedClient
+from tests.virtual_time import now, run
+
+BUSY = ModelError("busy", status=429, retryable=True)
+
+
+def told_to_wait(seconds: float) -> ModelError:
+    return ModelError("slow down", status=429, retryable=True, retry_after_seconds=seconds)
+
+
+def new_scheduler(width: int = 64, **rate_limits: RateLimit) -> Scheduler:
+    return Scheduler(width, rate_limits, clock=asyncio.get_running_loop().time)
+
+
+async def has_place(waiting: Awaitable[Place]) -> bool:
+    """Let everybody run as far as they get, then look."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return asyncio.ensure_future(waiting).done()
+
+
+# -- width and order ------------------------------------------------------------------------------
+
+
+def test_a_lane_starts_with_some_and_takes_more_while_requests_succeed() -> None:
+    async def main() -> list[int]:
+        scheduler = new_scheduler()
+        lane = scheduler.lane("a")
+        flying = 0
+        seen: list[int] = []
+
+        async def one() -> None:
+            nonlocal flying
+            place = await scheduler.place("a", "m")
+            flying += 1
+            seen.append(flying)
+            await asyncio.sleep(1)
+            flying -= 1
+            place.succeeded()
+
+        await asyncio.gather(*(one() for _ in range(300)))
+        assert lane.active == 0
+        return seen
+
+    seen = run(main())
+    assert seen[:FIRST_WINDOW] == list(range(1, FIRST_WINDOW + 1))
+    assert max(seen) == 64
+
+
+@pytest.mark.parametrize("status", [408, 429, 503, 504, 529, None])
+def test_a_lane_halves_when_there_is_too_much_to_do(status: int | None) -> None:
+    async def main() -> int:
+        scheduler = new_scheduler()
+        places = [await scheduler.place("a", "m") for _ in range(FIRST_WINDOW)]
+        error = ModelError("no", status=status, timed_out=status is None)
+        for place in places:
+            place.failed(error)
+        return scheduler.lane("a").width
+
+    assert run(main()) == FIRST_WINDOW // 2
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 409, 500, 502])
+def test_other_errors_say_nothing_about_how_much_a_server_takes(status: int) -> None:
+    async def main() -> int:
+        scheduler = new_scheduler()
+        (await scheduler.place("a", "m")).failed(ModelError("no", status=status))
+        return scheduler.lane("a").width
+
+    assert run(main()) == FIRST_WINDOW
+
+
+def test_slow_replies_change_nothing() -> None:
+    async def main() -> int:
+        scheduler = new_scheduler()
+        for _ in range(3):
+            place = await scheduler.place("a", "m")
+            await asyncio.sleep(500)
+            place.succeeded()
+        return scheduler.lane("a").width
+
+    assert run(main()) == FIRST_WINDOW
+
+
+def test_the_first_to_come_is_the_first_to_go() -> None:
+    async def main() -> list[int]:
+        scheduler = new_scheduler(1)
+        order: list[int] = []
+
+        async def one(number: int) -> None:
+            place = await scheduler.place("a", "m")
+            order.append(number)
+            await asyncio.sleep(0)
+            place.succeeded()
+
+        await asyncio.gather(*(one(number) for number in range(50)))
+        return order
+
+    assert run(main()) == list(range(50))
+
+
+def test_servers_take_turns_and_no_long_queue_starves_a_short_one() -> None:
+    async def main() -> list[str]:
+        scheduler = new_scheduler(1)
+        first = await scheduler.place("a", "m")
+        order: list[str] = []
+
+        async def one(lane: str) -> None:
+            place = await scheduler.place(lane, "m")
+            order.append(lane)
+            place.succeeded()
+
+        tasks = [asyncio.create_task(one("a")) for _ in range(100)]
+        await asyncio.sleep(0)
+        tasks += [asyncio.create_task(one("b")) for _ in range(2)]
+        await asyncio.sleep(0)
+        first.succeeded()
+        await asyncio.gather(*tasks)
+        return order
+
+    order = run(main())
+    assert order[:5] == ["a", "b", "a", "b", "a"]
+    assert len(order) == 102
+
+
+def test_one_full_lane_leaves_the_others_their_places() -> None:
+    async def main() -> None:
+        scheduler = new_scheduler(2 * FIRST_WINDOW)
+        for _ in range(FIRST_WINDOW):
+            await scheduler.place("a", "m")
+        waiting = asyncio.create_task(scheduler.place("a", "m"))
+        assert not await has_place(waiting)
+        assert scheduler.free_place("a") is None
+        assert scheduler.free_place("b") is not None
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+    run(main())
+
+
+def test_a_place_that_ended_twice_is_free_once() -> None:
+    async def main() -> None:
+        scheduler = new_scheduler(1)
+        place = await scheduler.place("a", "m")
+        place.abandoned()
+        place.succeeded()
+        place.failed(BUSY)
+        assert scheduler.lane("a").active == 0
+        await scheduler.place("a", "m")
+        assert scheduler.free_place("a") is None
+
+    run(main())
+
+
+# -- waiting in vain ------------------------------------------------------------------------------
+
+
+def test_who_waits_too_long_for_a_place_is_told_so() -> None:
+    async def main() -> float:
+        scheduler = new_scheduler(1)
+        await scheduler.place("a", "m")
+        with pytest.raises(ModelError, match=r"m: no time is left.*no place was free") as caught:
+            await scheduler.place("a", "m", deadline=30.0)
+        assert not caught.value.retryable
+        assert not caught.value.ambiguous
+        return now()
+
+    assert run(main()) == pytest.approx(30.0)
+
+
+def test_a_pause_that_a_server_asks_for_holds_for_its_whole_lane_and_for_no_other() -> None:
+    async def main() -> list[tuple[str, float]]:
+        scheduler = new_scheduler()
+        first = await scheduler.place("a", "m")
+        first.failed(told_to_wait(30.0))
+        times: list[tuple[str, float]] = []
+
+        async def one(lane: str) -> None:
+            place = await scheduler.place(lane, "m")
+            times.append((lane, now()))
+            place.succeeded()
+
+        await asyncio.gather(*(one(lane) for lane in "aaba"))
+        await one("a")  # and afterwards everything is as before
+        return times
+
+    times = run(main())
+    assert [lane for lane, _ in times] == ["b", "a", "a", "a", "a"]
+    assert [at for _, at in times] == pytest.approx([0.0, 30.0, 30.0, 30.0, 30.0])
+
+
+def test_a_call_that_can_not_wait_for_the_end_of_a_pause_fails_at_once() -> None:
+    async def main() -> None:
+        scheduler = new_scheduler(1)
+        first = await scheduler.place("a", "m")
+        hasty = asyncio.create_task(scheduler.place("a", "m", deadline=20.0))
+        patient = asyncio.create_task(scheduler.place("a", "m", deadline=90.0))
+        await asyncio.sleep(1)
+        first.failed(told_to_wait(30.0))
+        with pytest.raises(ModelError, match=r"asked for a pause of 30 s.*slow down"):
+            await hasty
+        with pytest.raises(ModelError, match="asked for a pause of 30 s"):
+            await scheduler.place("a", "m", deadline=31.0)
+        assert now() == 1.0
+        await patient
+        assert now() == pytest.approx(31.0)
+
+    run(main())
+
+
+def test_a_server_that_asks_for_a_year_is_asked_again_before() -> None:
+    async def main() -> float:
+        scheduler = new_scheduler()
+        (await scheduler.place("a", "m")).failed(told_to_wait(1e9))
+        await scheduler.place("a", "m")
+        return now()
+
+    assert run(main()) == pytest.approx(LONGEST_PAUSE_SECONDS)
+
+
+# -- rate limits ----------------------------------------------------------------------------------
+
+
+async def times_of(scheduler: Scheduler, count: int, tokens: int = 0) -> list[float]:
+    times: list[float] = []
+
+    async def one() -> None:
+        place = await scheduler.place("a", "p/m", names=("p/m", "p"), tokens=tokens)
+        times.append(now())
+        place.succeeded()
+
+    await asyncio.gather(*(one() for _ in range(count)))
+    return times
+
+
+def test_requests_a_minute() -> None:
+    async def main() -> list[float]:
+        return await times_of(new_scheduler(p=RateLimit(requests_per_minute=3)), 8)
+
+    assert run(main()) == pytest.approx([0, 0, 0, 60, 60, 60, 120, 120])
+
+
+def test_tokens_a_minute_count_at_the_bound_if_nobody_says_what_was_used() -> None:
+    async def main() -> list[float]:
+        return await times_of(new_scheduler(p=RateLimit(tokens_per_minute=1_000)), 5, tokens=400)
+
+    assert run(main()) == pytest.approx([0, 0, 60, 60, 120])
+
+
+def test_what_a_reply_really_used_makes_room_for_the_next() -> None:
+    async def main() -> float:
+        scheduler = new_scheduler(p=RateLimit(tokens_per_minute=1_000))
+        first = await scheduler.place("a", "m", names=("p",), tokens=900)
+        second = asyncio.create_task(scheduler.place("a", "m", names=("p",), tokens=900))
+        await asyncio.sleep(5)
+        assert not second.done()
+        first.succeeded(50)
+        await second
+        return now()
+
+    assert run(main()) == 5.0
+
+
+def test_a_refused_request_used_no_tokens_but_was_a_request() -> None:
+    async def main() -> None:
+        scheduler = new_scheduler(p=RateLimit(2, 1_000))
+        (await scheduler.place("a", "m", names=("p",), tokens=900)).failed(ModelError("no"))
+        (await scheduler.place("a", "m", names=("p",), tokens=900)).failed(
+            ModelError("cut off", ambiguous=True)
+        )
+        assert now() == 0.0
+        await scheduler.place("a", "m", names=("p",), tokens=900)
+        assert now() == pytest.approx(60.0)
+
+    run(main())
+
+
+def test_a_call_for_which_a_rate_limit_has_no_room_in_its_time_fails_at_once() -> None:
+    async def main() -> None:
+        scheduler = new_scheduler(p=RateLimit(requests_per_minute=1))
+        await scheduler.place("a", "m", names=("p",))
+        with pytest.raises(ModelError, match="the rate limit of p has no room in that time"):
+            await scheduler.place("a", "m", names=("p",), deadline=59.0)
+        assert now() == 0.0
+
+    run(main())
+
+
+def test_a_call_that_may_still_get_room_waits_for_it() -> None:
+    async def main() -> None:
+        scheduler = new_scheduler(p=RateLimit(tokens_per_minute=100))
+        first = await scheduler.place("a", "m", names=("p",), tokens=100)
+        second = asyncio.create_task(
+            scheduler.place("a", "m", names=("p",), tokens=100, deadline=30.0)
+        )
+        await asyncio.sleep(10)
+        assert not second.done()
+        first.succeeded(0)
+        await second
+        assert now() == 10.0
+
+    run(main())
+
+
+def test_the_limit_of_one_model_does_not_hold_up_another_of_the_same_server() -> None:
+    async def main() -> None:
+        scheduler = Scheduler(
+            64,
+            {"p/big": RateLimit(requests_per_minute=1), "p": RateLimit(requests_per_minute=3)},
+            clock=asyncio.get_running_loop().time,
+        )
+        big, small = ("p/big", "p"), ("p/small", "p")
+        await scheduler.place("a", "big", names=big)
+        waiting = asyncio.create_task(scheduler.place("a", "big", names=big))
+        await asyncio.sleep(1)
+        await scheduler.place("a", "small", names=small)
+        await scheduler.place("a", "small", names=small)
+        assert now() == 1.0
+        last = asyncio.create_task(scheduler.place("a", "small", names=small))
+        await waiting
+        assert now() == pytest.approx(60.0)
+        await last  # the provider's own limit: 3 a minute, for both together
+        assert now() == pytest.approx(61.0)
+
+    run(main())
+
+
+# -- cancelled --------------------------------------------------------------------------------
+
+
+def test_a_place_that_is_granted_and_cancelled_in_the_same_moment_is_passed_on() -> None:
+    async def main() -> None:
+        scheduler = new_scheduler(1)
+        first = await scheduler.place("a", "m")
+        second = asyncio.create_task(scheduler.place("a", "m"))
+        third = asyncio.create_task(scheduler.place("a", "m"))
+        await asyncio.sleep(0)
+        first.succeeded()  # gives the place to the second …
+        second.cancel()  # … which is gone before it knows
+        assert isinstance(await third, Place)
+        assert second.cancelled()
+        assert scheduler.lane("a").active == 1
+
+    run(main())
+
+
+def test_a_cancelled_head_of_the_queue_lets_those_behind_it_through() -> None:
+    async def main() -> None:
+        scheduler = new_scheduler(p=RateLimit(tokens_per_minute=100))
+        (await scheduler.place("a", "m", names=("p",), tokens=50)).succeeded(50)
+        large = asyncio.create_task(scheduler.place("a", "m", names=("p",), tokens=90))
+        small = asyncio.create_task(scheduler.place("a", "m", names=("p",), tokens=10))
+        await asyncio.sleep(1)
+        assert not small.done()
+        large.cancel()
+        await small
+        assert now() == 1.0
+
+    run(main())
+
+
+def test_the_wait_before_a_retry_is_the_servers_or_grows_and_varies() -> None:
+    scheduler = Scheduler(1)
+    assert scheduler.wait_before_retry(1, told_to_wait(7.0)) == 7.0
+    for attempt, most in ((1, 1.0), (2, 2.0), (10, 20.0)):
+        waits = [scheduler.wait_before_retry(attempt, BUSY) for _ in range(200)]
+        assert 0 <= min(waits) <= max(waits) <= most
+        assert len(set(waits)) > 100
+
+
+# -- RLM(rate_limits=..., hedge_after_seconds=...) ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rate_limits": {"mine": 500}}, r"rate_limits\['mine'\] must be a RateLimit, not 500"),
+        ({"rate_limits": 500}, "rate_limits must be a dict"),
+        ({"rate_limits": {"other": RateLimit(1)}}, "names 'other'; models and providers: mine, "),
+        ({"hedge_after_seconds": 0}, "hedge_after_seconds must be a positive number"),
+        ({"hedge_after_seconds": float("inf")}, "hedge_after_seconds must be a positive number"),
+        ({"hedge_after_seconds": True}, "hedge_after_seconds must be a positive number"),
+        ({"hedge_after_seconds": "soon"}, "hedge_after_seconds must be a positive number"),
+    ],
+)
+def test_mistakes_in_options_show_at_the_start(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        RLM("mine/model", clients={"mine": ScriptedClient()}, **options)
+
+
+async def test_options_reach_the_calls() -> None:
+    limits = {"mine": RateLimit(2), "mine/model": RateLimit(1)}
+    client = ScriptedClient()
+    engine = RLM("mine/model", clients={"mine": client}, rate_limits=limits, hedge_after_seconds=3)
+    calls = engine._house.services().calls
+    route = calls.router("mine/model")
+    assert route.names == ("mine/model", "mine")
+    assert calls.hedge_after_seconds == 3
+    place = calls.scheduler.free_place(route.lane, names=route.names)
+    assert place is not None
+    place.succeeded()
+    assert calls.scheduler.free_place(route.lane, names=route.names) is None

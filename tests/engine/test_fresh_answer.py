@@ -1,0 +1,186 @@
+"""No run of a conversation ends with what an earlier run left in the REPL."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm import RLM, AgentRLM, Guards, Limits, RunResult, ScriptedClient
+from rlm.chat.chat import Chat
+from rlm.environments import _forked
+from rlm.events import SessionLost
+
+HANDED_IN = 'answer["content"] = "first"\nanswer["ready"] = True'
+ONE_STEP = Limits(max_steps=1)
+
+
+def code(text: str) -> str:
+    return f"```repl\n{text}\n```"
+
+
+def engine(*script: str, **more: Any) -> RLM:
+    return RLM(ScriptedClient(script), **more)
+
+
+async def two_turns(chat: Chat) -> tuple[RunResult, RunResult]:
+    first = await chat.aask("First?")
+    second = await chat.aask("Second?")
+    await chat.aclose()
+    return first, second
+
+
+@pytest.mark.parametrize("environment", ["local", "agent", "inprocess"])
+async def test_a_chat_does_not_hand_in_the_last_turns_answer(environment: str) -> None:
+    one = engine(
+        code(HANDED_IN), code("x = 2"), code("FINAL([x, answer])"), environment=environment
+    )
+    first, second = await two_turns(one.chat("text"))
+    assert (first.answer, first.answer_source) == ("first", "submitted")
+    assert second.answer == "[2, {'content': '', 'ready': False}]"
+    assert second.steps == 2
+
+
+async def test_nor_does_a_persistent_engine() -> None:
+    one = engine(code(HANDED_IN), code("x = 2"), code("FINAL(x)"), persistent=True)
+    assert (await one.acompletion("text", "First?")).response == "first"
+    assert (await one.acompletion("text", "Second?")).response == "2"
+    await one.aclose()
+
+
+async def test_nor_does_an_agent() -> None:
+    script = (code(HANDED_IN), code("x = 2"), code("FINAL(x)"))
+    async with AgentRLM(ScriptedClient(script)) as agent:
+        first = [piece async for piece in agent.chat("First?")]
+        second = [piece async for piece in agent.chat("Second?")]
+    assert (first, second) == (["first"], ["2"])
+
+
+LEFT_BEHIND = {
+    "a draft": 'answer["content"] = "first"',
+    "a str": 'answer = "first"',
+    "a list": 'answer = ["first"]',
+    "final_answer": 'final_answer = "first"',
+    "final": 'final = "first"',
+    "result": 'result = "first"',
+    "final_result": 'final_result = "first"',
+    "auto_finalize_var": 'mine = "first"',
+}
+
+
+@pytest.mark.parametrize("left", LEFT_BEHIND.values(), ids=LEFT_BEHIND)
+async def test_what_a_limit_makes_the_answer_of_one_turn_is_not_that_of_the_next(left: str) -> None:
+    one = engine(
+        code(left),
+        code("x = 2"),
+        "asked",
+        limits=ONE_STEP,
+        guards=Guards(auto_finalize_var="mine"),
+    )
+    first, second = await two_turns(one.chat("text"))
+    assert "first" in first.answer
+    assert (second.answer, second.answer_source) == ("asked", "asked")
+
+
+BOUND_ANEW = {
+    "to another value": 'result = "second"',
+    "to the same object": 'result = "first"',
+    "in part": 'result = list(result)\nresult[0] = "second"',
+    "by a function": 'def f():\n    global result\n    result = "second"\nf()',
+}
+
+
+@pytest.mark.parametrize("cell", BOUND_ANEW.values(), ids=BOUND_ANEW)
+async def test_a_variable_that_the_turn_binds_anew_is_its_answer(cell: str) -> None:
+    one = engine(code('result = "first"'), code(cell), limits=ONE_STEP)
+    _, second = await two_turns(one.chat("text"))
+    assert second.answer_source == "variable"
+
+
+async def test_a_variable_that_a_turn_only_reads_is_not_its_answer() -> None:
+    one = engine(code('result = "first"'), code("print(result)"), "asked", limits=ONE_STEP)
+    _, second = await two_turns(one.chat("text"))
+    assert (second.answer, second.answer_source) == ("asked", "asked")
+
+
+async def test_a_variable_named_by_the_model_may_be_of_an_earlier_turn() -> None:
+    one = engine(code('result = "first"\nFINAL(1)'), code("FINAL_VAR('result')"))
+    _, second = await two_turns(one.chat("text"))
+    assert second.answer == "first"
+
+
+async def _checkpoint_taken(chat: Chat) -> None:
+    worker: Any = chat._session and chat._session.worker
+    async with asyncio.timeout(60):
+        while worker._checkpoint is None or worker._changed:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_checkpoint_of_an_earlier_turn_brings_its_answer_not_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = engine(
+        code(f'{HANDED_IN}\nresult = "first"'),
+        code("import os\nresult = 'second'\nos._exit(1)"),
+        code("x = 2"),
+        "asked",
+        limits=Limits(max_steps=2),
+    )
+    chat = one.chat("text")
+    assert (await chat.aask("First?")).answer == "first"
+    await _checkpoint_taken(chat)
+    monkeypatch.setattr(_forked, "IDLE_SECONDS", 1000.0)  # the checkpoint stays that of turn 1
+    second = await chat.aask("Second?")
+    await chat.aclose()
+    assert [each.restored for each in second.events if isinstance(each, SessionLost)] == [True]
+    assert (second.answer, second.answer_source) == ("asked", "asked")
+
+
+async def test_a_draft_of_the_same_turn_comes_back_with_its_checkpoint() -> None:
+    exits = code("import os\nos._exit(1)")
+    replies = iter(
+        [
+            code(HANDED_IN),
+            code('answer["content"] = "draft"\nx = 1'),
+            exits,
+            code('answer["ready"] = True'),
+        ]
+    )
+
+    async def model(_: str) -> str:
+        reply = next(replies)
+        if reply is exits:
+            await _checkpoint_taken(chat)
+        return reply
+
+    chat = RLM(model).chat("text")
+    await chat.aask("First?")
+    second = await chat.aask("Second?")
+    await chat.aclose()
+    assert [each.restored for each in second.events if isinstance(each, SessionLost)] == [True]
+    assert second.answer == "draft"
+
+
+@pytest.mark.parametrize("left", LEFT_BEHIND.values(), ids=LEFT_BEHIND)
+async def test_a_loaded_chat_starts_with_a_fresh_answer(left: str, tmp_path: Path) -> None:
+    guards = Guards(auto_finalize_var="mine")
+    chat = engine(code(left), limits=ONE_STEP, guards=guards).chat("text")
+    await chat.aask("First?")
+    await chat.asave(tmp_path / "kept.chat")
+    await chat.aclose()
+    one = engine(code("x = 2"), "asked", limits=ONE_STEP, guards=guards)
+    loaded = one.chat(load=tmp_path / "kept.chat")
+    assert (await loaded.aask("Second?")).answer == "asked"
+    await loaded.aclose()
+
+
+async def test_a_worker_that_died_between_two_turns_is_replaced() -> None:
+    one = engine(code(f"{HANDED_IN}\nx = 1"), code("y = 2"), code("FINAL(y)"))
+    chat = one.chat("text")
+    await chat.aask("First?")
+    worker: Any = chat._session and chat._session.worker
+    worker._drop_checkpoint()
+    await worker._stream.close()
+    second = await chat.aask("Second?")
+    await chat.aclose()
+    assert second.answer == "2"

@@ -1,0 +1,232 @@
+"""Replies that had to be plain text: code among them is read, looked up or asked about again."""
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rlm import RLM, Limits, RunResult, ScriptedClient
+from rlm.engine.plain_replies import PlainReply, read_plain, read_submission
+from rlm.messages import Reply, Request, ToolCall, Usage
+from rlm.prompts import nudges
+
+FIRST = "```repl\nrows = [1, 2]\nbest = 'Ada'\nprint('raw output')\n```"
+
+
+def fenced(code: str, language: str = "repl") -> str:
+    return f"```{language}\n{code}\n```"
+
+
+async def ended(*replies: str, **more: Any) -> tuple[RunResult, list[Request]]:
+    """A run of one step, which is then told to answer now."""
+    client = ScriptedClient([FIRST, *replies])
+    limits = Limits(max_steps=1, **more)
+    async with RLM(client, limits=limits) as one:
+        result = await one.aask("Who?", "text")
+    return result, client.requests[1:]
+
+
+LITERALS = {
+    "a fence": fenced("FINAL('ok')"),
+    "another fence": fenced("FINAL('ok')", "python"),
+    "a bare fence": fenced("FINAL('ok')", ""),
+    "tildes": "~~~py\nFINAL('ok')\n~~~",
+    "an open fence": "```repl\nFINAL('ok')",
+    "no fence": "FINAL('ok')",
+    "a label": "Final Answer: ok",
+    "after thinking": f"<think>I may run code.</think>\n{fenced('FINAL(1)')}\nFINAL('ok')",
+    "SUBMIT": fenced("SUBMIT(answer='ok')"),
+    "submit_answer": fenced("submit_answer('ok')"),
+    "answer": fenced("answer['content'] = 'ok'\nanswer['ready'] = True"),
+    "update": fenced("answer.update(content='ok', ready=True)"),
+    "an answer in one": fenced("answer = {'content': 'ok', 'ready': True}"),
+    "after other code": fenced("x = len(context)\nFINAL('ok')"),
+    "a variable bound to a literal": fenced("mine = 'ok'\nFINAL(mine)"),
+    "an f-string without values": fenced("FINAL(f'ok')"),
+    "the last cell": fenced("FINAL('no')") + "\n" + fenced("FINAL('ok')"),
+    "beside prose": f"I am done.\n{fenced('FINAL(chr(1))')}\n{fenced('FINAL(' + repr('ok') + ')')}",
+    "a tool call as text": '<tool_call>{"name": "submit_answer", "arguments": {"answer": "ok"}}'
+    "</tool_call>",
+    "a fence around text": "```\nok\n```",
+}
+
+
+@pytest.mark.parametrize("reply", LITERALS.values(), ids=LITERALS)
+async def test_a_literal_is_the_answer(reply: str) -> None:
+    result, requests = await ended(reply)
+    assert (result.answer, result.answer_source) == ("ok", "asked")
+    assert len(requests) == 1
+
+
+VARIABLES = {
+    "FINAL_VAR": "FINAL_VAR(best)",
+    "FINAL_VAR in a fence": fenced("FINAL_VAR('best')"),
+    "FINAL": "FINAL(best)",
+    "FINAL in a fence": fenced("print(best)\nFINAL(best)"),
+    "a label": "FINAL_VAR: best",
+    "an f-string": fenced("FINAL(f'{best}')"),
+    "submit_answer": fenced("submit_answer(variable_name='best')"),
+    "answer": fenced("answer['content'] = best; answer['ready'] = True"),
+}
+
+
+@pytest.mark.parametrize("reply", VARIABLES.values(), ids=VARIABLES)
+async def test_a_variable_is_looked_up(reply: str) -> None:
+    result, requests = await ended(reply)
+    assert (result.answer, result.answer_source) == ("Ada", "asked")
+    assert len(requests) == 1
+
+
+CODE = {
+    "an expression": fenced("FINAL(len(rows))"),
+    "an expression in prose": "FINAL(len(rows))",
+    "an f-string": fenced("FINAL(f'{best}!')"),
+    "an f-string in prose": "FINAL(f'{best}!')",
+    "an unknown variable": "FINAL_VAR(nothing)",
+    "an unknown name": "FINAL(no_such_name)",
+    "a variable that the code would change": fenced("rows.append(3)\nFINAL(rows)"),
+    "under a condition": fenced("if rows:\n    FINAL('ok')"),
+    "no submission": fenced("print(rows)"),
+    "another fence": fenced("print(rows)", "python"),
+    "no fence": "print(rows)",
+    "a broken string": "```repl\nFINAL('ok",
+    "prose that leads to code": f"Let me look:\n{fenced('print(rows)')}",
+    "prose beside code": f"It is Ada, I think.\n{fenced('print(rows)')}",
+    "a tool call as text": '<tool_call>{"name": "execute_python", "arguments": {"code": "x()"}}',
+    "a function": fenced("def find():\n    return best", "python"),
+}
+
+
+@pytest.mark.parametrize("reply", CODE.values(), ids=CODE)
+async def test_other_code_is_asked_about_once_more(reply: str) -> None:
+    result, requests = await ended(reply, "It is Ada.")
+    assert (result.answer, result.answer_source) == ("It is Ada.", "asked")
+    assert len(requests) == 2
+    assert requests[1].messages[-1].content == nudges.NO_CODE_NOW
+    assert requests[1].messages[-2].content == reply
+
+
+@pytest.mark.parametrize("reply", CODE.values(), ids=CODE)
+async def test_code_is_never_shown_as_an_answer(reply: str) -> None:
+    result, requests = await ended(reply, reply, reply)
+    assert len(requests) == 2
+    if "It is Ada" in reply:
+        assert (result.answer, result.answer_source) == ("It is Ada, I think.", "asked")
+    else:
+        assert (result.answer, result.answer_source) == ("raw output", "last_output")
+
+
+async def test_without_a_budget_it_is_not_asked_again() -> None:
+    """The final call is paid from what was held back at the start; a second one is not."""
+    step = Reply(text=FIRST, usage=Usage(requests=1, input_tokens=500, output_tokens=8_000))
+    code = fenced("print(rows)")
+    last = Reply(text=code, usage=Usage(requests=1, input_tokens=1_300, output_tokens=800))
+    client = ScriptedClient([step, last, "never"])
+    async with RLM(client, limits=Limits(max_steps=1, max_tokens=13_000)) as one:
+        result = await one.aask("Who?", "text")
+    assert (result.answer, result.answer_source) == ("raw output", "last_output")
+    assert len(client.requests) == 2
+
+
+TEXTS = {
+    "prose": "It is Ada.",
+    "an explanation with code": "Use a set:\n```python\ndef unique(names): return set(names)\n```",
+    "talk about FINAL": "A run ends with `FINAL(value)`.",
+    "an equation": "total = 42",
+    "a list": "- Ada\n- Grace",
+    "SQL": "Run this query.\n```sql\nSELECT 1\n```",
+    "a place": "Paris (France)",
+}
+
+
+@pytest.mark.parametrize("reply", TEXTS.values(), ids=TEXTS)
+async def test_text_stays_as_it_is(reply: str) -> None:
+    result, requests = await ended(reply)
+    assert (result.answer, len(requests)) == (reply, 1)
+
+
+async def test_a_literal_of_a_type_is_a_typed_answer() -> None:
+    client = ScriptedClient([FIRST, fenced("FINAL({'n': 2, 'm': 3})")])
+    async with RLM(client, limits=Limits(max_steps=1)) as one:
+        result = await one.aask("Who?", "text", response_model=dict[str, int])
+    assert result.answer == {"n": 2, "m": 3}
+
+
+def test_native_tool_calls_are_read_too() -> None:
+    def said(name: str, **arguments: Any) -> PlainReply:
+        return read_plain(Reply(text="", tool_calls=(ToolCall("1", name, arguments),)))
+
+    assert said("submit_answer", answer="ok") == PlainReply("ok")
+    assert said("submit_answer", variable_name="best").variable == "best"
+    assert said("execute_python", code="FINAL(3)") == PlainReply("3", "3")
+    assert said("execute_python", code="print(3)") == PlainReply(is_code=True)
+    assert said("unknown") == PlainReply(is_code=True)
+
+
+# -- where there is no REPL ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reply", ["FINAL('ok')", fenced("FINAL('ok')"), fenced("SUBMIT('ok')")])
+@pytest.mark.parametrize("strategy", ["direct", "mapreduce"])
+async def test_a_literal_is_the_answer_without_a_repl(reply: str, strategy: Any) -> None:
+    async with RLM(ScriptedClient(rules=[("", reply)]), strategy=strategy) as one:
+        result = await one.aask("Who?", "Ada is there.")
+    assert (result.answer, result.stop_reason) == ("ok", "answer")
+
+
+@pytest.mark.parametrize("reply", ["FINAL_VAR(best)", fenced("FINAL(len(rows))")])
+async def test_other_submissions_are_asked_about_once_more(reply: str) -> None:
+    client = ScriptedClient([reply, "It is Ada."])
+    async with RLM(client, strategy="direct") as one:
+        result = await one.aask("Who?", "Ada is there.")
+    assert (result.answer, len(client.requests)) == ("It is Ada.", 2)
+    client = ScriptedClient([reply, reply, "never"])
+    async with RLM(client, strategy="direct") as one:
+        result = await one.aask("Who?", "Ada is there.")
+    assert (result.answer, result.stop_reason, len(client.requests)) == (None, "error", 2)
+
+
+async def test_code_that_was_asked_for_is_the_answer_of_a_direct_call() -> None:
+    for reply in (fenced("def unique(names): return set(names)", "python"), "print(1)"):
+        async with RLM(ScriptedClient([reply]), strategy="direct") as one:
+            assert (await one.aask("Write it.", "text")).answer == reply
+
+
+pieces = st.sampled_from(
+    [
+        "```",
+        "```repl\n",
+        "\n",
+        "FINAL(",
+        "FINAL_VAR(",
+        "x",
+        "'",
+        '"',
+        ")",
+        "answer",
+        "['content']",
+        " = ",
+        "{",
+        "}",
+        "f'{x}'",
+        "<tool_call>",
+        "<think>",
+        "</think>",
+        "print(",
+        "\\d",
+        "é",
+        "1",
+    ]
+)
+
+
+@given(st.lists(pieces, max_size=12).map("".join))
+@example("FINAL('\\d')")
+@example("```repl\nFINAL('\\N{BAD}')\n```")
+def test_no_reply_makes_it_raise_and_code_is_never_its_text(text: str) -> None:
+    plain = read_plain(Reply(text=text), ("x",))
+    assert plain == read_plain(Reply(text=text), ("x",))
+    if text.startswith("```repl\n") and text.count("```") == 2 and text.endswith("```"):
+        assert "```repl" not in plain.text
+    read_submission(Reply(text=text))

@@ -1,0 +1,210 @@
+"""A run that was interrupted goes on: nothing that was paid for is asked for again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from rlm import RLM, ConfigError, Limits, ModelError, ScriptedClient
+from rlm.engine.run import Task
+from rlm.events import CallEnded, Diverged, ModelReplied, RunStarted, ToolCalled
+from rlm.messages import Price
+from rlm.records.journal import Archive, Places
+from rlm.results import RunResult, Submission
+
+RUN_ID = "20261115-120000-000-abcdef01"
+DOWN = ModelError("the provider is down")
+CONTEXT = "alpha beta gamma"
+
+
+def cell(code: str) -> str:
+    return f"```repl\n{code}\n```"
+
+
+class Runs:
+    """The same question asked again and again, each time with another script."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.folder = folder
+        self.options = options
+
+    def ask(self, script: list[Any], rules: Any = (), **more: Any) -> tuple[RunResult, list[str]]:
+        """The result, and what the model was asked now."""
+        client = ScriptedClient(script, rules=rules, price=Price(1.0, 1.0))
+        query = more.pop("query", "Which words?")
+        context = more.pop("context", CONTEXT)
+        with RLM(client, journal=self.folder, **{**self.options, **more}) as rlm:
+            try:
+                result = rlm.ask(query, context, run_id=RUN_ID)
+            finally:
+                self.asked = [str(each.messages[-1].content) for each in client.requests]
+        return result, self.asked
+
+    def interrupt(self, script: list[Any], **more: Any) -> list[str]:
+        with pytest.raises(ModelError, match="down"):
+            self.ask([*script, DOWN], **more)
+        return self.asked
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    return Runs(tmp_path / "state")
+
+
+def test_a_run_goes_on_where_it_was(runs: Runs) -> None:
+    first = runs.interrupt([cell("x = context.split()"), cell("print(len(x))")])
+    result, asked = runs.ask([cell("FINAL(x[-1])")])
+    assert result.answer == "gamma"
+    assert result.steps == 3
+    assert asked == first[2:]  # the very request that had failed
+    stored = [event.stored for event in result.events if isinstance(event, ModelReplied)]
+    assert stored == [True, True, False]
+    assert result.usage.total.requests == 3
+    alone = Runs(runs.folder.parent / "other").ask(
+        [cell("x = context.split()"), cell("print(len(x))"), cell("FINAL(x[-1])")]
+    )[0]
+    assert result.usage == alone.usage  # What was paid for then counts as if it were now.
+
+
+def test_an_answered_run_answers_again_for_nothing(runs: Runs) -> None:
+    first, _ = runs.ask([cell("FINAL(len(context))")])
+    again, asked = runs.ask([])
+    assert asked == []
+    assert again == first
+
+
+def test_calls_of_a_broken_step_are_asked_for_once(runs: Runs) -> None:
+    """Two of five replies came before the third call failed for good; the step was not over."""
+    code = cell("print([llm_query(f'word {n}') for n in range(5)])")
+    rules: list[Any] = [("word 0", "zero"), ("word 1", "one"), ("word 2", DOWN)]
+    first = runs.interrupt([code], rules=rules)
+    assert len([each for each in first if each.startswith("word")]) == 3
+    done = [("word 2", "two"), ("word 3", "three"), ("word 4", "four")]
+    result, asked = runs.ask([cell("FINAL('ok')")], rules=done)
+    assert result.answer == "ok"
+    # The failed cell was over, with its error: that is what the model was told, and it stays so.
+    assert [each for each in asked if each.startswith("word")] == []
+
+
+def test_a_cell_that_prints_something_else_is_told_of_and_changes_nothing(runs: Runs) -> None:
+    runs.interrupt([cell("import time; t = time.time_ns(); print('now', t)")])
+    result, asked = runs.ask([cell("FINAL('done')")])
+    assert result.answer == "done"
+    (diverged,) = [event for event in result.events if isinstance(event, Diverged)]
+    assert diverged.recorded.startswith("now ")
+    assert diverged.now.startswith("now ")
+    assert diverged.recorded.split()[1] != diverged.now.split()[1]
+    assert diverged.recorded.split()[1] in asked[0]
+
+
+async def _not_yet(_: Submission) -> str:
+    return "Not yet."
+
+
+def test_a_cell_that_submits_only_now_does_not_end_the_run_earlier(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second execution is not the first one: what the model was told then is what counts."""
+    code = cell("import time\nif time.time() > 0: FINAL('early')\nprint('going on')")
+    objections = iter([_not_yet, None, None])
+    original = RLM._answer
+
+    async def answer(self: RLM, task: Task, *given: Any, **named: Any) -> RunResult:
+        return await original(self, replace(task, objection_to=next(objections)), *given, **named)
+
+    monkeypatch.setattr(RLM, "_answer", answer)
+    runs.interrupt([code])
+    result, asked = runs.ask([cell("FINAL('late')")])
+    assert (result.answer, result.steps) == ("late", 2)
+    assert "Not yet." in asked[0]
+
+
+def test_a_tool_is_not_called_a_second_time(tmp_path: Path) -> None:
+    called: list[str] = []
+
+    def send(to: str) -> str:
+        """Send a message."""
+        called.append(to)
+        if to == "nobody":
+            raise ValueError("no such person")
+        return f"sent to {to}"
+
+    runs = Runs(tmp_path, tools=[send])
+    code = "a = send('ann')\ntry: send('nobody')\nexcept Exception as e: b = str(e)\nprint(a, b)"
+    runs.interrupt([cell(code)])
+    assert called == ["ann", "nobody"]
+    result, _ = runs.ask([cell("FINAL(a + b)")])
+    assert "sent to ann" in str(result.answer)
+    assert "no such person" in str(result.answer)
+    assert called == ["ann", "nobody"]
+    stored = [event.stored for event in result.events if isinstance(event, ToolCalled)]
+    assert stored == [True, True]
+
+
+def test_a_child_that_has_ended_is_not_run_again(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, limits=Limits(max_depth=2))
+    parent = cell("a = rlm_query('How many?', context)\nprint(a)")
+    first = runs.interrupt([parent, cell("FINAL(len(context))")])
+    assert len(first) == 3
+    result, asked = runs.ask([cell("FINAL(a)")])
+    assert result.answer == str(len(CONTEXT))
+    assert len(asked) == 1
+    started = [event.depth for event in result.events if isinstance(event, RunStarted)]
+    assert started == [0]
+    (ended,) = [event for event in result.events if isinstance(event, CallEnded)]
+    assert ended.stored
+    assert ended.child_run_id is not None
+    assert ended.child_run_id.startswith(RUN_ID)
+    assert result.usage.by_depth.keys() == {0, 1}
+    assert result.usage.total.requests == 3
+
+
+def test_a_limit_may_be_raised_and_the_run_goes_on(runs: Runs) -> None:
+    first, _ = runs.ask([cell("x = 1"), cell("x = 2"), "It is 2."], limits=Limits(max_steps=2))
+    assert first.stop_reason == "steps"
+    result, asked = runs.ask([cell("FINAL(x)")], limits=Limits(max_steps=5))
+    assert (result.answer, result.stop_reason, result.steps) == ("2", "answer", 3)
+    assert len(asked) == 1
+    assert result.usage.total.requests == 3
+
+
+def test_something_else_is_not_the_same_run(runs: Runs) -> None:
+    runs.interrupt([cell("x = 1")])
+    with pytest.raises(ConfigError, match="was asked 'Which words\\?', not 'Why\\?'"):
+        runs.ask([], query="Why?")
+    with pytest.raises(ConfigError, match="had another context"):
+        runs.ask([], context="something else")
+    with pytest.raises(ConfigError, match="step 1 was asked for with other settings"):
+        runs.ask([], sampling={"temperature": 0.5})
+    result, asked = runs.ask([cell("FINAL(x)")])
+    assert (result.answer, len(asked)) == ("1", 1)
+
+
+def test_a_run_id_wants_a_journal_and_a_decent_name(tmp_path: Path) -> None:
+    with RLM(ScriptedClient([])) as rlm, pytest.raises(ConfigError, match="set journal=True"):
+        rlm.ask("Why?", run_id="x")
+    with (
+        RLM(ScriptedClient([]), journal=tmp_path) as rlm,
+        pytest.raises(ConfigError, match="is no run id"),
+    ):
+        rlm.ask("Why?", run_id="../x")
+    number: Any = 3
+    with pytest.raises(ConfigError, match="journal must be True or a folder"):
+        RLM(ScriptedClient([]), journal=number)
+
+
+def test_the_list_tells_how_runs_stand(runs: Runs) -> None:
+    runs.interrupt([cell("x = 1")])
+    archive = Archive(Places(runs.folder))
+    (found,) = archive.summaries()
+    assert not isinstance(found, ConfigError)
+    assert (found.run_id, found.status, found.steps, found.requests) == (RUN_ID, "error", 2, 1)
+    assert found.cost_usd
+    result, _ = runs.ask([cell("FINAL(x)")])
+    (found,) = archive.summaries()
+    assert not isinstance(found, ConfigError)
+    assert (found.status, found.steps, found.answer) == ("answer", 2, "1")
+    assert found.cost_usd == result.cost_usd
+    run = archive.places.find(RUN_ID)
+    assert archive.context_of(archive.facts(run)).text() == CONTEXT

@@ -1,0 +1,179 @@
+"""A recorded run, executed again offline: the same, or the first difference."""
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm import RLM, ConfigError, Limits, RLMLogger, ScriptedClient
+from rlm.events import CallStarted, RunStarted
+from rlm.messages import Price
+from rlm.prompts import observation
+from rlm.replay import ReplayReport, areplay, replay
+from rlm.results import RunResult
+
+CONTEXT = "one two three four five six seven eight"
+
+
+def cell(code: str) -> str:
+    return f"```repl\n{code}\n```"
+
+
+BATCH = """
+from concurrent.futures import ThreadPoolExecutor
+import random, time
+words = list(set(context.split()))
+random.shuffle(words)
+def ask(word):
+    time.sleep(random.random() / 500)
+    return llm_query('Length of ' + word)
+with ThreadPoolExecutor(8) as pool:
+    lengths = dict(zip(words, pool.map(ask, words)))
+more = llm_query_batched(['Length of ' + word for word in words] * 2)
+kids = rlm_query_batched(['How many?', 'How many?'], ['a b', 'c d e'])
+print(sorted(lengths.items()), len(more), kids)
+"""
+
+
+def record(folder: Path, script: list[Any], **options: Any) -> tuple[RunResult, Path]:
+    rules: list[Any] = [
+        (re.compile(r"\nLength of \S"), lambda r: str(len(r.messages[-1].content) - 10)),
+        (re.compile(r"How many\?\s"), cell("FINAL(llm_query('Length of ' + context))")),
+    ]
+    client = ScriptedClient(script, rules=rules, price=Price(1.0, 2.0))
+    logger = RLMLogger(log_dir=folder)
+    with RLM(client, logger=logger, limits=Limits(max_depth=2), **options) as rlm:
+        result = rlm.ask("What is it?", CONTEXT)
+    assert logger.log_file_path is not None
+    return result, Path(logger.log_file_path)
+
+
+SCRIPT = [cell(BATCH), cell("FINAL(len(more))")]
+
+
+def test_the_same_happens_again(tmp_path: Path) -> None:
+    result, log = record(tmp_path, SCRIPT)
+    assert result.answer == "16"
+    report = replay(log, CONTEXT)
+    assert report.differences == ()
+    assert report.run_id == result.run_id
+    assert report.compared > 2 * sum(isinstance(e, CallStarted) for e in result.events) > 50
+    assert sum(isinstance(e, RunStarted) for e in result.events) == 3
+
+
+@pytest.mark.heavy
+async def test_the_same_happens_again_fifty_times_in_a_row(tmp_path: Path) -> None:
+    _, log = await asyncio.to_thread(record, tmp_path, SCRIPT)
+    for _ in range(50):
+        report = await areplay(log, CONTEXT)
+        assert report.differences == ()
+
+
+def test_a_journal_can_be_replayed_as_well(tmp_path: Path) -> None:
+    result, _ = record(tmp_path, SCRIPT, journal=tmp_path / "state")
+    journal = tmp_path / "state" / "runs" / f"{result.run_id}.sqlite"
+    assert replay(journal, CONTEXT).differences == ()
+
+
+def test_another_context_is_told_first(tmp_path: Path) -> None:
+    _, log = record(tmp_path, SCRIPT)
+    report = replay(log, CONTEXT.replace("eight", "eleven"))
+    assert not report.same
+    first = report.differences[0]
+    assert first.where.startswith("the request for step 1 of run")
+    assert "-" in first.diff
+    assert "39 chars" in first.diff or "characters" in first.diff
+    same_size = replay(log, CONTEXT.replace("eight", "night"))
+    assert not same_size.same
+    assert "call of step 1" in same_size.differences[0].where
+    assert "-Length of eight" in same_size.differences[0].diff
+    assert "+Length of night" in same_size.differences[0].diff
+
+
+def test_a_changed_template_is_shown_as_a_diff(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, log = record(tmp_path, SCRIPT)
+    original = observation._status
+    monkeypatch.setattr(observation, "_status", lambda *a: f"{original(*a)} | be quick")
+    report = replay(log, CONTEXT)
+    first = report.differences[0]
+    assert first.where.endswith("was told after step 1")
+    assert "be quick" in first.diff
+
+
+def test_a_changed_prompt_is_shown_at_the_first_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlm import prompts
+
+    _, log = record(tmp_path, SCRIPT)
+    original = prompts.first_message
+    monkeypatch.setattr(prompts, "first_message", lambda *a, **k: original(*a, **k) + "\nHurry.")
+    first = replay(log, CONTEXT).differences[0]
+    assert first.where.startswith("the request for step 1 of run")
+    assert "+Hurry." in first.diff
+
+
+def test_cells_that_print_the_time_are_a_difference(tmp_path: Path) -> None:
+    _, log = record(tmp_path, [cell("import time; print(time.time_ns())"), cell("FINAL(1)")])
+    report = replay(log, CONTEXT)
+    told, printed = report.differences  # The rest went as it had gone.
+    assert told.where.endswith("was told after step 1")
+    assert printed.where.startswith("cell_output of run")
+
+
+def test_tools_and_failures_come_from_the_recording(tmp_path: Path) -> None:
+    called: list[int] = []
+
+    def double(n: int) -> int:
+        """Twice as much."""
+        called.append(n)
+        if n == 2:
+            raise ValueError("not two")
+        return 2 * n
+
+    code = "a = double(1)\ntry: double(2)\nexcept Exception as e: a = (a, str(e))\nFINAL(a)"
+    result, log = record(tmp_path, [cell(code)], tools=[double])
+    assert "not two" in str(result.answer)
+    assert replay(log, CONTEXT).differences == ()
+    assert called == [1, 2]
+
+
+def test_a_limit_ends_it_the_same_way(tmp_path: Path) -> None:
+    script = [cell("x = 1"), cell("x = 2"), "It is two."]
+    client = ScriptedClient(script)
+    logger = RLMLogger(log_dir=tmp_path)
+    with RLM(client, logger=logger, limits=Limits(max_steps=2)) as rlm:
+        assert rlm.ask("What?", CONTEXT).stop_reason == "steps"
+    assert replay(str(logger.log_file_path), CONTEXT).differences == ()
+
+
+@pytest.mark.parametrize("strategy", ["direct", "mapreduce"])
+def test_runs_without_a_repl_can_be_replayed(tmp_path: Path, strategy: Any) -> None:
+    client = ScriptedClient(rules=[("", "forty-two")])
+    logger = RLMLogger(log_dir=tmp_path)
+    with RLM(client, logger=logger, strategy=strategy) as rlm:
+        rlm.ask("What?", CONTEXT)
+    report: ReplayReport = replay(str(logger.log_file_path), CONTEXT)
+    assert report.differences == ()
+    assert report.answered >= 1
+
+
+def test_what_only_its_own_program_can_rebuild_is_refused(tmp_path: Path) -> None:
+    _, log = record(tmp_path, [cell("FINAL(LIMIT)")], tools={"LIMIT": 3})
+    with pytest.raises(ConfigError, match="only the program that made this run"):
+        replay(log, CONTEXT)
+    with RLM(ScriptedClient([]), tools={"LIMIT": 3}, limits=Limits(max_depth=2)) as rlm:
+        assert replay(log, CONTEXT, rlm=rlm).differences == ()
+
+
+def test_no_recording_is_a_clear_error(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    with pytest.raises(ConfigError):
+        replay(empty, CONTEXT)
+    with pytest.raises(ConfigError):
+        replay(tmp_path / "none.jsonl", CONTEXT)

@@ -1,0 +1,57 @@
+"""Names → clients: which address, which key, and never a key where it does not belong."""
+
+import pytest
+
+from rlm.clients.openai import OpenAICompatClient
+from rlm.errors import ConfigError
+from rlm.wiring.registry import make_client, split_model
+
+KEY = "sk-secret"
+
+
+def client(model: str, **variables: str) -> OpenAICompatClient:
+    made, _ = make_client(model, variables)
+    assert isinstance(made, OpenAICompatClient)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("model", "variables", "base_url"),
+    [
+        ("openai/gpt-5", {"OPENAI_API_KEY": KEY}, "https://api.openai.com/v1"),
+        ("gpt-5-nano", {"OPENAI_API_KEY": KEY}, "https://api.openai.com/v1"),
+        ("o3-mini", {"OPENAI_API_KEY": KEY}, "https://api.openai.com/v1"),
+        (
+            "openai/gpt-5",
+            {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": "http://localhost:9/v1"},
+            "http://localhost:9/v1",
+        ),
+        ("ollama/llama3", {}, "http://localhost:11434/v1"),
+        ("ollama/llama3", {"OLLAMA_HOST": "127.0.0.1:7"}, "http://127.0.0.1:7/v1"),
+        ("vllm/m", {"VLLM_BASE_URL": "http://localhost:8/v1"}, "http://localhost:8/v1"),
+        ("openai-compatible/m", {"LLM_BASE_URL": "http://localhost:6/v1"}, "http://localhost:6/v1"),
+    ],
+)
+def test_addresses(model: str, variables: dict[str, str], base_url: str) -> None:
+    assert client(model, **variables)._endpoint.base_url == base_url
+
+
+def test_the_first_slash_separates_the_provider() -> None:
+    assert split_model("openrouter/meta/llama-3") == ("openrouter", "meta/llama-3")
+
+
+def test_keys_stay_out_of_sight() -> None:
+    made = client("openai/gpt-5", OPENAI_API_KEY=KEY)
+    assert KEY not in repr(made) + repr(vars(made))
+    assert made._endpoint._headers["Authorization"] == f"Bearer {KEY}"
+
+
+def test_a_local_server_gets_no_key_of_another_provider() -> None:
+    for model in ("ollama/llama3", "vllm/m"):
+        made = client(model, OPENAI_API_KEY=KEY)
+        assert "Authorization" not in made._endpoint._headers
+
+
+def test_an_empty_model_name_is_refused() -> None:
+    with pytest.raises(ConfigError):
+        make_client("openai/", {"OPENAI_API_KEY": KEY})
