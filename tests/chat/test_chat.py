@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rlm import RLM, CallRefused, ConfigError, Limits, ScriptedClient
-from rlm.engine import sessions
 from rlm.chat.chat import Chat
+from rlm.engine import sessions
 from rlm.events import CallStarted, CellStarted, Event, RunEnded, RunStarted
 from rlm.messages import Request, Usage
 
