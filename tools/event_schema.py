@@ -31,7 +31,7 @@ def schema() -> dict[str, Any]:
     tags = [event.__struct_config__.tag for event in events]
     return {
         "$schema": DIALECT,
-        "$id": f"urn:rlm-engine:events:{SCHEMA_VERSION}",
+        "$id": f"urn:recursivelm:events:{SCHEMA_VERSION}",
         "title": "An rlm event",
         "description": ABOUT,
         "x-schema-version": SCHEMA_VERSION,

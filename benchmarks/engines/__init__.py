@@ -22,7 +22,7 @@ class Engine(NamedTuple):
 ENGINES = {
     "rlm": Engine(
         "with_rlm.py",
-        "rlm-engine",
+        "recursivelm",
         "import rlm",
         "from rlm import RLM",
         "ours; cells in the sandbox of `local`",

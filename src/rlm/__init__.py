@@ -3,6 +3,7 @@
 Everything below is imported on first use, so that `import rlm` costs next to nothing.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,30 @@ __all__ = [  # noqa: RUF022 - plain order, pinned by a test
     "create_enforced_agent",
     "files",
 ]
+
+
+def _warn_of_other_packages(folder: str) -> None:
+    """Warn if another distribution that installs a package `rlm` is recorded in the same folder.
+
+    Reading the names in one folder costs a fraction of a millisecond; `rlm doctor` looks closer.
+    """
+    if not folder.endswith(("site-packages", "dist-packages")):
+        return
+    for entry in os.listdir(folder):  # noqa: PTH208 - pathlib would double the cost of `import rlm`
+        if entry.startswith(("rlms-", "rlm_engine-")) and entry.endswith(".dist-info"):
+            import warnings
+
+            other = entry.partition("-")[0].replace("_", "-")
+            warnings.warn(
+                f"{other} is installed in the same place and has a package rlm, too, so "
+                f"files of both are mixed: uninstall {other} and recursivelm, then install "
+                "recursivelm again",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+_warn_of_other_packages(os.path.dirname(os.path.dirname(__file__)))  # noqa: PTH120
 
 
 def __getattr__(name: str) -> Any:

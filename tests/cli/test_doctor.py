@@ -146,9 +146,9 @@ def test_an_adapter_that_is_not_installed_says_how(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(_checks, "check_adapters", lambda: dict.fromkeys(_checks.ADAPTERS, False))
     for model, extra in (("gguf:/a.gguf", "gguf"), ("litellm/a", "litellm"), ("llm/a", "llm")):
         problem = _checks.check_model({"RLM_MODEL": model}).problem
-        assert problem == f"{model} is not installed: pip install 'rlm-engine[{extra}]'"
+        assert problem == f"{model} is not installed: pip install 'recursivelm[{extra}]'"
     assert adapters_line({"gguf": False, "llm": True}) == (
-        "gguf: pip install 'rlm-engine[gguf]'; llm: installed"
+        "gguf: pip install 'recursivelm[gguf]'; llm: installed"
     )
 
 
@@ -169,6 +169,7 @@ def test_a_small_window_is_told() -> None:
 
 def test_advice_stands_between_problems_and_extras() -> None:
     found = {
+        "other_distributions": [],
         "environments": {"local": {"problem": None}},
         "model": {"problem": "broken", "fallback": True},
         "extras": {"documents": False, "typed": True},
@@ -177,4 +178,4 @@ def test_advice_stands_between_problems_and_extras() -> None:
     assert first.startswith("broken (or choose another model")
     assert second.startswith("For a real model")
     assert third == "advice"
-    assert "rlm-engine[documents]" in fourth
+    assert "recursivelm[documents]" in fourth

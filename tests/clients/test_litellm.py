@@ -58,7 +58,7 @@ def test_without_the_package_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "litellm", None)
-    with pytest.raises(ConfigError, match=r"pip install 'rlm-engine\[litellm\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'recursivelm\[litellm\]'"):
         LiteLLMClient.for_model(MODEL)
 
 

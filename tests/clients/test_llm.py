@@ -55,7 +55,7 @@ def test_without_the_package_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "llm", None)
-    with pytest.raises(ConfigError, match=r"pip install 'rlm-engine\[llm\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'recursivelm\[llm\]'"):
         LLMClient.for_model("any")
 
 

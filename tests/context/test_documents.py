@@ -105,7 +105,7 @@ def test_without_the_extra_a_document_is_refused(
             store_context(value)
         assert str(caught.value) == (
             f"{path} is a {suffix.lower()} document; to read it, "
-            "pip install 'rlm-engine[documents]'"
+            "pip install 'recursivelm[documents]'"
         )
 
 

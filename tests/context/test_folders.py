@@ -205,7 +205,7 @@ def test_documents_without_the_extra_are_left_out(
         make_tree(tmp_path, {"a.txt": "text", "b.pdf": "%PDF-1.4", "c.XLSX": ""})
     )
     assert reasons(stored) == dict.fromkeys(("b.pdf", "c.XLSX"), "document that needs an extra")
-    assert "pip install 'rlm-engine[documents]'" in stored.notices[0]
+    assert "pip install 'recursivelm[documents]'" in stored.notices[0]
 
 
 # -- what is refused ------------------------------------------------------------------------------

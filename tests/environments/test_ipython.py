@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("IPython", reason="IPython is an extra: pip install 'rlm-engine[ipython]'")
+pytest.importorskip("IPython", reason="IPython is an extra: pip install 'recursivelm[ipython]'")
 
 from rlm.environments.ipython import IPythonEnvironment
 from rlm.environments.local import LocalEnvironment
@@ -186,5 +186,5 @@ async def test_without_ipython_it_says_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     environment = IPythonEnvironment()
     for asked in (environment.open(FakeHost(), {}), environment.describe()):
-        with pytest.raises(ConfigError, match=r"pip install 'rlm-engine\[ipython\]'"):
+        with pytest.raises(ConfigError, match=r"pip install 'recursivelm\[ipython\]'"):
             await asked

@@ -229,10 +229,10 @@ def test_a_package_without_modules_is_said(install: Install) -> None:
         resolve(["stubs"])
 
 
-@pytest.mark.parametrize("name", ["rlm", "rlm-engine", "RLM_Engine", "plugin"])
+@pytest.mark.parametrize("name", ["rlm", "recursivelm", "RecursiveLM", "plugin"])
 def test_the_program_itself_is_refused(name: str, install: Install) -> None:
-    install("rlm-engine", "rlm/__init__.py")
-    install("plugin", "plugin.py", requires=("rlm-engine",))
+    install("recursivelm", "rlm/__init__.py")
+    install("plugin", "plugin.py", requires=("recursivelm",))
     with pytest.raises(ConfigError, match="guards the sandbox"):
         resolve([name])
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rlm import RLM
+from rlm._util.distribution import own_version
 from rlm.context import store_context
 from rlm.environments._forked import ForkedSession
 from rlm.environments._relay import Relay
@@ -28,10 +29,10 @@ OPTIONS: dict[str, Any] = {"seed": 0, "tools": [], "cell_memory_bytes": 256 << 2
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "is_installed", lambda: False)
-    assert "pip install 'rlm-engine[ray]'" in str(RayEnvironment.problem())
+    assert "pip install 'recursivelm[ray]'" in str(RayEnvironment.problem())
     with (
         RLM("offline/extractive", environment="ray") as engine,
-        pytest.raises(ConfigError, match=r"pip install 'rlm-engine\[ray\]'"),
+        pytest.raises(ConfigError, match=r"pip install 'recursivelm\[ray\]'"),
     ):
         engine.ask("what?", "x")
 
@@ -172,7 +173,7 @@ class Actors:
         reference = SimpleNamespace(future=lambda: future)
         return SimpleNamespace(prepare=SimpleNamespace(remote=lambda: reference))
 
-    def arrive(self, number: int, version: str = cluster.own_version()) -> None:
+    def arrive(self, number: int, version: str = own_version()) -> None:
         facts = {"version": version, "node": f"node-{number}", "process": number, "report": {}}
         self.ready[number].set_result(facts)
 

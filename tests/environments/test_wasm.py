@@ -281,7 +281,7 @@ async def test_an_old_python_or_a_missing_package_is_a_problem_in_words(
 ) -> None:
     assert WasmEnvironment.problem() is None
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    assert "pip install 'rlm-engine[wasm]'" in (WasmEnvironment.problem() or "")
+    assert "pip install 'recursivelm[wasm]'" in (WasmEnvironment.problem() or "")
     monkeypatch.setattr("sys.version_info", (3, 11, 9))
     assert "Python 3.12" in (WasmEnvironment.problem() or "")
     with pytest.raises(ConfigError, match=r"Python 3\.12"):

@@ -250,7 +250,7 @@ def test_without_its_package_it_says_what_to_install(tmp_path: Path) -> None:
         timeout=SECONDS,
         check=False,
     )
-    assert "pip install 'rlm-engine[mcp]'" in one_clear_line(done.stderr)
+    assert "pip install 'recursivelm[mcp]'" in one_clear_line(done.stderr)
 
 
 def test_the_usual_denials_can_be_dropped_only_as_a_whole_or_one_by_one() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mcp", reason="MCP is an extra: pip install 'rlm-engine[mcp]'")
+pytest.importorskip("mcp", reason="MCP is an extra: pip install 'recursivelm[mcp]'")
 
 from rlm import RLM, ScriptedClient
 from rlm.errors import ConfigError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mcp", reason="MCP is an extra: pip install 'rlm-engine[mcp]'")
+pytest.importorskip("mcp", reason="MCP is an extra: pip install 'recursivelm[mcp]'")
 
 from rlm import RLM, ScriptedClient
 from rlm.errors import ConfigError

@@ -87,7 +87,7 @@ def test_a_wheel_of_this_repository_holds_both_packages(clone: Clone) -> None:
     active = clone.new_venv("from-a-wheel")
     built = clone.run("uv build --quiet --wheel --out-dir ../wheel", **active)
     assert built.returncode == 0, built.stdout + built.stderr
-    (wheel,) = (clone.folder.parent / "wheel").glob("rlm_engine-*.whl")
+    (wheel,) = (clone.folder.parent / "wheel").glob("recursivelm-*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"rlm/__init__.py", "rlm_runtime/__init__.py", "rlm_runtime/py.typed"} <= names
     example = clone.folder.parent / "example.py"

@@ -343,7 +343,7 @@ def test_a_property_may_be_called_ref() -> None:
 
 def test_without_jsonschema_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jsonschema", None)
-    with pytest.raises(ConfigError, match=r"pip install 'rlm-engine\[typed\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'recursivelm\[typed\]'"):
         answer_type(SCHEMA)
     assert answer_type(Item).parse(submitted({"name": "a"})) == Item(name="a")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("IPython", reason="IPython is an extra: pip install 'rlm-engine[ipython]'")
+pytest.importorskip("IPython", reason="IPython is an extra: pip install 'recursivelm[ipython]'")
 
 PROGRAM = """
 import builtins, os, signal, sys, threading

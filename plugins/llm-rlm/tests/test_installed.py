@@ -46,7 +46,7 @@ def test_the_wheel_holds_the_module_its_licence_and_nothing_else(tmp_path: Path)
     assert {name.split("/")[0].split("-")[0] for name in names} == {"llm_rlm"}
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert "rlm = llm_rlm" in hooks
-    assert "rlm-engine" not in re.findall(r"^Requires-Dist: (\S+)", metadata, re.MULTILINE)
+    assert "Requires-Dist: recursivelm>=0.1" in metadata
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The engine behind `from rlm import RLM`, whichever package that is, and none if there is none.
 
-`rlm-engine` is asked on the event loop, and tells how it found its answer. The upstream package
+`recursivelm` is asked on the event loop, and tells how it found its answer. The upstream package
 `rlms` blocks, so it runs in a thread of its own.
 """
 
@@ -45,7 +45,7 @@ DEFAULT_MODELS = {
 MOST_TOLD_CHARS = 500
 SHORTEST_SECRET_CHARS = 8
 _SECRET = re.compile("key|token|secret|password", re.IGNORECASE)
-INSTALL = "pip install . ./plugins/plugin-rlm in a checkout of rlm-engine, or pip install rlms"
+INSTALL = "pip install . ./plugins/plugin-rlm in a checkout of recursivelm, or pip install rlms"
 
 Result = TypeVar("Result")
 

@@ -1,4 +1,4 @@
-"""rlm-engine as the engine: asked on the runtime's own event loop, heard at every event."""
+"""recursivelm as the engine: asked on the runtime's own event loop, heard at every event."""
 
 from rlm import RLM, ConfigError, Limits
 from rlm.events import Event

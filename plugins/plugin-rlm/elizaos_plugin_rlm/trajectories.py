@@ -1,4 +1,4 @@
-"""From the events of rlm-engine to a trajectory: what each model said, what its code did."""
+"""From the events of recursivelm to a trajectory: what each model said, what its code did."""
 
 from collections.abc import Sequence
 

@@ -57,9 +57,9 @@ def make(wanted: Wanted) -> UpstreamEngine:
     config = wanted.config
     (backend, model), (sub_backend, sub_model) = wanted.root_model, wanted.subcall_model
     if BACKEND_OF_RUNTIME in {backend, sub_backend}:
-        raise EngineUnavailable(f"the backend {BACKEND_OF_RUNTIME!r} needs rlm-engine, not rlms")
+        raise EngineUnavailable(f"the backend {BACKEND_OF_RUNTIME!r} needs recursivelm, not rlms")
     if config.strategy != "rlm":
-        raise EngineUnavailable(f"the strategy {config.strategy!r} needs rlm-engine, not rlms")
+        raise EngineUnavailable(f"the strategy {config.strategy!r} needs recursivelm, not rlms")
     options: dict[str, Any] = {
         "backend": backend,
         "backend_kwargs": _client_options(wanted, backend, model),

@@ -1,4 +1,4 @@
-"""A chat-completions endpoint of the standard library alone, for where rlm-engine is not there."""
+"""A chat-completions endpoint of the standard library alone, for where recursivelm is not there."""
 
 import json
 import threading

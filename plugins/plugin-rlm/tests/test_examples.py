@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("rlm.testing.fake_server", reason="needs rlm-engine")
+pytest.importorskip("rlm.testing.fake_server", reason="needs recursivelm")
 
 PLUGIN = Path(__file__).resolve().parents[1]
 README = (PLUGIN / "README.md").read_text("utf-8")

@@ -10,7 +10,7 @@ from conftest import MakeRuntime, client_of
 from elizaos_plugin_rlm import RLMClient, RLMConfig
 from models import ECHO, cell
 
-pytest.importorskip("rlm.testing.fake_server", reason="needs rlm-engine")
+pytest.importorskip("rlm.testing.fake_server", reason="needs recursivelm")
 from rlm.testing.fake_server import Answer, Asked, FakeServer
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

@@ -67,7 +67,7 @@ def test_from_wheels_first_without_an_engine_and_then_with_one(tmp_path: Path) -
     run(*build, ROOT, PLUGIN, folder=tmp_path)
     python = fresh(tmp_path)
     (of_plugin,) = wheels.glob("elizaos_plugin_rlm-*.whl")
-    (of_engine,) = wheels.glob("rlm_engine-*.whl")
+    (of_engine,) = wheels.glob("recursivelm-*.whl")
     run(python, "-m", "pip", "install", "-q", of_plugin, folder=tmp_path)
     assert answers(python, tmp_path) == ["[RLM STUB] RLM backend not available"] * 2
     run(python, "-m", "pip", "install", "-q", of_engine, folder=tmp_path)

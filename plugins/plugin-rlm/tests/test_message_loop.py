@@ -18,7 +18,7 @@ from elizaos.types.state import SchemaRow, State, StateData
 from elizaos_plugin_rlm import plugin
 from models import cell
 
-pytest.importorskip("rlm.testing.fake_server", reason="needs rlm-engine")
+pytest.importorskip("rlm.testing.fake_server", reason="needs recursivelm")
 from rlm.testing.fake_server import Asked, FakeServer
 
 CODES = re.compile(r"^(initial|middle|end) code: ([0-9a-f-]{36})$", re.MULTILINE)

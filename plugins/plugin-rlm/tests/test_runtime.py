@@ -14,7 +14,7 @@ from conftest import MakeRuntime
 from elizaos_plugin_rlm import create_plugin, plugin, plugin_init, provider_plugin
 from models import ECHO, cell
 
-pytest.importorskip("rlm.testing.fake_server", reason="needs rlm-engine")
+pytest.importorskip("rlm.testing.fake_server", reason="needs recursivelm")
 from rlm.testing.fake_server import FakeServer
 
 OPENAI = {"ELIZA_RLM_BACKEND": "openai"}

@@ -12,7 +12,7 @@ from doubles import RuntimeDouble
 from elizaos_plugin_rlm import RLMClient, plugin
 from models import cell
 
-pytest.importorskip("rlm.testing.fake_server", reason="needs rlm-engine")
+pytest.importorskip("rlm.testing.fake_server", reason="needs recursivelm")
 from rlm.testing.fake_server import FakeServer
 
 OURS = {"ELIZA_RLM_BACKEND": "elizaos"}

@@ -12,7 +12,7 @@ import pytest
 
 from models import ECHO, cell
 
-pytest.importorskip("rlm.testing.fake_server", reason="needs rlm-engine")
+pytest.importorskip("rlm.testing.fake_server", reason="needs recursivelm")
 from rlm.testing.fake_server import Answer, Asked, FakeServer
 
 LARGEST_LINE = 64 * 1024**2

@@ -12,7 +12,7 @@ from elizaos_plugin_rlm import RLMClient, RLMConfig, create_plugin, handle_text_
 from elizaos_plugin_rlm.settings import config_of
 from models import ECHO, cell
 
-pytest.importorskip("rlm.testing.fake_server", reason="needs rlm-engine")
+pytest.importorskip("rlm.testing.fake_server", reason="needs recursivelm")
 from rlm.testing.fake_server import FakeServer
 
 

@@ -10,7 +10,7 @@ from conftest import MakeRuntime
 from elizaos_plugin_rlm import RLMClient, RLMConfig, RLMCost, plugin
 from models import cell
 
-pytest.importorskip("rlm.testing.fake_server", reason="needs rlm-engine")
+pytest.importorskip("rlm.testing.fake_server", reason="needs recursivelm")
 from rlm.testing.fake_server import FakeServer
 
 ROOT = cell("print(len(context))\nFINAL(llm_query('Say it.'))")

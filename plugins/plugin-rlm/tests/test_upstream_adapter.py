@@ -117,4 +117,4 @@ async def test_what_only_our_engine_can_do_is_not_pretended(
     for options in ({"backend": "elizaos"}, {"strategy": "auto"}):
         result = await RLMClient(RLMConfig()).infer("hello", options)
         assert result.stub
-        assert "needs rlm-engine" in str(result.error)
+        assert "needs recursivelm" in str(result.error)

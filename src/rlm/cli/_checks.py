@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from rlm._util.distribution import install_command
 from rlm.cli._models import choose
 from rlm.cli._servers import Server
 from rlm.errors import CallRefused, ConfigError, RLMError
@@ -66,7 +67,7 @@ def _problem(model: str, variables: Mapping[str, str]) -> str | None:
     try:
         provider, _ = split_model(model)
         if provider in ADAPTERS and not check_adapters()[provider]:
-            return f"{model} is not installed: pip install 'rlm-engine[{provider}]'"
+            return f"{model} is not installed: {install_command(provider)}"
         make_client(model, variables)
     except ConfigError as error:
         return str(error)

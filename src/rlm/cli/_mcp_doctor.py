@@ -17,6 +17,7 @@ import click
 import msgspec
 from msgspec import Struct
 
+from rlm._util.distribution import install_command
 from rlm.cli._jsonc import Unreadable, value_of
 from rlm.cli._mcp_clients import CLIENTS, file_of
 from rlm.cli._mcp_connect import connected, token_for
@@ -88,7 +89,7 @@ def _findings(asked: Asked) -> Iterator[Finding]:
 
 
 def _package() -> Finding:
-    wanted = "pip install 'rlm-engine[mcp]'"
+    wanted = install_command("mcp")
     try:
         version = importlib.metadata.version("mcp")
     except importlib.metadata.PackageNotFoundError:

@@ -15,6 +15,7 @@ import click
 from msgspec import Struct
 
 import rlm
+from rlm._util.distribution import install_command
 from rlm.cli._border import say
 from rlm.cli._mcp_roots import denials_of, keep_out_of, new_record, roots_of
 from rlm.gateway.doors import bound_socket, bracketed, check_door
@@ -87,7 +88,7 @@ class Options(Struct, frozen=True, kw_only=True):
 def needs_the_extra() -> None:
     """One line for a package that is not there."""
     if importlib.util.find_spec("mcp") is None:
-        raise click.ClickException("the gateway needs a package: pip install 'rlm-engine[mcp]'")
+        raise click.ClickException(f"the gateway needs a package: {install_command('mcp')}")
 
 
 def serve(options: Options, wire: Wire | None) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rlm._util.distribution import install_command
 from rlm.api import RLM
 from rlm.cli import dotenv
 from rlm.cli._asking import _client_options, _infos, _notices
@@ -32,7 +33,6 @@ from rlm.wiring.registry import make_environment
 __all__ = ["Options", "run_server"]
 
 CALLS_A_RUN = 4
-MISSING = "rlm serve needs {package}: pip install 'rlm-engine[server]'"
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -102,7 +102,7 @@ def run_server(options: Options) -> None:
         import starlette
         import uvicorn
     except ImportError as error:
-        raise ConfigError(MISSING.format(package=error.name)) from error
+        raise ConfigError(f"rlm serve needs {error.name}: {install_command('server')}") from error
     del prometheus_client, starlette, uvicorn
     from rlm.server.serving import check_address, open_socket
 

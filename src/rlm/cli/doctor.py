@@ -43,6 +43,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
     import msgspec
 
     import rlm
+    from rlm._util import distribution
     from rlm.cli import _checks
     from rlm.cli._servers import find_servers
 
@@ -52,6 +53,8 @@ def findings(settings: "Settings") -> dict[str, Any]:
     found: dict[str, Any] = {
         "ok": model.problem is None and local.works,
         "version": rlm.__version__,
+        "distribution": distribution.own_name(),
+        "other_distributions": distribution.strangers(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "model": msgspec.to_builtins(model),
@@ -72,9 +75,16 @@ def findings(settings: "Settings") -> dict[str, Any]:
 
 def to_do(found: dict[str, Any], advice: Sequence[str] = ()) -> list[str]:
     """What to do next, the most important first."""
+    from rlm._util.distribution import install_command
     from rlm.cli._checks import EXTRAS
 
     todo = []
+    if others := found["other_distributions"]:
+        own = found["distribution"]
+        todo.append(
+            f"{' and '.join(others)} also installed files into the package rlm, so either may be "
+            f"broken: pip uninstall {' '.join(others)} {own}, then install {own} again"
+        )
     if problem := found["environments"]["local"]["problem"]:
         todo.append(f"The environment 'local' does not work, so code cannot run: {problem}")
     if problem := found["model"]["problem"]:
@@ -85,7 +95,7 @@ def to_do(found: dict[str, Any], advice: Sequence[str] = ()) -> list[str]:
         )
     todo += [*advice]
     todo += [
-        f"For {EXTRAS[name][1]}: pip install 'rlm-engine[{name}]'"
+        f"For {EXTRAS[name][1]}: {install_command(name)}"
         for name, there in found["extras"].items()
         if not there
     ]
@@ -129,8 +139,10 @@ def _listed(facts: dict[str, bool], yes: str, no: str) -> str:
 
 def adapters_line(facts: dict[str, bool]) -> str:
     """The adapters, and how to install those that are not there."""
+    from rlm._util.distribution import install_command
+
     return "; ".join(
-        f"{name}: installed" if there else f"{name}: pip install 'rlm-engine[{name}]'"
+        f"{name}: installed" if there else f"{name}: {install_command(name)}"
         for name, there in facts.items()
     )
 

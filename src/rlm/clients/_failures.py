@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
+from rlm._util.distribution import install_command
 from rlm.errors import ConfigError, ModelError
 
 __all__ = ["imported", "model_error", "public_line"]
@@ -40,7 +41,7 @@ def imported(module: str, extra: str, wanted_by: str) -> Any:
         if error.name != module.partition(".")[0]:
             raise
         raise ConfigError(
-            f"{wanted_by} needs the package {error.name!r}: pip install 'rlm-engine[{extra}]'"
+            f"{wanted_by} needs the package {error.name!r}: {install_command(extra)}"
         ) from None
 
 

@@ -45,7 +45,7 @@ class LLMClient:
     ) -> None:
         self._library = imported("llm", "llm", "llm/…")
         if not hasattr(self._library, "Message"):
-            raise ConfigError("llm/… needs a newer llm: pip install -U 'rlm-engine[llm]'")
+            raise ConfigError("llm/… needs a newer llm: pip install -U llm")
         self._key = key
         self._options = dict(options or {})
         self._infos = dict(infos or {})

@@ -8,6 +8,7 @@ import importlib.util
 from functools import cached_property
 from pathlib import Path
 
+from rlm._util.distribution import own_name
 from rlm._util.limited import JobLimits, Jobs, JobStopped
 from rlm.context.converting import CONVERTERS
 from rlm.context.opening import shown, unreadable
@@ -56,7 +57,7 @@ class Converter:
 
     def _text_of(self, path: Path, suffix: str) -> str:
         if not self._available:
-            raise _missing(path, suffix, "rlm-engine[documents]")
+            raise _missing(path, suffix, f"{own_name()}[documents]")
         limits = _limits_for(path)
         try:
             found = _JOBS.call("convert", str(path.absolute()), suffix, limits=limits)

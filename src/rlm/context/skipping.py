@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from rlm._util.distribution import install_command
 from rlm.context.opening import shown
 
 __all__ = [
@@ -49,7 +50,6 @@ _PLURALS = {
 _HINTS = {
     FOLDER_LINK: "folders are read under their own names",
     IGNORED: "by .gitignore",
-    NEEDS_EXTRA: "pip install 'rlm-engine[documents]'",
     NO_TEXT: "scanned pages need OCR first",
     OVERSIZED: "make them smaller",
     SPECIAL: "pipes, sockets, devices",
@@ -78,9 +78,14 @@ def left_out(skipped: Iterable[Skipped]) -> tuple[str, ...]:
         told = ", ".join(shown(name) for name in names[:_FIRST_NAMES])
         if len(names) > _FIRST_NAMES:
             told += f" and {len(names) - _FIRST_NAMES:,} more"
-        hint = f" ({_HINTS[reason]})" if reason in _HINTS else ""
-        lines.append(f"{_counted(len(names), reason)} left out: {told}{hint}")
+        hint = _hint(reason)
+        advice = f" ({hint})" if hint else ""
+        lines.append(f"{_counted(len(names), reason)} left out: {told}{advice}")
     return tuple(lines)
+
+
+def _hint(reason: str) -> str | None:
+    return install_command("documents") if reason == NEEDS_EXTRA else _HINTS.get(reason)
 
 
 def _counted(number: int, reason: str) -> str:

@@ -15,6 +15,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import Any, ClassVar
 
+from rlm._util.distribution import install_command
 from rlm.environments._cloud_streams import BytesPipe, Inbox, Outbox, outcome_of, until_failure
 from rlm.environments.pipes import LinesPipe, Pipe
 from rlm.environments.remote import RemoteEnvironment
@@ -48,7 +49,7 @@ class Cloud(RemoteEnvironment):
     def problem(cls) -> str | None:
         """What is missing: the SDK or a key."""
         if importlib.util.find_spec(cls.package) is None:
-            return f"environment={cls.name!r} needs an SDK: pip install 'rlm-engine[{cls.name}]'"
+            return f"environment={cls.name!r} needs an SDK: {install_command(cls.name)}"
         if not cls.has_key():
             return f"environment={cls.name!r} needs a key: {cls.key_help}"
         return None

@@ -6,6 +6,7 @@ import json
 import sys
 from typing import Any
 
+from rlm._util.distribution import install_command
 from rlm.environments._forked import ForkedSession
 from rlm.environments.local import LocalEnvironment
 from rlm.errors import ConfigError
@@ -13,7 +14,6 @@ from rlm.protocols import Host
 
 __all__ = ["IPythonEnvironment"]
 
-_MISSING = "environment='ipython' needs IPython: pip install 'rlm-engine[ipython]'"
 _ELSEWHERE = "environment='ipython' is the local sandbox, which needs Linux"
 
 
@@ -43,7 +43,9 @@ class IPythonEnvironment(LocalEnvironment):
         """Why it can't be used here, or None."""
         if sys.platform != "linux":
             return _ELSEWHERE
-        return None if importlib.util.find_spec("IPython") else _MISSING
+        if importlib.util.find_spec("IPython"):
+            return None
+        return f"environment='ipython' needs IPython: {install_command('ipython')}"
 
     async def open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
         """Take or fork a session; the options are those of `local`."""

@@ -1,10 +1,9 @@
 """What the server tells of itself: whether it is well, its figures, its interface."""
 
-from importlib.metadata import PackageNotFoundError, version
-
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rlm._util.distribution import own_version
 from rlm.server.metrics import CONTENT_TYPE
 from rlm.server.openapi import document
 from rlm.server.replies import Health
@@ -19,11 +18,11 @@ class OwnRoutes:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._document = document(service.engines, service.settings.limits, _version())
+        self._document = document(service.engines, service.settings.limits, own_version())
 
     async def health(self, request: Request) -> Response:
         closing = self._service.closing
-        state = Health(status="closing" if closing else "ok", version=_version())
+        state = Health(status="closing" if closing else "ok", version=own_version())
         return answer(state, 503 if closing else 200)
 
     async def metrics(self, request: Request) -> Response:
@@ -31,10 +30,3 @@ class OwnRoutes:
 
     async def openapi(self, request: Request) -> Response:
         return answer(self._document)
-
-
-def _version() -> str:
-    try:
-        return version("rlm-engine")
-    except PackageNotFoundError:
-        return "unknown"

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from rlm._util.distribution import install_command
 from rlm._util.limited import JobLimits, Jobs, JobStopped
 from rlm.errors import ConfigError
 from rlm.results import RunResult, Submission
@@ -169,7 +170,7 @@ class _Job(msgspec.Struct, frozen=True):
 
 def _check_job(schema: dict[str, Any]) -> _Job:
     if importlib.util.find_spec("jsonschema") is None:
-        raise ConfigError("a JSON schema for answers needs: pip install 'rlm-engine[typed]'")
+        raise ConfigError(f"a JSON schema for answers needs: {install_command('typed')}")
     try:
         text = json.dumps(schema)
     except UNREADABLE as error:

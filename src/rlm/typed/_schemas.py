@@ -4,6 +4,7 @@ import importlib
 import itertools
 from typing import Any
 
+from rlm._util.distribution import install_command
 from rlm.errors import ConfigError
 from rlm.typed._problems import MOST_PROBLEMS, cut, mismatch, schema_problem
 from rlm.typed._readings import UNREADABLE
@@ -72,9 +73,7 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ConfigError(
-            "a JSON schema for answers needs: pip install 'rlm-engine[typed]'"
-        ) from error
+        raise ConfigError(f"a JSON schema for answers needs: {install_command('typed')}") from error
 
 
 def _check_references(kind: Any, schema: dict[str, Any]) -> None:

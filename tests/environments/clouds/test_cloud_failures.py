@@ -60,7 +60,7 @@ async def test_without_the_sdk_it_says_what_to_install(
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     environment = CLOUDS[name].environment()
     assert environment.problem() == (
-        f"environment={name!r} needs an SDK: pip install 'rlm-engine[{name}]'"
+        f"environment={name!r} needs an SDK: pip install 'recursivelm[{name}]'"
     )
     with pytest.raises(ConfigError, match="pip install"):
         await opened(environment)

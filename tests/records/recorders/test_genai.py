@@ -134,5 +134,5 @@ def test_every_text_can_be_sent(text: str) -> None:
 
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
-    with pytest.raises(ConfigError, match=r"pip install 'rlm-engine\[otel\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'recursivelm\[otel\]'"):
         TelemetryRecorder()

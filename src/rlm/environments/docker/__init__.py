@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from rlm._util.distribution import install_command
 from rlm.environments._forked import ForkedSession
 from rlm.environments.docker import sessions
 from rlm.environments.docker.api import ApiEngine
@@ -99,7 +100,7 @@ class DockerEnvironment:
         if not _has_package() and found_command() is None:
             return (
                 "there is no docker or podman command; install Docker or Podman, or for an engine "
-                "that is reached by its API: pip install 'rlm-engine[docker]'"
+                f"that is reached by its API: {install_command('docker')}"
             )
         return None
 

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from rlm import worker
+from rlm._util import distribution
 from rlm.errors import ConfigError
 
 __all__ = ["Packages", "resolve"]
 
-_OURS = {"rlm", "rlm-engine"}
+_OURS = {"rlm", distribution.NAME}
 _REFUSED = "{} is the program that guards the sandbox, and can't be in it; leave it out"
 _HOST_PROGRAM = Path(worker.__file__).resolve().parent.parent
 _LIGHT_BYTES = 2 << 20

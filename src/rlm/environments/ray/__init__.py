@@ -94,7 +94,7 @@ class RayEnvironment:
     @classmethod
     def problem(cls) -> str | None:
         """What is missing here; what nodes lack is found out on opening a session."""
-        return None if cluster.is_installed() else cluster.MISSING
+        return None if cluster.is_installed() else cluster.missing()
 
     @property
     def hosts(self) -> tuple[RemoteHost, ...]:

@@ -8,10 +8,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from rlm._util.distribution import own_version
 from rlm.environments._forkserver import Pair
 from rlm.environments.local import LocalEnvironment
 from rlm.environments.ray.carrier import Carrier
-from rlm.environments.ray.cluster import own_version, sdk
+from rlm.environments.ray.cluster import sdk
 from rlm.environments.ray.files import NodeFiles, Place
 from rlm.errors import SessionDied
 

@@ -10,25 +10,23 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from rlm._util.distribution import NAME, install_command
 from rlm.errors import ConfigError, RLMError, SessionDied
 
 __all__ = [
-    "MISSING",
     "awaited",
     "has_room",
     "is_installed",
     "join",
     "landed",
     "leave",
-    "own_version",
+    "missing",
     "sdk",
     "translated",
 ]
 
-MISSING = "environment='ray' needs Ray: pip install 'rlm-engine[ray]'"
 _MOST_WORDS_CHARS = 400
 _NOT_THERE = "No module named 'rlm'"
 
@@ -41,13 +39,9 @@ def is_installed() -> bool:
     return importlib.util.find_spec("ray") is not None
 
 
-@functools.cache
-def own_version() -> str:
-    """Of this package, wherever this runs."""
-    try:
-        return version("rlm-engine")
-    except PackageNotFoundError:
-        return "unknown"
+def missing() -> str:
+    """Return what to do when Ray is not installed."""
+    return f"environment='ray' needs Ray: {install_command('ray')}"
 
 
 def sdk() -> Any:
@@ -55,7 +49,7 @@ def sdk() -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError as error:
-        raise ConfigError(MISSING) from error
+        raise ConfigError(missing()) from error
 
 
 async def join(address: str | None, runtime_env: dict[str, Any] | None) -> Any:
@@ -118,8 +112,8 @@ def translated(error: BaseException) -> RLMError:
     words = " ".join(str(error).split())
     if _NOT_THERE in words:
         return ConfigError(
-            "a node of the Ray cluster has no rlm: install rlm-engine there, or pass "
-            "runtime_env={'pip': ['rlm-engine']}"
+            f"a node of the Ray cluster has no rlm: install {NAME} there, or pass "
+            f"runtime_env={{'pip': ['{NAME}']}}"
         )
     return SessionDied(f"{type(error).__name__}: {words[:_MOST_WORDS_CHARS]}")
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from rlm.environments.ray.cluster import awaited, landed, own_version, sdk, translated
+from rlm._util.distribution import NAME, own_version
+from rlm.environments.ray.cluster import awaited, landed, sdk, translated
 from rlm.errors import ConfigError, RLMError, SessionDied
 
 __all__ = ["Pool", "RemoteHost"]
@@ -200,7 +201,7 @@ def _mismatch(facts: dict[str, Any]) -> RLMError | None:
     if facts["version"] == own_version():
         return None
     return ConfigError(
-        f"Ray node {facts['node'][:8]} has rlm-engine {facts['version']}, this process has "
+        f"Ray node {facts['node'][:8]} has {NAME} {facts['version']}, this process has "
         f"{own_version()}: install the same version on all of them"
     )
 

@@ -11,6 +11,7 @@ import sys
 import weakref
 from typing import Any, ClassVar
 
+from rlm._util.distribution import install_command
 from rlm.environments._frames import SessionBounds
 from rlm.environments._session import StreamSession, greeting_of
 from rlm.environments.wasm.guest.memory import RESERVE_BYTES
@@ -66,7 +67,7 @@ class WasmEnvironment:
         if sys.version_info < _LEAST_PYTHON:
             return "environment='wasm' needs Python 3.12 or newer: pyeryx has no older wheels"
         if importlib.util.find_spec("eryx") is None:
-            return "environment='wasm' needs pyeryx: pip install 'rlm-engine[wasm]'"
+            return f"environment='wasm' needs pyeryx: {install_command('wasm')}"
         return None
 
     async def open(self, host: Host, options: dict[str, Any]) -> StreamSession:

@@ -1,7 +1,7 @@
 """A run as OpenTelemetry spans and metrics: `RLM(model, recorders=[TelemetryRecorder()])`.
 
 A span for each run, step, request to a model, cell, tool and child run, with the times of the
-events. Needs `pip install 'rlm-engine[otel]'`; where spans go is up to the program's own provider.
+events. Needs the extra `otel`; where spans go is up to the program's own provider.
 """
 
 import logging
@@ -10,9 +10,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any
 
+from rlm._util.distribution import install_command, own_version
 from rlm.errors import ConfigError
 from rlm.events import (
     BudgetChanged,
@@ -64,7 +65,7 @@ class TelemetryRecorder:
         meter_provider: Any = None,
         capture_content: bool | None = None,
     ) -> None:
-        trace, version = _api("opentelemetry.trace"), _version()
+        trace, version = _api("opentelemetry.trace"), own_version()
         tracer = trace.get_tracer("rlm", version, tracer_provider)
         self._spans = Spans(trace, tracer)
         self._meters = None if meter_provider is None else Meters(meter_provider, version)
@@ -336,12 +337,5 @@ def _api(module: str) -> Any:
         return import_module(module)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"telemetry needs the package {error.name!r}: pip install 'rlm-engine[otel]'"
+            f"telemetry needs the package {error.name!r}: {install_command('otel')}"
         ) from error
-
-
-def _version() -> str | None:
-    try:
-        return metadata.version("rlm-engine")
-    except metadata.PackageNotFoundError:
-        return None

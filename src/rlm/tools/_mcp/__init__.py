@@ -8,6 +8,7 @@ import importlib.util
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from rlm._util.distribution import install_command
 from rlm.errors import ConfigError
 from rlm.tools._mcp.address import Transport, check_seconds, parse_address
 from rlm.tools._mcp.naming import free_name, python_name
@@ -38,7 +39,7 @@ def mcp(
     the server has `start_seconds` to start and list its tools, which it does when an RLM is made.
     """
     if importlib.util.find_spec("mcp") is None:
-        raise ConfigError("MCP servers need a package: pip install 'rlm-engine[mcp]'")
+        raise ConfigError(f"MCP servers need a package: {install_command('mcp')}")
     check_seconds("timeout_seconds", timeout_seconds)
     if not isinstance(prefix, str) or (prefix and not prefix.isidentifier()):
         raise ConfigError(f"mcp: prefix must be a Python name, not {prefix!r}")
