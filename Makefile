@@ -125,6 +125,7 @@ test-adapters: $(adapters) ## the real litellm, llm, xllamacpp and OpenTelemetry
 	@build/venv-litellm/bin/python -m pytest tests/clients/test_litellm.py $(ARGS)
 	@build/venv-local-model/bin/python -m pytest tests/clients/test_llm.py tests/clients/test_gguf.py $(ARGS)
 	@build/venv-otel/bin/python -m pytest tests/records/recorders/test_telemetry.py tests/records/recorders/test_telemetry_runs.py tests/records/recorders/test_genai.py $(ARGS)
+	@build/venv-otel/bin/python -m pytest tests/_util/test_patterns.py $(ARGS)
 
 in_environments := tests/chat/test_environments.py tests/environments/test_wasm.py tests/environments/test_ipython.py \
 	tests/environments/test_inprocess.py tests/worker/test_ipython_shell.py

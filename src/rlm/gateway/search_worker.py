@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rlm._util import patterns
+from rlm._util.patterns import compile_for_lines
 from rlm.errors import ConfigError
 from rlm.gateway.bm25 import Corpus
 from rlm.gateway.denial import Denials
@@ -22,6 +24,8 @@ SNIFFED_BYTES = 8_192
 LONGEST_LINE_CHARS = 20_000
 SHOWN_CHARS = 400
 BLOCK_BYTES = 1 << 20
+
+patterns.prepare()  # Once, in the process that the others are forked from.
 
 
 def search(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -60,7 +64,7 @@ def _files(root: Root, job: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     if job["files"] is not None:
         yield from (tuple(parts) for parts in job["files"])
         return
-    wanted: re.Pattern[str] | None = re.compile(str(job["names"])) if job["names"] else None
+    wanted = compile_for_lines(str(job["names"])) if job["names"] else None
     for entry in files_below(root, job["below"], ignored=job["ignored"]):
         if wanted is None or wanted.search(entry.path):
             yield entry.parts
@@ -69,7 +73,7 @@ def _files(root: Root, job: dict[str, Any]) -> Iterator[tuple[str, ...]]:
 def _matching(
     root: Root, names: Iterator[tuple[str, ...]], job: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    pattern = re.compile(job["query"], re.IGNORECASE if job["ignore_case"] else 0)
+    pattern = compile_for_lines(job["query"], ignore_case=job["ignore_case"])
     left = job["most"]
     after = (tuple(job["after"][0]), job["after"][1]) if job["after"] else ((), 0)
     for parts in names:

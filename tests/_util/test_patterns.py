@@ -1,0 +1,107 @@
+"""Patterns matched by RE2 mean what they mean to `re`. `make test-adapters` installs RE2."""
+
+import re
+import sys
+from importlib.util import find_spec
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlm._util import patterns
+
+HAS_RE2 = find_spec("re2") is not None
+needs_re2 = pytest.mark.skipif(not HAS_RE2, reason="RE2 is an extra; make test-adapters has it")
+
+LINEAR = ["(a+)+$", r"(\w+\s?)*!", "^(a|a)*b", "[^x]{2,5}", r"\d{3}-\d{4}", "a{0,3}?b", r"[\W_]+"]
+ONLY_RE = [r"\bword", "(?=a)b", r"(a)\1", "(?i:a)", "a{0,2000}", "(?<!a)b", "(?>a+)b", "a*+b"]
+
+
+@pytest.mark.parametrize("pattern", [*LINEAR, *ONLY_RE])
+def test_without_re2_everything_is_matched_by_re(
+    pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patterns, "find_spec", lambda name: None)
+    assert isinstance(patterns.compile_for_lines(pattern), re.Pattern)
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a", "*a", r"\p{L}"])
+def test_what_re_refuses_is_refused(pattern: str) -> None:
+    with pytest.raises(re.error):
+        patterns.compile_for_lines(pattern)
+
+
+@needs_re2
+@pytest.mark.parametrize("pattern", LINEAR)
+def test_these_are_matched_in_linear_time(pattern: str) -> None:
+    compiled = patterns.compile_for_lines(pattern)
+    assert not isinstance(compiled, re.Pattern)
+    compiled.search("a" * 20_000 + "x")  # `re` would not end within a lifetime.
+
+
+@needs_re2
+@pytest.mark.parametrize("pattern", ONLY_RE)
+def test_these_mean_something_else_to_re2(pattern: str) -> None:
+    assert isinstance(patterns.compile_for_lines(pattern), re.Pattern)
+
+
+@needs_re2
+def test_ignoring_case_stays_with_re() -> None:
+    assert isinstance(patterns.compile_for_lines("k", ignore_case=True), re.Pattern)
+    assert patterns.compile_for_lines("k", ignore_case=True).search("\N{KELVIN SIGN}")
+
+
+PIECES = st.sampled_from(
+    ["a", "b", "é", ".", "^", "$", r"\w", r"\W", r"\d", r"\s", r"\S", "[ab]", "[^a]", r"[\d_]", "-"]
+)
+REPEATS = st.sampled_from(["", "*", "+", "?", "{1,3}", "{2}", "*?", "+?"])
+
+
+@st.composite
+def written(draw: st.DrawFn, depth: int = 2) -> str:
+    parts = []
+    for _ in range(draw(st.integers(1, 4))):
+        if depth and draw(st.booleans()):
+            choices = [draw(written(depth=depth - 1)) for _ in range(draw(st.integers(1, 2)))]
+            parts.append(f"({'|'.join(choices)}){draw(REPEATS)}")
+        else:
+            piece = draw(PIECES)
+            parts.append(piece if piece in "^$" else f"{piece}{draw(REPEATS)}")
+    return "".join(parts)
+
+
+LINES = st.text(st.one_of(st.sampled_from("aab é1_-٣\u2028\x1c\x85"), st.characters()), max_size=12)
+
+
+@needs_re2
+@given(pattern=written(), line=LINES)
+def test_both_find_the_same_lines(pattern: str, line: str) -> None:
+    line = line.encode("utf-8", "replace").decode().replace("\n", " ")
+    ours = re.compile(pattern).search(line)
+    theirs = patterns.compile_for_lines(pattern).search(line)
+    assert (ours is None) == (theirs is None)
+
+
+@needs_re2
+@pytest.mark.parametrize("sign", [r"\w", r"\W", r"\d", r"\D", r"\s", r"\S"])
+def test_categories_are_those_of_this_python(sign: str) -> None:
+    one = patterns.compile_for_lines(f"^{sign}$")
+    assert not isinstance(one, re.Pattern)
+    every = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    expected = re.compile(sign)
+    wrong = [c for c in every if (one.search(c) is None) != (expected.fullmatch(c) is None)]
+    assert wrong == []
+
+
+def test_a_pattern_too_large_for_re2_is_left_to_re(monkeypatch: pytest.MonkeyPatch) -> None:
+    class TooLarge(Exception):
+        pass
+
+    def refuse(pattern: str, options: object) -> object:
+        raise TooLarge
+
+    fake = SimpleNamespace(Options=SimpleNamespace, compile=refuse, error=TooLarge)
+    monkeypatch.setitem(sys.modules, "re2", fake)
+    monkeypatch.setattr(patterns, "find_spec", lambda name: object())
+    assert isinstance(patterns.compile_for_lines("a"), re.Pattern)
