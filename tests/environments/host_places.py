@@ -17,7 +17,7 @@ from rlm.environments import _frames
 from rlm.environments._clock import Vitals
 from rlm.environments._forked import ForkedSession
 from rlm.environments._relay import Relay
-from rlm.environments._session import StreamSession, greeting_of
+from rlm.environments._session import WorkerSession, greeting_of
 from rlm.environments.inprocess import InProcessEnvironment
 from rlm.environments.pipes import LinesPipe, Pipe, PolledPipe
 from rlm.environments.ray.carrier import Carrier
@@ -111,7 +111,7 @@ async def on_stream(make: MakeWorker) -> AsyncGenerator[Any, None]:
     ours, theirs = socket.socketpair()
     playing = asyncio.create_task(play(theirs, make))
     try:
-        yield await StreamSession.connect(
+        yield await WorkerSession.connect(
             ours,
             CountingHost(),
             PlayedProcess(),
@@ -143,7 +143,7 @@ async def on_wasm(make: MakeWorker) -> AsyncGenerator[Any, None]:
 
     playing = asyncio.create_task(tell())
     try:
-        session = await StreamSession.connect(
+        session = await WorkerSession.connect(
             child.connection,
             CountingHost(),
             child,
@@ -405,7 +405,7 @@ async def on_carrier(make: MakeWorker) -> AsyncGenerator[Any, None]:
             greeting_of(OPTIONS),
             report=report_of_a_zygote(),
             sends_fds=False,
-            afterwards=relay.close,
+            close_sandbox=relay.close,
         )
     finally:
         await relay.close()

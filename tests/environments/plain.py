@@ -22,7 +22,7 @@ from typing import Any
 from rlm import worker
 from rlm.environments._clock import Vitals
 from rlm.environments._frames import SessionBounds
-from rlm.environments._session import StreamSession, greeting_of
+from rlm.environments._session import WorkerSession, greeting_of
 from rlm.protocols import Host
 from rlm.worker.sandbox import vitals
 
@@ -52,9 +52,9 @@ class PlainEnvironment:
 
     def __init__(self, *, python: str = sys.executable) -> None:
         self._python = python
-        self._sessions: weakref.WeakSet[StreamSession] = weakref.WeakSet()
+        self._sessions: weakref.WeakSet[WorkerSession] = weakref.WeakSet()
 
-    async def open(self, host: Host, options: dict[str, Any]) -> StreamSession:
+    async def open(self, host: Host, options: dict[str, Any]) -> WorkerSession:
         """Start a worker and wait until it is ready.
 
         `options`: seed, tools ([{"name", "description"}]), kept_output_chars, cell_memory_bytes.
@@ -67,7 +67,7 @@ class PlainEnvironment:
         except BaseException:
             ours.close()
             raise
-        session = await StreamSession.connect(
+        session = await WorkerSession.connect(
             ours, host, process, greeting_of(options), bounds=SessionBounds.of(options)
         )
         self._sessions.add(session)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rlm.environments import _clock, _lifelines
+from rlm.environments import _clock
 from rlm.environments._clock import CellStopper, Vitals
+from rlm.environments._worker import WorkerHandle
 from rlm.environments.local import LocalEnvironment
 from rlm.worker.sandbox import vitals
 from tests.environments.conftest import FakeHost, Repl
@@ -278,17 +279,17 @@ async def test_a_starved_worker_has_the_time_to_tidy_up(
 @pytest.mark.parametrize("without", KINDS.values(), ids=KINDS)
 async def test_what_a_zygote_sees_of_a_worker(opened: Any, without: tuple[str, ...]) -> None:
     repl, _, worker = await opened(without=without)
-    lifeline: _lifelines.Lifeline = repl.session._lifeline
+    handle: WorkerHandle = repl.session._handle
     await repl.run("import time\nwhile time.process_time() < 0.2: pass")
-    seen = await lifeline.look()
+    seen = await handle.look()
     assert seen is not None
     assert seen.cpu_seconds >= 0.19
     while not seen.asleep:  # It has answered, and is about to wait for the next cell.
-        seen = await lifeline.look()
+        seen = await handle.look()
         assert seen is not None
     os.kill(worker, signal.SIGSTOP)
     while seen.asleep:
-        seen = await lifeline.look()
+        seen = await handle.look()
         assert seen is not None
     os.kill(worker, signal.SIGCONT)
 

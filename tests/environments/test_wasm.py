@@ -249,7 +249,7 @@ from rlm.testing.conformance.bench import Bench
 from rlm.environments.wasm import WasmEnvironment
 async def main():
     repl = await Bench(WasmEnvironment(warm_sessions=0)).open()
-    print(repl.session._process._process.pid, flush=True)
+    print(repl.session._worker._process.pid, flush=True)
     await repl.run("while True: pass", timeout_seconds=1000)
 asyncio.run(main())
 """

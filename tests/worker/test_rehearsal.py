@@ -11,9 +11,9 @@ from rlm.worker import rehearsal, wire
 PROGRAM = """
 def compare():
     import linecache, os, __main__
-    from rlm.worker.main import WorkerSession
+    from rlm.worker.main import Worker
     out = os.dup(1)
-    session = WorkerSession()
+    session = Worker()
     before = dict(vars(__main__))
     files = sorted(os.listdir("/proc/self/fd"))
     for _ in range(3):

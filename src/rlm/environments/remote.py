@@ -110,7 +110,7 @@ class RemoteEnvironment(ABC):
                 greeting_of(options),
                 report={**self._report, "forks": False},  # Checkpoints need a way for descriptors.
                 sends_fds=False,
-                afterwards=relay.close,
+                close_sandbox=relay.close,
             )
         except BaseException:
             await asyncio.shield(relay.close())

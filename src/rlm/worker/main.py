@@ -22,7 +22,7 @@ from .namespace import Namespace
 from .runner import Runner
 from .variables import Variables
 
-__all__ = ["WorkerSession", "main"]
+__all__ = ["Worker", "main"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ def main(fd: int, parent_pid: int = 0) -> None:
     if parent_pid:
         _die_with_parent(parent_pid)
     os.set_inheritable(fd, False)
-    WorkerSession().serve(socket.socket(fileno=fd))
+    Worker().serve(socket.socket(fileno=fd))
 
 
-class WorkerSession:
+class Worker:
     """Everything of one REPL, wired together.
 
     It is made before anybody asks for it, in a process that will be forked if there is one: who

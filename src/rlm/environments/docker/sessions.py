@@ -74,7 +74,7 @@ async def open_by_stdio(wish: Wish) -> Opened:
             greeting_of(wish.options),
             report={**report, "forks": False},  # No descriptor gets there, so no checkpoint.
             sends_fds=False,
-            afterwards=relay.close,
+            close_sandbox=relay.close,
         )
     except BaseException:
         await asyncio.shield(relay.close())
@@ -121,8 +121,8 @@ async def open_by_socket(wish: Wish) -> Opened:
                 wish.options,
                 None if is_greeted(greeting) else greeting,
                 report=report,
-                explain=running.ending,
-                afterwards=until_closed.aclose,
+                how_sandbox_ended=running.ending,
+                close_sandbox=until_closed.aclose,
             )
         except BaseException:
             await asyncio.shield(until_closed.aclose())

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from ..main import WorkerSession
+    from ..main import Worker
 
 _CONNECTION_FD = 3
 _SET_UP_FD = 4
@@ -24,7 +24,7 @@ _RULESET_FD = 5
 
 
 def be_a_worker(
-    session: WorkerSession,
+    session: Worker,
     found: layers.Layers,
     slot: int,
     connection_fd: int,

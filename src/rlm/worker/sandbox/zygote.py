@@ -20,7 +20,7 @@ import struct
 import sys
 
 from .. import memory, shared
-from ..main import WorkerSession
+from ..main import Worker
 from . import allowed, boot, layers, namespaces, permits, preload, privileges, sealed
 from .orders import RETIRE, WARM
 from .wards import Ward
@@ -122,7 +122,7 @@ class Zygote:
         self._parent_pid = parent_pid
         self._layers = found
         self._loading = loading
-        self._session = WorkerSession(permits.fork if found.forks else None)
+        self._session = Worker(permits.fork if found.forks else None)
         self._waiting: list[tuple[int, int, int]] = []
         self._count = 0
         self._is_retired = False

@@ -44,7 +44,7 @@ def _worker_session() -> Any:
     interrupts.Interrupts = polled.PolledInterrupts
     worker: Any = importlib.import_module("rlm.worker.main")
 
-    class Session(worker.WorkerSession):  # type: ignore[misc]
+    class Session(worker.Worker):  # type: ignore[misc]
         """The worker's own, but for the room that a context needs before it is bound."""
 
         def _add_chunk(self, frame: Any) -> None:
