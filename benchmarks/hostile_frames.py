@@ -87,10 +87,10 @@ class _Child:
         await self._gone.wait()
         return "was killed"
 
-    async def look(self) -> None:
+    async def state(self) -> None:
         """Nothing is known of it, so plain time counts when a cell is stopped."""
 
-    async def settle(self) -> None:
+    async def signals_sent(self) -> None:
         """Nothing was sent."""
 
     def stream_ended(self) -> None:

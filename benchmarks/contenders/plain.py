@@ -133,10 +133,10 @@ class _ChildProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    async def look(self) -> None:
+    async def state(self) -> None:
         """Nothing is known of it, so plain time counts when a cell is stopped."""
 
-    async def settle(self) -> None:
+    async def signals_sent(self) -> None:
         """A signal has arrived when `kill` returns."""
 
     def stream_ended(self) -> None:

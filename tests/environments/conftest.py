@@ -163,10 +163,10 @@ async def out_of_time(repl: Repl, code: str) -> CellResult:
     repl.host.was_asked.clear()
     cell = asyncio.create_task(repl.run(f"llm_query('here')\n{code}", timeout_seconds=600))
     await repl.host.was_asked.wait()
-    before = seen = await worker.look()
+    before = seen = await worker.state()
     while not cell.done() and seen is not None and seen.cpu_seconds < before.cpu_seconds + 0.1:
         await asyncio.sleep(0.01)
-        seen = await worker.look()
+        seen = await worker.state()
     if not cell.done():
         session._stopper.time_is_up()
     return await cell

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlm.environments._clock import CellClock, Vitals
+from rlm.environments._clock import CellClock, ProcessState
 from rlm.environments._session import WorkerSession, greeting_of
 from rlm.errors import SessionDied
 from rlm.worker import wire
@@ -29,10 +29,10 @@ class FakeProcess:
     def kill(self) -> None:
         self.killed.set()
 
-    async def settle(self) -> None:
+    async def signals_sent(self) -> None:
         return
 
-    async def look(self) -> Vitals | None:
+    async def state(self) -> ProcessState | None:
         return None
 
     def stream_ended(self) -> None:

@@ -244,7 +244,7 @@ class ForkedSession(WorkerSession):
         try:
             async with asyncio.timeout(_RESTORE_SECONDS):
                 await self._end_worker()  # It must be gone before the copy continues,
-                await self._handle.settle()  # and no SIGTERM may be on its way any more.
+                await self._handle.signals_sent()  # and no SIGTERM may be on its way any more.
                 if self._closing is not None:
                     return
                 self._handle.has_checkpoint = False

@@ -201,7 +201,7 @@ class WorkerSession:
     async def execute(self, code: str, *, timeout_seconds: float) -> CellResult:
         """Run a cell; waiting for models and tools does not count towards `timeout_seconds`."""
         async with self._one_request:
-            await self._worker.settle()  # What was meant for another cell must not stop this one.
+            await self._worker.signals_sent()  # One meant for another cell must not stop this one.
             self._calls.prompts = 0
             self._stopper.time_was_up = False
             started = self._loop.time()

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import UNSET, MsgspecError, Struct, UnsetType, json
 
-from rlm.environments._clock import Vitals, until_had
+from rlm.environments._clock import ProcessState, until_had
 from rlm.worker.bounds import MAX_REASON_CHARS
 from rlm.worker.checkpoints import DISMISSED
 from rlm.worker.sandbox import orders
@@ -37,7 +37,7 @@ class _Fact(Struct, frozen=True, forbid_unknown_fields=True):
     error: str | None = None
     lost: str | None = None
     cpu_seconds: float | None = None
-    looked: Vitals | UnsetType | None = UNSET
+    state: ProcessState | UnsetType | None = UNSET
 
 
 _FACT = json.Decoder(_Fact)
@@ -72,8 +72,8 @@ class WorkerHandle:
         self._is_over = False
         self._is_ending = False
         self._unconfirmed_signals = 0
-        self._awaited_vitals = 0
-        self._vitals: Vitals | None = None
+        self._awaited_states = 0
+        self._state: ProcessState | None = None
         self._news = asyncio.Event()
         self._listening = self._loop.create_task(self._listen())
         self._terminating: asyncio.Task[None] | None = None
@@ -82,21 +82,21 @@ class WorkerHandle:
         """Send SIGINT to the worker."""
         self._signal(orders.INTERRUPT)
 
-    async def settle(self) -> None:
+    async def signals_sent(self) -> None:
         """Wait until every signal that was ordered has been sent."""
         while self._unconfirmed_signals > 0 and not self._is_over:
             await self._news.wait()
 
-    async def look(self) -> Vitals | None:
+    async def state(self) -> ProcessState | None:
         """Return how the worker fares, or None if that can't be known.
 
         Its checkpoint, if there is one, is asleep and uses no time.
         """
-        if self._order(orders.LOOK):
-            self._awaited_vitals += 1
-        while self._awaited_vitals and not self._is_over:
+        if self._order(orders.STATE):
+            self._awaited_states += 1
+        while self._awaited_states and not self._is_over:
             await self._news.wait()
-        return self._vitals
+        return self._state
 
     def permit_fork(self) -> None:
         """Let the worker fork once."""
@@ -163,7 +163,7 @@ class WorkerHandle:
             self.end()
 
     async def _had_its_time(self) -> str:
-        await self.settle()
+        await self.signals_sent()
         await until_had(self, _TERMINATION_SECONDS)
         return "had its time"
 
@@ -212,9 +212,9 @@ class WorkerHandle:
         if fact.signalled:
             self._unconfirmed_signals = max(0, self._unconfirmed_signals - 1)
             return
-        if not isinstance(fact.looked, UnsetType):
-            self._awaited_vitals = max(0, self._awaited_vitals - 1)
-            self._vitals = fact.looked
+        if not isinstance(fact.state, UnsetType):
+            self._awaited_states = max(0, self._awaited_states - 1)
+            self._state = fact.state
             return
         if fact.cpu_seconds is not None:
             self.cpu_seconds = fact.cpu_seconds

@@ -29,11 +29,11 @@ def be_a_worker(
     slot: int,
     connection_fd: int,
     set_up_fd: int,
-    rehearse: bool,
+    warm_up: bool,
 ) -> NoReturn:
     """Be the worker of one session: hardened before it takes its first request, else gone.
 
-    `rehearse`: nobody waits for this session yet, so it warms itself up.
+    `warm_up`: nobody waits for this session yet, so it warms itself up.
     """
     try:
         os.setpgid(0, 0)
@@ -45,7 +45,7 @@ def be_a_worker(
         except OSError as error:
             _tell_failure(set_up_fd, error)
         _keep_only(found, connection_fd, set_up_fd)
-        session.serve(_socket_at(_CONNECTION_FD), lambda: _harden(found), rehearse)
+        session.serve(_socket_at(_CONNECTION_FD), lambda: _harden(found), warm_up)
     finally:
         os._exit(1)
 
