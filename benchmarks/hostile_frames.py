@@ -3,7 +3,7 @@
     python benchmarks/hostile_frames.py
 
 Each case runs in a process of its own. A forked child plays a worker whose code has taken over the
-stream; the host is the real `StreamSession`, and what it lets through goes into the real prompt.
+stream; the host is the real `WorkerSession`, and what it lets through goes into the real prompt.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlm.environments._session import StreamSession, greeting_of
+from rlm.environments._session import WorkerSession, greeting_of
 from rlm.errors import RLMError
 from rlm.prompts.observation import observation
 from rlm.results import CellResult
@@ -87,10 +87,10 @@ class _Child:
         await self._gone.wait()
         return "was killed"
 
-    async def look(self) -> None:
+    async def state(self) -> None:
         """Nothing is known of it, so plain time counts when a cell is stopped."""
 
-    async def settle(self) -> None:
+    async def signals_sent(self) -> None:
         """Nothing was sent."""
 
     def stream_ended(self) -> None:
@@ -126,7 +126,7 @@ async def _measure(make: Callable[[], bytes]) -> dict[str, Any]:
         finally:
             os._exit(0)
     theirs.close()
-    session = await StreamSession.connect(ours, _Host(), _Child(), greeting_of({}))
+    session = await WorkerSession.connect(ours, _Host(), _Child(), greeting_of({}))
     before = _peak_bytes()
     watch = asyncio.create_task(_longest_block())
     await asyncio.sleep(0.1)

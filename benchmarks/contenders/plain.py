@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.processes import descendants
 from rlm import worker
-from rlm.environments._session import StreamSession, greeting_of
+from rlm.environments._session import WorkerSession, greeting_of
 from rlm.protocols import Host
 
 __all__ = ["PlainEnvironment", "bubblewrap"]
@@ -67,9 +67,9 @@ class PlainEnvironment:
     def __init__(self, name: str = "plain", wrapper: Sequence[str] = ()) -> None:
         self.name = name
         self._wrapper = wrapper
-        self._sessions: weakref.WeakSet[StreamSession] = weakref.WeakSet()
+        self._sessions: weakref.WeakSet[WorkerSession] = weakref.WeakSet()
 
-    async def open(self, host: Host, options: dict[str, Any]) -> StreamSession:
+    async def open(self, host: Host, options: dict[str, Any]) -> WorkerSession:
         """Start a worker and wait until it is ready."""
         ours, theirs = socket.socketpair()
         try:
@@ -78,7 +78,7 @@ class PlainEnvironment:
         except BaseException:
             ours.close()
             raise
-        session = await StreamSession.connect(ours, host, process, greeting_of(options))
+        session = await WorkerSession.connect(ours, host, process, greeting_of(options))
         self._sessions.add(session)
         process.find_worker()
         return session
@@ -133,10 +133,10 @@ class _ChildProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    async def look(self) -> None:
+    async def state(self) -> None:
         """Nothing is known of it, so plain time counts when a cell is stopped."""
 
-    async def settle(self) -> None:
+    async def signals_sent(self) -> None:
         """A signal has arrived when `kill` returns."""
 
     def stream_ended(self) -> None:

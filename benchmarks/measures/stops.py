@@ -102,13 +102,13 @@ async def _taken(bench: Bench, contender: Contender, opened: Opened, heap: str) 
     session = opened.session
     assert isinstance(session, ForkedSession)
     for _ in range(bench.count(20)):
-        session._stay()
+        session._idle_since = None
         await until_quiet()
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            session._lifeline.permit_fork()
+            session._handle.permit_fork()
             started = time.perf_counter()
-            taken = await session._stream.checkpoint(theirs.fileno())
+            taken = await session.checkpoint(theirs.fileno())
             seconds = time.perf_counter() - started
             if not taken:
                 bench.board.note("this system has no checkpoints: none was measured")
@@ -116,5 +116,5 @@ async def _taken(bench: Bench, contender: Contender, opened: Opened, heap: str) 
             bench.board.add(BUSY.format(heap=heap), contender.name, seconds)
             with bench.board.timed(AFTER.format(heap=heap), contender.name):
                 await opened.run("x = 1")
-            session._stay()
-            session._lifeline.dismissals += 1  # It ends when `ours` is closed.
+            session._idle_since = None
+            session._handle.dropped_checkpoints += 1  # It ends when `ours` is closed.

@@ -180,7 +180,7 @@ async def test_a_worker_that_died_between_two_turns_is_replaced() -> None:
     await chat.aask("First?")
     worker: Any = chat._session and chat._session.worker
     worker._drop_checkpoint()
-    await worker._stream.close()
+    await worker._end_worker()
     second = await chat.aask("Second?")
     await chat.aclose()
     assert second.answer == "2"

@@ -159,14 +159,14 @@ async def out_of_time(repl: Repl, code: str) -> CellResult:
     With a short limit, a machine that is busy might end it before it has begun.
     """
     session: Any = repl.session
-    stream, lifeline = session._stream, session._lifeline
+    worker = session._handle
     repl.host.was_asked.clear()
     cell = asyncio.create_task(repl.run(f"llm_query('here')\n{code}", timeout_seconds=600))
     await repl.host.was_asked.wait()
-    before = seen = await lifeline.look()
+    before = seen = await worker.state()
     while not cell.done() and seen is not None and seen.cpu_seconds < before.cpu_seconds + 0.1:
         await asyncio.sleep(0.01)
-        seen = await lifeline.look()
+        seen = await worker.state()
     if not cell.done():
-        stream._stopper.time_is_up()
+        session._stopper.time_is_up()
     return await cell

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from rlm.environments import _frames, _session
-from rlm.environments._session import StreamSession
+from rlm.environments import _calls, _frames
+from rlm.environments._session import WorkerSession
 from rlm.errors import ConfigError, SessionError
 from rlm.results import CellResult
 from rlm.worker import bounds, wire
@@ -92,17 +92,16 @@ async def _session_with(
 
 async def _request(session: Any, rng: random.Random) -> None:
     """Something that an engine asks of a session; what it gets is within the limits."""
-    stream = getattr(session, "_stream", session)
     kind = rng.choice(("execute",) * 4 + ("fetch", "load", "files", "file"))
     if kind == "fetch":
         text = await session.fetch("x")
         assert text is None or len(text) <= ANSWER_CHARS
     elif kind == "load":
         await session.load("context", StoredContext("text", b"some text"))
-    elif kind == "files" and isinstance(stream, StreamSession):
-        assert len(await stream.list_files("/tmp")) <= bounds.MAX_FILES
-    elif kind == "file" and isinstance(stream, StreamSession):
-        assert len(await stream.read_file("/tmp", "a", 0)) <= bounds.MAX_PIECE_BYTES
+    elif kind == "files" and isinstance(session, WorkerSession):
+        assert len(await session.list_files("/tmp")) <= bounds.MAX_FILES
+    elif kind == "file" and isinstance(session, WorkerSession):
+        assert len(await session.read_file("/tmp", "a", 0)) <= bounds.MAX_PIECE_BYTES
     else:
         check_result(await session.execute("x = 1", timeout_seconds=30))
 
@@ -132,10 +131,10 @@ def _check_reason(text: str) -> None:
 
 def _check_kept(session: Any) -> None:
     assert len(session.variables) <= bounds.MAX_VARIABLES
-    stream = getattr(session, "_stream", session)
-    if isinstance(stream, StreamSession):
-        assert len(stream._calls) <= _session._MAX_PENDING_CALLS
-        assert stream._pending_bytes <= _session._MAX_PENDING_BYTES + wire.MAX_TO_HOST_BYTES
+    if isinstance(session, WorkerSession):
+        assert len(session._calls._tasks) <= _calls._MAX_PENDING_CALLS
+        pending_bytes = session._calls._pending_bytes
+        assert pending_bytes <= _calls._MAX_PENDING_BYTES + wire.MAX_TO_HOST_BYTES
 
 
 async def _honest(place: str) -> CellResult | None:
@@ -177,7 +176,7 @@ class DecodesWatched:
     def __exit__(self, *_: object) -> None:
         for each in self._patches:
             each.stop()
-        assert self.most_bytes <= _session._OFF_LOOP_BYTES
+        assert self.most_bytes <= _calls.OFF_LOOP_BYTES
 
 
 def main() -> None:

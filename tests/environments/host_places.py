@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Literal
 from unittest import mock
 
 from rlm.environments import _frames
-from rlm.environments._clock import Vitals
+from rlm.environments._clock import ProcessState
 from rlm.environments._forked import ForkedSession
 from rlm.environments._relay import Relay
-from rlm.environments._session import StreamSession, greeting_of
+from rlm.environments._session import WorkerSession, greeting_of
 from rlm.environments.inprocess import InProcessEnvironment
 from rlm.environments.pipes import LinesPipe, Pipe, PolledPipe
 from rlm.environments.ray.carrier import Carrier
@@ -25,7 +25,7 @@ from rlm.environments.remote import RemoteEnvironment
 from rlm.environments.wasm import process as wasm_process
 from rlm.environments.wasm.process import ChildProcess
 from rlm.errors import CallRefused, SessionError
-from rlm.worker import mux, porter, wire
+from rlm.worker import multiplex, relay, wire
 from tests.environments.hostile_worker import (
     HostileWorker,
     Worker,
@@ -90,10 +90,10 @@ class PlayedProcess:
     def kill(self) -> None:
         self._gone.set()
 
-    async def settle(self) -> None:
+    async def signals_sent(self) -> None:
         return
 
-    async def look(self) -> Vitals | None:
+    async def state(self) -> ProcessState | None:
         return None
 
     def stream_ended(self) -> None:
@@ -111,7 +111,7 @@ async def on_stream(make: MakeWorker) -> AsyncGenerator[Any, None]:
     ours, theirs = socket.socketpair()
     playing = asyncio.create_task(play(theirs, make))
     try:
-        yield await StreamSession.connect(
+        yield await WorkerSession.connect(
             ours,
             CountingHost(),
             PlayedProcess(),
@@ -137,13 +137,13 @@ async def on_wasm(make: MakeWorker) -> AsyncGenerator[Any, None]:
 
     async def tell() -> None:
         worker = await play(stream, make)
-        words = worker.lifeline_lines() if isinstance(worker, HostileWorker) else b"\nbye"
+        words = worker.monitor_lines() if isinstance(worker, HostileWorker) else b"\nbye"
         with control:
             control.send(words[:100_000])
 
     playing = asyncio.create_task(tell())
     try:
-        session = await StreamSession.connect(
+        session = await WorkerSession.connect(
             child.connection,
             CountingHost(),
             child,
@@ -156,13 +156,13 @@ async def on_wasm(make: MakeWorker) -> AsyncGenerator[Any, None]:
         await playing
 
 
-# -- with a lifeline: `local`, `docker` by its socket ---------------------------------------------
+# -- with a monitor: `local`, `docker` by its socket ---------------------------------------------
 
 
 def ends_played_by(make: MakeWorker) -> tuple[tuple[socket.socket, socket.socket], Any]:
     """The host's ends of a session, and the task that plays the others."""
     stream, workers_end = socket.socketpair()
-    lifeline, zygotes_end = socket.socketpair()
+    monitor, zygotes_end = socket.socketpair()
     zygotes_end.setblocking(False)
 
     async def both() -> None:
@@ -170,14 +170,14 @@ def ends_played_by(make: MakeWorker) -> tuple[tuple[socket.socket, socket.socket
             worker = await play(workers_end, make)
             try:
                 if isinstance(worker, HostileWorker):
-                    zygotes_end.send(worker.lifeline_lines())
+                    zygotes_end.send(worker.monitor_lines())
             except OSError:
                 return
 
-    return (stream, lifeline), asyncio.create_task(both())
+    return (stream, monitor), asyncio.create_task(both())
 
 
-async def on_lifeline(make: MakeWorker) -> AsyncGenerator[Any, None]:
+async def on_monitor(make: MakeWorker) -> AsyncGenerator[Any, None]:
     ends, playing = ends_played_by(make)
     try:
         yield await ForkedSession.open(
@@ -195,36 +195,36 @@ async def on_lifeline(make: MakeWorker) -> AsyncGenerator[Any, None]:
 
 
 class Sandbox:
-    """What is at the other end of a pipe: a porter, a zygote and a worker, all in one."""
+    """What is at the other end of a pipe: a relay, a zygote and a worker, all in one."""
 
     def __init__(self, make: MakeWorker, skip_bytes: int) -> None:
         self.outgoing: asyncio.Queue[bytes] = asyncio.Queue()
-        self._mux = mux.Mux()
+        self._multiplexer = multiplex.Multiplexer()
         self._worker = make(self._write)
         self._skip_bytes = skip_bytes
         self._room = asyncio.Event()
         self._stream: asyncio.Queue[bytes] = asyncio.Queue()
         self._playing = asyncio.create_task(self._play())
         if skip_bytes == 0:
-            self.say(mux.CONTROL, b"")
+            self.say(multiplex.CONTROL, b"")
 
     def say(self, channel: int, data: bytes) -> None:
-        self.outgoing.put_nowait(self._mux.packed(channel, data))
+        self.outgoing.put_nowait(self._multiplexer.packed(channel, data))
 
     def hear(self, data: bytes) -> None:
         """What the host sent; first of all the archive of the real worker, which is not needed."""
         skipped = min(len(data), self._skip_bytes)
         self._skip_bytes -= skipped
         if skipped and not self._skip_bytes:
-            self.say(mux.CONTROL, b"")
-        for channel, piece in self._mux.feed(data[skipped:]):
-            if channel == mux.CONTROL:
+            self.say(multiplex.CONTROL, b"")
+        for channel, piece in self._multiplexer.feed(data[skipped:]):
+            if channel == multiplex.CONTROL:
                 self._report()
-            elif channel == mux.STREAM:
+            elif channel == multiplex.STREAM:
                 self._stream.put_nowait(piece)
-                if told := self._mux.took(channel, len(piece)):
+                if told := self._multiplexer.took(channel, len(piece)):
                     self.outgoing.put_nowait(told)
-            elif channel == mux.LIFELINE and not piece and not self._is_deaf():
+            elif channel == multiplex.MONITOR and not piece and not self._is_deaf():
                 self.outgoing.put_nowait(b"")
         self._room.set()
 
@@ -245,8 +245,8 @@ class Sandbox:
         else:
             text = json.dumps(report_of_a_zygote()).encode()
             data = struct.pack("<I", len(text)) + text
-        for at in range(0, len(data), mux.MAX_PIECE_BYTES):
-            self.say(mux.CONTROL, data[at : at + mux.MAX_PIECE_BYTES])
+        for at in range(0, len(data), multiplex.MAX_PIECE_BYTES):
+            self.say(multiplex.CONTROL, data[at : at + multiplex.MAX_PIECE_BYTES])
         if worker.is_over:
             self.outgoing.put_nowait(b"")
 
@@ -255,19 +255,19 @@ class Sandbox:
         while not worker.is_over and (data := await self._stream.get()):
             await worker.take(data)
         if isinstance(worker, HostileWorker):
-            self.say(mux.LIFELINE, worker.lifeline_lines()[: mux.MAX_PIECE_BYTES])
+            self.say(multiplex.MONITOR, worker.monitor_lines()[: multiplex.MAX_PIECE_BYTES])
             for piece in worker.mux_pieces():
                 self.outgoing.put_nowait(piece)
-        self.say(mux.STREAM, b"")
+        self.say(multiplex.STREAM, b"")
         self.outgoing.put_nowait(b"")
 
     async def _write(self, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
-            while not (room := self._mux.room(mux.STREAM)):
+            while not (room := self._multiplexer.room(multiplex.STREAM)):
                 self._room.clear()
                 await self._room.wait()
-            self.say(mux.STREAM, bytes(rest[:room]))
+            self.say(multiplex.STREAM, bytes(rest[:room]))
             rest = rest[room:]
 
 
@@ -290,10 +290,10 @@ class BytesTo:
         return "ended"
 
 
-class Elsewhere(RemoteEnvironment):
+class RemoteBytes(RemoteEnvironment):
     """A provider whose sandboxes are played."""
 
-    name = "elsewhere"
+    name = "remote"
     is_paid = False
     carries: ClassVar[Literal["bytes", "lines", "commands"]] = "bytes"
 
@@ -305,12 +305,12 @@ class Elsewhere(RemoteEnvironment):
         return BytesTo(Sandbox(self._make, len(self._archive())))
 
 
-class LinesElsewhere(Elsewhere):
+class RemoteLines(RemoteBytes):
     carries: ClassVar[Literal["bytes", "lines", "commands"]] = "lines"
 
     async def start(self, command: Sequence[str]) -> Pipe:
         sandbox = Sandbox(self._make, len(self._archive()))
-        arrived = mux.LineReader(porter.FROM_HOST)
+        arrived = multiplex.LineReader(relay.FROM_HOST)
         arrived_first = True
 
         async def write(text: str) -> None:
@@ -325,14 +325,14 @@ class LinesElsewhere(Elsewhere):
             yield "a banner\n<not for you\n>\n"
             while data := await sandbox.outgoing.get():
                 for at in range(0, len(data), 60_000):
-                    yield mux.to_line(data[at : at + 60_000], porter.TO_HOST)
+                    yield multiplex.to_line(data[at : at + 60_000], relay.TO_HOST)
                 if len(data) % 13 == 0:
                     yield ">" + "x" * len(data) + "\n"  # A line that is none of base64.
 
         return LinesPipe(write, texts(), sandbox.close, _ended)
 
 
-class CommandsElsewhere(Elsewhere):
+class RemoteCommands(RemoteBytes):
     carries: ClassVar[Literal["bytes", "lines", "commands"]] = "commands"
 
     async def start(self, command: Sequence[str]) -> Pipe:
@@ -364,7 +364,7 @@ async def _ended() -> str:
     return "ended"
 
 
-def elsewhere(kind: type[Elsewhere]) -> Callable[[MakeWorker], AsyncGenerator[Any, None]]:
+def remote(kind: type[RemoteBytes]) -> Callable[[MakeWorker], AsyncGenerator[Any, None]]:
     async def on_pipe(make: MakeWorker) -> AsyncGenerator[Any, None]:
         environment = kind(make)
         try:
@@ -405,7 +405,7 @@ async def on_carrier(make: MakeWorker) -> AsyncGenerator[Any, None]:
             greeting_of(OPTIONS),
             report=report_of_a_zygote(),
             sends_fds=False,
-            afterwards=relay.close,
+            close_sandbox=relay.close,
         )
     finally:
         await relay.close()
@@ -448,10 +448,10 @@ async def on_inprocess(make: MakeWorker) -> AsyncGenerator[Any, None]:
 PLACES: dict[str, Callable[[MakeWorker], AsyncGenerator[Any, None]]] = {
     "stream": on_stream,
     "wasm": on_wasm,
-    "lifeline": on_lifeline,
-    "bytes": elsewhere(Elsewhere),
-    "lines": elsewhere(LinesElsewhere),
-    "commands": elsewhere(CommandsElsewhere),
+    "monitor": on_monitor,
+    "bytes": remote(RemoteBytes),
+    "lines": remote(RemoteLines),
+    "commands": remote(RemoteCommands),
     "ray": on_carrier,
     "inprocess": on_inprocess,
 }

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from rlm.worker import bounds, images, mux, wire
+from rlm.worker import bounds, images, multiplex, wire
 from tests.picture_samples import png
 
 __all__ = ["HonestWorker", "HostileWorker", "Worker", "report_of_a_zygote"]
@@ -297,7 +297,7 @@ class HostileWorker(Worker):
 
     # Side channels.
 
-    def lifeline_lines(self) -> bytes:
+    def monitor_lines(self) -> bytes:
         """Reports of deaths and signals that are none."""
         lines = [
             b'{"signalled": true}', b'{"status": 0}', b'{"status": -9}', b'{"status": "x"}',
@@ -326,7 +326,7 @@ class HostileWorker(Worker):
         while self.random.random() < 0.5:
             channel = self.random.choice((0, 1, 2, 3, 4, 5, 255))
             size = self.random.choice((0, 0, 5, 65_536, 65_537, 2**32 - 1))
-            yield struct.pack("<BI", channel, size) + bytes(min(size, mux.MAX_PIECE_BYTES))
+            yield struct.pack("<BI", channel, size) + bytes(min(size, multiplex.MAX_PIECE_BYTES))
 
 
 def _packed(kind: int, number: int, parts: list[bytes]) -> bytes:

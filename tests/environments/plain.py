@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from rlm import worker
-from rlm.environments._clock import Vitals
+from rlm.environments._clock import ProcessState
 from rlm.environments._frames import SessionBounds
-from rlm.environments._session import StreamSession, greeting_of
+from rlm.environments._session import WorkerSession, greeting_of
 from rlm.protocols import Host
-from rlm.worker.sandbox import vitals
+from rlm.worker.sandbox import process_state
 
 __all__ = ["PlainEnvironment"]
 
@@ -52,9 +52,9 @@ class PlainEnvironment:
 
     def __init__(self, *, python: str = sys.executable) -> None:
         self._python = python
-        self._sessions: weakref.WeakSet[StreamSession] = weakref.WeakSet()
+        self._sessions: weakref.WeakSet[WorkerSession] = weakref.WeakSet()
 
-    async def open(self, host: Host, options: dict[str, Any]) -> StreamSession:
+    async def open(self, host: Host, options: dict[str, Any]) -> WorkerSession:
         """Start a worker and wait until it is ready.
 
         `options`: seed, tools ([{"name", "description"}]), kept_output_chars, cell_memory_bytes.
@@ -67,7 +67,7 @@ class PlainEnvironment:
         except BaseException:
             ours.close()
             raise
-        session = await StreamSession.connect(
+        session = await WorkerSession.connect(
             ours, host, process, greeting_of(options), bounds=SessionBounds.of(options)
         )
         self._sessions.add(session)
@@ -114,13 +114,13 @@ class _ChildProcess:
             with contextlib.suppress(ProcessLookupError):
                 send(self._process.pid, number)
 
-    async def settle(self) -> None:
+    async def signals_sent(self) -> None:
         """A signal has arrived when `kill` returns."""
 
-    async def look(self) -> Vitals | None:
+    async def state(self) -> ProcessState | None:
         """How the worker fares."""
-        found = vitals.of_processes([self._process.pid])
-        return None if found is None else Vitals(**found)
+        found = process_state.of_processes([self._process.pid])
+        return None if found is None else ProcessState(**found)
 
     def stream_ended(self) -> None:
         """A worker that does not end by itself now is ended."""

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from rlm._util.untrusted import JsonBounds, TooLarge, check_json, read_json, read_texts
-from rlm.environments import _frames, _session
+from rlm.environments import _calls, _frames, _session
 from rlm.environments._exports import _is_harmless
 from rlm.environments._forkserver import report_in
-from rlm.environments._lifelines import Lifeline
-from rlm.environments._session import StreamSession, greeting_of
+from rlm.environments._session import WorkerSession, greeting_of
+from rlm.environments._worker import WorkerHandle
 from rlm.environments.pipes import _fetched
 from rlm.errors import CallRefused, ProtocolViolation, SessionDied
 from rlm.worker import bounds, wire
@@ -47,7 +47,7 @@ class HoldingHost:
 class Ends:
     """A session, its host, and the worker's end of its socket."""
 
-    def __init__(self, session: StreamSession, host: HoldingHost, end: socket.socket) -> None:
+    def __init__(self, session: WorkerSession, host: HoldingHost, end: socket.socket) -> None:
         self.session, self.host, self.end = session, host, end
         self._decoder = wire.Decoder(wire.TO_WORKER, wire.MAX_TO_WORKER_BYTES)
 
@@ -67,7 +67,7 @@ async def ends() -> AsyncIterator[Ends]:
     theirs.setblocking(False)
     theirs.sendall(wire.encode(wire.READY, 1, [b"{}"]))
     host = HoldingHost()
-    session = await StreamSession.connect(ours, host, PlayedProcess(), greeting_of({}))
+    session = await WorkerSession.connect(ours, host, PlayedProcess(), greeting_of({}))
     made = Ends(session, host, theirs)
     assert (await made.receive()).type == wire.INIT
     yield made
@@ -135,7 +135,7 @@ async def test_long_frames_are_decoded_in_a_thread(
 async def test_calls_that_wait_hold_no_more_than_so_much(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_session, "_MAX_PENDING_BYTES", 1 << 20)
+    monkeypatch.setattr(_calls, "_MAX_PENDING_BYTES", 1 << 20)
     ends.host.may_answer.clear()
     cell = await begun_cell(ends)
 
@@ -146,13 +146,13 @@ async def test_calls_that_wait_hold_no_more_than_so_much(
     flooding = asyncio.create_task(flood())
     for _ in range(2_000):
         await asyncio.sleep(0)
-        assert ends.session._pending_bytes <= (1 << 20) + 200_000
+        assert ends.session._calls._pending_bytes <= (1 << 20) + 200_000
     assert ends.host.asked < 15
     ends.host.may_answer.set()
     answers = [await ends.receive() for _ in range(40)]
     await flooding
     assert sorted(frame.id for frame in answers) == list(range(1, 41))
-    assert ends.session._pending_bytes == 0
+    assert ends.session._calls._pending_bytes == 0
     await ends.send(wire.DONE, 2, *DONE)
     assert (await cell).calls == 40
 
@@ -330,23 +330,23 @@ LINES = [
 
 
 @pytest.mark.parametrize("line", LINES)
-async def test_whatever_comes_by_a_lifeline_ends_it_at_most(line: bytes) -> None:
+async def test_a_malformed_report_ends_the_handle_and_nothing_else(line: bytes) -> None:
     ours, theirs = socket.socketpair()
-    lifeline = Lifeline(ours)
+    handle = WorkerHandle(ours)
     theirs.send(line + b"\n")
-    await lifeline.until_over()
-    assert lifeline.is_over
+    await handle.until_over()
+    assert handle._is_over
     theirs.close()
 
 
-async def test_a_lifeline_says_no_more_than_a_few_words_of_the_sandboxs() -> None:
+async def test_the_reason_of_a_death_is_cut_to_its_limit() -> None:
     ours, theirs = socket.socketpair()
-    lifeline = Lifeline(ours)
+    handle = WorkerHandle(ours)
     theirs.send(b'{"signalled": true}\n' * 5 + b'{"lost": "' + b"x" * 30_000 + b'"}\n')
     theirs.close()
-    await lifeline.until_over()
-    assert len(lifeline.how) == bounds.MAX_REASON_CHARS
-    assert lifeline._unconfirmed == 0
+    await handle.until_over()
+    assert len(await handle.wait()) == bounds.MAX_REASON_CHARS
+    assert handle._unconfirmed_signals == 0
 
 
 @pytest.mark.parametrize("name", list(report_of_a_zygote()))

@@ -14,7 +14,7 @@ from rlm.environments.docker.containers import PLACE, Container
 from rlm.errors import ConfigError, SessionDied
 from rlm.testing.conformance import check
 from tests.environments.conftest import FakeHost
-from tests.environments.elsewhere import Program
+from tests.environments.remote_sandbox import Program
 
 OPTIONS: dict[str, Any] = {"seed": 0, "tools": [], "cell_memory_bytes": 100 << 20}
 

@@ -214,7 +214,7 @@ async def test_no_layer_no_session(caplog: pytest.LogCaptureFixture) -> None:
     assert any(line.startswith("sealed: ") for line in report["missing"])
 
 
-async def test_elsewhere_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_systems_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(ConfigError, match="can't isolate code on this system"):
         await LocalEnvironment().describe()

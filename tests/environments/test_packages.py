@@ -134,12 +134,29 @@ MARKERS = {
     "python_full_version != '3.9.0b1'": True,
     "'3.10' < python_version or python_version > '3.9'": True,
     "sys_platform == 'win32' and python_version > '3'": False,
-    "(sys_platform == 'win32' or os_name == os_name) and implementation_name != 'x'": True,
+    "(sys_platform == 'win32' or os_name != 'x') and implementation_name != 'x'": True,
     "platform_machine in 'x86_64 aarch64 arm64 AMD64'": True,
     "platform_system not  in 'Windows'": True,
     "extra == 'dev'": False,
     "extra == 'dev' or extra != 'dev'": True,
+    "python_full_version >= '3.9.0rc1'": True,
+    "implementation_version < '3.999rc1'": True,
 }
+
+
+def test_a_pre_release_is_before_its_release(
+    install: Install, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = packages._describe_interpreter()
+    described["markers"]["python_full_version"] = "3.14.0rc2"
+    monkeypatch.setattr(packages, "_describe_interpreter", lambda: described)
+    install(
+        "top",
+        "top.py",
+        requires=("leaf; python_full_version < '3.14.0rc3'", "no; python_full_version >= '3.14.0'"),
+    )
+    install("leaf", "leaf.py")
+    assert relative(resolve(["top"]), site)["readable"] == {"top.py", "leaf.py"}
 
 
 @pytest.mark.parametrize("marker", MARKERS)
@@ -153,9 +170,10 @@ def test_markers_are_evaluated(marker: str, install: Install, site: Path) -> Non
     "marker",
     ["python_version", "weather == 'x'", "os_name == 'x')", "('a' == 'a'", "'a' ~= 'b'", "?"],
 )
-def test_an_unreadable_marker_is_said(marker: str, install: Install) -> None:
+def test_an_unreadable_marker_is_reported(marker: str, install: Install) -> None:
     install("top", "top.py", requires=(f"leaf; {marker}",))
-    with pytest.raises(ConfigError, match="unreadable"):
+    install("leaf", "leaf.py")
+    with pytest.raises(ConfigError, match=r"of top is unreadable .*; install another version"):
         resolve(["top"])
 
 

@@ -79,7 +79,7 @@ async def opened(place: LocalEnvironment) -> ForkedSession:
         report=report,
         sends_fds=False,
         lend=lend,
-        afterwards=relay.close,
+        close_sandbox=relay.close,
     )
 
 

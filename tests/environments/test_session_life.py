@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rlm.environments import _clock, _session, local
+from rlm.environments import _calls, _clock, local
 from rlm.environments.local import LocalEnvironment
 from rlm.errors import ProtocolViolation, SessionDied, SessionError
 from rlm.results import CellResult
@@ -132,7 +132,7 @@ async def test_interrupts_never_tear_a_frame(repl: Repl) -> None:
 
 
 async def test_the_clock_stands_still_while_calls_are_in_flight(repl: Repl) -> None:
-    clock = vars(repl.session)["_stream"]._clock
+    clock = vars(repl.session)["_clock"]
     repl.host.hold_until = 2
     cell = asyncio.create_task(repl.run("llm_query('a')", timeout_seconds=60))
     await repl.host.was_asked.wait()
@@ -279,7 +279,7 @@ async def test_forged_frames_kill_the_session(repl: Repl, code: str) -> None:
 
 
 async def test_a_flood_of_calls_is_a_violation(repl: Repl, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_session, "_MAX_PENDING_CALLS", 50)
+    monkeypatch.setattr(_calls, "_MAX_PENDING_CALLS", 50)
     repl.host.hold_until = 10_000
     with pytest.raises(ProtocolViolation, match="more than 50 calls"):
         await repl.run(

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rlm.environments import _clock, _lifelines
-from rlm.environments._clock import CellStopper, Vitals
+from rlm.environments import _clock
+from rlm.environments._clock import CellStopper, ProcessState
+from rlm.environments._worker import WorkerHandle
 from rlm.environments.local import LocalEnvironment
-from rlm.worker.sandbox import vitals
+from rlm.worker.sandbox import process_state
 from tests.environments.conftest import FakeHost, Repl
 from tests.processes import descendants
 
@@ -35,7 +36,7 @@ KINDS = {
 class Worker:
     """A worker whose looks are counted; `fares` says what each of them shows."""
 
-    def __init__(self, fares: Callable[[int], Vitals | None]) -> None:
+    def __init__(self, fares: Callable[[int], ProcessState | None]) -> None:
         self.fares = fares
         self.looks = 0
         self.interrupts = 0
@@ -45,10 +46,10 @@ class Worker:
     def interrupt(self) -> None:
         self.interrupts += 1
 
-    async def settle(self) -> None:
+    async def signals_sent(self) -> None:
         await self.arrives.wait()
 
-    async def look(self) -> Vitals | None:
+    async def state(self) -> ProcessState | None:
         self.looks += 1
         return self.fares(self.looks)
 
@@ -59,7 +60,7 @@ class Worker:
             await asyncio.sleep(0.001)
 
 
-STARVED = Vitals(1.0, asleep=False)
+STARVED = ProcessState(1.0, asleep=False)
 
 
 @pytest.fixture(autouse=True)
@@ -78,11 +79,15 @@ async def until_given_up(worker: Worker, progress: Callable[[], int] = lambda: 0
 
 @pytest.mark.parametrize(
     "fares",
-    [lambda n: Vitals(n, asleep=False), lambda n: Vitals(1.0, asleep=True), lambda n: None],
+    [
+        lambda n: ProcessState(n, asleep=False),
+        lambda n: ProcessState(1.0, asleep=True),
+        lambda n: None,
+    ],
     ids=["busy", "asleep", "unknown"],
 )
 async def test_a_worker_that_had_its_time_is_interrupted_three_times(
-    fares: Callable[[int], Vitals | None],
+    fares: Callable[[int], ProcessState | None],
 ) -> None:
     worker = Worker(fares)
     assert await until_given_up(worker) == "ignored 3 interrupts"
@@ -95,7 +100,7 @@ async def test_a_worker_without_a_processor_is_waited_for() -> None:
     ended = asyncio.create_task(until_given_up(worker))
     await worker.after(looks=20 * _clock._LOOKS)
     assert worker.interrupts == 1
-    worker.fares = lambda n: Vitals(n, asleep=False)  # It gets one, and does not stop.
+    worker.fares = lambda n: ProcessState(n, asleep=False)  # It gets one, and does not stop.
     assert await ended == "ignored 3 interrupts"
     assert worker.interrupts == 3
 
@@ -114,10 +119,10 @@ async def test_an_interrupt_that_has_not_arrived_is_followed_by_no_other() -> No
 async def test_a_worker_whose_answer_comes_in_is_waited_for() -> None:
     received = 0
 
-    def fares(_: int) -> Vitals:
+    def fares(_: int) -> ProcessState:
         nonlocal received
         received += coming
-        return Vitals(1.0, asleep=True)  # It waits until somebody reads what it has sent.
+        return ProcessState(1.0, asleep=True)  # It waits until somebody reads what it has sent.
 
     coming, worker = 1, Worker(fares)
     ended = asyncio.create_task(until_given_up(worker, lambda: received))
@@ -278,30 +283,30 @@ async def test_a_starved_worker_has_the_time_to_tidy_up(
 @pytest.mark.parametrize("without", KINDS.values(), ids=KINDS)
 async def test_what_a_zygote_sees_of_a_worker(opened: Any, without: tuple[str, ...]) -> None:
     repl, _, worker = await opened(without=without)
-    lifeline: _lifelines.Lifeline = repl.session._lifeline
+    handle: WorkerHandle = repl.session._handle
     await repl.run("import time\nwhile time.process_time() < 0.2: pass")
-    seen = await lifeline.look()
+    seen = await handle.state()
     assert seen is not None
     assert seen.cpu_seconds >= 0.19
     while not seen.asleep:  # It has answered, and is about to wait for the next cell.
-        seen = await lifeline.look()
+        seen = await handle.state()
         assert seen is not None
     os.kill(worker, signal.SIGSTOP)
     while seen.asleep:
-        seen = await lifeline.look()
+        seen = await handle.state()
         assert seen is not None
     os.kill(worker, signal.SIGCONT)
 
 
 @needs_proc
 def test_what_is_not_there_is_not_known() -> None:
-    assert vitals.of_group(None, 1) is None
-    assert vitals.of_processes([2**22 + 1]) is None
+    assert process_state.of_group(None, 1) is None
+    assert process_state.of_processes([2**22 + 1]) is None
     folder = os.open("/proc", os.O_RDONLY)
     try:
-        assert vitals.of_group(folder, 2**22 + 1) is None
+        assert process_state.of_group(folder, 2**22 + 1) is None
     finally:
         os.close(folder)
-    own = vitals.of_processes([os.getpid()])
+    own = process_state.of_processes([os.getpid()])
     assert own is not None
     assert not own["asleep"]

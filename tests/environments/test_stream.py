@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rlm.environments._clock import CellClock, Vitals
-from rlm.environments._session import StreamSession, greeting_of
+from rlm.environments._clock import CellClock, ProcessState
+from rlm.environments._session import WorkerSession, greeting_of
 from rlm.errors import SessionDied
 from rlm.worker import wire
 
@@ -29,10 +29,10 @@ class FakeProcess:
     def kill(self) -> None:
         self.killed.set()
 
-    async def settle(self) -> None:
+    async def signals_sent(self) -> None:
         return
 
-    async def look(self) -> Vitals | None:
+    async def state(self) -> ProcessState | None:
         return None
 
     def stream_ended(self) -> None:
@@ -56,7 +56,7 @@ class EchoHost:
 class Ends:
     """A session, and the worker's end of its socket with everything that was read from it."""
 
-    def __init__(self, session: StreamSession, end: socket.socket) -> None:
+    def __init__(self, session: WorkerSession, end: socket.socket) -> None:
         self.session = session
         self.end = end
         self.decoder = wire.Decoder(wire.TO_WORKER, wire.MAX_TO_WORKER_BYTES)
@@ -82,7 +82,7 @@ async def ends() -> AsyncIterator[Ends]:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     theirs.sendall(wire.encode(wire.READY, 1, [b"{}"]))
-    session = await StreamSession.connect(ours, EchoHost(), FakeProcess(), greeting_of({}))
+    session = await WorkerSession.connect(ours, EchoHost(), FakeProcess(), greeting_of({}))
     made = Ends(session, theirs)
     assert (await made.receive()).type == wire.INIT
     yield made
@@ -171,10 +171,10 @@ async def test_an_answer_that_waits_to_be_read_does_not_stop_the_clock(ends: End
     for call_id in (7, 8):
         arguments = wire.to_json({"model": None, "batched": False})
         ends.reply(wire.CALL, call_id, b"llm", arguments, b"hello")
-    while ends.session._held_bytes == 0:
+    while ends.session._calls._held_bytes == 0:
         await asyncio.sleep(0.001)
     await asyncio.sleep(0)
-    assert ends.session._calls == {}
+    assert ends.session._calls._tasks == {}
     assert ends.session._clock._deadline is not None
     frames = [await ends.receive() for _ in range(3)]
     assert [(frame.type, frame.id) for frame in frames[1:]] == [

@@ -112,7 +112,7 @@ async def test_forged_receipts_harm_nobody_else(repl: Repl) -> None:
             await repl.run(code)
             await repl.run("llm_query('x' * 10**6)", timeout_seconds=2)
         except SessionError:
-            pass  # What it made of its own mailbox is its own loss.
+            pass  # What it made of its own file is its own loss.
         await other.lives()
 
 
@@ -126,7 +126,7 @@ async def test_a_guest_that_fills_its_process_is_ended(environment: WasmEnvironm
             await repl.run(f"import _eryx\n{flood}", timeout_seconds=1000)
 
 
-async def test_a_closed_mailbox_ends_its_session_only(repl: Repl) -> None:
+async def test_a_closed_shared_file_ends_its_session_only(repl: Repl) -> None:
     async with repl.bench.opened() as other:
         await repl.run("import os\nos.closerange(3, 256)\nllm_query('anybody')")
         with pytest.raises(SessionDied):
@@ -249,7 +249,7 @@ from rlm.testing.conformance.bench import Bench
 from rlm.environments.wasm import WasmEnvironment
 async def main():
     repl = await Bench(WasmEnvironment(warm_sessions=0)).open()
-    print(repl.session._process._process.pid, flush=True)
+    print(repl.session._worker._process.pid, flush=True)
     await repl.run("while True: pass", timeout_seconds=1000)
 asyncio.run(main())
 """

@@ -73,8 +73,8 @@ async def test_one_that_was_replaced_still_serves_for_a_while(
     await successor_of(first, environment)
     for each in sessions:
         await each.close()
-    stream, lifeline = await first.fork(b"")
-    with stream, lifeline:
+    stream, monitor = await first.fork(b"")
+    with stream, monitor:
         await asyncio.sleep(0.05)
         assert first.is_alive
 

@@ -33,7 +33,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
     "plugin call": (
         "rlm.clients._threads:_outcome",
         "rlm.environments._cloud_streams:outcome_of",
-        "rlm.environments._session:_answer_frame",
+        "rlm.environments._calls:_answer_frame",
         "rlm.testing.conformance.runner:_row",
         "rlm.environments.ray.cluster:_serve",
         "rlm.records.recorders.callbacks:_call",

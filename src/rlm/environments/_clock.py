@@ -19,7 +19,7 @@ __all__ = [
     "CellClock",
     "CellStopper",
     "Interruptible",
-    "Vitals",
+    "ProcessState",
     "timed_out",
     "until_had",
 ]
@@ -45,7 +45,7 @@ _STOPPING_SECONDS = 30.0
 """From the first interrupt to the end of a cell at the latest, whatever its worker does."""
 
 
-class Vitals(Struct, frozen=True, forbid_unknown_fields=True):
+class ProcessState(Struct, frozen=True, forbid_unknown_fields=True):
     """A worker as its kernel sees it. `asleep`: it waits for something other than a processor."""
 
     cpu_seconds: float
@@ -58,10 +58,10 @@ class Interruptible(Protocol):
     def interrupt(self) -> None:
         """Send an interrupt, if it still runs."""
 
-    async def settle(self) -> None:
+    async def signals_sent(self) -> None:
         """Wait until every interrupt that was sent has arrived."""
 
-    async def look(self) -> Vitals | None:
+    async def state(self) -> ProcessState | None:
         """How it fares now; None if that can't be known."""
 
 
@@ -74,10 +74,10 @@ async def until_had(
     fault of the worker's. It begins anew when `progress` has changed.
     """
     tick, had = seconds / _LOOKS, 0.0
-    before, reached = await worker.look(), progress()
+    before, reached = await worker.state(), progress()
     while had < 0.999 * seconds:  # Sums of fractions may miss the whole by a little.
         await asyncio.sleep(tick)
-        now = await worker.look()
+        now = await worker.state()
         if now is None or now.asleep:
             had += tick
         elif before is not None:
@@ -141,7 +141,7 @@ class CellStopper:
         self._give_up(f"ignored {_INTERRUPTS} interrupts")
 
     async def _grace(self) -> None:
-        await self._worker.settle()
+        await self._worker.signals_sent()
         await until_had(self._worker, _GRACE_SECONDS, self._progress)
 
     def _reach_ceiling(self) -> None:

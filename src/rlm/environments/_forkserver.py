@@ -48,7 +48,7 @@ class _Report(msgspec.Struct):
 
 
 Pair = tuple[socket.socket, socket.socket]
-"""The host's ends of one session: its stream and its lifeline."""
+"""The host's ends of one session: its stream and its monitor."""
 
 
 def is_greeted(greeting: bytes) -> bool:
@@ -107,7 +107,7 @@ def _memory_in(greeting: bytes) -> int:
 def request(control: socket.socket, order: bytes, greeting: bytes) -> Pair:
     """Have a session made; BlockingIOError if hundreds are being made at this moment."""
     stream, workers_end = socket.socketpair()
-    lifeline, zygotes_end = socket.socketpair()
+    monitor, zygotes_end = socket.socketpair()
     with workers_end, zygotes_end:
         fds = array.array("i", [workers_end.fileno(), zygotes_end.fileno()])
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)
@@ -116,10 +116,10 @@ def request(control: socket.socket, order: bytes, greeting: bytes) -> Pair:
             control.sendmsg([order + memory], [rights], socket.MSG_DONTWAIT)
         except OSError as error:
             stream.close()
-            lifeline.close()
+            monitor.close()
             if error.errno in _FULL:
                 raise BlockingIOError(*error.args) from None
             raise SessionDied("the sandbox's fork server is gone") from error
         if is_greeted(greeting):
             stream.send(greeting)
-    return stream, lifeline
+    return stream, monitor

@@ -1,7 +1,7 @@
 """Makes a pipe to a sandbox look like the two sockets that a session on this machine has.
 
-What comes through the pipe is not to be trusted: sizes are limited (`rlm.worker.mux`), and what it
-carries is checked by those who read the two sockets, as it is for sessions here.
+What comes through the pipe is not trusted: sizes are limited (`rlm.worker.multiplex`), and the
+readers of the two sockets check the content, as they do for sessions on this machine.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any
 from rlm.environments._forkserver import MOST_REPORT_BYTES, Pair, report_in, settings_frame
 from rlm.environments.pipes import Pipe
 from rlm.errors import ProtocolViolation, RLMError, SessionDied
-from rlm.worker import mux
+from rlm.worker import multiplex
 from rlm.worker.sandbox import orders
 
 __all__ = ["Channel", "Relay"]
@@ -36,7 +36,7 @@ class Relay:
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
-        self._mux = mux.Mux()
+        self._multiplexer = multiplex.Multiplexer()
         self._loop = asyncio.get_running_loop()
         self._sending = asyncio.Lock()
         self._channels: dict[int, Channel] = {}
@@ -50,7 +50,7 @@ class Relay:
         """Send the worker and its settings; the report of what protects the machine it is on."""
         await self._send_raw(archive)
         await self._hear()  # It is there, and wants nothing but pieces from now on.
-        await self._send(mux.CONTROL, settings_frame(settings))
+        await self._send(multiplex.CONTROL, settings_frame(settings))
         heard = b""
         while (report := report_in(heard)) is None:
             heard += await self._hear()
@@ -59,15 +59,15 @@ class Relay:
         return report
 
     async def open(self) -> Pair:
-        """Have the session made; the host's ends of its stream and its lifeline."""
+        """Have the session made; the host's ends of its stream and its monitor."""
         ends = self.connect()
-        await self._send(mux.OPEN, orders.NOW)  # Now that there is a place for what comes back.
+        await self._send(multiplex.OPEN, orders.NOW)  # There is a socket for what comes back.
         return ends
 
     def connect(self) -> Pair:
         """The same for a session that has been made already."""
         ends = []
-        for number in (mux.STREAM, mux.LIFELINE):
+        for number in (multiplex.STREAM, multiplex.MONITOR):
             ours, far_end = socket.socketpair()
             self._channels[number] = channel = Channel(far_end)
             self._tasks += [
@@ -94,13 +94,13 @@ class Relay:
     async def _read(self) -> None:
         try:
             while data := await self._pipe.receive():
-                for number, piece in self._mux.feed(data):
+                for number, piece in self._multiplexer.feed(data):
                     self._take(number, piece)
                 for number, channel in self._channels.items():
-                    if self._mux.room(number):
+                    if self._multiplexer.room(number):
                         channel.has_room.set()
             ending = await self._pipe.ending()
-        except mux.MuxError as error:
+        except multiplex.MultiplexError as error:
             ending = f"broke the protocol: {error}"
         except (RLMError, OSError) as error:
             ending = f"is out of reach: {error}"
@@ -117,25 +117,26 @@ class Relay:
         self._tell_ending(self._ended)
 
     def _take(self, number: int, piece: bytes) -> None:
-        if number == mux.CONTROL:
-            if self._control.qsize() > MOST_REPORT_BYTES // mux.MAX_PIECE_BYTES:
-                raise mux.MuxError("it does not end its report")
+        if number == multiplex.CONTROL:
+            if self._control.qsize() > MOST_REPORT_BYTES // multiplex.MAX_PIECE_BYTES:
+                raise multiplex.MultiplexError("it does not end its report")
             self._control.put_nowait(piece)
         elif number in self._channels:
             self._channels[number].incoming.put_nowait(piece)
         else:
-            raise mux.MuxError(f"a piece came on channel {number} before there was a session")
+            problem = f"a piece came on channel {number} before there was a session"
+            raise multiplex.MultiplexError(problem)
 
     def _tell_ending(self, how: str) -> None:
-        """As the last report of the lifeline, and then both channels end."""
+        """As the last report of the monitor, and then both channels end."""
         for number, channel in self._channels.items():
-            if number == mux.LIFELINE:
+            if number == multiplex.MONITOR:
                 fact = {"lost": f"is lost: the sandbox {how}"}
                 channel.incoming.put_nowait(b"\n" + json.dumps(fact).encode("ascii") + b"\n")
             channel.incoming.put_nowait(b"")
 
     async def _hear(self) -> bytes:
-        """What the zygote says, or the porter before it: it has no bytes to greet with."""
+        """What the zygote says, or the relay there before it: it has no bytes to greet with."""
         piece = await self._control.get()
         if piece is None:
             raise SessionDied(f"the sandbox {self._ended}")
@@ -146,7 +147,7 @@ class Relay:
         with contextlib.suppress(OSError):  # The session has closed its end.
             while piece := await channel.incoming.get():
                 await self._loop.sock_sendall(channel.socket, piece)
-                if told := self._mux.took(number, len(piece)):
+                if told := self._multiplexer.took(number, len(piece)):
                     await self._send_raw(told)
             channel.socket.shutdown(socket.SHUT_WR)
 
@@ -155,7 +156,7 @@ class Relay:
     async def _carry_out(self, number: int, channel: Channel) -> None:
         """Send what the session wrote, as there is room for it; its end too."""
         while True:
-            while not (room := self._mux.room(number)):
+            while not (room := self._multiplexer.room(number)):
                 channel.has_room.clear()
                 await channel.has_room.wait()
             try:
@@ -167,7 +168,7 @@ class Relay:
                 return
 
     async def _send(self, number: int, data: bytes) -> None:
-        await self._send_raw(self._mux.packed(number, data))
+        await self._send_raw(self._multiplexer.packed(number, data))
 
     async def _send_raw(self, data: bytes) -> None:
         """One at a time; what can't be sent any more is told where it ended."""

@@ -1,139 +1,137 @@
-"""The host side of a session, shared by every environment that can offer a byte stream.
+"""The host side of a session with a worker at the other end of a socket.
 
-The environment brings a connected socket and a `WorkerProcess`; everything else happens here:
-requests to the worker, answers to what its cells ask, the clock of a cell, and its death.
+The environment brings a connected socket and a `WorkerProcess`. This module sends requests to the
+worker, one at a time, limits the time of its cells, and notices its death; `_calls` answers what
+its cells ask.
 """
 
 import asyncio
 import socket
-import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rlm.environments import _frames
-from rlm.environments._clock import WAITS_FOR, CellClock, CellStopper, timed_out
+from rlm.environments._calls import OFF_LOOP_BYTES, PendingCalls
+from rlm.environments._clock import CellClock, CellStopper, Interruptible, timed_out
 from rlm.environments._shared import shared_context, worth_sharing
 from rlm.environments._stream import Stream
-from rlm.environments._worker import GREETING_ID, WorkerProcess, greeting_of
-from rlm.errors import CallRefused, ProtocolViolation, RLMError, SessionDied, SessionError
+from rlm.errors import ProtocolViolation, RLMError, SessionDied, SessionError
 from rlm.protocols import ContextSource, Host
 from rlm.results import CellResult
 from rlm.worker import wire
-from rlm.worker.bounds import MAX_VARIABLES
+from rlm.worker.bounds import MAX_ANSWER_CHARS, MAX_VARIABLES
 
-__all__ = ["Lend", "StreamSession", "WorkerProcess", "greeting_of", "note_names"]
+__all__ = ["Lend", "WorkerProcess", "WorkerSession", "greeting_of", "note_names"]
 
 Lend = Callable[[ContextSource], Awaitable[dict[str, Any] | None]]
-"""Has a context's file go along with the next request, where this process can't send it itself.
+"""Attach a context's file to the next request, where this process can't send it itself.
 
-Returns its layout, or None if the bytes have to be sent.
+Returns the layout of the file, or None if the bytes have to be sent.
 """
 
 _Read = TypeVar("_Read")
+_GREETING_ID = 1
 _LOAD_CHUNK_BYTES = 4 << 20
-_MAX_PENDING_CALLS = 4_096
-_MAX_PENDING_BYTES = 64 << 20
-_MAX_HELD_BYTES = 16 << 20
 _MAX_FRAMES_AT_ONCE = 64
-"""Then others on the event loop have their turn."""
-_OFF_LOOP_BYTES = 256 << 10
-"""Longer frames are decoded in a thread."""
+"""After this many frames, other tasks on the event loop get a turn."""
 _START_SECONDS = 30.0
 _FETCH_SECONDS = 10.0
-_FAREWELL_SECONDS = 0.5
-_FAILED_CALL_SECONDS = 0.01
-"""What a failed call costs of a cell's time, so that a loop of nothing but those ends soon."""
+_CLOSE_SECONDS = 0.5
 
-_NOTHING_TO_TELL: tuple[dict[str, Any], ...] = ({}, {"failed": {}})
+_WORKER_DEFAULTS: dict[str, Any] = {
+    "seed": 0,
+    "tools": [],
+    "kept_output_chars": 1_000_000,
+    "max_submission_chars": MAX_ANSWER_CHARS,
+    "cell_memory_bytes": None,
+    "preload": [],
+    "shell": "python",
+    "names": "",
+}
 
 
-class StreamSession:
-    """A live interpreter at the end of a socket; implements `rlm.protocols.Session`."""
+def greeting_of(options: dict[str, Any]) -> bytes:
+    """Return the first frame of a session, which holds the worker's settings."""
+    settings = {name: options.get(name, value) for name, value in _WORKER_DEFAULTS.items()}
+    return wire.encode(wire.INIT, _GREETING_ID, [wire.to_json(settings)])
+
+
+class WorkerProcess(Interruptible, Protocol):
+    """What a session needs to know about the process at the other end of its socket."""
+
+    def kill(self) -> None:
+        """End the process and everything it started, without waiting."""
+
+    async def wait(self) -> str:
+        """Wait until the process has ended; return how, as in `was killed by SIGSEGV`."""
+
+    def stream_ended(self) -> None:
+        """Note that the socket was closed, and make sure that the process ends too."""
+
+    async def clean_up(self) -> None:
+        """Remove what the process left behind."""
+
+
+class WorkerSession:
+    """A live interpreter at the other end of a socket; implements `rlm.protocols.Session`."""
 
     def __init__(
         self,
         connection: socket.socket,
         host: Host,
-        process: WorkerProcess,
+        worker: WorkerProcess,
         *,
         sends_fds: bool = True,
         lend: Lend | None = None,
         bounds: _frames.SessionBounds | None = None,
     ) -> None:
+        self._host = host
+        self._worker = worker
         self._sends_fds = sends_fds
         self._lend = lend
         self._bounds = bounds or _frames.SessionBounds()
-        self._stream = Stream(connection, self._on_data, process.stream_ended)
-        self._host = host
-        self._process = process
         self._loop = asyncio.get_running_loop()
+        self._one_request = asyncio.Lock()
+        self._variables: dict[str, None] = {}
+        self._closing: asyncio.Task[None] | None = None
+        self._on_closed: Callable[[Any], None] = lambda _: None
+        self._attach(connection)
+
+    def _attach(self, connection: socket.socket) -> None:
+        """Talk to the worker at the other end of a new connection; nothing is pending there."""
+        self._stream = Stream(connection, self._on_data, self._worker.stream_ended)
         self._decoder = wire.Decoder(wire.TO_HOST, wire.MAX_TO_HOST_BYTES)
         self._decoder.limits = self._bounds.after(wire.INIT)
-        self._one_request = asyncio.Lock()
-        self._last_id = 0
-        self._expected = 0
+        self._last_id = self._expected = self._received_bytes = 0
         self._reply: asyncio.Future[wire.Frame] | None = None
-        self._calls: dict[int, asyncio.Task[None] | None] = {}  # None for one that is beginning
-        self._prompts = 0
-        self._held_bytes = self._pending_bytes = self._received_bytes = 0
-        self._is_behind = False  # Frames have arrived that others' turns come before.
-        self._stopper = CellStopper(process, lambda: self._received_bytes, self._on_stuck_cell)
+        self._is_behind = False  # Frames have arrived that wait for other tasks' turns.
+        self._stopper = CellStopper(self._worker, lambda: self._received_bytes, self._on_stuck_cell)
         self._clock = CellClock(self._loop, self._stopper.time_is_up)
-        self._variables: dict[str, None] = {}
+        self._calls = PendingCalls(self._host, self._stream, self._clock, self._pace, self._end)
         self._ended: RLMError | None = None
-        self._obituary: asyncio.Task[None] | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     @classmethod
     async def connect(
         cls,
         connection: socket.socket,
         host: Host,
-        process: WorkerProcess,
+        worker: WorkerProcess,
         greeting: bytes | None,
         *,
         sends_fds: bool = True,
         lend: Lend | None = None,
         bounds: _frames.SessionBounds | None = None,
-    ) -> "StreamSession":
+    ) -> "WorkerSession":
         """Shake hands with a new worker; it is killed if that fails.
 
         `greeting` is that of `greeting_of`, or None if the worker has been sent it already.
-        `sends_fds` is False if the socket leads to one that can't carry descriptors; `lend` may
-        see to it that somebody near the worker sends them. `bounds` are those of its frames.
+        `sends_fds` is False if the socket can't carry file descriptors to the worker; `lend` may
+        have another process send them. `bounds` limits the frames of the session.
         """
-        session = cls(connection, host, process, sends_fds=sends_fds, lend=lend, bounds=bounds)
-        too_late = SessionDied(f"the worker did not start within {_START_SECONDS:g} s")
-        timer = session._loop.call_later(_START_SECONDS, session._end, too_late)
-        try:
-            await session._shake_hands(greeting)
-        except BaseException:  # Who does not end now ends with what is around it.
-            await asyncio.wait([asyncio.ensure_future(session.close())], timeout=_FAREWELL_SECONDS)
-            raise
-        finally:
-            timer.cancel()
-        return session
-
-    @classmethod
-    async def resume(
-        cls,
-        connection: socket.socket,
-        host: Host,
-        process: WorkerProcess,
-        variables: Sequence[str],
-        bounds: _frames.SessionBounds | None = None,
-        *,
-        cpu_seconds: float,
-    ) -> "StreamSession":
-        """Go on with a checkpoint, which waits at the other end with these variables.
-
-        `cpu_seconds` is the processor time that its session has used so far.
-        """
-        session = cls(connection, host, process, bounds=bounds)
-        session._variables.update(dict.fromkeys(variables))
-        spent = wire.to_json({"cpu_seconds": cpu_seconds})
-        await session._request(wire.RESUME, [spent], wire.VALUE)
+        session = cls(connection, host, worker, sends_fds=sends_fds, lend=lend, bounds=bounds)
+        await session._shake_hands(greeting)
         return session
 
     # What the engine calls.
@@ -203,8 +201,8 @@ class StreamSession:
     async def execute(self, code: str, *, timeout_seconds: float) -> CellResult:
         """Run a cell; waiting for models and tools does not count towards `timeout_seconds`."""
         async with self._one_request:
-            await self._process.settle()  # What was meant for another cell must not stop this one.
-            self._prompts = 0
+            await self._worker.signals_sent()  # One meant for another cell must not stop this one.
+            self._calls.prompts = 0
             self._stopper.time_was_up = False
             started = self._loop.time()
             self._clock.start(timeout_seconds)
@@ -213,7 +211,7 @@ class StreamSession:
             finally:
                 self._clock.stop()
             seconds = self._loop.time() - started
-            read = partial(_frames.read_done, calls=self._prompts, seconds=seconds)
+            read = partial(_frames.read_done, calls=self._calls.prompts, seconds=seconds)
             done = await self._checked(frame, partial(read, within=self._bounds))
         self._note_variables(done)
         if done.result.interrupted and self._stopper.time_was_up:
@@ -245,27 +243,44 @@ class StreamSession:
         if self._reply is not None:
             self._stopper.interrupt()
 
+    def when_closed(self, call: Callable[[Any], None]) -> None:
+        """Call this with the session once it is closed."""
+        self._on_closed = call
+
     async def close(self) -> None:
         """End the worker and everything it started, within a second; may be called twice."""
         if self._closing is None:
-            self._end(SessionDied("the session was closed"))
-            self._closing = self._loop.create_task(self._close())
+            self._closing = self._begin_closing()
+            self._closing.add_done_callback(lambda _: self._on_closed(self))
         await asyncio.shield(self._closing)
 
-    async def _close(self) -> None:
-        tasks = [task for task in self._calls.values() if task is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=_FAREWELL_SECONDS)
-        await self._process.wait()
-        if self._obituary is not None:
-            await asyncio.wait([self._obituary], timeout=_FAREWELL_SECONDS)
-        await self._process.clean_up()
+    def _begin_closing(self) -> "asyncio.Task[None]":
+        self._end(SessionDied("the session was closed"))
+        return self._loop.create_task(self._end_worker())
+
+    async def _end_worker(self) -> None:
+        """End the worker, if it still runs, and wait until nothing of it is left."""
+        self._end(SessionDied("the session was closed"))
+        await self._calls.wait(_CLOSE_SECONDS)
+        await self._worker.wait()
+        if self._watching is not None:
+            await asyncio.wait([self._watching], timeout=_CLOSE_SECONDS)
+            self._watching.cancel()
+        await self._worker.clean_up()
 
     # Requests: one at a time, each answered by exactly one frame.
 
     async def _shake_hands(self, greeting: bytes | None) -> None:
-        async with self._one_request:
-            await self._answer_to(GREETING_ID, greeting, wire.READY)
+        too_late = SessionDied(f"the worker did not start within {_START_SECONDS:g} s")
+        timer = self._loop.call_later(_START_SECONDS, self._end, too_late)
+        try:
+            async with self._one_request:
+                await self._answer_to(_GREETING_ID, greeting, wire.READY)
+        except BaseException:  # A worker that does not end now ends with the sandbox around it.
+            await asyncio.wait([asyncio.ensure_future(self._end_worker())], timeout=_CLOSE_SECONDS)
+            raise
+        finally:
+            timer.cancel()
 
     async def _request(self, kind: int, parts: list[bytes], expected: int) -> wire.Frame:
         async with self._one_request:
@@ -300,8 +315,8 @@ class StreamSession:
         try:
             if data is not None:
                 self._stream.write(data, fds)
-            if self._obituary is None:  # This is the first request: the worker is at it by now.
-                self._obituary = self._loop.create_task(self._await_death())
+            if self._watching is None:  # This is the first request: the worker is at it by now.
+                self._watching = self._loop.create_task(self._watch_worker())
                 self._stream.read(True)
                 self._stream.look()
             return await self._reply
@@ -319,7 +334,7 @@ class StreamSession:
     async def _checked(self, frame: wire.Frame, read: Callable[[wire.Frame], _Read]) -> _Read:
         """Read an answer, in a thread if it is long; what is none ends the session."""
         try:
-            if frame.size_bytes <= _OFF_LOOP_BYTES:
+            if frame.size_bytes <= OFF_LOOP_BYTES:
                 return read(frame)
             return await asyncio.to_thread(read, frame)
         except ProtocolViolation as error:
@@ -337,9 +352,9 @@ class StreamSession:
     def _on_data(self, data: bytes) -> None:
         self._received_bytes += len(data)
         self._decoder.feed(data)
-        self._take_frames()
+        self._receive_frames()
 
-    def _take_frames(self) -> None:
+    def _receive_frames(self) -> None:
         """Take what has arrived, or a part of it if it is a flood of frames."""
         try:
             for _ in range(_MAX_FRAMES_AT_ONCE):
@@ -348,10 +363,10 @@ class StreamSession:
                         self._is_behind = False
                         self._pace()
                     return
-                self._take(frame)
+                self._receive(frame)
             self._is_behind = True
             self._pace()
-            self._loop.call_soon(self._take_frames)
+            self._loop.call_soon(self._receive_frames)
         except wire.WireError as error:
             self._end(ProtocolViolation(f"the worker sent a malformed frame: {error}"))
         except ProtocolViolation as error:
@@ -359,12 +374,11 @@ class StreamSession:
 
     def _pace(self) -> None:
         """Read on, unless more waits here than may: to be taken, answered, or read over there."""
-        waiting = self._held_bytes > _MAX_HELD_BYTES or self._pending_bytes > _MAX_PENDING_BYTES
-        self._stream.read(not waiting and not self._is_behind)
+        self._stream.read(not self._calls.is_full and not self._is_behind)
 
-    def _take(self, frame: wire.Frame) -> None:
+    def _receive(self, frame: wire.Frame) -> None:
         if frame.type == wire.CALL:
-            self._start_call(frame)
+            self._calls.start(frame)
         elif self._reply is None or self._reply.done():
             raise ProtocolViolation(f"the worker sent a frame of type {frame.type} unasked")
         elif frame.type != self._expected or frame.id != self._last_id:
@@ -372,88 +386,13 @@ class StreamSession:
         else:
             self._reply.set_result(frame)
 
-    # Calls from cells: each is a task, so that they are answered concurrently and in any order.
-
-    def _start_call(self, frame: wire.Frame) -> None:
-        call = _read_call(frame) if frame.size_bytes <= _OFF_LOOP_BYTES else None
-        if frame.id in self._calls:
-            raise ProtocolViolation("the worker used the same call id twice")
-        if len(self._calls) >= _MAX_PENDING_CALLS:
-            raise ProtocolViolation(f"more than {_MAX_PENDING_CALLS:,} calls at the same time")
-        if isinstance(call, _frames.Call):
-            self._begin(frame.id, call)
-        self._calls[frame.id] = None
-        self._pending_bytes += frame.size_bytes
-        if self._pending_bytes > _MAX_PENDING_BYTES:
-            self._pace()
-        task = _begun(self._loop, self._answer(frame, call))
-        if frame.id in self._calls:  # Else it is answered, or its answer only waits to be read.
-            self._calls[frame.id] = task
-            if self._ended is not None:
-                task.cancel()
-
-    def _begin(self, call_id: int, call: _frames.Call) -> None:
-        """Count what a call asks; the cell's clock stands still for some kinds."""
-        self._prompts += call.prompts
-        if call.kind in WAITS_FOR:
-            self._clock.begin_wait(call_id)
-
-    async def _answer(self, frame: wire.Frame, call: _frames.Call | CallRefused | None) -> None:
-        try:
-            if call is None:
-                call = await asyncio.to_thread(_read_call, frame)
-                if isinstance(call, _frames.Call):
-                    self._begin(frame.id, call)
-            frame.parts.clear()
-            data, failed = await self._answer_frame(frame.id, call)
-            if failed:
-                self._clock.charge(_FAILED_CALL_SECONDS)
-        except ProtocolViolation as error:
-            self._end(error)
-            return
-        finally:
-            del self._calls[frame.id]
-            was_full = self._pending_bytes > _MAX_PENDING_BYTES
-            self._pending_bytes -= frame.size_bytes
-            self._clock.end_wait(frame.id)
-            if was_full:
-                self._pace()
-        if self._stream.is_full:
-            await self._until_read(len(data))
-        self._stream.write(data)
-
-    async def _until_read(self, size: int) -> None:
-        """Hold an answer back while the worker does not read; with many of them, nor do we."""
-        self._held_bytes += size
-        self._pace()
-        await self._stream.until_room()
-        self._held_bytes -= size
-        self._pace()
-
-    async def _answer_frame(
-        self, call_id: int, call: _frames.Call | CallRefused
-    ) -> tuple[bytes, bool]:
-        """The answer to send, and whether all of it failed."""
-        try:
-            if isinstance(call, CallRefused):
-                raise call
-            meta, texts = await self._host.answer(call.kind, call.arguments, call.parts)
-            # Nothing to tell, as after most model calls, is an empty part.
-            told = b"" if meta in _NOTHING_TO_TELL else wire.to_json(meta)
-            parts = [told, *[wire.to_bytes(text) for text in texts]]
-            failed = 0 < len(texts) == len(meta.get("failed", ()))
-            return wire.encode(wire.ANSWER, call_id, parts), failed
-        except Exception as error:  # noqa: BLE001 - the border to the host: its errors are answers
-            meta = {"type": type(error).__name__, "message": str(error)}
-            return wire.encode(wire.ANSWER_ERROR, call_id, [wire.to_json(meta)]), True
-
     # The end.
 
     def _on_stuck_cell(self, how: str) -> None:
         self._end(SessionDied(f"the cell {how}, so it was killed"))
 
-    async def _await_death(self) -> None:
-        how = await self._process.wait()
+    async def _watch_worker(self) -> None:
+        how = await self._worker.wait()
         self._end(SessionDied(f"the worker {how}"))
 
     def _end(self, error: RLMError) -> None:
@@ -461,32 +400,13 @@ class StreamSession:
         if self._ended is not None:
             return
         self._ended = error
-        self._process.kill()
+        self._worker.kill()
         self._clock.close()
         self._stopper.stop()
         self._stream.close()
-        for task in self._calls.values():
-            if task is not None:
-                task.cancel()
+        self._calls.cancel()
         if self._reply is not None and not self._reply.done():
             self._reply.set_exception(type(error)(str(error)))
-
-
-def _begun(
-    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]
-) -> "asyncio.Task[None]":
-    """A task that has begun where Python allows it: most answers are then done at once."""
-    if sys.version_info >= (3, 12):
-        return asyncio.Task(work, loop=loop, eager_start=True)
-    return loop.create_task(work)
-
-
-def _read_call(frame: wire.Frame) -> _frames.Call | CallRefused:
-    """What is asked, or why it is not let through, which the cell can be told."""
-    try:
-        return _frames.read_call(frame)
-    except CallRefused as error:
-        return error
 
 
 def note_names(known: dict[str, None], names: Iterable[str]) -> None:

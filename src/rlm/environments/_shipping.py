@@ -2,7 +2,7 @@
 
 Images of Python come without compiled files, and a read-only container can't keep any: compiling
 what the worker needs takes longer than starting the container. So, for a Python whose code is like
-ours, modules go compiled, those of the standard library with them; `rlm.worker.arrival` takes
+ours, modules go compiled, those of the standard library with them; `rlm.worker.bootstrap` takes
 the latter only for sources that are the same there.
 """
 
@@ -19,10 +19,10 @@ from pathlib import Path
 from types import CodeType
 
 from rlm import worker
-from rlm.worker.arrival import COMPILED, PACKAGE, PROGRAM, SOURCES, called
+from rlm.worker.bootstrap import COMPILED, PACKAGE, PROGRAM, SOURCES, called
 from rlm.worker.sandbox.preload import COMMON_MODULES
 
-__all__ = ["archive", "arrival_command"]
+__all__ = ["archive", "bootstrap_command"]
 
 _FOLDER = Path(worker.__file__).parent
 
@@ -41,9 +41,9 @@ for name, module in sorted(sys.modules.items()):
 _BESIDES = ("ctypes", "resource", "mmap", "fcntl", "runpy", "site", "tracemalloc", "zipimport")
 
 
-def arrival_command(python: str, mode: str, place: str = "") -> list[str]:
+def bootstrap_command(python: str, mode: str, place: str = "") -> list[str]:
     """The words that start the worker, which then waits for its archive."""
-    text = (_FOLDER / "arrival.py").read_text("utf-8")
+    text = (_FOLDER / "bootstrap.py").read_text("utf-8")
     return [python, "-S", "-s", "-c", PROGRAM, text, mode, *([place] if place else [])]
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol
 
 from rlm.errors import ProtocolViolation, SessionDied, SessionError
-from rlm.worker import mailbox, mux, porter
+from rlm.worker import command_pipe, multiplex, relay
 
 __all__ = ["LinesPipe", "Pipe", "PolledPipe"]
 
@@ -53,18 +53,18 @@ class LinesPipe:
         self._texts = texts
         self._end = end
         self._how = how
-        self._lines = mux.LineReader(porter.TO_HOST)
+        self._lines = multiplex.LineReader(relay.TO_HOST)
 
     async def send(self, data: bytes) -> None:
         """Send it as one line."""
-        await self._write(mux.to_line(data, porter.FROM_HOST))
+        await self._write(multiplex.to_line(data, relay.FROM_HOST))
 
     async def receive(self) -> bytes:
         """The bytes of the lines that came; lines of others are passed over."""
         async for text in self._texts:
             try:
                 data = self._lines.feed(text.encode("utf-8", "replace"))
-            except mux.MuxError as error:
+            except multiplex.MultiplexError as error:
                 raise ProtocolViolation(f"the sandbox broke the protocol: {error}") from None
             if data:
                 return data
@@ -83,7 +83,7 @@ class PolledPipe:
     """For sandboxes that can only run commands: one fetches while others bring.
 
     `run` gives back what a command printed and raises SessionError if it could not be run. Every
-    command may be repeated (`rlm.worker.mailbox`), so a failure now and then does no harm.
+    command may be repeated (`rlm.worker.command_pipe`), so a failure now and then does no harm.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class PolledPipe:
         self._end = end
         self._how = how
         python, place = command[0], command[-1]
-        self._command = [python, "-S", "-s", "-c", mailbox.COMMAND, f"{place}/socket"]
+        self._command = [python, "-S", "-s", "-c", command_pipe.COMMAND, f"{place}/socket"]
         self._sent = 0
         self._received = 0
         self._sending = asyncio.Lock()
@@ -107,8 +107,8 @@ class PolledPipe:
     async def send(self, data: bytes) -> None:
         """Bring it, in as many commands as it takes."""
         async with self._sending:
-            for at in range(0, len(data), mailbox.MAX_PUT_BYTES):
-                piece = data[at : at + mailbox.MAX_PUT_BYTES]
+            for at in range(0, len(data), command_pipe.MAX_PUT_BYTES):
+                piece = data[at : at + command_pipe.MAX_PUT_BYTES]
                 text = base64.b64encode(piece).decode("ascii")
                 told = await self._repeated(["put", str(self._sent), text])
                 self._sent += len(piece)
@@ -125,7 +125,7 @@ class PolledPipe:
                 if self._closed:
                     break
                 raise
-            if len(data) > mailbox.MAX_GET_BYTES:
+            if len(data) > command_pipe.MAX_GET_BYTES:
                 raise ProtocolViolation(f"the sandbox sent {len(data):,} bytes at once")
             self._received += len(data)
             if data:
@@ -158,7 +158,7 @@ def _fetched(printed: str) -> bytes:
     if len(printed) > _MOST_TEXT_CHARS:
         raise ProtocolViolation("a command printed far too much")
     lines = f"\n{printed}".replace("\r", "\n")
-    _, mark, rest = lines.rpartition(f"\n{porter.TO_HOST}")
+    _, mark, rest = lines.rpartition(f"\n{relay.TO_HOST}")
     if not mark:
         raise SessionDied(
             f"a command in the sandbox failed: {printed.strip()[-300:] or 'silently'}"

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 from rlm.environments._forked import ForkedSession
 from rlm.environments._relay import Relay
 from rlm.environments._session import greeting_of
-from rlm.environments._shipping import archive, arrival_command
+from rlm.environments._shipping import archive, bootstrap_command
 from rlm.environments.pipes import Pipe
 from rlm.errors import ConfigError, SessionDied
 from rlm.protocols import Host
@@ -110,7 +110,7 @@ class RemoteEnvironment(ABC):
                 greeting_of(options),
                 report={**self._report, "forks": False},  # Checkpoints need a way for descriptors.
                 sends_fds=False,
-                afterwards=relay.close,
+                close_sandbox=relay.close,
             )
         except BaseException:
             await asyncio.shield(relay.close())
@@ -121,9 +121,9 @@ class RemoteEnvironment(ABC):
 
     def _command(self) -> list[str]:
         place = f"/tmp/.rlm-{secrets.token_hex(6)}" if self.carries == "commands" else ""  # noqa: S108
-        return arrival_command(self._python, self.carries, place)
+        return bootstrap_command(self._python, self.carries, place)
 
     def _archive(self) -> bytes:
-        """The worker, in the form in which `rlm.worker.arrival` takes it."""
+        """The worker, in the form in which `rlm.worker.bootstrap` takes it."""
         data = archive()
         return data if self.carries == "lines" else struct.pack("<I", len(data)) + data

@@ -11,7 +11,7 @@ import sys
 
 import __main__
 
-from . import agent_names, bounds, files, rehearsal, repl, reports, shared, wire
+from . import agent_names, bounds, files, repl, reports, shared, wire
 from .channel import Channel, ChannelClosed
 from .checkpoints import Checkpoints
 from .finals import Finals
@@ -22,7 +22,7 @@ from .namespace import Namespace
 from .runner import Runner
 from .variables import Variables
 
-__all__ = ["WorkerSession", "main"]
+__all__ = ["WARM_UP_REQUESTS", "Worker", "main"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,16 +32,38 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 _SIGKILL = 9
 
+_WARM_UP_BYTES = 1 << 16
+_WARM_UP_SETTINGS = {
+    "seed": 0,
+    "tools": [],
+    "cell_memory_bytes": None,  # A hard limit would stay.
+    "kept_output_chars": 1_000,
+    "max_submission_chars": 1_000,
+}
+_WARM_UP_CELLS = (
+    # The usual statements, an echo, output, an error; the last cell deletes what they bind.
+    "import re\ndef f(n):\n    return [f'{n}']\nfor x in f(1):\n    print(x)",
+    "x = 1",
+    "x",
+    "x / 0",
+    "del f, re, x",
+)
+WARM_UP_REQUESTS = (
+    wire.encode(wire.INIT, 0, [wire.to_json(_WARM_UP_SETTINGS)]),
+    *(wire.encode(wire.EXEC, 0, [wire.to_bytes(cell)]) for cell in _WARM_UP_CELLS),
+)
+"""What a worker does once before it serves; each answer is a frame of at most `_WARM_UP_BYTES`."""
+
 
 def main(fd: int, parent_pid: int = 0) -> None:
     """Serve the host at the other end of socket `fd`; with `parent_pid`, die when it dies."""
     if parent_pid:
         _die_with_parent(parent_pid)
     os.set_inheritable(fd, False)
-    WorkerSession().serve(socket.socket(fileno=fd))
+    Worker().serve(socket.socket(fileno=fd))
 
 
-class WorkerSession:
+class Worker:
     """Everything of one REPL, wired together.
 
     It is made before anybody asks for it, in a process that will be forked if there is one: who
@@ -83,18 +105,18 @@ class WorkerSession:
         self,
         connection: socket.socket,
         harden: Callable[[], None] | None = None,
-        rehearse: bool = False,
+        warm_up: bool = False,
     ) -> NoReturn:
         """Be the worker of the host at the other end, from INIT on, until the host is gone.
 
         `harden` is called when signal handlers are in place, before anything of the host's is read.
-        `rehearse`: there is time, so do once what will have to be done quickly.
+        `warm_up`: there is time, so do once what will have to be done quickly.
         """
         self._interrupts.install()
         if harden is not None:
             harden()
-        if rehearse:
-            self._rehearse()
+        if warm_up:
+            self._warm_up()
         self._channel.adopt(connection)
         try:
             while True:
@@ -102,21 +124,21 @@ class WorkerSession:
         except ChannelClosed:
             os._exit(0)  # A child that user code forked came back from its cell.
 
-    def rehearse(self) -> None:
+    def warm_up(self) -> None:
         """Before a fork: have done everything once, so that less is written to afterwards."""
         self._interrupts.open_pipes()
-        self._rehearse()
+        self._warm_up()
         self._interrupts.close_pipes()
 
-    def _rehearse(self) -> None:
+    def _warm_up(self) -> None:
         """Be set up and run some cells, for nobody, and leave no trace of it."""
         ours, host = socket.socketpair()
         self._channel.adopt(ours)
         with host:
-            for request in rehearsal.REQUESTS:
+            for request in WARM_UP_REQUESTS:
                 host.sendall(request)
                 self._serve_next()
-                host.recv(rehearsal.MOST_ANSWER_BYTES)
+                host.recv(_WARM_UP_BYTES)
         self._channel.abandon()
         self._runner.forget_cells()
 

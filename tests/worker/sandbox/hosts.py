@@ -1,4 +1,4 @@
-"""A host of the real zygote, written plainly: its control socket, sessions and their lifelines.
+"""A host of the real zygote, written plainly: its control socket, sessions and their monitors.
 
 What `rlm.environments.local` does with event loops is done here with blocking sockets, so that a
 test can send anything at any moment.
@@ -109,24 +109,24 @@ class Stream:
 
 
 class Session(Stream):
-    """What the host holds of a session: its stream and its lifeline."""
+    """What the host holds of a session: its stream and its monitor."""
 
-    def __init__(self, stream: socket.socket, lifeline: socket.socket) -> None:
+    def __init__(self, stream: socket.socket, monitor: socket.socket) -> None:
         super().__init__(stream)
         self.cpu_seconds = 0.0
-        lifeline.settimeout(PATIENCE_SECONDS)
-        self.lifeline = lifeline
-        self._reports = lifeline.makefile("rb")
+        monitor.settimeout(PATIENCE_SECONDS)
+        self.monitor = monitor
+        self._reports = monitor.makefile("rb")
 
     def order(self, orders: bytes) -> None:
-        self.lifeline.sendall(orders)
+        self.monitor.sendall(orders)
 
     def let_go(self) -> None:
         """Want nothing more of it, but still hear of its end."""
-        self.lifeline.shutdown(socket.SHUT_WR)
+        self.monitor.shutdown(socket.SHUT_WR)
 
     def report(self) -> dict[str, Any] | None:
-        """The next fact told on the lifeline; None once nobody is left."""
+        """The next fact told on the monitor; None once nobody is left."""
         line = self._reports.readline()
         if not line:
             return None
@@ -165,7 +165,7 @@ class Session(Stream):
     def close(self) -> None:
         super().close()
         self._reports.close()
-        self.lifeline.close()
+        self.monitor.close()
 
 
 class Host:
@@ -231,8 +231,8 @@ class Host:
     def request(self, kind: bytes = NOW) -> Session:
         """Ask for a session as the real host does."""
         stream, workers_end = socket.socketpair()
-        lifeline, zygotes_end = socket.socketpair()
-        session = Session(stream, lifeline)
+        monitor, zygotes_end = socket.socketpair()
+        session = Session(stream, monitor)
         self.sessions.append(session)
         with workers_end, zygotes_end:
             self.send(kind, workers_end.fileno(), zygotes_end.fileno())

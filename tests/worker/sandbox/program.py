@@ -44,7 +44,7 @@ def load(folder: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules["rlm_worker"] = module
     spec.loader.exec_module(module)
-    importlib.import_module("rlm_worker.sandbox.wards")
+    importlib.import_module("rlm_worker.sandbox.forked_worker")
     return importlib.import_module("rlm_worker.sandbox.layers")
 
 
@@ -156,26 +156,26 @@ def close_all_but(*kept: int | None) -> None:
 
 
 def fork_worker(prepared: Any, session: int, cells: list[str], streams: list[int]) -> Any:
-    """A `Ward` whose worker is ready, or has failed, and the host's end of its lifeline."""
-    namespaces, wards = parts("namespaces", "wards")
+    """A `ForkedWorker` whose worker is ready, or has failed, and the host's end of its monitor."""
+    namespaces, forked = parts("namespaces", "forked_worker")
     ours, theirs = socket.socketpair()
-    hosts_end, lifeline = socket.socketpair()
-    worker = namespaces.fork(0)
-    if worker == 0:
+    hosts_end, monitor = socket.socketpair()
+    pid = namespaces.fork(0)
+    if pid == 0:
         be_a_worker(prepared, session, cells, theirs, streams)
     theirs.close()
     with contextlib.suppress(OSError):
-        os.setpgid(worker, worker)
-    ward = wards.Ward(worker, lifeline, ours, prepared.settings)
-    while ward.set_up is not None:
-        ward.hear_worker()
-    return ward, hosts_end
+        os.setpgid(pid, pid)
+    worker = forked.ForkedWorker(pid, monitor, ours, prepared.settings)
+    while worker.set_up is not None:
+        worker.read_set_up()
+    return worker, hosts_end
 
 
-def is_asked(ward: Any, patience_seconds: float) -> bool:
+def is_asked(worker: Any, patience_seconds: float) -> bool:
     """Whether somebody waits in the kernel for permission, now or soon."""
     poll = select.poll()
-    poll.register(ward.permits.listener, select.POLLIN)
+    poll.register(worker.permits.listener, select.POLLIN)
     found = poll.poll(1000 * patience_seconds)
     return any(events & select.POLLIN for _, events in found)
 
@@ -184,16 +184,16 @@ def is_asked(ward: Any, patience_seconds: float) -> bool:
 
 
 def serve(prepared: Any, sessions: list[list[str]], together: bool) -> None:
-    wards: dict[int, Any] = {}
+    workers: dict[int, Any] = {}
     ends = []
     deaths = wake_on_deaths()
     for session, cells in enumerate(sessions):
-        ward, hosts_end = fork_worker(prepared, session, cells, [])
-        wards[ward.group] = ward
+        worker, hosts_end = fork_worker(prepared, session, cells, [])
+        workers[worker.group] = worker
         ends.append(hosts_end)  # Closed, it would mean that the session is not wanted any more.
         if not together:
-            attend(wards, deaths)
-    attend(wards, deaths)
+            attend(workers, deaths)
+    attend(workers, deaths)
 
 
 def wake_on_deaths() -> int:
@@ -204,35 +204,35 @@ def wake_on_deaths() -> int:
     return reader
 
 
-def attend(wards: dict[int, Any], deaths: int) -> None:
+def attend(workers: dict[int, Any], deaths: int) -> None:
     """Answer whoever asks, without a permit for anybody, until every worker has ended."""
-    while wards:
-        reap(wards)
-        asking = {ward.permits.listener: ward for ward in wards.values() if ward.permits}
+    while workers:
+        reap(workers)
+        asking = {worker.permits.listener: worker for worker in workers.values() if worker.permits}
         poll = select.poll()
         for fd in (*asking, deaths):
             poll.register(fd, select.POLLIN)
-        for fd, events in poll.poll() if wards else []:
+        for fd, events in poll.poll() if workers else []:
             if fd == deaths:
                 os.read(deaths, 4096)
             elif events & select.POLLIN:
                 asking[fd].permits.decide()
 
 
-def reap(wards: dict[int, Any]) -> None:
-    for group in list(wards):
+def reap(workers: dict[int, Any]) -> None:
+    for group in list(workers):
         if os.waitpid(group, os.WNOHANG)[0]:
-            ward = wards.pop(group)
-            end(ward)
+            worker = workers.pop(group)
+            end(worker)
 
 
-def end(ward: Any) -> None:
+def end(worker: Any) -> None:
     """Everybody else of a session whose worker was waited for."""
-    ward.end()
+    worker.end()
     with contextlib.suppress(ChildProcessError):
         while True:
-            os.waitpid(-ward.group, 0)
-    ward.close()
+            os.waitpid(-worker.group, 0)
+    worker.close()
 
 
 # -- the zygote, when a script of the test tells it what to do -------------------------------------
@@ -250,9 +250,9 @@ class Watched:
         commands, self._to_worker = os.pipe()
         self._from_worker, lines = os.pipe()
         number = len(self.all)
-        self.ward, self.host = fork_worker(prepared, number, [cell], [commands, lines])
-        self.pid: int = self.ward.group
-        self.permits = self.ward.permits
+        self.worker, self.host = fork_worker(prepared, number, [cell], [commands, lines])
+        self.pid: int = self.worker.group
+        self.permits = self.worker.permits
         os.close(commands)
         os.close(lines)
         self._pending = b""
@@ -273,12 +273,12 @@ class Watched:
         return json.loads(line)
 
     def asks(self, patience_seconds: float = PATIENCE_SECONDS) -> bool:
-        return is_asked(self.ward, patience_seconds)
+        return is_asked(self.worker, patience_seconds)
 
     def order(self, order: bytes) -> None:
         """As the host does it."""
         self.host.send(order)
-        assert self.ward.obey()
+        assert self.worker.read_orders()
 
     def decide(self) -> None:
         """Wait for a question and answer it."""
@@ -300,11 +300,11 @@ class Watched:
         """Wait for the death of one of its processes; whether others are left."""
         _, status = os.waitpid(pid, 0)
         code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        return bool(self.ward.note_death(code, 0.0))
+        return bool(self.worker.note_death(code, 0.0))
 
     def kill_and_count(self) -> int:
         """Kill all its processes; how many there were, by waiting for each."""
-        self.ward.end()
+        self.worker.end()
         count = 0
         with contextlib.suppress(ChildProcessError):
             while True:
@@ -324,7 +324,7 @@ def run_script(prepared: Any, script: str) -> None:
         exec(script, names)
     finally:
         for worker in Watched.all:
-            worker.ward.end()
+            worker.worker.end()
     say(names["result"])
 
 

@@ -140,12 +140,12 @@ def test_a_flood_of_garbage_harms_nobody(host: Host) -> None:
 def test_descriptors_of_another_kind_harm_nobody(host: Host) -> None:
     """A stream that is no socket costs its session, and no other."""
     session = host.open()
-    lifeline, zygotes_end = socket.socketpair()
-    with lifeline, zygotes_end, open(os.devnull, "rb") as file:  # noqa: PTH123
+    monitor, zygotes_end = socket.socketpair()
+    with monitor, zygotes_end, open(os.devnull, "rb") as file:  # noqa: PTH123
         host.send(NOW, file.fileno(), zygotes_end.fileno())
         zygotes_end.close()
-        lifeline.settimeout(PATIENCE_SECONDS)
-        (fact,) = map(json.loads, lifeline.makefile("rb"))
+        monitor.settimeout(PATIENCE_SECONDS)
+        (fact,) = map(json.loads, monitor.makefile("rb"))
         assert fact["status"] == 1
     assert session.run("print('still')") == "still"
     assert host.is_fine()
@@ -330,7 +330,7 @@ def test_there_are_no_checkpoints_where_they_are_not_wanted(user: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["shutdown", "close"])
-def test_closing_a_lifeline_ends_everybody_of_its_session(any_host: Host, way: str) -> None:
+def test_closing_the_monitor_socket_ends_the_whole_session(any_host: Host, way: str) -> None:
     any_host.need_forks()
     session, checkpoint = with_checkpoint(any_host)
     theirs = any_host.workers()
@@ -435,7 +435,7 @@ def test_a_sandbox_that_can_not_be_is_told_and_over(user: str) -> None:
 
 
 def test_the_stream_is_the_only_file_of_a_worker(any_host: Host) -> None:
-    """Its lifeline, the control socket and other sessions are out of its reach."""
+    """Its monitor, the control socket and other sessions are out of its reach."""
     for _ in range(3):
         any_host.open()
     session = any_host.open()

@@ -23,7 +23,7 @@ from rlm.environments._forked import ForkedSession
 from rlm.environments._forkserver import handshake, is_greeted, request
 from rlm.environments._relay import Relay
 from rlm.environments._session import greeting_of
-from rlm.environments._shipping import archive, arrival_command
+from rlm.environments._shipping import archive, bootstrap_command
 from rlm.environments.docker.containers import PLACE, Container, Engine, Running
 from rlm.errors import SessionDied
 from rlm.protocols import Host
@@ -57,7 +57,7 @@ class Wish(Struct, frozen=True):
 
 async def open_by_stdio(wish: Wish) -> Opened:
     """Everything goes through the container's input and output."""
-    command = arrival_command(wish.python, "introduced")
+    command = bootstrap_command(wish.python, "introduced")
     running = await wish.engine.run(replace(wish.container, command=tuple(command), attached=True))
     try:
         data = await _packed_for(running)
@@ -74,7 +74,7 @@ async def open_by_stdio(wish: Wish) -> Opened:
             greeting_of(wish.options),
             report={**report, "forks": False},  # No descriptor gets there, so no checkpoint.
             sends_fds=False,
-            afterwards=relay.close,
+            close_sandbox=relay.close,
         )
     except BaseException:
         await asyncio.shield(relay.close())
@@ -98,7 +98,7 @@ async def open_by_socket(wish: Wish) -> Opened:
     async with contextlib.AsyncExitStack() as stack:
         folder = _new_folder(stack.callback)
         listener = stack.enter_context(_listener(folder))
-        command = arrival_command(wish.python, "socket", f"{PLACE}/{_SOCKET}")
+        command = bootstrap_command(wish.python, "socket", f"{PLACE}/{_SOCKET}")
         # The first archive takes as long to make as the container takes to start.
         packing = asyncio.ensure_future(asyncio.to_thread(archive, importlib.util.MAGIC_NUMBER))
         running = await wish.engine.run(
@@ -121,8 +121,8 @@ async def open_by_socket(wish: Wish) -> Opened:
                 wish.options,
                 None if is_greeted(greeting) else greeting,
                 report=report,
-                explain=running.ending,
-                afterwards=until_closed.aclose,
+                how_sandbox_ended=running.ending,
+                close_sandbox=until_closed.aclose,
             )
         except BaseException:
             await asyncio.shield(until_closed.aclose())

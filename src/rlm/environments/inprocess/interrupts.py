@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import Any
 
-from rlm.environments._clock import Vitals
+from rlm.environments._clock import ProcessState
 from rlm.worker.interrupts import Interrupts
 
 __all__ = ["ThreadInterrupts"]
@@ -49,10 +49,10 @@ class ThreadInterrupts(Interrupts):
         self.wake()
         self._wake_event_loop()
 
-    async def settle(self) -> None:
+    async def signals_sent(self) -> None:
         """An interrupt has arrived when `interrupt` returns."""
 
-    async def look(self) -> Vitals | None:
+    async def state(self) -> ProcessState | None:
         """Who looks holds the interpreter meanwhile, so that every thread seems to be asleep."""
         return None
 

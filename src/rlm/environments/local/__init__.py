@@ -122,7 +122,7 @@ class LocalEnvironment:
         return session
 
     async def open_ends(self, greeting: bytes) -> Pair:
-        """A session for somebody elsewhere: its stream and its lifeline, to be carried there.
+        """A session for somebody elsewhere: its stream and its monitor, to be carried there.
 
         It has been given the greeting if `is_greeted` says so.
         """

@@ -7,16 +7,19 @@ imported, and nothing of the rest of site-packages becomes readable.
 
 import inspect
 import json
-import operator
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any
+
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from rlm import worker
 from rlm._util import distribution
@@ -30,19 +33,6 @@ _HOST_PROGRAM = Path(worker.__file__).resolve().parent.parent
 _LIGHT_BYTES = 2 << 20
 _PROBE_SECONDS = 60
 _SITE_FOLDERS = {"site-packages", "dist-packages"}
-_REQUIREMENT_NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
-_MARKER_TOKEN = re.compile(
-    r"""\s*(?:(?P<text>'[^']*'|"[^"]*")|(?P<sign>not\s+in\b|in\b|[<>=!~]=?=?|[()])|(?P<name>[\w.]+))"""
-)
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "===": operator.eq,
-}
 
 
 @dataclass(frozen=True)
@@ -74,7 +64,7 @@ def resolve(names: Sequence[str], *, python: str | None = None) -> Packages:
     installed = _Installed(about)
     asked: list[_Found] = []
     for name in dict.fromkeys(names):
-        if _normalised(name) in _OURS:
+        if canonicalize_name(name) in _OURS:
             raise ConfigError(_REFUSED.format(name))
         if name.partition(".")[0] not in about["standard"]:
             asked += installed.find_asked(name)
@@ -217,7 +207,7 @@ class _Found:
 
     def complaint(self) -> str | None:
         """Why it can't be let into a sandbox, or None."""
-        if _normalised(self.name) in _OURS or "rlm" in self.roots:
+        if canonicalize_name(self.name) in _OURS or "rlm" in self.roots:
             return _REFUSED.format(self.name)
         if self._is_editable():
             return (
@@ -291,7 +281,7 @@ class _Installed:
         ahead = [(each, "") for each in asked]
         while ahead:
             each, needed_by = ahead.pop(0)
-            key = _normalised(each.name)
+            key = canonicalize_name(each.name)
             if key in found:
                 continue
             if complaint := each.complaint():
@@ -301,10 +291,7 @@ class _Installed:
         return list(found.values())
 
     def _required_by(self, found: _Found) -> Iterator[_Found]:
-        for requirement in found.requires:
-            name = _required_name(requirement, self._markers)
-            if name is None:
-                continue
+        for name in filter(None, (self._required_name(each, found) for each in found.requires)):
             dependency = self.find(name)
             if dependency is not None:
                 yield dependency
@@ -314,111 +301,17 @@ class _Installed:
                     f"interpreter of the sandbox: pip install {name} there"
                 )
 
-
-# -- requirements ---------------------------------------------------------------------------------
-
-
-def _required_name(requirement: str, markers: dict[str, str]) -> str | None:
-    """The distribution that a requirement names, or None if it does not hold here."""
-    specification, _, marker = requirement.partition(" ;" if "@" in requirement else ";")
-    name = _REQUIREMENT_NAME.match(specification)
-    if name is None or (marker.strip() and not _Marker(marker, markers).holds()):
-        return None
-    return name.group(1)
-
-
-class _Marker:
-    """One environment marker (PEP 508), such as `python_version < "3.11" and os_name == 'nt'`."""
-
-    def __init__(self, text: str, variables: dict[str, str]) -> None:
-        self._text = text
-        self._variables = variables
-        self._tokens: list[tuple[str, str]] = []
-        position, text = 0, text.rstrip()
-        while position < len(text):
-            token = _MARKER_TOKEN.match(text, position)
-            if token is None:
-                raise self._unreadable()
-            self._tokens.append((token.lastgroup or "", " ".join(token.group().split())))
-            position = token.end()
-
-    def holds(self) -> bool:
-        value = self._any()
-        if self._tokens:
-            raise self._unreadable()
-        return value
-
-    def _any(self) -> bool:
-        value = self._all()
-        while self._take("or"):
-            value = self._all() or value
-        return value
-
-    def _all(self) -> bool:
-        value = self._one()
-        while self._take("and"):
-            value = self._one() and value
-        return value
-
-    def _one(self) -> bool:
-        if self._take("("):
-            value = self._any()
-            if not self._take(")"):
-                raise self._unreadable()
-            return value
-        left, (_, sign), right = self._operand(), self._next(), self._operand()
-        if sign in {"in", "not in"}:
-            return (left in right) == (sign == "in")
-        return self._compare(left, sign, right)
-
-    def _compare(self, left: str, sign: str, right: str) -> bool:
-        if right.endswith(".*") and sign in {"==", "!="}:
-            return f"{left}.".startswith(right[:-1]) == (sign == "==")
-        low, high = _release(left), _release(right)
-        if low is None or high is None:
-            if sign not in _COMPARE:
-                raise self._unreadable()
-            return _COMPARE[sign](left, right)
-        if sign == "~=":  # ~=3.8.1 is 3.8.1 or newer, but still 3.8.
-            kept = right.count(".")
-            return low >= high and low[:kept] == high[:kept]
-        if sign not in _COMPARE:
-            raise self._unreadable()
-        return _COMPARE[sign](low, high)
-
-    def _operand(self) -> str:
-        kind, token = self._next()
-        if kind == "text":
-            return token[1:-1]
-        if token not in self._variables:
-            raise self._unreadable()
-        return self._variables[token]
-
-    def _next(self) -> tuple[str, str]:
-        if not self._tokens:
-            raise self._unreadable()
-        return self._tokens.pop(0)
-
-    def _take(self, token: str) -> bool:
-        """Whether that is the next token; then it is used up."""
-        if self._tokens and self._tokens[0][1] == token:
-            self._tokens.pop(0)
-            return True
-        return False
-
-    def _unreadable(self) -> ConfigError:
-        return ConfigError(
-            f"the marker {self._text.strip()!r} of an installed package is unreadable"
-        )
-
-
-def _release(version: str) -> tuple[int, ...] | None:
-    """The numbers of a version, padded so that 3.9 equals 3.9.0; None if it is not a version."""
-    found = re.match(r"v?(\d+(?:\.\d+)*)(?:[.+-]?[A-Za-z]\w*)?(?:[.+-][\w.-]*)?$", version.strip())
-    if found is None:
-        return None
-    numbers = [int(part) for part in found.group(1).split(".")]
-    return (*numbers, *[0] * (6 - len(numbers)))
+    def _required_name(self, requirement: str, found: _Found) -> str | None:
+        """Return the distribution that a requirement names, or None if its marker is false here."""
+        try:
+            parsed = Requirement(requirement)
+            holds = parsed.marker is None or parsed.marker.evaluate(self._markers)
+        except (InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName) as error:
+            raise ConfigError(
+                f"the requirement {requirement!r} of {found.name} is unreadable "
+                f"({str(error).partition(chr(10))[0]}); install another version of {found.name}"
+            ) from error
+        return parsed.name if holds else None
 
 
 # -- helpers --------------------------------------------------------------------------------------
@@ -446,10 +339,6 @@ def _combine(asked: Sequence[_Found], needed: Sequence[_Found]) -> Packages:
 
 def _unique(paths: Iterable[Path]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(str, paths)))
-
-
-def _normalised(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _module_in(file: str) -> str | None:

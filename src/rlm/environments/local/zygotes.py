@@ -171,9 +171,9 @@ class Zygote:
 
 
 def _close(pairs: Iterable[Pair]) -> None:
-    for stream, lifeline in pairs:
+    for stream, monitor in pairs:
         stream.close()
-        lifeline.close()
+        monitor.close()
 
 
 def _start(

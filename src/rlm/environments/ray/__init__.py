@@ -178,7 +178,7 @@ class RayEnvironment:
                 export_to=self._export_to,
                 sends_fds=False,
                 lend=lambda source: self.contexts.lend(remote, number, source),
-                afterwards=relay.close,
+                close_sandbox=relay.close,
             )
         except BaseException:
             await asyncio.shield(relay.close())

@@ -1,7 +1,7 @@
-"""On a node: carries one session's stream and lifeline to and from whoever calls the actor.
+"""On a node: carries one session's stream and monitor to and from whoever calls the actor.
 
-The other side is `rlm.environments._relay`; both speak `rlm.worker.mux`, whose windows bound what
-waits here, however slow the other side is.
+The other side is `rlm.environments._relay`. Both use `rlm.worker.multiplex`, whose windows bound
+what waits here, however slow the other side is.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from collections import deque
 
 from rlm.environments._forkserver import Pair
 from rlm.environments._relay import Channel
-from rlm.worker import mux
+from rlm.worker import multiplex
 
 __all__ = ["Carrier"]
 
-_MOST_GIVEN_BYTES = mux.MAX_PIECE_BYTES
+_MOST_GIVEN_BYTES = multiplex.MAX_PIECE_BYTES
 """Little enough for Ray to send it along with the reply instead of by its object store."""
 
 _AGAIN_SECONDS = 0.002
@@ -25,9 +25,9 @@ class Carrier:
     """One session. `take` what was sent to it, `give` what it says, `close` in the end."""
 
     def __init__(self, ends: Pair) -> None:
-        self._mux = mux.Mux()
+        self._multiplexer = multiplex.Multiplexer()
         self._loop = asyncio.get_running_loop()
-        numbers = (mux.STREAM, mux.LIFELINE)
+        numbers = (multiplex.STREAM, multiplex.MONITOR)
         self._channels = {number: Channel(end) for number, end in zip(numbers, ends, strict=True)}
         self._outgoing = bytearray()
         self._news = asyncio.Event()
@@ -41,11 +41,11 @@ class Carrier:
 
     def take(self, data: bytes) -> None:
         """Pass on what came from the driver."""
-        for number, piece in self._mux.feed(data):
+        for number, piece in self._multiplexer.feed(data):
             if number in self._channels:
                 self._channels[number].incoming.put_nowait(piece)
         for number, channel in self._channels.items():
-            if self._mux.room(number):
+            if self._multiplexer.room(number):
                 channel.has_room.set()
 
     def lend(self, fd: int) -> None:
@@ -62,7 +62,7 @@ class Carrier:
         return data
 
     async def close(self) -> None:
-        """End the session: its zygote kills it when the lifeline is gone."""
+        """End the session: its zygote kills it when the monitor is gone."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -77,11 +77,11 @@ class Carrier:
         with contextlib.suppress(OSError):  # The session has closed its end.
             while piece := await channel.incoming.get():
                 await self._write(number, channel, piece)
-                self._say(self._mux.took(number, len(piece)))
+                self._say(self._multiplexer.took(number, len(piece)))
             channel.socket.shutdown(socket.SHUT_WR)
 
     async def _write(self, number: int, channel: Channel, piece: bytes) -> None:
-        while number == mux.STREAM and self._lent:
+        while number == multiplex.STREAM and self._lent:
             try:
                 sent = socket.send_fds(channel.socket, [piece], [self._lent[0]])
             except BlockingIOError:
@@ -97,7 +97,7 @@ class Carrier:
         """Keep what the session wrote, as there is room for it; its end too."""
         data = b"more"
         while data:
-            while not (room := self._mux.room(number)):
+            while not (room := self._multiplexer.room(number)):
                 channel.has_room.clear()
                 await channel.has_room.wait()
             try:
@@ -106,7 +106,7 @@ class Carrier:
                 data = b""
             if not data:
                 self._speaking.discard(number)
-            self._say(self._mux.packed(number, data))
+            self._say(self._multiplexer.packed(number, data))
 
     def _say(self, data: bytes) -> None:
         self._outgoing += data

@@ -8,12 +8,11 @@ processes. It needs no rights and nothing of Linux.
 import asyncio
 import importlib.util
 import sys
-import weakref
 from typing import Any, ClassVar
 
 from rlm._util.distribution import install_command
 from rlm.environments._frames import SessionBounds
-from rlm.environments._session import StreamSession, greeting_of
+from rlm.environments._session import WorkerSession, greeting_of
 from rlm.environments.wasm.guest.memory import RESERVE_BYTES
 from rlm.environments.wasm.process import ChildProcess
 from rlm.errors import ConfigError, SessionDied
@@ -58,7 +57,7 @@ class WasmEnvironment:
     def __init__(self, *, warm_sessions: int = 1) -> None:
         self._warm_sessions = warm_sessions
         self._spares: list[ChildProcess] = []
-        self._sessions: weakref.WeakSet[StreamSession] = weakref.WeakSet()
+        self._sessions: set[WorkerSession] = set()
         self._is_open = False
 
     @classmethod
@@ -70,7 +69,7 @@ class WasmEnvironment:
             return f"environment='wasm' needs pyeryx: {install_command('wasm')}"
         return None
 
-    async def open(self, host: Host, options: dict[str, Any]) -> StreamSession:
+    async def open(self, host: Host, options: dict[str, Any]) -> WorkerSession:
         """Start a sandbox, or take one that is ready, and wait for its worker."""
         if (problem := self.problem()) is not None:
             raise ConfigError(problem)
@@ -84,6 +83,7 @@ class WasmEnvironment:
                 raise
             session = await _connected(ChildProcess(guest_bytes), host, options)
         self._sessions.add(session)
+        session.when_closed(self._sessions.discard)
         asyncio.get_running_loop().call_later(_REFILL_SECONDS, self._refill, guest_bytes)
         return session
 
@@ -115,9 +115,9 @@ class WasmEnvironment:
             self._spares.append(ChildProcess(guest_bytes))
 
 
-async def _connected(process: ChildProcess, host: Host, options: dict[str, Any]) -> StreamSession:
+async def _connected(process: ChildProcess, host: Host, options: dict[str, Any]) -> WorkerSession:
     """No file descriptor can reach the guest, so contexts go in as bytes."""
-    return await StreamSession.connect(
+    return await WorkerSession.connect(
         process.connection,
         host,
         process,

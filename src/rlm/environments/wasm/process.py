@@ -5,9 +5,9 @@ import contextlib
 import socket
 import subprocess
 
-from rlm.environments._clock import Vitals
+from rlm.environments._clock import ProcessState
 from rlm.environments.wasm.starting import started
-from rlm.worker.sandbox import vitals
+from rlm.worker.sandbox import process_state
 
 __all__ = ["ChildProcess"]
 
@@ -46,18 +46,18 @@ class ChildProcess:
         with contextlib.suppress(OSError):
             self._sent += self._control.send(b"i")
 
-    async def settle(self) -> None:
+    async def signals_sent(self) -> None:
         """Wait until the guest would find every interrupt that was sent."""
         while self._arrived < self._sent and not self._is_over:
             self._news.clear()
             await self._news.wait()
 
-    async def look(self) -> Vitals | None:
+    async def state(self) -> ProcessState | None:
         """How the child fares, in which the guest runs."""
         if self._process.returncode is not None:
             return None
-        found = await asyncio.to_thread(vitals.of_processes, [self._process.pid])
-        return None if found is None else Vitals(**found)
+        found = await asyncio.to_thread(process_state.of_processes, [self._process.pid])
+        return None if found is None else ProcessState(**found)
 
     def kill(self) -> None:
         """End the child, and with it the guest, which can have started nothing."""
@@ -73,11 +73,11 @@ class ChildProcess:
         return await asyncio.shield(self._end())
 
     async def clean_up(self) -> None:
-        """Nothing is left: the mailbox had no name while anything was in it."""
+        """Nothing is left: the shared file had no name while anything was in it."""
         self._control.close()
 
     def discard(self) -> None:
-        """End a child that nobody has used; it may have to remove its mailbox first."""
+        """End a child that nobody has used; it may have to remove its shared file first."""
         self.connection.close()
         self._control.close()
         try:

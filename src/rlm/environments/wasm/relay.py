@@ -1,4 +1,4 @@
-"""Moves bytes between the host's socket and the guest's mailbox, and understands none of them.
+"""Moves bytes between the host's socket and the guest's shared file, and understands none of them.
 
 It runs in the child process, in threads beside the guest. A second socket brings interrupts, one
 byte each and echoed, and takes the reason of an early end; when the host closes it, or is gone, so
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from rlm.environments.wasm.guest.mailbox import HEAD, TAKEN
+from rlm.environments.wasm.guest.shared_file import HEAD, TAKEN
 
 __all__ = ["UNFINISHED", "Relay"]
 
@@ -31,7 +31,7 @@ _WATCH_SECONDS = 0.02
 
 
 class Relay:
-    """The two sockets, the mailbox, and who may touch it when."""
+    """The two sockets, the shared file, and who may touch it when."""
 
     def __init__(self, stream: socket.socket, control: socket.socket) -> None:
         self._stream = stream
@@ -61,7 +61,7 @@ class Relay:
             self.end("the host is gone")
 
     def taken(self, data: bytes) -> None:
-        """The guest has opened the mailbox, which then needs no name, or emptied it."""
+        """The guest has opened the shared file, which then needs no name, or emptied it."""
         if data != TAKEN.pack(self._expected):
             return  # Some other output of the guest; whoever forges this harms only himself.
         self._expected += 1
@@ -69,7 +69,7 @@ class Relay:
         self._taken.release()
 
     def carry_in(self) -> None:
-        """Put what the host sends into the mailbox, piece by piece."""
+        """Put what the host sends into the shared file, piece by piece."""
         while True:
             self._taken.acquire()
             try:
@@ -81,7 +81,7 @@ class Relay:
             try:
                 self._put(data)
             except OSError as error:
-                self.end(f"found no room for its mailbox: {error.strerror}")
+                self.end(f"found no room for its shared file: {error.strerror}")
 
     def _received(self) -> bytes:
         """What the host sent: at once if it is little, else as much as a parcel takes."""

@@ -76,8 +76,8 @@ def any_of(*judges: Judge) -> Judge:
 async def arrived(world: World, outcome: Outcome) -> str | None:
     """Something came in at a socket of the checker."""
     for _ in range(5):
-        if world.arrivals:
-            return f"it reached the {' and '.join(world.arrivals)} socket of the host"
+        if world.received:
+            return f"it reached the {' and '.join(world.received)} socket of the host"
         await asyncio.sleep(0.02)
     return None
 

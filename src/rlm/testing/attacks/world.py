@@ -49,7 +49,7 @@ class World:
         self.victim = Victim()
         kinds = ("file", "module", "socket", "inherited file", "environment", "context", "link")
         self.secrets = {kind: new_secret(kind.replace(" ", "-")) for kind in kinds}
-        self.arrivals: set[str] = set()
+        self.received: set[str] = set()
         self.signals: list[int] = []
         self.stack = contextlib.AsyncExitStack()
         self.bystander: Repl | None = None
@@ -128,7 +128,7 @@ class World:
             self._keep(await asyncio.start_unix_server(self._greeter("abstract"), abstract))
         loop = asyncio.get_running_loop()
         transport, _ = await loop.create_datagram_endpoint(
-            lambda: _Datagrams(self.arrivals), ("127.0.0.1", 0)
+            lambda: _Datagrams(self.received), ("127.0.0.1", 0)
         )
         self.stack.callback(transport.close)
         self.addresses.update(
@@ -144,7 +144,7 @@ class World:
 
     def _greeter(self, kind: str) -> Any:
         async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self.arrivals.add(kind)
+            self.received.add(kind)
             writer.write(self.secrets["socket"].encode())
             writer.close()
             with contextlib.suppress(OSError):
@@ -217,7 +217,7 @@ class World:
         self.victim.signals()
         self.signals.clear()
         self.signals_before = machine.queued_signals()
-        self.arrivals.clear()
+        self.received.clear()
         self._weigh()
 
     @contextlib.contextmanager
@@ -276,11 +276,11 @@ class World:
 
 
 class _Datagrams(asyncio.DatagramProtocol):
-    def __init__(self, arrivals: set[str]) -> None:
-        self._arrivals = arrivals
+    def __init__(self, received: set[str]) -> None:
+        self._received = received
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
-        self._arrivals.add("DNS" if len(data) > 12 else "UDP")
+        self._received.add("DNS" if len(data) > 12 else "UDP")
 
 
 def _peak_bytes() -> int:

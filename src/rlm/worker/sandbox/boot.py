@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from ..main import WorkerSession
+    from ..main import Worker
 
 _CONNECTION_FD = 3
 _SET_UP_FD = 4
@@ -24,16 +24,16 @@ _RULESET_FD = 5
 
 
 def be_a_worker(
-    session: WorkerSession,
+    session: Worker,
     found: layers.Layers,
     slot: int,
     connection_fd: int,
     set_up_fd: int,
-    rehearse: bool,
+    warm_up: bool,
 ) -> NoReturn:
     """Be the worker of one session: hardened before it takes its first request, else gone.
 
-    `rehearse`: nobody waits for this session yet, so it warms itself up.
+    `warm_up`: nobody waits for this session yet, so it warms itself up.
     """
     try:
         os.setpgid(0, 0)
@@ -45,7 +45,7 @@ def be_a_worker(
         except OSError as error:
             _tell_failure(set_up_fd, error)
         _keep_only(found, connection_fd, set_up_fd)
-        session.serve(_socket_at(_CONNECTION_FD), lambda: _harden(found), rehearse)
+        session.serve(_socket_at(_CONNECTION_FD), lambda: _harden(found), warm_up)
     finally:
         os._exit(1)
 

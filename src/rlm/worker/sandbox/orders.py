@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["GROW", "INTERRUPT", "LOOK", "NOW", "PERMIT_FORK", "RETIRE", "TERMINATE", "WARM"]
+__all__ = ["GROW", "INTERRUPT", "NOW", "PERMIT_FORK", "RETIRE", "STATE", "TERMINATE", "WARM"]
 
 # On the control socket, with two descriptors: a session for a run that waits, or one to be kept
 # ready, which can wait for the preloading. What memory its cells may take may follow, in 8 bytes.
@@ -12,9 +12,9 @@ WARM = b"W"
 # On the control socket, alone: end when the last session has ended; there is a successor.
 RETIRE = b"R"
 
-# On the lifeline of a session. Closing it ends the session.
+# On the monitor of a session. Closing it ends the session.
 INTERRUPT = b"I"
-LOOK = b"L"
+STATE = b"L"
 TERMINATE = b"T"
 PERMIT_FORK = b"P"
 GROW = b"G"

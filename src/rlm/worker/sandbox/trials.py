@@ -26,7 +26,7 @@ class Trials:
         self.settings = settings
         self.readable, self.hidden = interpreter.readable_and_hidden(settings.readable)
         self._kinds = _kinds() if not settings.forbidden("namespaces") else []
-        self._rehearsal = self._rehearse(self._kinds[0]) if self._kinds else None
+        self._first = self._try_namespaces(self._kinds[0]) if self._kinds else None
         self._seccomp = self._begun("seccomp", probes.seccomp)
         self._landlock = self._begun("landlock", probes.landlock)
         self._permits = permits.trial()
@@ -53,22 +53,22 @@ class Trials:
         Beginning is not enough: some systems let anyone have a user namespace but no mount in it.
         """
         for kind in self._kinds:
-            rehearsal = self._rehearsal or self._rehearse(kind)
-            self._rehearsal = None
-            no_pids, problem = rehearsal.outcome()
+            trial = self._first or self._try_namespaces(kind)
+            self._first = None
+            no_pids, problem = trial.outcome()
             if not problem:
                 self.namespaces, self.pid_namespace_problem = kind, no_pids
                 return
             self.namespace_problems.append(f"namespaces as {kind}: {problem}")
 
-    def _rehearse(self, kind: str) -> Trial:
-        def rehearsal() -> str:
+    def _try_namespaces(self, kind: str) -> Trial:
+        def action() -> str:
             namespaces.move(kind, self.readable, self.hidden, self.settings.listable)
             _, no_pids = probes.attempt(lambda: None, namespaces.fork_into_pid_namespace)
             namespaces.enter_session(self.settings.scratch_bytes)
             return no_pids
 
-        return probes.Trial(rehearsal)
+        return probes.Trial(action)
 
 
 def _kinds() -> list[str]:

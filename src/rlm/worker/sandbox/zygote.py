@@ -1,8 +1,8 @@
 """The zygote: a process that has everything loaded and forks a hardened worker on request.
 
 The host writes one byte for each session it wants, with two descriptors: the worker's end of the
-session's stream and this side of its lifeline. There are no answers here: a session that can't be
-made says so on its own lifeline. The zygote has one thread, runs no code but this, and ends with
+session's stream and this side of its monitor. There are no answers here: a session that can't be
+made says so on its own monitor. The zygote has one thread, runs no code but this, and ends with
 the host; where there is a pid namespace it is its process 1, so nobody can outlive it.
 """
 
@@ -20,10 +20,10 @@ import struct
 import sys
 
 from .. import memory, shared
-from ..main import WorkerSession
+from ..main import Worker
 from . import allowed, boot, layers, namespaces, permits, preload, privileges, sealed
+from .forked_worker import ForkedWorker
 from .orders import RETIRE, WARM
-from .wards import Ward
 
 __all__ = ["Zygote", "made"]
 
@@ -122,12 +122,12 @@ class Zygote:
         self._parent_pid = parent_pid
         self._layers = found
         self._loading = loading
-        self._session = WorkerSession(permits.fork if found.forks else None)
+        self._worker = Worker(permits.fork if found.forks else None)
         self._waiting: list[tuple[int, int, int]] = []
         self._count = 0
         self._is_retired = False
-        self._wards: dict[int, Ward] = {}
-        self._watched: dict[int, Ward] = {}
+        self._workers: dict[int, ForkedWorker] = {}
+        self._watched: dict[int, ForkedWorker] = {}
         self._poll = select.poll()
 
     def serve(self) -> None:
@@ -147,12 +147,12 @@ class Zygote:
                     os.read(deaths, 4096)
                     self._reap()
                 elif fd in self._watched:
-                    self._attend(fd, events)
+                    self._serve_worker(fd, events)
             if not ready and not self._loading.done:
                 self._load_more()
 
     def _is_over(self) -> bool:
-        return self._is_retired and not self._wards and not self._waiting
+        return self._is_retired and not self._workers and not self._waiting
 
     # Sessions wanted.
 
@@ -168,50 +168,48 @@ class Zygote:
             if request == WARM and not self._loading.done:
                 self._waiting.append((fds[0], fds[1], memory_bytes))
             else:
-                self._fork(fds[0], fds[1], memory_bytes, rehearse=request == WARM)
+                self._fork(fds[0], fds[1], memory_bytes, warm_up=request == WARM)
         elif request == RETIRE:
             self._is_retired = True
         else:
             _close_all(fds)  # Some may have been cut off: too many files are open here.
         return bool(request)
 
-    def _fork(
-        self, connection_fd: int, lifeline_fd: int, memory_bytes: int, rehearse: bool
-    ) -> None:
+    def _fork(self, connection_fd: int, monitor_fd: int, memory_bytes: int, warm_up: bool) -> None:
         self._count += 1
-        opened = [connection_fd, lifeline_fd]
+        opened = [connection_fd, monitor_fd]
         cgroup = None
         try:
             ours, theirs = socket.socketpair()
             opened += [ours.fileno(), theirs.fileno()]
-            lifeline = socket.socket(fileno=lifeline_fd)
+            monitor = socket.socket(fileno=monitor_fd)
             cgroup = self._cgroup_for(memory_bytes)
-            worker = namespaces.fork(0) if cgroup is None else namespaces.fork_into(cgroup.fd)
+            pid = namespaces.fork(0) if cgroup is None else namespaces.fork_into(cgroup.fd)
         except OSError as error:
-            _tell(lifeline_fd, {"error": f"no process could be made for it: {error}"})
+            _tell(monitor_fd, {"error": f"no process could be made for it: {error}"})
             _close_all(opened)
             if cgroup is not None:
                 cgroup.remove()
             return
-        if worker == 0:
+        if pid == 0:
             self._parent_pid = 0  # Cells can reach this object.
             boot.be_a_worker(
-                self._session,
+                self._worker,
                 self._layers,
                 self._count,
                 connection_fd,
                 theirs.fileno(),
-                rehearse,
+                warm_up,
             )
         os.close(connection_fd)
         theirs.close()
-        _set_group(worker)
+        _set_group(pid)
         found = self._layers
-        self._wards[worker] = ward = Ward(
-            worker, lifeline, ours, found.settings, found.process_folder, cgroup
+        self._workers[pid] = worker = ForkedWorker(
+            pid, monitor, ours, found.settings, found.process_folder, cgroup
         )
-        self._watch(lifeline.fileno(), ward)
-        self._watch(ours.fileno(), ward)
+        self._watch(monitor.fileno(), worker)
+        self._watch(ours.fileno(), worker)
 
     def _cgroup_for(self, memory_bytes: int) -> Cgroup | None:
         if self._layers.cgroups is None:
@@ -223,26 +221,26 @@ class Zygote:
 
     # Sessions that are there.
 
-    def _attend(self, fd: int, events: int) -> None:
+    def _serve_worker(self, fd: int, events: int) -> None:
         """Somebody of a session has something to say."""
-        ward = self._watched[fd]
-        if fd == ward.lifeline.fileno():
-            self._hear_host(ward)
-        elif ward.permits is not None and fd == ward.permits.listener:
+        worker = self._watched[fd]
+        if fd == worker.monitor.fileno():
+            self._read_orders(worker)
+        elif worker.permits is not None and fd == worker.permits.listener:
             if events & select.POLLIN:
-                self._hear_host(ward)  # A permit was written before the fork it is meant for.
+                self._read_orders(worker)  # A permit was written before the fork it is meant for.
                 if self._still_asks(fd):
-                    ward.permits.decide()
+                    worker.permits.decide()
             else:
                 self._forget(fd)  # Nobody is left who could ask.
         else:
-            self._hear_worker(fd, ward)
+            self._read_set_up(fd, worker)
 
-    def _hear_host(self, ward: Ward) -> None:
-        lifeline = ward.lifeline.fileno()
-        if lifeline in self._watched and not ward.obey():
-            self._forget(lifeline)
-            ward.end()
+    def _read_orders(self, worker: ForkedWorker) -> None:
+        monitor = worker.monitor.fileno()
+        if monitor in self._watched and not worker.read_orders():
+            self._forget(monitor)
+            worker.end()
 
     def _still_asks(self, listener: int) -> bool:
         """An interrupt ends the wait of who asked; receiving then would wait for the next."""
@@ -250,13 +248,13 @@ class Zygote:
         poll.register(listener, select.POLLIN)
         return any(events & select.POLLIN for _, events in poll.poll(0))
 
-    def _hear_worker(self, set_up: int, ward: Ward) -> None:
-        had_permits = ward.permits is not None
-        ward.hear_worker()
-        if ward.set_up is None:
+    def _read_set_up(self, set_up: int, worker: ForkedWorker) -> None:
+        had_permits = worker.permits is not None
+        worker.read_set_up()
+        if worker.set_up is None:
             self._forget(set_up)
-        if ward.permits is not None and not had_permits:
-            self._watch(ward.permits.listener, ward)
+        if worker.permits is not None and not had_permits:
+            self._watch(worker.permits.listener, worker)
 
     def _reap(self) -> None:
         """Tell of everybody who died; who has just died still has its process group."""
@@ -269,19 +267,19 @@ class Zygote:
                 return
             group = os.getpgid(dead.si_pid)
             _, status, used = os.wait4(dead.si_pid, 0)
-            ward = self._wards.get(group)
+            worker = self._workers.get(group)
             cpu_seconds = used.ru_utime + used.ru_stime
-            if ward is not None and not ward.note_death(_exit_code(status), cpu_seconds):
-                self._release(ward)
+            if worker is not None and not worker.note_death(_exit_code(status), cpu_seconds):
+                self._release(worker)
 
-    def _release(self, ward: Ward) -> None:
-        del self._wards[ward.group]
-        for fd in [fd for fd, each in self._watched.items() if each is ward]:
+    def _release(self, worker: ForkedWorker) -> None:
+        del self._workers[worker.group]
+        for fd in [fd for fd, each in self._watched.items() if each is worker]:
             self._forget(fd)
-        ward.close()
+        worker.close()
 
-    def _watch(self, fd: int, ward: Ward) -> None:
-        self._watched[fd] = ward
+    def _watch(self, fd: int, worker: ForkedWorker) -> None:
+        self._watched[fd] = worker
         self._poll.register(fd, select.POLLIN)
 
     def _forget(self, fd: int) -> None:
@@ -289,15 +287,15 @@ class Zygote:
         del self._watched[fd]
 
     def _end_all(self) -> None:
-        for ward in self._wards.values():
-            ward.end()
+        for worker in self._workers.values():
+            worker.end()
 
     def clean_up(self) -> None:
         """As the last thing: remove the control groups, which must be empty for that."""
         if self._layers.cgroups is None:
             return
         self._end_all()
-        while self._wards:
+        while self._workers:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
             self._reap()
         self._layers.cgroups.close()
@@ -310,12 +308,12 @@ class Zygote:
             self._settle()
             waiting, self._waiting = self._waiting, []
             for fds in waiting:
-                self._fork(*fds, rehearse=True)
+                self._fork(*fds, warm_up=True)
 
     def _settle(self) -> None:
         """Keep the garbage collector away from what all sessions share, and measure it."""
         if self._loading.done:
-            self._session.rehearse()
+            self._worker.warm_up()
             gc.collect()
         gc.freeze()
         memory.measure_base()
@@ -331,17 +329,17 @@ def _wake_on_deaths() -> int:
     return reader
 
 
-def _set_group(worker: int) -> None:
+def _set_group(pid: int) -> None:
     """The worker does the same: whoever is first, neither goes on without it."""
     try:
-        os.setpgid(worker, worker)
+        os.setpgid(pid, pid)
     except OSError:
         return  # It is done, or the worker is gone.
 
 
-def _tell(lifeline_fd: int, fact: dict[str, Any]) -> None:
+def _tell(monitor_fd: int, fact: dict[str, Any]) -> None:
     try:
-        os.write(lifeline_fd, json.dumps(fact).encode("ascii") + b"\n")
+        os.write(monitor_fd, json.dumps(fact).encode("ascii") + b"\n")
     except OSError:
         return  # Nobody listens there.
 

@@ -15,16 +15,16 @@ _REPLACED = ("channel", "checkpoints", "memory")
 _HERE = "rlm.environments.wasm.guest"
 
 
-def boot(mailbox: str | None) -> None:
-    """Serve the host; without a mailbox only import all that takes, so that it is compiled."""
+def boot(path: str | None) -> None:
+    """Serve the host through the file at `path`; without one, only compile what that takes."""
     sys.modules["__main__"] = ModuleType(
         "__main__"
     )  # The runtime keeps its own things in the other.
     session = _worker_session()
     from rlm.environments.wasm.guest import locks, loop, nesting, stand_ins
-    from rlm.environments.wasm.guest.mailbox import Mailbox
+    from rlm.environments.wasm.guest.shared_file import SharedFile
 
-    if mailbox is None:
+    if path is None:
         return
     channel = session._channel
     loop.make_default(channel)
@@ -32,7 +32,7 @@ def boot(mailbox: str | None) -> None:
     locks.put_in_place()
     nesting.guard(sys.modules["rlm.worker.compiling"])
     os.chdir(WORK_FOLDER)
-    session.serve(Mailbox(mailbox))
+    session.serve(SharedFile(path))
 
 
 def _worker_session() -> Any:
@@ -44,7 +44,7 @@ def _worker_session() -> Any:
     interrupts.Interrupts = polled.PolledInterrupts
     worker: Any = importlib.import_module("rlm.worker.main")
 
-    class Session(worker.WorkerSession):  # type: ignore[misc]
+    class Session(worker.Worker):  # type: ignore[misc]
         """The worker's own, but for the room that a context needs before it is bound."""
 
         def _add_chunk(self, frame: Any) -> None:

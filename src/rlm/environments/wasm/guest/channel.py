@@ -1,4 +1,4 @@
-"""The worker's end of the stream, over a mailbox: whoever waits looks, again and again.
+"""The worker's end of the stream, over a shared file: whoever waits looks, again and again.
 
 The sandbox has nothing that blocks until bytes are there. So waiting is looking: without a pause
 at first, for answers that come at once, then with pauses that grow with the time waited.
@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rlm.environments.wasm.guest.mailbox import Mailbox
+from rlm.environments.wasm.guest.shared_file import SharedFile
 from rlm.worker import wire
 
 if TYPE_CHECKING:
@@ -34,15 +34,15 @@ class Channel:
 
     def __init__(self, interrupts: "PolledInterrupts") -> None:
         self._interrupts = interrupts
-        self._mailbox: Mailbox
+        self._file: SharedFile
         self._decoder = wire.Decoder(wire.TO_WORKER, wire.MAX_TO_WORKER_BYTES)
         self._ids = itertools.count(1)
         self._deliver_to: dict[int, Callable[[wire.Frame], None]] = {}
         self._requests: deque[wire.Frame] = deque()
 
-    def adopt(self, connection: Mailbox) -> None:
-        """Talk to the host through this mailbox."""
-        self._mailbox = connection
+    def adopt(self, connection: SharedFile) -> None:
+        """Talk to the host through this shared file."""
+        self._file = connection
         self._interrupts.total = connection.interrupts
 
     def abandon(self) -> None:
@@ -63,7 +63,7 @@ class Channel:
         """Send one frame whole; WireError, with nothing sent, if it is too large."""
         data = wire.encode(type, id, parts, wire.MAX_TO_HOST_BYTES)
         with self._interrupts:
-            self._mailbox.send(data)
+            self._file.send(data)
 
     def ask(self, parts: list[bytes]) -> wire.Frame:
         """Send a CALL and wait for its answer."""
@@ -114,7 +114,7 @@ class Channel:
 
     def look(self) -> bool:
         """Deliver what is there; whether that was something, an interrupt included."""
-        data = self._mailbox.look()
+        data = self._file.look()
         if data:
             self._decoder.feed(data)
             while (frame := self._decoder.pop()) is not None:

@@ -1,8 +1,9 @@
 """Interrupts without signals: the interpreter looks for them itself while cells run.
 
 `sys.monitoring` calls back at backward jumps and function starts. Every 256th time the clock is
-read, and now and then the mailbox. That makes tight loops several times slower, so a place that is
-met too often is dropped for a while, unless it is all there is: `while` loops and recursion stay.
+read, and now and then the shared file. That makes tight loops several times slower, so a place
+that is met too often is dropped for a while, unless it is all there is: `while` loops and recursion
+stay.
 A hot `for` loop that nothing else interrupts is therefore noticed only when it has ended.
 """
 
@@ -40,7 +41,7 @@ class PolledInterrupts(Interrupts):
 
     @property
     def signal_fd(self) -> int:
-        """None: event loops here look into the mailbox instead."""
+        """None: event loops here look into the shared file instead."""
         return -1
 
     def install(self) -> None:

@@ -1,4 +1,4 @@
-"""The event loop of cells: when it has nothing to do, it looks into the mailbox."""
+"""The event loop of cells: when it has nothing to do, it looks into the shared file."""
 
 import asyncio
 import functools
@@ -36,7 +36,7 @@ class _Selector:
         """Nothing is open."""
 
 
-class _MailboxLoop(base_events.BaseEventLoop):
+class _PollingLoop(base_events.BaseEventLoop):
     def __init__(self, channel: "Channel") -> None:
         super().__init__()
         self._selector = _Selector(channel)
@@ -50,7 +50,7 @@ class _MailboxLoop(base_events.BaseEventLoop):
     def add_reader(
         self, fd: Any, callback: Callable[[Unpack[_Given]], Any], *args: *_Given
     ) -> None:
-        """Interrupts come by the mailbox; nothing else can be read from."""
+        """Interrupts come by the shared file; nothing else can be read from."""
         if fd != -1:
             raise NotImplementedError("there are no files to wait for in WebAssembly")
 
@@ -66,5 +66,5 @@ def make_default(channel: "Channel") -> None:
     events: Any = asyncio.events
     events._set_running_loop(None)  # The runtime leaves one of its own there.
     type(events._get_event_loop_policy())._loop_factory = staticmethod(
-        functools.partial(_MailboxLoop, channel)
+        functools.partial(_PollingLoop, channel)
     )

@@ -1,4 +1,4 @@
-"""Sessions in sandboxes elsewhere: the worker arrives by the pipe, as does everything else."""
+"""Sessions in remote sandboxes: the worker is sent through the pipe, as is everything else."""
 
 import asyncio
 import importlib.util
@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 from rlm.environments import _relay, pipes
-from rlm.environments._shipping import archive, arrival_command
+from rlm.environments._shipping import archive, bootstrap_command
 from rlm.environments.pipes import PolledPipe
 from rlm.errors import ConfigError, ProtocolViolation, SessionDied, SessionError
 from rlm.testing.conformance import CHECKS, check
-from rlm.worker import arrival, mux
+from rlm.worker import bootstrap, multiplex
 from tests.environments.conftest import FakeHost, StoredContext
-from tests.environments.elsewhere import (
-    BytesElsewhere,
-    CommandsElsewhere,
-    LinesElsewhere,
+from tests.environments.remote_sandbox import (
+    RemoteBytes,
+    RemoteCommands,
+    RemoteLines,
 )
 
-KINDS = [BytesElsewhere, LinesElsewhere, CommandsElsewhere]
+KINDS = [RemoteBytes, RemoteLines, RemoteCommands]
 GROUPS = list(dict.fromkeys(each.group for each in CHECKS))
 QUICK = {"names", "finals", "texts", "calls", "tools"}
 NOT_OFFERED = {
@@ -61,7 +61,7 @@ async def test_all_of_it_conforms(kind: type[Any], group: str) -> None:
     await conforms(kind, group)
 
 
-# -- what only happens elsewhere -------------------------------------------------------------------
+# -- what only happens remotely --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -75,7 +75,7 @@ async def test_the_layers_can_be_had_inside_too(kind: type[Any]) -> None:
 
 
 async def test_nothing_of_the_providers_environment_is_in_the_cell() -> None:
-    environment = BytesElsewhere()
+    environment = RemoteBytes()
     session = await environment.open(FakeHost(), OPTIONS)
     code = (
         "import os\n"
@@ -90,7 +90,7 @@ async def test_nothing_of_the_providers_environment_is_in_the_cell() -> None:
 
 
 async def test_what_is_installed_there_can_be_imported() -> None:
-    environment = BytesElsewhere()
+    environment = RemoteBytes()
     session = await environment.open(FakeHost(), OPTIONS)
     result = await session.execute("import pytest\npytest.__name__", timeout_seconds=30)
     await environment.close()
@@ -98,7 +98,7 @@ async def test_what_is_installed_there_can_be_imported() -> None:
 
 
 async def test_a_sandbox_that_ends_in_a_cell_is_told_with_the_providers_words() -> None:
-    environment = BytesElsewhere()
+    environment = RemoteBytes()
     session = await environment.open(FakeHost(), OPTIONS)
     cell = asyncio.create_task(session.execute("import time; time.sleep(60)", timeout_seconds=100))
     await asyncio.sleep(0.1)
@@ -109,7 +109,7 @@ async def test_a_sandbox_that_ends_in_a_cell_is_told_with_the_providers_words() 
 
 
 async def test_a_program_that_is_none_is_told() -> None:
-    environment = BytesElsewhere(python="/bin/false")
+    environment = RemoteBytes(python="/bin/false")
     with pytest.raises(SessionDied, match="the sandbox ended with status 1"):
         await environment.open(FakeHost(), OPTIONS)
     assert all(each.process.returncode is not None for each in environment.programs)
@@ -117,7 +117,7 @@ async def test_a_program_that_is_none_is_told() -> None:
 
 
 async def test_a_large_context_and_large_answers_get_through_both_ways() -> None:
-    environment = BytesElsewhere()
+    environment = RemoteBytes()
     host = FakeHost()
     session = await environment.open(host, OPTIONS)
     text = "0123456789é" * 500_000
@@ -131,8 +131,8 @@ async def test_a_large_context_and_large_answers_get_through_both_ways() -> None
 
 
 async def test_an_interrupt_gets_past_answers_that_nobody_reads() -> None:
-    """The lifeline must not wait for the stream."""
-    environment = BytesElsewhere()
+    """The monitor must not wait for the stream."""
+    environment = RemoteBytes()
     host = FakeHost()
     host.reply = lambda prompt: "x" * 3_000_000
     session = await environment.open(host, OPTIONS)
@@ -152,7 +152,7 @@ async def test_an_interrupt_gets_past_answers_that_nobody_reads() -> None:
 
 @pytest.mark.heavy
 async def test_commands_may_get_lost() -> None:
-    environment = CommandsElsewhere()
+    environment = RemoteCommands()
     session = await environment.open(FakeHost(), OPTIONS)
     environment.lose_every = 3
     result = await session.execute("[llm_query(str(i)) for i in range(8)]", timeout_seconds=60)
@@ -162,7 +162,7 @@ async def test_commands_may_get_lost() -> None:
 
 async def test_commands_that_all_fail_end_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipes, "_WAIT_SECONDS", 0.1)
-    environment = CommandsElsewhere()
+    environment = RemoteCommands()
     session = await environment.open(FakeHost(), OPTIONS)
     environment.lose_every = 1
 
@@ -213,7 +213,11 @@ class Scripted:
         return "went away"
 
 
-HELLO = mux.Mux().packed(mux.CONTROL, b"")
+def packed(channel: int, data: bytes) -> bytes:
+    return multiplex.Multiplexer().packed(channel, data)
+
+
+HELLO = packed(multiplex.CONTROL, b"")
 
 
 @pytest.mark.parametrize(
@@ -221,12 +225,12 @@ HELLO = mux.Mux().packed(mux.CONTROL, b"")
     [
         ([], SessionDied, "went away"),
         ([b"\xff" * 10], SessionDied, "broke the protocol"),
-        ([HELLO, mux.Mux().packed(mux.STREAM, b"early")], SessionDied, "before there was"),
-        ([HELLO, mux.Mux().packed(mux.CONTROL, b"\xff\xff\xff\xff")], ProtocolViolation, "report"),
-        ([HELLO, mux.Mux().packed(mux.CONTROL, b"\x02\0\0\0[]")], ProtocolViolation, "malformed"),
-        ([HELLO, mux.Mux().packed(mux.CONTROL, b"\x01\0\0\0[")], ProtocolViolation, "malformed"),
+        ([HELLO, packed(multiplex.STREAM, b"early")], SessionDied, "before there was"),
+        ([HELLO, packed(multiplex.CONTROL, b"\xff\xff\xff\xff")], ProtocolViolation, "report"),
+        ([HELLO, packed(multiplex.CONTROL, b"\x02\0\0\0[]")], ProtocolViolation, "malformed"),
+        ([HELLO, packed(multiplex.CONTROL, b"\x01\0\0\0[")], ProtocolViolation, "malformed"),
         (
-            [HELLO, mux.Mux().packed(mux.CONTROL, b'\x0f\0\0\0{"error": "no"}')],
+            [HELLO, packed(multiplex.CONTROL, b'\x0f\0\0\0{"error": "no"}')],
             ConfigError,
             "no",
         ),
@@ -253,12 +257,12 @@ def test_the_worker_is_compiled_only_for_a_python_like_ours() -> None:
 
 
 def test_the_program_fits_into_one_word_of_a_command_line() -> None:
-    words = arrival_command("python3", "bytes")
+    words = bootstrap_command("python3", "bytes")
     assert all(len(word) < 32_000 for word in words)
 
 
 async def test_nothing_of_the_worker_is_in_a_traceback() -> None:
-    environment = BytesElsewhere()
+    environment = RemoteBytes()
     session = await environment.open(FakeHost(), OPTIONS)
     result = await session.execute("1/0", timeout_seconds=30)
     await environment.close()
@@ -283,7 +287,7 @@ def test_a_library_that_is_another_is_not_taken_from_us(tmp_path: Path, changed:
     text = b"value = 1\n"
     (tmp_path / "rlm_sample.py").write_bytes(text + b"#" * changed)
     code = marshal.dumps(compile("value = 'ours'", "elsewhere.py", "exec"))
-    finder = arrival.Library({"rlm_sample": (False, len(text), zlib.crc32(text), code)})
+    finder = bootstrap.Library({"rlm_sample": (False, len(text), zlib.crc32(text), code)})
     finder._folder = str(tmp_path)
     spec = finder.find_spec("rlm_sample")
     assert (spec is None) == changed

@@ -1,4 +1,4 @@
-"""The mailbox: commands bring and fetch bytes, and every command may be repeated."""
+"""The command pipe: commands bring and fetch bytes, and every command may be repeated."""
 
 import base64
 import socket
@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from rlm.worker import mailbox
+from rlm.worker import command_pipe
 
 
 class Place:
-    """A mailbox that is served by a thread, as the porter would serve it."""
+    """A command pipe served by a thread, as the relay would serve it."""
 
     def __init__(self, folder: Path) -> None:
         self.path = str(folder / "socket")
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(self.path)
         listener.listen(8)
-        self.pipe = mailbox.MailboxPipe(listener, 100)
+        self.pipe = command_pipe.CommandPipe(listener, 100)
         self.brought = b""
         self.over = threading.Event()
         self.listener = listener
@@ -42,7 +42,7 @@ class Place:
     def say(self, *words: str) -> bytes:
         """Run the command as a sandbox would."""
         done = subprocess.run(
-            [sys.executable, "-S", "-s", "-c", mailbox.COMMAND, self.path, *words],
+            [sys.executable, "-S", "-s", "-c", command_pipe.COMMAND, self.path, *words],
             check=True,
             capture_output=True,
         )
@@ -96,7 +96,7 @@ def test_much_is_fetched_in_parts(place: Place) -> None:
     received = b""
     while len(received) < len(data):
         piece = place.say("get", str(len(received)), "0")
-        assert 0 < len(piece) <= mailbox.MAX_GET_BYTES
+        assert 0 < len(piece) <= command_pipe.MAX_GET_BYTES
         received += piece
     assert received == data
 
@@ -114,4 +114,4 @@ def test_nonsense_is_hung_up_on(place: Place, line: bytes) -> None:
 
 
 def test_a_piece_to_bring_fits_into_one_word_of_a_command_line() -> None:
-    assert len(text(bytes(mailbox.MAX_PUT_BYTES))) < 128 << 10
+    assert len(text(bytes(command_pipe.MAX_PUT_BYTES))) < 128 << 10

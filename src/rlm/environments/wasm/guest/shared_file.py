@@ -11,7 +11,7 @@ import struct
 import sys
 from typing import Any
 
-__all__ = ["HEAD", "TAKEN", "Mailbox"]
+__all__ = ["HEAD", "TAKEN", "SharedFile"]
 
 HEAD = struct.Struct("<QQQQ")
 TAKEN = struct.Struct("<Q")
@@ -22,7 +22,7 @@ _FRAMES, _TAKEN = 0, 1
 _PIECE_BYTES = 1 << 20
 
 
-class Mailbox:
+class SharedFile:
     """The file, and how far it has been read."""
 
     def __init__(self, path: str) -> None:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.worker import mux, porter
+from rlm.worker import multiplex, relay
 
-LIMITED = (mux.STREAM, mux.LIFELINE)
+LIMITED = (multiplex.STREAM, multiplex.MONITOR)
 pieces = st.lists(
     st.tuples(st.sampled_from(LIMITED), st.binary(min_size=1, max_size=300)),
     min_size=1,
@@ -27,7 +27,7 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
 def test_pieces_arrive_as_they_were_sent_however_they_were_cut(
     sent: list[tuple[int, bytes]], sizes: list[int]
 ) -> None:
-    sender, receiver = mux.Mux(), mux.Mux()
+    sender, receiver = multiplex.Multiplexer(), multiplex.Multiplexer()
     data = b"".join(sender.packed(number, piece) for number, piece in sent)
     received = [each for part in cut(data, sizes) for each in receiver.feed(part)]
     assert received == sent
@@ -35,52 +35,57 @@ def test_pieces_arrive_as_they_were_sent_however_they_were_cut(
 
 def test_nothing_comes_after_the_end_of_a_channel() -> None:
     """Pieces without bytes take no room, so any number of them could be sent otherwise."""
-    sender, receiver = mux.Mux(), mux.Mux()
-    assert receiver.feed(sender.packed(mux.STREAM, b"")) == [(mux.STREAM, b"")]
+    sender, receiver = multiplex.Multiplexer(), multiplex.Multiplexer()
+    assert receiver.feed(sender.packed(multiplex.STREAM, b"")) == [(multiplex.STREAM, b"")]
     for piece in (b"", b"x"):
-        with pytest.raises(mux.MuxError, match="after the end"):
-            receiver.feed(sender.packed(mux.STREAM, piece))
+        with pytest.raises(multiplex.MultiplexError, match="after the end"):
+            receiver.feed(sender.packed(multiplex.STREAM, piece))
 
 
 def test_a_whole_line_that_is_too_long_is_refused() -> None:
-    line = mux.to_line(bytes(4 * mux.MAX_PIECE_BYTES), porter.TO_HOST).encode()
-    with pytest.raises(mux.MuxError, match="too long"):
-        mux.LineReader(porter.TO_HOST).feed(line)
+    line = multiplex.to_line(bytes(4 * multiplex.MAX_PIECE_BYTES), relay.TO_HOST).encode()
+    with pytest.raises(multiplex.MultiplexError, match="too long"):
+        multiplex.LineReader(relay.TO_HOST).feed(line)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_pieces_or_an_error(data: bytes) -> None:
-    receiver = mux.Mux()
+    receiver = multiplex.Multiplexer()
     try:
         for number, piece in receiver.feed(data):
-            assert number in (mux.CONTROL, mux.STREAM, mux.LIFELINE, mux.OPEN)
-            assert len(piece) <= mux.MAX_PIECE_BYTES
-    except mux.MuxError:
+            assert number in {
+                multiplex.CONTROL,
+                multiplex.STREAM,
+                multiplex.MONITOR,
+                multiplex.OPEN,
+            }
+            assert len(piece) <= multiplex.MAX_PIECE_BYTES
+    except multiplex.MultiplexError:
         return
 
 
 def test_a_channel_has_so_much_room_until_what_was_sent_is_taken() -> None:
-    sender, receiver = mux.Mux(), mux.Mux()
+    sender, receiver = multiplex.Multiplexer(), multiplex.Multiplexer()
     sent = 0
-    while room := sender.room(mux.STREAM):
-        receiver.feed(sender.packed(mux.STREAM, bytes(room)))
+    while room := sender.room(multiplex.STREAM):
+        receiver.feed(sender.packed(multiplex.STREAM, bytes(room)))
         sent += room
-    assert sent == mux.WINDOW_BYTES
-    assert sender.room(mux.LIFELINE) > 0  # The other channel is not held up.
-    told = receiver.took(mux.STREAM, sent)
+    assert sent == multiplex.WINDOW_BYTES
+    assert sender.room(multiplex.MONITOR) > 0  # The other channel is not held up.
+    told = receiver.took(multiplex.STREAM, sent)
     assert sender.feed(told) == []
-    assert sender.room(mux.STREAM) == mux.MAX_PIECE_BYTES
+    assert sender.room(multiplex.STREAM) == multiplex.MAX_PIECE_BYTES
 
 
 def test_little_that_was_taken_is_not_worth_telling() -> None:
-    assert mux.Mux().took(mux.STREAM, 10) == b""
+    assert multiplex.Multiplexer().took(multiplex.STREAM, 10) == b""
 
 
 @pytest.mark.parametrize(
     "data",
     [
         b"\x09" + bytes(4),
-        b"\x01" + (mux.MAX_PIECE_BYTES + 1).to_bytes(4, "little"),
+        b"\x01" + (multiplex.MAX_PIECE_BYTES + 1).to_bytes(4, "little"),
         b"\x04" + (3).to_bytes(4, "little") + b"abc",
         b"\x04" + (5).to_bytes(4, "little") + b"\x01" + (1).to_bytes(4, "little"),
         b"\x04" + (5).to_bytes(4, "little") + b"\x07" + bytes(4),
@@ -88,16 +93,16 @@ def test_little_that_was_taken_is_not_worth_telling() -> None:
     ids=["unknown channel", "too long", "half a room", "room that was not taken", "room of nobody"],
 )
 def test_what_can_not_be_right_is_refused(data: bytes) -> None:
-    with pytest.raises(mux.MuxError):
-        mux.Mux().feed(data)
+    with pytest.raises(multiplex.MultiplexError):
+        multiplex.Multiplexer().feed(data)
 
 
 def test_more_than_there_was_room_for_is_refused() -> None:
-    receiver, piece = mux.Mux(), bytes(mux.MAX_PIECE_BYTES)
-    for _ in range(mux.WINDOW_BYTES // len(piece)):
-        receiver.feed(mux.Mux().packed(mux.STREAM, piece))
-    with pytest.raises(mux.MuxError, match="room"):
-        receiver.feed(mux.Mux().packed(mux.STREAM, b"x"))
+    receiver, piece = multiplex.Multiplexer(), bytes(multiplex.MAX_PIECE_BYTES)
+    for _ in range(multiplex.WINDOW_BYTES // len(piece)):
+        receiver.feed(multiplex.Multiplexer().packed(multiplex.STREAM, piece))
+    with pytest.raises(multiplex.MultiplexError, match="room"):
+        receiver.feed(multiplex.Multiplexer().packed(multiplex.STREAM, b"x"))
 
 
 # -- lines ----------------------------------------------------------------------------------------
@@ -107,9 +112,9 @@ def test_more_than_there_was_room_for_is_refused() -> None:
 def test_lines_carry_bytes_past_whatever_else_is_printed(
     sent: list[bytes], sizes: list[int]
 ) -> None:
-    reader = mux.LineReader(porter.TO_HOST)
-    noise = "a banner\r\n" + mux.to_line(b"an echo", porter.FROM_HOST)
-    text = "".join(noise + mux.to_line(each, porter.TO_HOST) for each in sent)
+    reader = multiplex.LineReader(relay.TO_HOST)
+    noise = "a banner\r\n" + multiplex.to_line(b"an echo", relay.FROM_HOST)
+    text = "".join(noise + multiplex.to_line(each, relay.TO_HOST) for each in sent)
     received = b"".join(reader.feed(part) for part in cut(text.encode(), sizes))
     assert received == b"".join(sent)
 
@@ -117,15 +122,15 @@ def test_lines_carry_bytes_past_whatever_else_is_printed(
 @given(st.binary(max_size=300))
 def test_any_text_is_bytes_or_an_error(text: bytes) -> None:
     try:
-        mux.LineReader(porter.TO_HOST).feed(text)
-    except mux.MuxError:
+        multiplex.LineReader(relay.TO_HOST).feed(text)
+    except multiplex.MultiplexError:
         return
 
 
 def test_a_line_without_end_is_not_kept() -> None:
-    reader = mux.LineReader(porter.TO_HOST)
+    reader = multiplex.LineReader(relay.TO_HOST)
     for _ in range(10):
-        assert reader.feed(b"x" * mux.MAX_PIECE_BYTES) == b""
-    assert reader.feed(b"\n" + mux.to_line(b"ours", porter.TO_HOST).encode()) == b"ours"
-    with pytest.raises(mux.MuxError, match="too long"):
-        mux.LineReader(porter.TO_HOST).feed(b">" + b"A" * 3 * mux.MAX_PIECE_BYTES)
+        assert reader.feed(b"x" * multiplex.MAX_PIECE_BYTES) == b""
+    assert reader.feed(b"\n" + multiplex.to_line(b"ours", relay.TO_HOST).encode()) == b"ours"
+    with pytest.raises(multiplex.MultiplexError, match="too long"):
+        multiplex.LineReader(relay.TO_HOST).feed(b">" + b"A" * 3 * multiplex.MAX_PIECE_BYTES)

@@ -1,4 +1,4 @@
-"""One byte pipe that carries a session's stream and its lifeline at once; both sides use this file.
+"""One byte pipe that carries a session's stream and its monitor at once; both sides use this file.
 
     u8 channel | u32 length | bytes
 
@@ -14,15 +14,15 @@ import struct
 
 __all__ = [
     "CONTROL",
-    "LIFELINE",
     "MAX_PIECE_BYTES",
+    "MONITOR",
     "OPEN",
     "ROOM",
     "STREAM",
     "WINDOW_BYTES",
     "LineReader",
-    "Mux",
-    "MuxError",
+    "MultiplexError",
+    "Multiplexer",
     "to_line",
 ]
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CONTROL: Final = 0  # To and from the zygote: its settings, its report.
 STREAM: Final = 1
-LIFELINE: Final = 2
+MONITOR: Final = 2
 OPEN: Final = 3  # To the sandbox: a session is wanted; the byte is the order for the zygote.
 ROOM: Final = 4  # The other side has taken so many bytes of a channel.
 
@@ -41,15 +41,15 @@ WINDOW_BYTES = 1 << 20
 _MOST_LINE_BYTES = 2 * MAX_PIECE_BYTES
 _HEAD = struct.Struct("<BI")
 _ROOM = struct.Struct("<BI")
-_CHANNELS = (CONTROL, STREAM, LIFELINE, OPEN, ROOM)
-_LIMITED = (STREAM, LIFELINE)
+_CHANNELS = (CONTROL, STREAM, MONITOR, OPEN, ROOM)
+_LIMITED = (STREAM, MONITOR)
 
 
-class MuxError(ValueError):
+class MultiplexError(ValueError):
     """The bytes are not what the other side of a pipe sends."""
 
 
-class Mux:
+class Multiplexer:
     """What one side of a pipe knows; reading and writing is left to its owner."""
 
     def __init__(self) -> None:
@@ -79,13 +79,13 @@ class Mux:
         return _HEAD.pack(ROOM, _ROOM.size) + _ROOM.pack(channel, taken)
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The whole pieces that are there now, by channel; MuxError if they can't be right."""
+        """Return the whole pieces received so far, by channel; MultiplexError if one is invalid."""
         self._held += data
         pieces = []
         while len(self._held) >= _HEAD.size:
             channel, size = _HEAD.unpack_from(self._held)
             if channel not in _CHANNELS or size > MAX_PIECE_BYTES:
-                raise MuxError(f"a piece of {size:,} bytes came on channel {channel}")
+                raise MultiplexError(f"a piece of {size:,} bytes came on channel {channel}")
             end = _HEAD.size + size
             if len(self._held) < end:
                 break
@@ -100,21 +100,21 @@ class Mux:
 
     def _note_room(self, piece: bytes) -> None:
         if len(piece) != _ROOM.size:
-            raise MuxError("room was given in a piece of the wrong size")
+            raise MultiplexError("room was given in a piece of the wrong size")
         channel, size = _ROOM.unpack(piece)
         if channel not in _LIMITED or self._room[channel] + size > WINDOW_BYTES:
-            raise MuxError("more room was given than there can be")
+            raise MultiplexError("more room was given than there can be")
         self._room[channel] += size
 
     def _note_given(self, channel: int, size: int) -> None:
         if channel in _LIMITED:
             if channel in self._ended:
-                raise MuxError("a piece came after the end of its channel")
+                raise MultiplexError("a piece came after the end of its channel")
             if not size:
                 self._ended.add(channel)
             self._given[channel] += size
             if self._given[channel] > WINDOW_BYTES:
-                raise MuxError("more was sent than there was room for")
+                raise MultiplexError("more was sent than there was room for")
 
 
 def to_line(data: bytes, mark: str) -> str:
@@ -133,16 +133,16 @@ class LineReader:
         self._held = b""
 
     def feed(self, text: bytes) -> bytes:
-        """The bytes of every line that is whole now; MuxError if one of ours can't be read."""
+        """Return the bytes of every whole line; MultiplexError if one of ours can't be read."""
         *lines, self._held = (self._held + text).replace(b"\r", b"\n").split(b"\n")
         if len(self._held) > _MOST_LINE_BYTES:
             if self._held.startswith(self._mark):
-                raise MuxError("a line is too long")
+                raise MultiplexError("a line is too long")
             self._held = self._held[:1]  # Enough to know, at its end, that it is not ours.
         ours = [line[len(self._mark) :] for line in lines if line.startswith(self._mark)]
         if any(len(line) > _MOST_LINE_BYTES for line in ours):
-            raise MuxError("a line is too long")
+            raise MultiplexError("a line is too long")
         try:
             return b"".join(base64.b64decode(line, validate=True) for line in ours)
         except binascii.Error as error:
-            raise MuxError(f"a line can't be read: {error}") from None
+            raise MultiplexError(f"a line can't be read: {error}") from None

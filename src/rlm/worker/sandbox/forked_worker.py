@@ -1,4 +1,4 @@
-"""A session as the zygote sees it: its processes, its lifeline to the host, its permits.
+"""A session as the zygote sees it: its processes, its monitor to the host, its permits.
 
 The processes of a session are one process group, which none of them can leave, and all are children
 of the zygote. So it can signal them together, knows of every death, and leaves nobody behind.
@@ -11,10 +11,10 @@ import os
 import signal
 import socket
 
-from . import permits, vitals
-from .orders import GROW, INTERRUPT, LOOK, PERMIT_FORK, TERMINATE
+from . import permits, process_state
+from .orders import GROW, INTERRUPT, PERMIT_FORK, STATE, TERMINATE
 
-__all__ = ["Ward"]
+__all__ = ["ForkedWorker"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _CPU_OVERTIME_SECONDS = 10
 """The kernel ends a process five seconds after its limit; a session gets no more than this."""
 
 
-class Ward:
+class ForkedWorker:
     """One session. `set_up` is where its worker tells that it is ready, or why it is not.
 
     `process_folder` is /proc, opened, if there is one.
@@ -37,14 +37,14 @@ class Ward:
     def __init__(
         self,
         group: int,
-        lifeline: socket.socket,
+        monitor: socket.socket,
         set_up: socket.socket,
         settings: Settings,
         process_folder: int | None = None,
         cgroup: Cgroup | None = None,
     ) -> None:
         self.group = group
-        self.lifeline = lifeline
+        self.monitor = monitor
         self.set_up: socket.socket | None = set_up
         self.permits: permits.Permits | None = None
         self._process_folder = process_folder
@@ -54,7 +54,7 @@ class Ward:
         self._cpu_seconds_spent = 0.0
         self._permitted_early = False
 
-    def hear_worker(self) -> None:
+    def read_set_up(self) -> None:
         """Take what the worker says while it is set up; `set_up` is None once it is done."""
         assert self.set_up is not None
         message, listener = permits.receive(self.set_up)
@@ -68,10 +68,10 @@ class Ward:
             self.set_up.close()
             self.set_up = None
 
-    def obey(self) -> bool:
+    def read_orders(self) -> bool:
         """Do what the host wrote, if anything; False once it has let go."""
         try:
-            orders = self.lifeline.recv(64, socket.MSG_DONTWAIT)
+            orders = self.monitor.recv(64, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return True
         except OSError:
@@ -82,8 +82,8 @@ class Ward:
             elif order == TERMINATE[0]:
                 # A checkpoint that waits has this one blocked.
                 self._signal_and_continue(signal.SIGTERM)
-            elif order == LOOK[0]:
-                self._report({"looked": vitals.of_group(self._process_folder, self.group)})
+            elif order == STATE[0]:
+                self._report({"state": process_state.of_group(self._process_folder, self.group)})
             elif order == GROW[0] and self._cgroup is not None:
                 self._cgroup.grow()
             elif order == PERMIT_FORK[0]:
@@ -114,8 +114,8 @@ class Ward:
     def close(self) -> None:
         """Let go of everything; the host then knows that nobody is left."""
         while self.set_up is not None:
-            self.hear_worker()  # Why it could not be set up, if its death was noticed first.
-        self.lifeline.close()
+            self.read_set_up()  # Why it could not be set up, if its death was noticed first.
+        self.monitor.close()
         if self.permits is not None:
             os.close(self.permits.listener)
         if self._cgroup is not None:
@@ -138,7 +138,7 @@ class Ward:
     def _report(self, fact: dict[str, Any]) -> None:
         """Tell the host, if it still listens; it may not read, so never wait for it."""
         try:
-            self.lifeline.send(json.dumps(fact).encode("ascii") + b"\n", socket.MSG_DONTWAIT)
+            self.monitor.send(json.dumps(fact).encode("ascii") + b"\n", socket.MSG_DONTWAIT)
         except OSError:
             return
 

@@ -1,4 +1,4 @@
-"""The porter: carries a session's stream and lifeline through the one pipe that leads to the host.
+"""Relays the two sockets of a session through the one pipe that leads to the host.
 
 It runs in sandboxes that offer nothing better than a program's input and output. The zygote is its
 child, and both end with the pipe.
@@ -10,9 +10,9 @@ import os
 import select
 import socket
 
-from . import mux
+from . import multiplex
 
-__all__ = ["FROM_HOST", "TO_HOST", "FilePipe", "LinePipe", "carry"]
+__all__ = ["FROM_HOST", "TO_HOST", "FilePipe", "LinePipe", "serve"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 FROM_HOST, TO_HOST = "<", ">"
 """The marks of lines, one for each direction."""
 
-_READ_BYTES = mux.MAX_PIECE_BYTES
+_READ_BYTES = multiplex.MAX_PIECE_BYTES
 _MOST_WAITING_BYTES = 1 << 20
 _OVER = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
@@ -113,12 +113,12 @@ class LinePipe(FilePipe):
 
     def __init__(self, reader: int, writer: int) -> None:
         super().__init__(reader, writer)
-        self._lines = mux.LineReader(FROM_HOST)
+        self._lines = multiplex.LineReader(FROM_HOST)
 
     def _encoded(self, data: bytes) -> bytes:
         pieces = range(0, len(data), _READ_BYTES)
         return b"".join(
-            mux.to_line(data[at : at + _READ_BYTES], TO_HOST).encode("ascii") for at in pieces
+            multiplex.to_line(data[at : at + _READ_BYTES], TO_HOST).encode("ascii") for at in pieces
         )
 
     def _decoded(self, data: bytes) -> bytes:
@@ -161,26 +161,26 @@ class _Channel:
         return written
 
 
-def carry(pipe: Pipe, control: socket.socket) -> NoReturn:
+def serve(pipe: Pipe, control: socket.socket) -> NoReturn:
     """Serve the host at the other end of the pipe, and the zygote at that of `control`."""
     try:
-        _Porter(pipe, control).serve()
-    except mux.MuxError:
+        _Relay(pipe, control).serve()
+    except multiplex.MultiplexError:
         os._exit(70)
     finally:
         os._exit(0)
 
 
-class _Porter:
+class _Relay:
     def __init__(self, pipe: Pipe, control: socket.socket) -> None:
         self._pipe = pipe
         self._control = control
-        self._mux = mux.Mux()
-        self._channels = {mux.CONTROL: _Channel(control)}
+        self._multiplexer = multiplex.Multiplexer()
+        self._channels = {multiplex.CONTROL: _Channel(control)}
 
     def serve(self) -> None:
         """Carry, until the host or the zygote is gone."""
-        self._pipe.send(self._mux.packed(mux.CONTROL, b""))  # Here we are.
+        self._pipe.send(self._multiplexer.packed(multiplex.CONTROL, b""))  # Here we are.
         go_on = True
         while go_on:
             poll = select.poll()
@@ -208,21 +208,21 @@ class _Porter:
     def _serve_pipe(self, fd: int, events: int) -> bool:
         """Take what the host sent; False if it is gone."""
         data = self._pipe.received(fd, events)
-        for piece in self._mux.feed(data or b""):
+        for piece in self._multiplexer.feed(data or b""):
             self._take(*piece)
         return data is not None
 
     def _room(self, number: int) -> int:
-        return _READ_BYTES if number == mux.CONTROL else self._mux.room(number)
+        return _READ_BYTES if number == multiplex.CONTROL else self._multiplexer.room(number)
 
     def _take(self, number: int, piece: bytes) -> None:
         """Something came from the host."""
-        if number == mux.OPEN:
+        if number == multiplex.OPEN:
             self._open(piece)
             return
         channel = self._channels.get(number)
         if channel is None:
-            raise mux.MuxError(f"there is no channel {number} yet")
+            raise multiplex.MultiplexError(f"there is no channel {number} yet")
         if piece:
             channel.waiting += piece
         else:
@@ -231,8 +231,8 @@ class _Porter:
 
     def _write(self, number: int, channel: _Channel) -> None:
         written = channel.write()
-        if written and number != mux.CONTROL:
-            told = self._mux.took(number, written)
+        if written and number != multiplex.CONTROL:
+            told = self._multiplexer.took(number, written)
             if told:
                 self._pipe.send(told)
 
@@ -251,18 +251,18 @@ class _Porter:
         except OSError:
             data = b""
         if not data:
-            if number == mux.CONTROL:
+            if number == multiplex.CONTROL:
                 return False
             channel.is_readable = False
-        self._pipe.send(self._mux.packed(number, data))
+        self._pipe.send(self._multiplexer.packed(number, data))
         return True
 
     def _open(self, order: bytes) -> None:
         """Have the zygote make a session at the other ends of two new channels."""
         if len(self._channels) > 1 or len(order) != 1:
-            raise mux.MuxError("there is one session for each porter")
+            raise multiplex.MultiplexError("there is one session for each relay")
         theirs = []
-        for number in (mux.STREAM, mux.LIFELINE):
+        for number in (multiplex.STREAM, multiplex.MONITOR):
             ours, other = socket.socketpair()
             self._channels[number] = _Channel(ours)
             theirs.append(other)

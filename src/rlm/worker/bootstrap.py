@@ -1,7 +1,7 @@
 """How the worker gets into a sandbox that has none of our files: by way of a command line.
 
 The text of this file is a word of it: `python3 -S -s -c PROGRAM TEXT MODE [PLACE]`. It takes the
-worker's modules from the host, imports them from memory, and goes on as zygote or porter. So it
+worker's modules from the host, imports them from memory, and goes on as zygote or relay. So it
 stands alone, and nothing has to be installed, uploaded or mounted.
 
 MODE says where the host is: `socket` (at a unix socket, PLACE), `bytes` or `lines` (at this
@@ -29,9 +29,9 @@ COMPILED, SOURCES = b"C", b"S"
 PROGRAM = """
 import sys
 _, text, *words = sys.argv
-arrival = type(sys)("rlm_arrival")
-exec(text, arrival.__dict__)
-arrival.main(*words)
+bootstrap = type(sys)("rlm_bootstrap")
+exec(text, bootstrap.__dict__)
+bootstrap.main(*words)
 """
 """Runs the text as a module of its own: `__main__` will be emptied for the cells."""
 
@@ -180,7 +180,7 @@ def read_archive_line(read: Callable[[int], bytes]) -> bytes:
 
 
 def read_archive_put(listener: Any) -> bytes:
-    """What commands bring, as `mailbox` will take it, until the archive is whole."""
+    """What commands bring, as `command_pipe` will take it, until the archive is whole."""
     data = b""
     while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
         connection, _ = listener.accept()
@@ -217,19 +217,19 @@ def serve_socket(place: str) -> None:
 
 
 def serve_pipe(mode: str, place: str) -> None:
-    """Be the porter, and have a zygote."""
+    """Be the relay to a zygote, which is started."""
     import socket
 
-    pipe = mailbox_pipe(place) if mode == "commands" else standard_pipe(mode)
+    pipe = command_pipe(place) if mode == "commands" else standard_pipe(mode)
     ours, theirs = socket.socketpair()
     parent = os.getpid()
     if os.fork() == 0:
-        os.closerange(3, theirs.fileno())  # The way to the host is the porter's alone.
+        os.closerange(3, theirs.fileno())  # The way to the host is the relay's alone.
         os.closerange(theirs.fileno() + 1, _MOST_FILES)
         imported("sandbox.start").main(theirs.fileno(), parent)
         os._exit(0)
     theirs.close()
-    imported("porter").carry(pipe, ours)
+    imported("relay").serve(pipe, ours)
 
 
 def standard_pipe(mode: str) -> Any:
@@ -238,12 +238,12 @@ def standard_pipe(mode: str) -> Any:
         os.write(writer, _files.MAGIC_NUMBER)
     if mode != "lines":
         take_modules(read_archive(lambda size: os.read(reader, size)))
-        return imported("porter").FilePipe(reader, writer)
+        return imported("relay").FilePipe(reader, writer)
     take_modules(read_archive_line(lambda size: os.read(reader, size)))
-    return imported("porter").LinePipe(reader, writer)
+    return imported("relay").LinePipe(reader, writer)
 
 
-def mailbox_pipe(place: str) -> Any:
+def command_pipe(place: str) -> Any:
     import socket
 
     os.makedirs(place, 0o700, exist_ok=True)
@@ -253,11 +253,11 @@ def mailbox_pipe(place: str) -> Any:
     leave_standard_streams()
     archive = read_archive_put(listener)
     take_modules(archive)
-    return imported("mailbox").MailboxPipe(listener, 4 + len(archive))
+    return imported("command_pipe").CommandPipe(listener, 4 + len(archive))
 
 
 def main(mode: str, place: str = "") -> None:
-    """Become the worker's zygote, or its porter."""
+    """Become a zygote, or the relay to one."""
     start_clean()
     if mode == "socket":
         serve_socket(place)

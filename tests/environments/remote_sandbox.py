@@ -1,4 +1,4 @@
-"""Sandboxes that are elsewhere, as it were: the arriving worker as a process of this machine.
+"""Remote sandboxes for tests: the worker is sent to a process of this machine.
 
 Three of them, one for each kind of pipe that providers offer.
 """
@@ -14,7 +14,7 @@ from rlm.environments.pipes import LinesPipe, Pipe, PolledPipe
 from rlm.environments.remote import RemoteEnvironment
 from rlm.errors import SessionDied
 
-__all__ = ["BytesElsewhere", "CommandsElsewhere", "LinesElsewhere", "Program"]
+__all__ = ["Program", "RemoteBytes", "RemoteCommands", "RemoteLines"]
 
 _READ_BYTES = 1 << 16
 
@@ -62,12 +62,12 @@ class Program:
         return f"ended with status {await self.process.wait()}"
 
 
-class _Elsewhere(RemoteEnvironment):
-    name = "elsewhere"
+class _Remote(RemoteEnvironment):
+    name = "remote"
     is_paid = False
 
     def __init__(self, *, python: str = sys.executable, **options: Any) -> None:
-        self.folder = tempfile.TemporaryDirectory(prefix="rlm-elsewhere-")
+        self.folder = tempfile.TemporaryDirectory(prefix="rlm-remote-")
         super().__init__(python=python, scratch=self.folder.name, **options)
         self.programs: list[Program] = []
 
@@ -81,14 +81,14 @@ class _Elsewhere(RemoteEnvironment):
         return program
 
 
-class BytesElsewhere(_Elsewhere):
+class RemoteBytes(_Remote):
     carries: ClassVar[Literal["bytes", "lines", "commands"]] = "bytes"
 
     async def start(self, command: Sequence[str]) -> Pipe:
         return await self._program(command)
 
 
-class LinesElsewhere(_Elsewhere):
+class RemoteLines(_Remote):
     carries: ClassVar[Literal["bytes", "lines", "commands"]] = "lines"
 
     async def start(self, command: Sequence[str]) -> Pipe:
@@ -105,7 +105,7 @@ class LinesElsewhere(_Elsewhere):
         return LinesPipe(write, texts(), program.close, program.ending)
 
 
-class CommandsElsewhere(_Elsewhere):
+class RemoteCommands(_Remote):
     carries: ClassVar[Literal["bytes", "lines", "commands"]] = "commands"
     patience = 10.0  # every exchange starts a process, on a machine that may be busy
 

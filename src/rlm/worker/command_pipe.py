@@ -1,6 +1,6 @@
 """A pipe for sandboxes that can only run commands: each command brings or fetches some bytes.
 
-The porter listens on a socket in the sandbox. A command connects, says `put OFFSET` with bytes, or
+The relay listens on a socket in the sandbox. A command connects, says `put OFFSET` with bytes, or
 `get OFFSET MILLISECONDS`, and prints the answer. Offsets count from the start of each direction, so
 a command that was lost on its way, or whose answer was, can simply be repeated.
 """
@@ -11,7 +11,7 @@ import select
 import socket
 import time
 
-__all__ = ["COMMAND", "MAX_GET_BYTES", "MAX_PUT_BYTES", "MailboxPipe"]
+__all__ = ["COMMAND", "MAX_GET_BYTES", "MAX_PUT_BYTES", "CommandPipe"]
 
 MAX_PUT_BYTES = 64 << 10
 """In base64 it has to fit into one word of a command line, which Linux ends at 128 KiB."""
@@ -34,11 +34,11 @@ print(">" + base64.b64encode(b"".join(iter(lambda: line.recv(65536), b""))).deco
 """What a command runs: `python3 -c COMMAND SOCKET get OFFSET MILLISECONDS`."""
 
 
-class MailboxPipe:
-    """Implements `porter.Pipe` at a listening socket."""
+class CommandPipe:
+    """Implements `relay.Pipe` at a listening socket."""
 
     def __init__(self, listener: socket.socket, taken: int = 0) -> None:
-        """`taken` is how much was brought before there was a mailbox."""
+        """`taken` is how much was brought before there was a pipe."""
         listener.setblocking(False)
         self._listener = listener
         self._requests: dict[int, tuple[socket.socket, bytearray]] = {}
