@@ -251,7 +251,7 @@ def test_windows_are_believed_and_checked() -> None:
     made = {"openai-compatible/m": {"base_url": "http://localhost:1/v1"}}
     windows = {"openai-compatible/m": 12_345}
     with RLM("openai-compatible/m", windows=windows, client_options=made) as engine:
-        assert engine._house._routes["openai-compatible/m"].info.window_tokens == 12_345
+        assert engine.runner.resources.routes["openai-compatible/m"].info.window_tokens == 12_345
     with pytest.raises(ConfigError, match="windows= names 'other'"):
         RLM("openai-compatible/m", windows={"other": 1}, client_options=made)
 

@@ -69,7 +69,7 @@ def test_each_backend_of_the_reference_has_a_client(
     backend: str, model: str, client: str, host: str
 ) -> None:
     one = made(backend=backend, backend_kwargs={"model_name": model, "api_key": "k"})
-    route = one._house._routes[f"{backend}/{model}"]
+    route = one.runner.resources.routes[f"{backend}/{model}"]
     assert (repr(route.client), route.wire_name) == (f"{client}('{host}')", model)
 
 
@@ -81,7 +81,7 @@ def test_the_references_backend_azure_openai(monkeypatch: pytest.MonkeyPatch) ->
     addresses = []
     for version in ({}, {"api_version": "2024-10-21"}):
         one = made(backend="azure_openai", backend_kwargs={**options, **version})
-        client = one._house._routes["azure/our-gpt"].client
+        client = one.runner.resources.routes["azure/our-gpt"].client
         assert isinstance(client, OpenAICompatClient)
         addresses.append(client._endpoint.base_url)
     ours = "https://ours.openai.azure.com"
@@ -90,7 +90,7 @@ def test_the_references_backend_azure_openai(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("name", ["docker", "modal", "prime", "daytona", "e2b", "ipython", "agent"])
 def test_all_environments_of_the_reference_engine_are_there(name: str) -> None:
-    assert made(environment=name)._house._environment.name == name
+    assert made(environment=name).runner.resources.environment.name == name
 
 
 def test_environment_kwargs_are_not_ignored() -> None:
@@ -237,7 +237,7 @@ async def test_at_max_iterations_the_best_answer_is_returned() -> None:
 async def test_a_stopped_completion_raises_with_what_it_has() -> None:
     one = scripted(LOOK, cell(["sleep"]))
     task = asyncio.create_task(one.acompletion("c"))
-    while not one._running or next(iter(one._running.values()))[0].scope.step < 2:
+    while not one.runner.running or next(iter(one.runner.running.values())).scope.step < 2:
         await asyncio.sleep(0)
     one.stop()
     with pytest.raises(CancellationError) as stopped:

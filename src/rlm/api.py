@@ -1,40 +1,31 @@
 """`class RLM`: the door most people use. Wiring only; the loop is in engine.py."""
 
-import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec.structs import replace
-
 from rlm import compat
 from rlm.calls.cache import ReplyCache
 from rlm.calls.pacing import RateLimit
-from rlm.calls.scope import Scope, Tree, new_run_id
 from rlm.compat import Completion
 from rlm.config import Guards, RunConfig
-from rlm.context import ContextValue, StoredContext
-from rlm.engine.loop import Engine
-from rlm.engine.run import Run, Task
+from rlm.context import ContextValue
+from rlm.engine.run import Task
 from rlm.engine.sessions import RunSession
-from rlm.engine.strategies import PlainRun, Relayed, RelayRun, choose_strategy
 from rlm.errors import ConfigError
 from rlm.events import Event
 from rlm.limits import Budget, Limits
-from rlm.messages import Price, Reply
-from rlm.portal import in_a_run, portal
+from rlm.messages import Price
+from rlm.portal import portal
 from rlm.prompts import FIXED_QUERY
-from rlm.protocols import Client, Environment, Recorder, ReplyStore
-from rlm.records.journal import kept
-from rlm.records.recorders.callbacks import CallbackRecorder
-from rlm.records.recorders.memory import MemoryRecorder
+from rlm.protocols import Client, Environment, Recorder
 from rlm.records.recorders.queue import events_of
-from rlm.results import RunResult, Submission
-from rlm.typed import AnswerMismatch, AnswerType, aanswer_type, with_typed_answer
+from rlm.results import RunResult
 from rlm.wiring.listeners import Listeners
-from rlm.wiring.resources import House, Model, Traffic
+from rlm.wiring.resources import CallPolicy, Model, ModelSettings, Resources
+from rlm.wiring.runner import Runner
 
 if TYPE_CHECKING:  # What many programs never use is imported where it is.
     from rlm.chat import Spending
@@ -101,20 +92,30 @@ class RLM:
         # Keywords that RunConfig has go there under their own names: nothing is listed twice.
         options: dict[str, Any] = {n: v for n, v in locals().items() if n in RUN_OPTIONS}
         variables = os.environ if variables is None else variables
-        traffic = Traffic(cache, rate_limits or {}, hedge_after_seconds)
-        self._house = House(clients, prices, windows, client_options, variables, journal, traffic)
-        root = self._house.adopt(model if model is not None else _model_from(variables))
-        options["sub_model"] = root if sub_model is None else self._house.adopt(sub_model)
-        options["models"] = tuple(self._house.adopt(each) for each in models)
-        options["model"] = root
-        self.config = RunConfig(**{n: v for n, v in options.items() if v is not None})
-        self._house.furnish(environment, environment_kwargs, self.config, tools, sub_tools)
-        self.logger = logger
-        self._listeners = Listeners(recorders, logger, verbose)
-        self._listeners.call_back(
-            on_iteration_start, on_iteration_complete, on_subcall_start, on_subcall_complete
+        limits = Limits() if limits is None else limits
+        resources = Resources(
+            model=model if model is not None else _model_from(variables),
+            sub_model=sub_model,
+            models=models,
+            settings=ModelSettings.of(clients, prices, windows, client_options, variables),
+            policy=CallPolicy(
+                cache, rate_limits or {}, hedge_after_seconds, limits.max_concurrent_calls
+            ),
+            environment=environment,
+            environment_kwargs=environment_kwargs,
+            tools=tools,
+            sub_tools=sub_tools,
+            journal=journal,
         )
-        self._running: dict[str, tuple[Run, asyncio.AbstractEventLoop]] = {}
+        options |= {name: getattr(resources, name) for name in ("model", "sub_model", "models")}
+        self.config = RunConfig(**{n: v for n, v in options.items() if v is not None})
+        self.logger = logger
+        callbacks = (
+            *(on_iteration_start, on_iteration_complete),
+            *(on_subcall_start, on_subcall_complete),
+        )
+        listeners = Listeners(recorders, logger, verbose, callbacks)
+        self.runner = Runner(self.config, resources, listeners)
         self._conversation = self._new_chat(keeps_messages=True) if persistent else None
 
     # -- asking ------------------------------------------------------------------------------
@@ -140,10 +141,15 @@ class RLM:
         `limits` are those of this run, in place of the ones that this object was made with; a
         `budget` is one that it draws on together with other runs (`Budget.shared`).
         """
-        config = self._config(limits)
-        stored = await self._house.store(context, config)
-        result = await self._answer(
-            Task(query, stored), None, response_model, recorders, run_id, config, budget=budget
+        config = self.runner.with_limits(limits)
+        stored = await self.runner.resources.store(context, config)
+        result = await self.runner.answer(
+            Task(query, stored),
+            response_model=response_model,
+            recorders=recorders,
+            run_id=run_id,
+            config=config,
+            budget=budget,
         )
         return result.strictly(strict)
 
@@ -215,6 +221,8 @@ class RLM:
     ) -> "Chat":
         from rlm.chat.chat import Chat
 
+        runner, resources = self.runner, self.runner.resources
+
         async def start(
             task: Task,
             session: RunSession,
@@ -222,18 +230,20 @@ class RLM:
             recorders: Sequence[Recorder],
             limits: Limits | None,
         ) -> RunResult:
-            await session.set_tools(self._house.services().tools)
-            config = self._config(limits)
-            return await self._answer(task, session, response_model, recorders, None, config)
+            await session.set_tools(resources.services().toolset.tools)
+            return await runner.answer(
+                task,
+                session=session,
+                response_model=response_model,
+                recorders=recorders,
+                config=runner.with_limits(limits),
+            )
 
-        def new_session(task: Task) -> RunSession:
-            return self._house.services().new_session(self.config, task)
-
-        keeper = self._house.new_keeper(self.config.model)
+        keeper = resources.new_keeper(self.config.model)
         chat = Chat(
             start,
-            new_session,
-            lambda value: self._house.store(value, self.config),
+            runner.new_session,
+            lambda context: resources.store(context, self.config),
             context,
             spending=spending,
             keeper=keeper,
@@ -252,7 +262,7 @@ class RLM:
 
     def grant_tools(self, tools: Any, sub_tools: Any = None) -> None:
         """Change what cells may call from the next run or turn on; see `tools=`, `sub_tools=`."""
-        self._house.grant(tools, sub_tools)
+        self.runner.resources.grant(tools, sub_tools)
 
     # -- the reference's spelling ------------------------------------------------------------
 
@@ -284,15 +294,13 @@ class RLM:
 
         Safe from any thread.
         """
-        for name, (run, loop) in list(self._running.items()):
-            if run_id in {None, name}:
-                loop.call_soon_threadsafe(run.stop)
+        self.runner.stop(run_id)
 
     async def aclose(self) -> None:
         """Close connections and sessions of this event loop."""
         if self._conversation is not None:
             await self._conversation.aclose()
-        await self._house.close()
+        await self.runner.resources.close()
 
     def close(self) -> None:
         """The blocking form of `aclose`."""
@@ -310,155 +318,6 @@ class RLM:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    # -- one run -----------------------------------------------------------------------------
-
-    async def _answer(
-        self,
-        task: Task,
-        session: RunSession | None,
-        response_model: Any,
-        recorders: Sequence[Recorder],
-        run_id: str | None = None,
-        config: RunConfig | None = None,
-        journaled: bool = True,
-        on_budget: Callable[[Budget], None] | None = None,
-        budget: Budget | None = None,
-    ) -> RunResult:
-        """Run a task, or go on with it; a typed answer is checked on the way and parsed.
-
-        `config` holds for this run only. `journaled=False` keeps nothing of it on disk. `on_budget`
-        is handed the run's ledger: only that knows what a run that is cancelled may have cost. It
-        draws on `budget`, if there is one.
-        """
-        config = config or self.config
-        task, kind = await self._ready(task, response_model, config)
-        archive = self._house.archive if journaled else None
-        async with kept(archive, task, run_id, in_chat=session is not None) as record:
-            result = record.result
-            if result is None:
-                heard_by = (*record.recorders, *self._listeners.recorders, *recorders)
-                ledger = budget.run(config.limits) if budget else Budget(config.limits)
-                if on_budget is not None:
-                    on_budget(ledger)
-                result = await self._run(
-                    task, session, record.run_id, record.journal, heard_by, config, ledger
-                )
-                record.keep(result)
-        return result if kind is None else await with_typed_answer(result, kind)
-
-    async def _begin(self, task: Task, response_model: Any, run_id: str, config: RunConfig) -> None:
-        """Journal what is asked and over what, and no more: from now on the run can go on."""
-        task, _ = await self._ready(task, response_model, config)
-        async with kept(self._house.archive, task, run_id, in_chat=False):
-            pass
-
-    async def _relay(
-        self,
-        task: Task,
-        relayed: Relayed,
-        recorders: Sequence[Recorder],
-        limits: Limits,
-        on_budget: Callable[[Budget], None],
-    ) -> tuple[RunResult, Reply | None]:
-        """Send messages as they are; `rlm.server` is who does. Nothing is journaled."""
-        config, calls = self._config(limits), self._house.services().calls
-        calls.check_prices((config.model,), limits)
-        task = replace(task, settings=self._house.settings(config, None))
-        heard_by = (*self._listeners.recorders, *recorders)
-        ledger = Budget(config.limits)
-        on_budget(ledger)
-        scope, memory, callbacks = self._scope(config, new_run_id(), None, heard_by, ledger)
-        runner = RelayRun(calls, config, scope, task, relayed)
-        result = await self._through(runner, scope, callbacks)
-        return replace(result, events=tuple(memory.events)), runner.reply
-
-    def _config(self, limits: Limits | None) -> RunConfig:
-        return self.config if limits is None else replace(self.config, limits=limits)
-
-    async def _again(
-        self,
-        query: str,
-        context: ContextValue | StoredContext,
-        run_id: str,
-        store: ReplyStore,
-        response_model: Any,
-        recorder: Recorder,
-    ) -> None:
-        """Execute a run once more with what a store knows of it; `rlm.replay` is who does."""
-        stored = await self._house.store(context, self.config)
-        await asyncio.wrap_future(stored.hashing())
-        task, _ = await self._ready(Task(query, stored), response_model, self.config)
-        ledger = Budget(self.config.limits)
-        await self._run(task, None, run_id, store, (recorder,), self.config, ledger)
-
-    async def _ready(
-        self, task: Task, response_model: Any, config: RunConfig
-    ) -> tuple[Task, AnswerType | None]:
-        """The task with everything that is told and checked besides."""
-        if not isinstance(task.query, str) or not task.query.strip():
-            raise ConfigError(f"the query must be a text that asks something, not {task.query!r}")
-        kind = None if response_model is None else await aanswer_type(response_model)
-        settings = self._house.settings(config, kind.schema if kind else None)
-        task = replace(task, settings=settings)
-        return _with_instructions(task, config.prologue, kind), kind
-
-    async def _run(
-        self,
-        task: Task,
-        session: RunSession | None,
-        run_id: str,
-        store: ReplyStore | None,
-        recorders: tuple[Recorder, ...],
-        config: RunConfig,
-        budget: Budget,
-    ) -> RunResult:
-        """One execution, with everybody listening."""
-        services = self._house.services()
-        models = (config.model, config.sub_model, *config.models)
-        for each in budget.chain:
-            services.calls.check_prices(models, each.limits)
-        scope, memory, callbacks = self._scope(config, run_id, store, recorders, budget)
-        strategy, task = ("rlm", task) if session else choose_strategy(services.calls, task, config)
-        runner: Engine | PlainRun
-        if strategy == "rlm":
-            runner = Engine(services, config, scope, task, session)
-        else:
-            runner = PlainRun(services.calls, config, scope, task, strategy)
-        result = await self._through(runner, scope, callbacks)
-        return replace(result, events=tuple(memory.events))
-
-    def _scope(
-        self,
-        config: RunConfig,
-        run_id: str,
-        store: ReplyStore | None,
-        recorders: tuple[Recorder, ...],
-        budget: Budget,
-    ) -> tuple[Scope, MemoryRecorder, CallbackRecorder | None]:
-        """The place of a root run, and who of ours listens there."""
-        memory, callbacks = MemoryRecorder(), self._listeners.new_callbacks()
-        scope = Scope(
-            run_id=run_id,
-            budget=budget,
-            recorders=(memory, *((callbacks,) if callbacks else ()), *recorders),
-            tree=Tree(config.limits.max_child_sessions, store),
-        )
-        return scope, memory, callbacks
-
-    async def _through(
-        self, runner: Engine | PlainRun, scope: Scope, callbacks: CallbackRecorder | None
-    ) -> RunResult:
-        """A run from its start to its end; meanwhile it can be stopped."""
-        self._running[scope.run_id] = runner.state, asyncio.get_running_loop()
-        token = in_a_run.set(True)
-        try:
-            return await runner.run()
-        finally:
-            in_a_run.reset(token)
-            del self._running[scope.run_id]
-            if callbacks is not None:
-                await callbacks.finish()
-
 
 def completion(prompt: ContextValue, model: Model | None = None, **options: Any) -> Completion:
     """`rlm.completion(prompt, model)` in place of `llm.completion(prompt, model)`."""
@@ -475,22 +334,6 @@ async def acompletion(
         return await one.acompletion(prompt, root_prompt)
     finally:
         await one.aclose()
-
-
-def _with_instructions(task: Task, prologue: str, kind: AnswerType | None) -> Task:
-    told = [task.prologue, prologue, kind.instructions if kind else ""]
-    task = replace(task, prologue="\n\n".join(filter(None, told)))
-    if kind is None:
-        return task
-
-    async def objection_to(submission: Submission) -> str | None:
-        try:
-            await kind.aparse(submission)
-        except AnswerMismatch as mismatch:
-            return str(mismatch)
-        return None
-
-    return replace(task, objection_to=objection_to)
 
 
 def _model_from(variables: Mapping[str, str]) -> str:

@@ -448,7 +448,7 @@ def test_models_of_one_server_have_one_identity_and_a_key_does_not_change_it() -
         variables = {"OPENAI_API_KEY": "secret-secret", "LLM_BASE_URL": "http://localhost:1/v1"}
         variables |= options.pop("variables", {})
         one = RLM(model, variables=variables, client_options={model: options})
-        return one._house._routes[model].identity
+        return one.runner.resources.routes[model].identity
 
     usual = identity("openai/gpt-5-mini")
     assert usual

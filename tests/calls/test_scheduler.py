@@ -405,7 +405,7 @@ async def test_options_reach_the_calls() -> None:
     limits = {"mine": RateLimit(2), "mine/model": RateLimit(1)}
     client = ScriptedClient()
     engine = RLM("mine/model", clients={"mine": client}, rate_limits=limits, hedge_after_seconds=3)
-    calls = engine._house.services().calls
+    calls = engine.runner.resources.services().calls
     route = calls.router("mine/model")
     assert route.names == ("mine/model", "mine")
     assert calls.hedge_after_seconds == 3

@@ -91,7 +91,7 @@ def test_the_settings_of_the_record_become_those_of_an_rlm(state: Path) -> None:
     with RLM(**keywords) as again:
         assert again.config.limits.max_steps == 99
         assert again.config == _with_steps(config, 99)
-        info = again._house._routes[kept.OFFLINE].info
+        info = again.runner.resources.routes[kept.OFFLINE].info
         assert (info.window_tokens, info.price and info.price.output_per_million) == (12_345, 2.0)
 
 

@@ -385,7 +385,7 @@ async def test_sandboxed_code_can_only_name_listed_models() -> None:
     from rlm.errors import CallRefused
 
     engine, _, _ = scripted()
-    services = engine._house.services()
+    services = engine.runner.resources.services()
     nowhere: Any = None
     scope = Scope(run_id="run", budget=Budget(Limits()), recorders=(), tree=Tree(16))
     bridge = Bridge(services.calls, engine.config, scope, nowhere)

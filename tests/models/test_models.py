@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm import models as knowledge
-from rlm import prompts
+from rlm import models, prompts
 from rlm.messages import ModelInfo, Price, Usage
 from rlm.models._profiles import FAMILIES, SIZES, Family, profile_of
 from rlm.models._table import Row, satisfies, table
@@ -84,7 +83,7 @@ GOLDEN: list[tuple[str, int | None, Price | None]] = [
 
 def known(model: str) -> ModelInfo:
     provider, _, name = model.partition("/")
-    return knowledge.about(provider, name)
+    return models.about(provider, name)
 
 
 @pytest.mark.parametrize(("model", "window", "price"), GOLDEN)
@@ -95,7 +94,7 @@ def test_a_well_known_model(model: str, window: int | None, price: Price | None)
 
 @pytest.mark.parametrize("name", [name for name, each in PROVIDERS.items() if each.default_model])
 def test_everything_is_known_of_the_default_models(name: str) -> None:
-    found = knowledge.about(name, PROVIDERS[name].default_model or "")
+    found = models.about(name, PROVIDERS[name].default_model or "")
     assert found.window_tokens
     assert found.price
 
@@ -175,7 +174,7 @@ tokens = st.integers(0, 3_000_000)
 
 @given(providers, names)
 def test_any_name_gets_an_answer(provider: str, model: str) -> None:
-    found = knowledge.about(provider, model)
+    found = models.about(provider, model)
     assert found.window_tokens is None or found.window_tokens > 0
     assert found.profile in {"frontier", "standard", "small", "tiny"}
 
@@ -204,7 +203,7 @@ def test_the_file_says_where_it_is_from() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", source["date"])
     assert "Copyright" in source["notice"]
     assert "Permission is hereby granted" in source["notice"]
-    assert knowledge.source().version == source["version"]
+    assert models.source().version == source["version"]
 
 
 def test_the_file_is_small_and_sound() -> None:
@@ -319,19 +318,19 @@ def test_the_examples_of_a_family_belong_to_it(family: Family) -> None:
 
 
 def test_searching() -> None:
-    found = dict(knowledge.search("GPT-4.1"))
+    found = dict(models.search("GPT-4.1"))
     assert found["openai/gpt-4.1"] == known("openai/gpt-4.1")
     assert found["openrouter/openai/gpt-4.1-mini"].window_tokens == 1_047_576
-    assert set(dict(knowledge.search("groq/llama-3.3*"))) == {
+    assert set(dict(models.search("groq/llama-3.3*"))) == {
         "groq/llama-3.3-70b-versatile",
         "groq/llama-3.3-70b-specdec",
     }
-    assert not list(knowledge.search("nothing-of-the-kind"))
-    assert any(name.startswith("litellm/mistral/") for name in dict(knowledge.search("mistral")))
+    assert not list(models.search("nothing-of-the-kind"))
+    assert any(name.startswith("litellm/mistral/") for name in dict(models.search("mistral")))
 
 
 def test_what_is_found_is_what_is_known_of_that_name() -> None:
-    for name, info in knowledge.search(""):
+    for name, info in models.search(""):
         is_usable = name.startswith(("openai/", "anthropic/", "groq/", "gemini/gemini"))
         if is_usable and "/ft:" not in name:  # those go on with somebody's name
             assert known(name) == info, name
@@ -339,30 +338,30 @@ def test_what_is_found_is_what_is_known_of_that_name() -> None:
 
 def test_the_notice_says_what_is_done() -> None:
     unknown = ModelInfo()
-    assert knowledge.notice("a/b", unknown, 32_000) == (
+    assert models.notice("a/b", unknown, 32_000) == (
         "a/b is not in the table of models: its window is taken to be 32,000 tokens "
         "and its price is unknown."
     )
     free = ModelInfo(price=Price(0.0, 0.0))
-    assert knowledge.notice("a/b", free, 9) == (
+    assert models.notice("a/b", free, 9) == (
         "a/b is known only in part: its window is taken to be 9 tokens."
     )
-    assert knowledge.notice("a/b", ModelInfo(1, Price(1.0, 1.0)), 9) is None
+    assert models.notice("a/b", ModelInfo(1, Price(1.0, 1.0)), 9) is None
 
 
 @pytest.fixture
 def _nobody_told() -> Iterator[None]:
-    knowledge._told.clear()
+    models._warned.clear()
     yield
-    knowledge._told.clear()
+    models._warned.clear()
 
 
 @pytest.mark.usefixtures("_nobody_told")
 def test_a_model_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "rlm"):
         for name in ("a/b", "a/b", "c/d"):
-            knowledge.tell_once(name, ModelInfo(), prompts.UNKNOWN_WINDOW_TOKENS)
-        knowledge.tell_once("e/f", ModelInfo(1, Price(1.0, 1.0)), 9)
+            models.warn_if_unknown(name, ModelInfo(), prompts.UNKNOWN_WINDOW_TOKENS)
+        models.warn_if_unknown("e/f", ModelInfo(1, Price(1.0, 1.0)), 9)
     assert [record.name for record in caplog.records] == ["rlm", "rlm"]
     assert [text.split()[0] for text in caplog.messages] == ["a/b", "c/d"]
 

@@ -191,13 +191,11 @@ class Bench:
         self, base: Outcome, sample: Sample, stored: StoredContext, meter: _Meter
     ) -> RunResult:
         """A run of the trial, or the rest of it."""
-        return await self._engine._answer(
+        return await self._engine.runner.answer(
             RunTask(sample.query, stored),
-            None,
-            None,
-            (meter,),
-            base.run_id,
-            replace(self._engine.config, strategy=METHODS[base.method]),
+            recorders=(meter,),
+            run_id=base.run_id,
+            config=replace(self._engine.config, strategy=METHODS[base.method]),
             budget=meter.ledger,
         )
 

@@ -11,8 +11,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rlm import models as knowledge
-from rlm import prompts
+from rlm import models, prompts
 from rlm.api import RLM
 from rlm.cli import dotenv
 from rlm.cli._border import say
@@ -187,7 +186,7 @@ def _infos(choice: Choice, windows: dict[str, int]) -> dict[str, ModelInfo]:
         except ConfigError:
             continue  # `RLM` complains about it
         if provider in PROVIDERS:
-            info = knowledge.about(provider, wire_name)
+            info = models.about(provider, wire_name)
             window = windows.get(name, info.window_tokens)
             found[name] = replace(info, window_tokens=window)
     return found
@@ -201,7 +200,7 @@ def _tell_what_is_unknown(infos: dict[str, ModelInfo], options: Options) -> None
     """In a line each."""
     for name, info in infos.items():
         known = info if options.price is None else replace(info, price=Price(*options.price))
-        if notice := knowledge.notice(name, known, prompts.UNKNOWN_WINDOW_TOKENS):
+        if notice := models.notice(name, known, prompts.UNKNOWN_WINDOW_TOKENS):
             say(notice)
 
 

@@ -21,7 +21,7 @@ class _Named(Struct, frozen=True):
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
-    """The settings of a run: what `House.settings` wrote, as far as it is needed here."""
+    """The settings of a run: what `Resources.settings` wrote, as far as it is needed here."""
 
     config: RunConfig
     environment: str = "local"

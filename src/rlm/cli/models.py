@@ -47,7 +47,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
     """All that can be used, as plain data."""
     import msgspec
 
-    from rlm import models as knowledge
+    from rlm import models
     from rlm.cli import _checks
     from rlm.cli._servers import find_servers
 
@@ -65,31 +65,31 @@ def findings(settings: "Settings") -> dict[str, Any]:
         "servers": msgspec.to_builtins(servers),
         "adapters": _checks.check_adapters(),
         "advice": [*_checks.check_settings(variables), *_checks.check_windows(servers)],
-        "table": _source(knowledge.source()),
+        "table": _source(models.source()),
     }
 
 
 def _usable(variables: Any, servers: Any) -> list[dict[str, Any]]:
     """In the order in which they would be chosen."""
-    from rlm import models as knowledge
+    from rlm import models
     from rlm.wiring.registry import OFFLINE_MODEL, PROVIDERS
 
     rows = []
     for name, each in PROVIDERS.items():
         key = next((key for key in each.key_variables if variables.get(key)), None)
         if key and each.default_model:
-            info = knowledge.about(name, each.default_model)
+            info = models.about(name, each.default_model)
             rows.append(_facts(f"{name}/{each.default_model}", info, key))
     for server in servers:
         for model in server.models:
-            info = knowledge.about(server.provider, model)
+            info = models.about(server.provider, model)
             row = _facts(f"{server.provider}/{model}", info, server.address)
             rows.append({**row, "window_tokens": server.windows.get(model, info.window_tokens)})
     return [*rows, _facts(OFFLINE_MODEL, _info(OFFLINE_MODEL), "built in")]
 
 
 def _info(model: str) -> "ModelInfo":
-    from rlm import models as knowledge
+    from rlm import models
     from rlm.clients.offline import INFO
     from rlm.errors import ConfigError
     from rlm.wiring.registry import OFFLINE_MODEL, split_model
@@ -97,9 +97,9 @@ def _info(model: str) -> "ModelInfo":
     if model == OFFLINE_MODEL:
         return INFO
     try:
-        return knowledge.about(*split_model(model))
+        return models.about(*split_model(model))
     except ConfigError:
-        return knowledge.about("", model)
+        return models.about("", model)
 
 
 def _facts(model: str, info: "ModelInfo", origin: str) -> dict[str, Any]:
@@ -131,13 +131,13 @@ def _source(source: Any) -> dict[str, str]:
 
 
 def _search(pattern: str, as_json: bool) -> int:
-    from rlm import models as knowledge
+    from rlm import models
     from rlm.cli._border import say
 
-    rows = [_facts(name, info, "") for name, info in knowledge.search(pattern)]
+    rows = [_facts(name, info, "") for name, info in models.search(pattern)]
     for row in rows:
         del row["from"]
-    source = knowledge.source()
+    source = models.source()
     if as_json:
         click.echo(json.dumps({"models": rows, "table": _source(source)}))
     elif rows:

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from rlm import models as knowledge
+from rlm import models
 from rlm.clients._http import Endpoint
 from rlm.clients._json import parse
 from rlm.errors import ModelError
@@ -119,7 +119,7 @@ class HttpClient:
             yield self._checked(request, streamed.reply)
 
     def info(self, model: str) -> ModelInfo:
-        return self._infos.get(model) or knowledge.about(self._provider, model)
+        return self._infos.get(model) or models.about(self._provider, model)
 
     async def close(self) -> None:
         """Close the connections of every event loop this client was used on."""

@@ -44,8 +44,8 @@ class Engine:
         self.scope = scope
         self.closes_session = kept_session is None
         self.session = kept_session or services.new_session(config, task)
-        contexts, grants = self.session.contexts, services.childrens.names
-        tools = services.tools
+        contexts, grants = self.session.contexts, services.child_toolset.names
+        tools = services.toolset.tools
         bridge = Bridge(services.calls, config, scope, self.start_child, tools, contexts, grants)
         self.session.serve(scope, bridge)
         self.history = History(services.calls, scope, config)
@@ -128,7 +128,7 @@ class Engine:
         budget = self.scope.budget.child(self.config.limits)
         scope = self.scope.child(budget, context.digest(task.told_apart(query)))
         config = replace(self.config, model=task.model)
-        services = self.services.childrens.granted(task.tools)
+        services = self.services.for_child(task.tools)
         if (known := await children.recalled(scope, self.scope.step)) is not None:
             return known
         child = Engine(services, config, scope, Task(query, context, task.call_id))
@@ -144,7 +144,7 @@ class Engine:
             calls.info(self.config.sub_model),
             self.scope.depth,
             self.services.tool_lines,
-            grants=bool(self.services.childrens.names),
+            grants=bool(self.services.child_toolset.names),
         )
         first = prompts.first_message(
             task.query,

@@ -30,7 +30,7 @@ from rlm.results import (
     total_of,
 )
 
-__all__ = ["Ending", "ReplRun", "Run", "Services", "Task"]
+__all__ = ["Ending", "ReplRun", "Run", "Services", "Task", "Toolset"]
 
 SHOWN_CHARS = 4_000
 """Of each text that a `Diverged` event puts side by side."""
@@ -54,54 +54,59 @@ class Task(Struct, frozen=True):
     chosen_because: str = ""
 
 
-class Services(Struct, frozen=True):
-    """What all runs of a tree share. `fallback` answers without code when a model is stuck.
+class Toolset(Struct, frozen=True):
+    """What cells may use besides the context: tools, and values that are REPL variables.
 
-    `values` are REPL variables besides the context, told to the model as `value_lines`;
-    `for_children` may grant a child less.
+    `value_lines` describe the values to the model, in the same order.
     """
 
-    calls: Calls
-    environment: Environment
     tools: tuple[Tool, ...] = ()
     values: Mapping[str, StoredContext] = field(default_factory=dict)
     value_lines: tuple[str, ...] = ()
-    for_children: "Services | None" = None
-    fallback: "Callable[[Task, Scope, RunConfig], Awaitable[str | None]] | None" = None
-
-    @property
-    def childrens(self) -> "Services":
-        """What children share."""
-        return self.for_children or self
 
     @property
     def names(self) -> frozenset[str]:
         """The names of tools and values."""
         return frozenset({*(tool.name for tool in self.tools), *self.values})
 
-    def granted(self, names: Collection[str] | None) -> "Services":
-        """The same with only these tools and values, for children too; None changes nothing."""
-        if names is None:
-            return self
+    def only(self, names: Collection[str]) -> "Toolset":
+        """Return the tools and values with these names."""
         lines = zip(self.values, self.value_lines, strict=True)
-        return replace(
-            self,
-            tools=tuple(tool for tool in self.tools if tool.name in names),
-            values={name: value for name, value in self.values.items() if name in names},
-            value_lines=tuple(line for name, line in lines if name in names),
-            for_children=None,
+        return Toolset(
+            tuple(tool for tool in self.tools if tool.name in names),
+            {name: value for name, value in self.values.items() if name in names},
+            tuple(line for name, line in lines if name in names),
         )
+
+
+class Services(Struct, frozen=True):
+    """What all runs of a tree share; child runs have `child_toolset` in place of `toolset`.
+
+    `fallback` answers without code when a model is stuck.
+    """
+
+    calls: Calls
+    environment: Environment
+    toolset: Toolset
+    child_toolset: Toolset
+    fallback: "Callable[[Task, Scope, RunConfig], Awaitable[str | None]] | None" = None
+
+    def for_child(self, names: Collection[str] | None) -> "Services":
+        """Return the services of a child run; `names` are its tools, None stands for all."""
+        granted = self.child_toolset if names is None else self.child_toolset.only(names)
+        return replace(self, toolset=granted, child_toolset=granted)
 
     @property
     def tool_lines(self) -> tuple[str, ...]:
         """What the prompt says about tools, values and what the environment adds, a line each."""
         added = getattr(self.environment, "repl_names", ())
         names = (f"`{name.usage}`: {name.description}" for name in added)
-        return (*names, *(tool.description for tool in self.tools), *self.value_lines)
+        tools = (tool.description for tool in self.toolset.tools)
+        return (*names, *tools, *self.toolset.value_lines)
 
     def new_session(self, config: RunConfig, task: Task) -> RunSession:
-        contexts = {"context": task.context, **task.context.beside(), **self.values}
-        return RunSession(self.environment, config, contexts, self.tools)
+        contexts = {"context": task.context, **task.context.beside(), **self.toolset.values}
+        return RunSession(self.environment, config, contexts, self.toolset.tools)
 
 
 class Ending(Struct, frozen=True):

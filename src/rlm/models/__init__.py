@@ -9,7 +9,7 @@ from rlm.messages import ModelInfo, Price
 from rlm.models._profiles import profile_of
 from rlm.models._table import Source, table
 
-__all__ = ["about", "notice", "search", "source", "tell_once"]
+__all__ = ["about", "notice", "search", "source", "warn_if_unknown"]
 
 FREE = {"gguf", "llamacpp", "lmstudio", "offline", "ollama"}
 """They compute on this machine, or on one of yours."""
@@ -48,10 +48,10 @@ OTHERS = {"litellm", "llm"}
 OTHERS_FREE = {"hosted_vllm": False, "llamafile": True, "lm_studio": True, "ollama": True}
 
 _log = logging.getLogger("rlm")
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
-class _Place(NamedTuple):
+class _Lookup(NamedTuple):
     """Where to look a model up. `exactly`: a name that merely resembles a model's is somebody's."""
 
     home: str | None = None
@@ -62,12 +62,12 @@ class _Place(NamedTuple):
 
 def about(provider: str, model: str) -> ModelInfo:
     """What is known of a provider's model; what is not known is None, and nothing is guessed."""
-    place = _place(provider, model)
+    lookup = _lookup(provider, model)
     profile = profile_of(model)
-    if place.home is None:
-        return ModelInfo(price=Price(0.0, 0.0) if place.free else None, profile=profile)
-    row = table().find(place.home, place.name, exactly=place.exactly)
-    window = table().window(place.home, place.name, row, place.exactly)
+    if lookup.home is None:
+        return ModelInfo(price=Price(0.0, 0.0) if lookup.free else None, profile=profile)
+    row = table().find(lookup.home, lookup.name, exactly=lookup.exactly)
+    window = table().window(lookup.home, lookup.name, row, lookup.exactly)
     price = None if row is None else row.as_price()
     return ModelInfo(window_tokens=window, price=price, profile=profile)
 
@@ -105,36 +105,36 @@ def notice(name: str, info: ModelInfo, assumed_window: int) -> str | None:
     return f"{name} is {where}: {' and '.join(missing)}."
 
 
-def tell_once(name: str, info: ModelInfo, assumed_window: int) -> None:
+def warn_if_unknown(name: str, info: ModelInfo, assumed_window: int) -> None:
     """Log that line, once a model and process."""
-    if name not in _told and (line := notice(name, info, assumed_window)) is not None:
-        _told.add(name)
+    if name not in _warned and (line := notice(name, info, assumed_window)) is not None:
+        _warned.add(name)
         _log.warning("%s", line)
 
 
-def _place(provider: str, model: str) -> _Place:
+def _lookup(provider: str, model: str) -> _Lookup:
     if provider in FREE:
-        return _Place(free=not (provider == "ollama" and model.endswith("cloud")))
+        return _Lookup(free=not (provider == "ollama" and model.endswith("cloud")))
     if provider in HOMES:
         home = HOMES[provider]
         name = model.removeprefix("models/") if home == "google" else model
-        return _Place(home, name, exactly=provider == "azure")
+        return _Lookup(home, name, exactly=provider == "azure")
     first, slash, rest = model.partition("/")
     if provider in GATEWAYS:
         maker = MAKERS.get(first.removeprefix("@"))
         is_makers = maker is not None and ":" not in rest and not rest.endswith("-fast")
-        return _Place(maker, rest) if slash and is_makers else _Place()
+        return _Lookup(maker, rest) if slash and is_makers else _Lookup()
     if provider in OTHERS:
-        return _others_place(first, rest) if slash else _bare_place(model)
-    return _Place()
+        return _lookup_of_others(first, rest) if slash else _lookup_of_bare(model)
+    return _Lookup()
 
 
-def _others_place(named: str, rest: str) -> _Place:
+def _lookup_of_others(named: str, rest: str) -> _Lookup:
     if OTHERS_FREE.get(named.removesuffix("_chat")):
-        return _Place(free=not rest.endswith("cloud"))
-    return _Place(NAMED_BY_OTHERS.get(named), rest, exactly=named == "azure")
+        return _Lookup(free=not rest.endswith("cloud"))
+    return _Lookup(NAMED_BY_OTHERS.get(named), rest, exactly=named == "azure")
 
 
-def _bare_place(model: str) -> _Place:
+def _lookup_of_bare(model: str) -> _Lookup:
     home = next((home for start, home in BARE_OF_OTHERS if model.startswith(start)), None)
-    return _Place(home, model)
+    return _Lookup(home, model)

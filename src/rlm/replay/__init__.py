@@ -79,7 +79,7 @@ async def replay_events(
     engine = recorded_rlm(root) if rlm is None else rlm
     schema = root.settings.get("answer_schema")
     try:
-        await engine._again(root.query, context, root.run_id, store, schema, now)
+        await engine.runner.repeat(root.query, context, root.run_id, store, schema, now)
     except RLMError:
         if not now.events:  # It did not even begin; else it ended, as it may have done before.
             raise

@@ -112,7 +112,7 @@ class Answerer:
         assert plan.relayed is not None
         stopper = Stopper(plan.asked.stops)
         relayed = replace(plan.relayed, on_text=lambda piece: outbox.content(stopper.feed(piece)))
-        result, reply = await plan.engine._relay(
+        result, reply = await plan.engine.runner.relay(
             plan.task, relayed, (meter,), narrowed(plan.limits, grant), meter.watch
         )
         outbox.content(stopper.end())
@@ -162,13 +162,12 @@ class Answerer:
     ) -> RunResult:
         """A run with a REPL; one that has a name is journaled, and goes on where it was."""
         config = replace(plan.config, limits=narrowed(plan.limits, grant))
-        return await plan.engine._answer(
+        return await plan.engine.runner.answer(
             plan.task,
-            None,
-            plan.asked.schema,
-            (meter, listener),
-            run_id,
-            config,
+            response_model=plan.asked.schema,
+            recorders=(meter, listener),
+            run_id=run_id,
+            config=config,
             journaled=run_id is not None,
             on_budget=meter.watch,
         )

@@ -136,7 +136,7 @@ class Planner:
             max_output_tokens=cap,
             tools=relayed.tools,
         )
-        worst = worst_case(request, engine._house.services().calls.info(config.model))
+        worst = worst_case(request, engine.runner.resources.info(config.model))
         query = split(spoken, SHOWN_QUERY_CHARS).query[:SHOWN_QUERY_CHARS]
         return Plan(
             asked=_without_texts(asked),

@@ -95,7 +95,7 @@ class Runs:
             grant = None
             try:
                 grant = self._answerer.hold(plan, run_id, background=True)
-                await plan.engine._begin(plan.task, plan.asked.schema, run_id, plan.config)
+                await plan.engine.runner.begin(plan.task, plan.asked.schema, run_id, plan.config)
                 kept = json_bytes(replace(request, context=None, file_ids=None, run_id=run_id))
                 row = self._store.add(run_id, token.name, request.model, kept)
             except BaseException:
@@ -212,7 +212,7 @@ class Runs:
                 self._store.end(run_id, json_bytes(failed(row, "cancelled", None)))
             return self.get(run_id, token)
         await asyncio.sleep(0)  # A task that is cancelled before its first step would end nothing.
-        if run_id in live.plan.engine._running:
+        if run_id in live.plan.engine.runner.running:
             live.plan.engine.stop(run_id)
         else:
             live.task.cancel()

@@ -95,9 +95,8 @@ def _check_prices(engines: Engines, tokens: Tokens) -> None:
         return
     for model in engines.models:
         engine: RLM = engines.get(model, None)
-        calls = engine._house.services().calls
         for name in (engine.config.model, engine.config.sub_model, *engine.config.models):
-            if calls.info(name).price is None:
+            if engine.runner.resources.info(name).price is None:
                 raise ConfigError(
                     f"a token has max_cost_usd, but the price of {name} is unknown: pass "
                     "--price IN,OUT, or give tokens max_tokens instead"

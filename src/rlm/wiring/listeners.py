@@ -1,4 +1,4 @@
-"""Who hears of the runs of an `RLM`."""
+"""The recorders and callbacks that hear of every run of an `RLM`."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -15,10 +15,14 @@ __all__ = ["Listeners"]
 
 
 class Listeners:
-    """Who hears of every run of an RLM, besides those that one run is given."""
+    """The recorders and callbacks of every run, besides those that a single run is given."""
 
     def __init__(
-        self, recorders: Sequence[Recorder], logger: "RLMLogger | None", verbose: bool
+        self,
+        recorders: Sequence[Recorder],
+        logger: "RLMLogger | None",
+        verbose: bool,
+        callbacks: Sequence[Callable[..., Any] | None] = (),
     ) -> None:
         if logger is not None and not hasattr(logger, "record"):
             raise ConfigError(f"logger must be an RLMLogger or a recorder, not {logger!r}")
@@ -28,12 +32,8 @@ class Listeners:
 
             own.append(ConsoleRecorder(sys.stderr))
         self.recorders = (*recorders, *own, *([] if logger is None else [logger]))
-
-    def call_back(self, *callbacks: Callable[..., Any] | None) -> None:
         self._callbacks = callbacks
 
     def new_callbacks(self) -> CallbackRecorder | None:
-        """One for each run: it waits for its callbacks before the run returns. None if there are
-        no callbacks.
-        """
+        """Return a recorder for one run, which awaits its callbacks; None if there are none."""
         return CallbackRecorder(*self._callbacks) if any(self._callbacks) else None

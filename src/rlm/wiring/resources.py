@@ -7,7 +7,7 @@ import json
 import math
 import re
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from rlm import models as knowledge
 from rlm import prompts
 from rlm._util.limited import in_thread
 from rlm.calls.cache import ReplyCache, as_cache
@@ -28,18 +27,20 @@ from rlm.calls.scope import Scope
 from rlm.calls.sending import MAX_ATTEMPTS
 from rlm.config import RunConfig
 from rlm.context import ContextValue, StoredContext, store_context
-from rlm.engine.run import Services, Task
+from rlm.engine.run import Services, Task, Toolset
 from rlm.errors import ConfigError, SessionError
+from rlm.limits import Limits
 from rlm.messages import ModelInfo, Price
+from rlm.models import warn_if_unknown
 from rlm.portal import existing_portal
-from rlm.protocols import Client, Environment, Tool
+from rlm.protocols import Client, Environment
 from rlm.wiring import registry
 
 if TYPE_CHECKING:  # What many programs never use is imported where it is.
     from rlm.chat import Keeper
     from rlm.records.journal import Archive
 
-__all__ = ["House", "Model", "Traffic"]
+__all__ = ["CallPolicy", "Model", "ModelSettings", "Resources"]
 
 SMALL_CONTEXT_CHARS = 1_000_000
 """Larger ones, and files, are read and encoded in a thread."""
@@ -50,12 +51,13 @@ Model = str | Client | Callable[..., Any]
 """A model's name, a client, or a function that answers a prompt."""
 
 
-class Traffic(Struct, frozen=True):
-    """How requests travel: which replies serve twice, how many a minute, when to ask once more."""
+class CallPolicy(Struct, frozen=True):
+    """How requests are sent: which replies are cached, how many per minute, when to send again."""
 
     cache: bool | str | Path | ReplyCache | None = None
     rate_limits: Mapping[str, RateLimit] = field(default_factory=dict)
     hedge_after_seconds: float | None = None
+    max_concurrent_calls: int = Limits().max_concurrent_calls
 
     def __post_init__(self) -> None:
         if not isinstance(self.rate_limits, Mapping):
@@ -69,158 +71,199 @@ class Traffic(Struct, frozen=True):
             raise ConfigError(f"hedge_after_seconds must be a positive number, not {seconds!r}")
 
 
-class House:
-    """Found and checked once, at the start, so that mistakes show before a run does."""
+class ModelSettings(Struct, frozen=True):
+    """What the caller says about models: clients, prices, windows, options, variables."""
 
-    def __init__(
-        self,
+    clients: Mapping[str, Client] = field(default_factory=dict)
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    windows: Mapping[str, int] = field(default_factory=dict)
+    client_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
         clients: Mapping[str, Client] | None,
         prices: Mapping[str, tuple[float, float] | Price] | None,
         windows: Mapping[str, int] | None,
         client_options: Mapping[str, Mapping[str, Any]] | None,
         variables: Mapping[str, str],
-        journal: bool | str | Path | None,
-        traffic: Traffic,
-    ) -> None:
-        self._clients = dict(clients or {})
-        self._prices = {name: _as_price(given) for name, given in (prices or {}).items()}
-        self._windows = dict(windows or {})
-        self._client_options = client_options or {}
-        self._variables = variables
-        self.archive = _archive(journal, variables)
-        self._traffic = traffic
-        self._cache = as_cache(traffic.cache, variables)
-        self._routes: dict[str, Route] = {}
-        self._calls: WeakKeyDictionary[asyncio.AbstractEventLoop, Calls] = WeakKeyDictionary()
-        self._last_resort = weakref.finalize(self, _close_on_portal, self._routes)
-        self._last_resort.atexit = False  # then `_close_all` does it, and waits
-        _open.add(self)
+    ) -> "ModelSettings":
+        """Make settings of the keywords of `RLM`."""
+        priced = {name: _as_price(given) for name, given in (prices or {}).items()}
+        return cls(
+            dict(clients or {}), priced, dict(windows or {}), client_options or {}, variables
+        )
 
-    def adopt(self, model: Model) -> str:
-        """Find the way to a model; the name it goes by from now on."""
+    def info(self, name: str, known: ModelInfo) -> ModelInfo:
+        """Return what is known about a model; what the caller says takes precedence."""
+        if name in self.prices:
+            known = replace(known, price=self.prices[name])
+        if name in self.windows:
+            known = replace(known, window_tokens=self.windows[name])
+        return known
+
+    def identity(self, provider: str, options: Mapping[str, Any]) -> str:
+        """Return a digest of the server: its provider, its address and what decides replies.
+
+        Keys are left out: they decide who pays, not what is answered.
+        """
+        known = registry.PROVIDERS.get(provider)
+        variables = known.base_url_variables if known else ()
+        given = {name: value for name, value in options.items() if name != "api_key"}
+        address = [self.variables.get(name) for name in (*variables, "AZURE_OPENAI_API_VERSION")]
+        whole = msgspec.json.encode(
+            [provider, address, given], order="deterministic", enc_hook=repr
+        )
+        return hashlib.sha256(whole).hexdigest()
+
+
+class Resources:
+    """What one `RLM` object keeps between runs: routes to models, environment, tools, journal.
+
+    Everything is found and checked when it is made, so that mistakes show before a run starts.
+    `model`, `sub_model` and `models` are the names that its models go by.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        sub_model: Model | None,
+        models: Sequence[Model],
+        settings: ModelSettings,
+        policy: CallPolicy,
+        environment: str | Environment,
+        environment_kwargs: Mapping[str, Any] | None,
+        tools: Any,
+        sub_tools: Any,
+        journal: bool | str | Path | None,
+    ) -> None:
+        self.archive = _archive(journal, settings.variables)
+        self.routes: dict[str, Route] = {}
+        self._settings = settings
+        self._policy = policy
+        self._cache = as_cache(policy.cache, settings.variables)
+        self._calls: WeakKeyDictionary[asyncio.AbstractEventLoop, Calls] = WeakKeyDictionary()
+        self._finalizer = weakref.finalize(self, _close_on_portal, self.routes)
+        self._finalizer.atexit = False  # then `_close_all` does it, and waits
+        _open.add(self)
+        self.model = self._add(model)
+        self.sub_model = self.model if sub_model is None else self._add(sub_model)
+        self.models = tuple(map(self._add, models))
+        self._check_names()
+        self.environment = _environment(environment, environment_kwargs)
+        self._environment_kwargs = {
+            name: value
+            for name, value in (environment_kwargs or {}).items()
+            if not _SECRET.search(name)
+        }
+        self.grant(tools, sub_tools)
+
+    def _add(self, model: Model) -> str:
+        """Find the route to a model; return the name it goes by from now on."""
         names: tuple[str, ...]
         if isinstance(model, str):
             name = model
-            provider, _, wire_name = model.partition("/")
-            if provider in self._clients and wire_name:
-                client = self._clients[provider]
-                identity = _own_identity(client)
-            else:
-                options = self._client_options.get(model, {})
-                client, wire_name = registry.make_client(model, self._variables, **options)
-                provider = registry.split_model(model)[0]
-                identity = _own_identity(client) or self._identity(provider, options)
+            client, wire_name, provider, identity = self._named(model)
             names = tuple(dict.fromkeys((name, f"{provider}/{wire_name}", provider)))
         else:
             client, name = _as_client(model)
             wire_name, identity = name, _own_identity(client)
-            if name in self._routes and self._routes[name].client is not client:
-                name = f"{name}-{len(self._routes)}"
+            if name in self.routes and self.routes[name].client is not client:
+                name = f"{name}-{len(self.routes)}"
             names = (name,)
-        info = self._info(name, client.info(wire_name))
+        info = self._settings.info(name, client.info(wire_name))
         if isinstance(model, str):
-            knowledge.tell_once(name, info, prompts.UNKNOWN_WINDOW_TOKENS)
+            warn_if_unknown(name, info, prompts.UNKNOWN_WINDOW_TOKENS)
         if self._cache is not None and identity is None:
             raise ConfigError(
                 f"cache= can't tell replies of {name} from those of other servers: give its client "
                 "an attribute `identity`, a text that changes with everything it is set up with"
             )
         attempts = getattr(client, "max_attempts", MAX_ATTEMPTS)
-        self._routes[name] = Route(client, wire_name, info, identity, names, attempts)
+        self.routes[name] = Route(client, wire_name, info, identity, names, attempts)
         return name
 
-    def _info(self, name: str, known: ModelInfo) -> ModelInfo:
-        """What is known of a model; what the caller says of it counts."""
-        if name in self._prices:
-            known = replace(known, price=self._prices[name])
-        if name in self._windows:
-            known = replace(known, window_tokens=self._windows[name])
-        return known
+    def _named(self, model: str) -> tuple[Client, str, str, str | None]:
+        """The client of a named model, its name on the wire, its provider and its identity."""
+        provider, _, wire_name = model.partition("/")
+        if provider in self._settings.clients and wire_name:
+            client = self._settings.clients[provider]
+            return client, wire_name, provider, _own_identity(client)
+        options = self._settings.client_options.get(model, {})
+        client, wire_name = registry.make_client(model, self._settings.variables, **options)
+        provider = registry.split_model(model)[0]
+        identity = _own_identity(client) or self._settings.identity(provider, options)
+        return client, wire_name, provider, identity
 
-    def _identity(self, provider: str, options: Mapping[str, Any]) -> str:
-        """Which server this is, as a digest: its provider, its address, and what decides replies.
-
-        Keys are left out: who pays does not change what is answered.
-        """
-        known = registry.PROVIDERS.get(provider)
-        variables = known.base_url_variables if known else ()
-        told = {name: value for name, value in options.items() if name != "api_key"}
-        address = [self._variables.get(name) for name in (*variables, "AZURE_OPENAI_API_VERSION")]
-        whole = msgspec.json.encode([provider, address, told], order="deterministic", enc_hook=repr)
-        return hashlib.sha256(whole).hexdigest()
-
-    def furnish(
-        self,
-        environment: str | Environment,
-        environment_kwargs: Mapping[str, Any] | None,
-        config: RunConfig,
-        tools: Any,
-        sub_tools: Any,
-    ) -> None:
-        """Take in where cells run and what they may call. Children get `sub_tools`, if given."""
-        for what, given in (("prices", self._prices), ("windows", self._windows)):
-            if unused := sorted(given.keys() - self._routes.keys()):
-                raise ConfigError(f"{what}= names {unused[0]!r}; models: {', '.join(self._routes)}")
-        known = {name for route in self._routes.values() for name in route.names}
-        if unused := sorted(self._traffic.rate_limits.keys() - known):
+    def _check_names(self) -> None:
+        """Refuse prices, windows and rate limits of models that are not used."""
+        given = {"prices": self._settings.prices, "windows": self._settings.windows}
+        for what, by_model in given.items():
+            if unused := sorted(by_model.keys() - self.routes.keys()):
+                raise ConfigError(f"{what}= names {unused[0]!r}; models: {', '.join(self.routes)}")
+        known = {name for route in self.routes.values() for name in route.names}
+        if unused := sorted(self._policy.rate_limits.keys() - known):
             listed = ", ".join(sorted(known))
             raise ConfigError(f"rate_limits= names {unused[0]!r}; models and providers: {listed}")
-        self._is_own_environment = not isinstance(environment, str)
-        if isinstance(environment, str):
-            environment = registry.make_environment(environment, environment_kwargs or {})
-        elif environment_kwargs:
-            raise ConfigError("environment_kwargs goes with the name of an environment")
-        self._environment: Environment = environment
-        self._environment_kwargs = {
-            name: value
-            for name, value in (environment_kwargs or {}).items()
-            if not _SECRET.search(name)
-        }
-        self._max_concurrent_calls = config.limits.max_concurrent_calls
-        self.grant(tools, sub_tools)
+
+    def info(self, model: str) -> ModelInfo:
+        """Return what is known about one of the models."""
+        return self.routes[model].info
 
     def grant(self, tools: Any, sub_tools: Any = None) -> None:
-        """Say what cells may call from the next run on; children the same, or `sub_tools`."""
-        self._own = _granted(tools)
-        self._childrens = self._own if sub_tools is None else _granted(sub_tools)
+        """Set what cells may call from the next run on; children get `sub_tools`, if given."""
+        self._toolset = _toolset(tools)
+        self._child_toolset = self._toolset if sub_tools is None else _toolset(sub_tools)
 
-    async def store(self, value: ContextValue | StoredContext, config: RunConfig) -> StoredContext:
-        """Small values here, and what takes long in threads: it is described, then measured and
-        laid out for the sandbox at the same time. A large one is hashed beside the run."""
-        if isinstance(value, StoredContext):
-            return value
-        if value is None or (isinstance(value, str) and len(value) < SMALL_CONTEXT_CHARS):
-            return store_context(value)
-        stored = await in_thread(store_context, value)
+    async def store(
+        self, context: ContextValue | StoredContext, config: RunConfig
+    ) -> StoredContext:
+        """Read, describe and measure a context, and lay it out for the sandbox.
+
+        Small contexts are stored at once, larger ones in threads. The hash of a large one is
+        computed while the run is under way.
+        """
+        if isinstance(context, StoredContext):
+            return context
+        if context is None or (isinstance(context, str) and len(context) < SMALL_CONTEXT_CHARS):
+            return store_context(context)
+        stored = await in_thread(store_context, context)
         await asyncio.gather(
             asyncio.to_thread(lambda: stored.known_sha256), self._prepare(stored, config)
         )
         return stored
 
     async def _prepare(self, stored: StoredContext, config: RunConfig) -> None:
-        prepare = getattr(self._environment, "prepare", None)
+        prepare = getattr(self.environment, "prepare", None)
         if prepare is not None and config.strategy == "rlm":
-            with suppress(SessionError):  # The session will tell, where a run can end of it.
+            with suppress(
+                SessionError
+            ):  # The session reports it, where a run can end because of it.
                 await prepare(stored)
 
     def settings(self, config: RunConfig, answer_schema: dict[str, Any] | None) -> dict[str, Any]:
-        """What it takes to run something again, as plain values; secrets are not among them.
+        """Return what it takes to run something again, as plain values without secrets.
 
-        `own` names what only the program that made it has: clients, functions, environments.
+        `own` names what exists only in this program: clients, functions, environments.
         """
-        own = [name for name, route in self._routes.items() if len(route.names) == 1]
+        own = [name for name, route in self.routes.items() if len(route.names) == 1]
         own += [
-            name for name in self._clients if any(m.startswith(f"{name}/") for m in self._routes)
+            name
+            for name in self._settings.clients
+            if any(model.startswith(f"{name}/") for model in self.routes)
         ]
-        tools = [{"name": t.name, "description": t.description} for t in self._own[0]]
+        toolset = self._toolset
+        tools = [{"name": t.name, "description": t.description} for t in toolset.tools]
         encoded = msgspec.json.encode(
             {
                 "config": config,
-                "environment": self._environment.name,
+                "environment": self.environment.name,
                 "environment_kwargs": self._environment_kwargs,
-                "infos": {name: route.info for name, route in self._routes.items()},
+                "infos": {name: route.info for name, route in self.routes.items()},
                 "tools": tools,
-                "values": sorted(self._own[1]),
+                "values": sorted(toolset.values),
                 "answer_schema": answer_schema,
                 "own": sorted(own),
             },
@@ -230,19 +273,19 @@ class House:
         return plain
 
     def new_keeper(self, model: str) -> "Keeper":
-        """For a chat that may be saved and loaded."""
+        """Return what saves and loads a chat."""
         from rlm.chat import Keeper
 
-        environment = self._environment
+        environment = self.environment
         return Keeper(
             model=model,
             environment=environment.name,
             may_read=_is_sandbox(environment),
-            tools=lambda: [tool.name for tool in self._own[0]],
+            tools=lambda: [tool.name for tool in self._toolset.tools],
         )
 
     def services(self) -> Services:
-        """What the next run has to work with."""
+        """Return what the runs of this event loop share."""
         calls = self._calls_of_loop()
 
         async def fallback(task: Task, scope: Scope, config: RunConfig) -> str | None:
@@ -250,32 +293,31 @@ class House:
 
             return await map_reduce(calls, task, scope, config)
 
-        children = Services(calls, self._environment, *self._childrens, fallback=fallback)
-        return Services(calls, self._environment, *self._own, children, fallback)
+        return Services(calls, self.environment, self._toolset, self._child_toolset, fallback)
 
     async def close(self) -> None:
-        self._last_resort.detach()
+        self._finalizer.detach()
         _open.discard(self)
         self._calls.pop(asyncio.get_running_loop(), None)
-        await _close_clients(self._routes)
-        if tools := (*self._own[0], *self._childrens[0]):
+        await _close_clients(self.routes)
+        if tools := (*self._toolset.tools, *self._child_toolset.tools):
             from rlm.tools import release_tools
 
             await release_tools(tools)
         if self._cache is not None:
             await self._cache.close()
-        await self._environment.close()
+        await self.environment.close()
 
     def _calls_of_loop(self) -> Calls:
-        """Schedulers belong to one event loop, so each loop has calls of its own."""
+        """Return the calls of the running loop; schedulers can't be shared between loops."""
         loop = asyncio.get_running_loop()
         known = self._calls.get(loop)
         if known is None:
             known = self._calls[loop] = Calls(
-                self._routes.__getitem__,
-                Scheduler(self._max_concurrent_calls, self._traffic.rate_limits),
+                self.routes.__getitem__,
+                Scheduler(self._policy.max_concurrent_calls, self._policy.rate_limits),
                 cache=self._cache,
-                hedge_after_seconds=self._traffic.hedge_after_seconds,
+                hedge_after_seconds=self._policy.hedge_after_seconds,
             )
         return known
 
@@ -294,8 +336,8 @@ def _own_identity(client: Client) -> str | None:
     return identity if isinstance(identity, str) and identity else None
 
 
-_open: "weakref.WeakSet[House]" = weakref.WeakSet()
-"""Houses nobody has closed yet; many programs never do."""
+_open: "weakref.WeakSet[Resources]" = weakref.WeakSet()
+"""Those that are not closed yet; many programs never close them."""
 
 
 async def _close_clients(routes: Mapping[str, Route]) -> None:
@@ -309,8 +351,8 @@ def _close_on_portal(routes: Mapping[str, Route]) -> None:
 
 
 def _close_all() -> None:
-    for house in list(_open):
-        _close_on_portal(house._routes)
+    for resources in list(_open):
+        _close_on_portal(resources.routes)
     if (found := existing_portal()) is not None:
         found.wait_for_closing()
 
@@ -344,17 +386,25 @@ def _as_price(given: tuple[float, float] | Price) -> Price:
     return given if isinstance(given, Price) else Price(*given)
 
 
-def _granted(given: Any) -> tuple[tuple[Tool, ...], dict[str, StoredContext], tuple[str, ...]]:
-    """Functions stay on the host; plain values become variables in the REPL, and are described."""
+def _environment(given: str | Environment, options: Mapping[str, Any] | None) -> Environment:
+    if isinstance(given, str):
+        return registry.make_environment(given, options or {})
+    if options:
+        raise ConfigError("environment_kwargs goes with the name of an environment")
+    return given
+
+
+def _toolset(given: Any) -> Toolset:
+    """Tools stay on the host; plain values become variables in the REPL, with a description."""
     if given is None:
-        return (), {}, ()
+        return Toolset()
     from rlm.tools import as_tools, describe_values
 
     tools, values = as_tools(given)
     stored = {name: _stored(value) for name, value in values.items()}
-    return tools, stored, describe_values(given)
+    return Toolset(tools, stored, describe_values(given))
 
 
 def _stored(value: Any) -> StoredContext:
-    """Any JSON value: a number or a flag is no context, but may be a variable."""
+    """Store any JSON value: numbers and flags can't be contexts, but they can be variables."""
     return StoredContext("json", json.dumps(value).encode(), "")

@@ -12,6 +12,7 @@ from rlm.events import CallEnded, Diverged, ModelReplied, RunStarted, ToolCalled
 from rlm.messages import Price
 from rlm.records.journal import Archive, Places
 from rlm.results import RunResult, Submission
+from rlm.wiring.runner import Runner
 
 RUN_ID = "20261115-120000-000-abcdef01"
 DOWN = ModelError("the provider is down")
@@ -108,12 +109,12 @@ def test_a_cell_that_submits_only_now_does_not_end_the_run_earlier(
     """The second execution is not the first one: what the model was told then is what counts."""
     code = cell("import time\nif time.time() > 0: FINAL('early')\nprint('going on')")
     objections = iter([_not_yet, None, None])
-    original = RLM._answer
+    original = Runner.answer
 
-    async def answer(self: RLM, task: Task, *given: Any, **named: Any) -> RunResult:
+    async def answer(self: Runner, task: Task, *given: Any, **named: Any) -> RunResult:
         return await original(self, replace(task, objection_to=next(objections)), *given, **named)
 
-    monkeypatch.setattr(RLM, "_answer", answer)
+    monkeypatch.setattr(Runner, "answer", answer)
     runs.interrupt([code])
     result, asked = runs.ask([cell("FINAL('late')")])
     assert (result.answer, result.steps) == ("late", 2)

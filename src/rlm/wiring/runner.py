@@ -1,0 +1,219 @@
+"""Start, resume, repeat and stop runs: what `RLM`, the server and the replayer have in common."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from rlm.calls.scope import Scope, Tree, new_run_id
+from rlm.config import RunConfig
+from rlm.context import ContextValue, StoredContext
+from rlm.engine.loop import Engine
+from rlm.engine.run import Run, Task
+from rlm.engine.sessions import RunSession
+from rlm.engine.strategies import PlainRun, Relayed, RelayRun, choose_strategy
+from rlm.errors import ConfigError
+from rlm.limits import Budget, Limits
+from rlm.messages import Reply
+from rlm.portal import in_a_run
+from rlm.protocols import Recorder, ReplyStore
+from rlm.records.journal import kept
+from rlm.records.recorders.callbacks import CallbackRecorder
+from rlm.records.recorders.memory import MemoryRecorder
+from rlm.results import RunResult, Submission
+from rlm.typed import AnswerMismatch, AnswerType, aanswer_type, with_typed_answer
+from rlm.wiring.listeners import Listeners
+from rlm.wiring.resources import Resources
+
+__all__ = ["Runner"]
+
+
+class Runner:
+    """Runs tasks with one configuration and one set of resources."""
+
+    def __init__(self, config: RunConfig, resources: Resources, listeners: Listeners) -> None:
+        self.config = config
+        self.resources = resources
+        self._listeners = listeners
+        self._running: dict[str, tuple[Run, asyncio.AbstractEventLoop]] = {}
+
+    @property
+    def running(self) -> dict[str, Run]:
+        """The runs in progress, by their ids."""
+        return {run_id: run for run_id, (run, _) in self._running.items()}
+
+    def stop(self, run_id: str | None = None) -> None:
+        """Ask every run, or the named one, to end now with its best answer. Thread-safe."""
+        for name, (run, loop) in list(self._running.items()):
+            if run_id in {None, name}:
+                loop.call_soon_threadsafe(run.stop)
+
+    def with_limits(self, limits: Limits | None) -> RunConfig:
+        """Return the configuration, with `limits` in place of its own if there are any."""
+        return self.config if limits is None else replace(self.config, limits=limits)
+
+    def new_session(self, task: Task) -> RunSession:
+        """Return a session that can serve several runs; a chat keeps it open."""
+        return self.resources.services().new_session(self.config, task)
+
+    async def answer(
+        self,
+        task: Task,
+        *,
+        session: RunSession | None = None,
+        response_model: Any = None,
+        recorders: Sequence[Recorder] = (),
+        run_id: str | None = None,
+        config: RunConfig | None = None,
+        journaled: bool = True,
+        on_budget: Callable[[Budget], None] | None = None,
+        budget: Budget | None = None,
+    ) -> RunResult:
+        """Run a task, or resume it if the journal knows `run_id`; parse a typed answer.
+
+        `config` applies to this run only. `journaled=False` writes nothing to disk. `on_budget`
+        receives the budget of the run, which knows what a cancelled run may have cost. The run
+        draws on `budget`, if one is given.
+        """
+        config = config or self.config
+        task, kind = await self._prepared(task, response_model, config)
+        archive = self.resources.archive if journaled else None
+        async with kept(archive, task, run_id, in_chat=session is not None) as record:
+            result = record.result
+            if result is None:
+                listening = (*record.recorders, *self._listeners.recorders, *recorders)
+                own_budget = budget.run(config.limits) if budget else Budget(config.limits)
+                if on_budget is not None:
+                    on_budget(own_budget)
+                result = await self._run(
+                    task, session, record.run_id, record.journal, listening, config, own_budget
+                )
+                record.keep(result)
+        return result if kind is None else await with_typed_answer(result, kind)
+
+    async def begin(self, task: Task, response_model: Any, run_id: str, config: RunConfig) -> None:
+        """Write a task to the journal without running it, so that it can be resumed later."""
+        task, _ = await self._prepared(task, response_model, config)
+        async with kept(self.resources.archive, task, run_id, in_chat=False):
+            pass
+
+    async def relay(
+        self,
+        task: Task,
+        relayed: Relayed,
+        recorders: Sequence[Recorder],
+        limits: Limits,
+        on_budget: Callable[[Budget], None],
+    ) -> tuple[RunResult, Reply | None]:
+        """Send messages unchanged, as a run of one request. Nothing is journaled."""
+        config, calls = self.with_limits(limits), self.resources.services().calls
+        calls.check_prices((config.model,), limits)
+        task = replace(task, settings=self.resources.settings(config, None))
+        listening = (*self._listeners.recorders, *recorders)
+        budget = Budget(config.limits)
+        on_budget(budget)
+        scope, memory, callbacks = self._scope(config, new_run_id(), None, listening, budget)
+        relay = RelayRun(calls, config, scope, task, relayed)
+        result = await self._stoppable(relay, scope, callbacks)
+        return replace(result, events=tuple(memory.events)), relay.reply
+
+    async def repeat(
+        self,
+        query: str,
+        context: ContextValue | StoredContext,
+        run_id: str,
+        store: ReplyStore,
+        response_model: Any,
+        recorder: Recorder,
+    ) -> None:
+        """Execute a recorded run again; `store` answers in place of models and tools."""
+        stored = await self.resources.store(context, self.config)
+        await asyncio.wrap_future(stored.hashing())
+        task, _ = await self._prepared(Task(query, stored), response_model, self.config)
+        budget = Budget(self.config.limits)
+        await self._run(task, None, run_id, store, (recorder,), self.config, budget)
+
+    async def _prepared(
+        self, task: Task, response_model: Any, config: RunConfig
+    ) -> tuple[Task, AnswerType | None]:
+        """Add settings, instructions and the check of a typed answer to a task."""
+        if not isinstance(task.query, str) or not task.query.strip():
+            raise ConfigError(f"the query must be a text that asks something, not {task.query!r}")
+        kind = None if response_model is None else await aanswer_type(response_model)
+        settings = self.resources.settings(config, kind.schema if kind else None)
+        task = replace(task, settings=settings)
+        return _with_instructions(task, config.prologue, kind), kind
+
+    async def _run(
+        self,
+        task: Task,
+        session: RunSession | None,
+        run_id: str,
+        store: ReplyStore | None,
+        recorders: tuple[Recorder, ...],
+        config: RunConfig,
+        budget: Budget,
+    ) -> RunResult:
+        """Execute a task once with the strategy of its configuration."""
+        services = self.resources.services()
+        models = (config.model, config.sub_model, *config.models)
+        for each in budget.chain:
+            services.calls.check_prices(models, each.limits)
+        scope, memory, callbacks = self._scope(config, run_id, store, recorders, budget)
+        strategy, task = ("rlm", task) if session else choose_strategy(services.calls, task, config)
+        execution: Engine | PlainRun
+        if strategy == "rlm":
+            execution = Engine(services, config, scope, task, session)
+        else:
+            execution = PlainRun(services.calls, config, scope, task, strategy)
+        result = await self._stoppable(execution, scope, callbacks)
+        return replace(result, events=tuple(memory.events))
+
+    def _scope(
+        self,
+        config: RunConfig,
+        run_id: str,
+        store: ReplyStore | None,
+        recorders: tuple[Recorder, ...],
+        budget: Budget,
+    ) -> tuple[Scope, MemoryRecorder, CallbackRecorder | None]:
+        """Make the scope of a root run and the recorders that every run has."""
+        memory, callbacks = MemoryRecorder(), self._listeners.new_callbacks()
+        scope = Scope(
+            run_id=run_id,
+            budget=budget,
+            recorders=(memory, *((callbacks,) if callbacks else ()), *recorders),
+            tree=Tree(config.limits.max_child_sessions, store),
+        )
+        return scope, memory, callbacks
+
+    async def _stoppable(
+        self, execution: Engine | PlainRun, scope: Scope, callbacks: CallbackRecorder | None
+    ) -> RunResult:
+        """Run to the end; until then, `stop` can reach the run."""
+        self._running[scope.run_id] = execution.state, asyncio.get_running_loop()
+        token = in_a_run.set(True)
+        try:
+            return await execution.run()
+        finally:
+            in_a_run.reset(token)
+            del self._running[scope.run_id]
+            if callbacks is not None:
+                await callbacks.finish()
+
+
+def _with_instructions(task: Task, prologue: str, kind: AnswerType | None) -> Task:
+    parts = [task.prologue, prologue, kind.instructions if kind else ""]
+    task = replace(task, prologue="\n\n".join(filter(None, parts)))
+    if kind is None:
+        return task
+
+    async def objection_to(submission: Submission) -> str | None:
+        try:
+            await kind.aparse(submission)
+        except AnswerMismatch as mismatch:
+            return str(mismatch)
+        return None
+
+    return replace(task, objection_to=objection_to)
