@@ -25,7 +25,7 @@ from rlm.cli._options import key_and_value
 from rlm.errors import RLMError
 from rlm.protocols import Environment, Session
 from rlm.testing.conformance.bench import stored
-from rlm.wiring.registry import ENVIRONMENTS, make_environment
+from rlm.wiring.registry import environments, make_environment
 
 _OPTIONS = {"seed": 0, "tools": [], "cell_memory_bytes": 512 << 20}
 _CONTEXT_CHARS = 10_000_000
@@ -128,7 +128,7 @@ async def _one(name: str, options: dict[str, Any], rounds: int) -> dict[str, flo
 
 def _free() -> list[str]:
     """Names of environments that cost no money."""
-    return [name for name in ENVIRONMENTS if name not in ("modal", "prime", "e2b", "daytona")]
+    return [name for name in environments() if name not in ("modal", "prime", "e2b", "daytona")]
 
 
 def main() -> None:

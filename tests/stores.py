@@ -1,7 +1,7 @@
 """A ReplyStore in memory, for tests."""
 
 from rlm.messages import Reply, ReplyKey, Request
-from rlm.results import Told
+from rlm.results import Shown
 
 __all__ = ["MemoryStore"]
 
@@ -11,7 +11,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.replies: dict[str, Reply] = {}
-        self.told: dict[tuple[str, int, str], Told] = {}
+        self.told: dict[tuple[str, int, str], Shown] = {}
 
     async def get(self, key: ReplyKey, request: Request | None) -> Reply | None:
         return self.replies.get(str(key))
@@ -19,9 +19,9 @@ class MemoryStore:
     async def put(self, key: ReplyKey, reply: Reply) -> None:
         self.replies[str(key)] = reply
 
-    async def recorded(self, path: str, step: int, what: str) -> Told | None:
+    async def recorded(self, path: str, step: int, what: str) -> Shown | None:
         return self.told.get((path, step, what))
 
-    async def tell(self, path: str, step: int, what: str, told: Told) -> str:
-        self.told[path, step, what] = told
-        return told.text
+    async def show(self, path: str, step: int, what: str, shown: Shown) -> str:
+        self.told[path, step, what] = shown
+        return shown.text

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm import images
-from rlm.calls.bounds import MESSAGE_OVERHEAD_TOKENS, bound_tokens
+from rlm.calls.billing import MESSAGE_OVERHEAD_TOKENS, bound_tokens
 from rlm.images import bound_of_parts, content_of, image_tokens, picture_of, shown, size_of
 from rlm.messages import Message
 from tests.picture_samples import gif, jpeg, png, segment, webp

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm.limits import Limits
-from rlm.prompts.observation import budget_worth_telling, cut, observation
+from rlm.prompts.observation import budget_worth_showing, cut, observation
 from rlm.results import CellError, CellResult
 
 
@@ -79,8 +79,8 @@ def test_cut_keeps_head_and_tail_and_counts_what_is_missing(
 def test_money_and_tokens_are_told_once_half_is_used() -> None:
     limits = Limits(max_tokens=1_000, max_cost_usd=1.0)
     plenty = {"calls": 5, "tokens": 600, "cost_usd": 0.6, "seconds": None}
-    assert budget_worth_telling(plenty, limits) == {}
+    assert budget_worth_showing(plenty, limits) == {}
     scarce = {"calls": 5, "tokens": 400, "cost_usd": 0.25, "seconds": None}
-    assert budget_worth_telling(scarce, limits) == {"tokens": 400, "cost_usd": 0.25}
+    assert budget_worth_showing(scarce, limits) == {"tokens": 400, "cost_usd": 0.25}
     told = show(CellResult(), left={"tokens": 400, "cost_usd": 0.25})
     assert told.endswith("| 400 tokens left | $0.2500 left | 11 steps left")

@@ -152,7 +152,7 @@ async def test_contexts_of_child_runs_are_measured_before_they_are_read() -> Non
 def test_a_note_has_a_key_of_ordinary_length() -> None:
     bridge = object.__new__(Bridge)
     with pytest.raises(CallRefused, match="at most 256 characters"):
-        bridge._told("note", "k" * 300, "1")
+        bridge._emit_text("note", "k" * 300, "1")
 
 
 REPORTS = {

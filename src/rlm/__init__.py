@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rlm.api import acompletion as acompletion
     from rlm.api import completion as completion
     from rlm.calls.cache import ReplyCache as ReplyCache
-    from rlm.calls.pacing import RateLimit as RateLimit
+    from rlm.calls.rate_limits import RateLimit as RateLimit
     from rlm.chat.chat import Chat as Chat
     from rlm.compat import Completion as Completion
     from rlm.config import Guards as Guards
@@ -60,7 +60,7 @@ _HOMES = {
     "RLMEnforcementError": "rlm.errors",
     "RLMError": "rlm.errors",
     "RLMLogger": "rlm.logger",
-    "RateLimit": "rlm.calls.pacing",
+    "RateLimit": "rlm.calls.rate_limits",
     "ReplyCache": "rlm.calls.cache",
     "RunResult": "rlm.results",
     "ScriptedClient": "rlm.testing.scripted",

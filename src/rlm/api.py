@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rlm import compat
 from rlm.calls.cache import ReplyCache
-from rlm.calls.pacing import RateLimit
+from rlm.calls.rate_limits import RateLimit
 from rlm.compat import Completion
 from rlm.config import Guards, RunConfig
 from rlm.context import ContextValue
-from rlm.engine.run import Task
 from rlm.engine.sessions import RunSession
+from rlm.engine.task import Task
 from rlm.errors import ConfigError
 from rlm.events import Event
 from rlm.limits import Budget, Limits
@@ -34,7 +34,15 @@ if TYPE_CHECKING:  # What many programs never use is imported where it is.
 
 __all__ = ["RLM", "acompletion", "completion"]
 
-RUN_OPTIONS = frozenset(RunConfig.__struct_fields__)
+RUN_OPTIONS = RunConfig.__struct_fields__
+CALLBACKS = (
+    *("on_iteration_start", "on_iteration_complete"),
+    *("on_subcall_start", "on_subcall_complete"),
+)
+RESOURCE_OPTIONS = (
+    *("sub_model", "models", "environment", "environment_kwargs"),
+    *("tools", "sub_tools", "journal"),
+)
 
 
 class RLM:
@@ -89,32 +97,20 @@ class RLM:
         variables: Mapping[str, str] | None = None,
         seed: int = 0,
     ) -> None:
-        # Keywords that RunConfig has go there under their own names: nothing is listed twice.
-        options: dict[str, Any] = {n: v for n, v in locals().items() if n in RUN_OPTIONS}
+        # What `Resources` and `RunConfig` take under the same names is not listed again.
+        given = dict(locals())
         variables = os.environ if variables is None else variables
-        limits = Limits() if limits is None else limits
+        concurrent = (limits or Limits()).max_concurrent_calls
         resources = Resources(
             model=model if model is not None else _model_from(variables),
-            sub_model=sub_model,
-            models=models,
             settings=ModelSettings.of(clients, prices, windows, client_options, variables),
-            policy=CallPolicy(
-                cache, rate_limits or {}, hedge_after_seconds, limits.max_concurrent_calls
-            ),
-            environment=environment,
-            environment_kwargs=environment_kwargs,
-            tools=tools,
-            sub_tools=sub_tools,
-            journal=journal,
+            policy=CallPolicy(cache, rate_limits or {}, hedge_after_seconds, concurrent),
+            **{name: given[name] for name in RESOURCE_OPTIONS},
         )
-        options |= {name: getattr(resources, name) for name in ("model", "sub_model", "models")}
-        self.config = RunConfig(**{n: v for n, v in options.items() if v is not None})
+        given |= {name: getattr(resources, name) for name in ("model", "sub_model", "models")}
+        self.config = RunConfig(**{n: given[n] for n in RUN_OPTIONS if given[n] is not None})
         self.logger = logger
-        callbacks = (
-            *(on_iteration_start, on_iteration_complete),
-            *(on_subcall_start, on_subcall_complete),
-        )
-        listeners = Listeners(recorders, logger, verbose, callbacks)
+        listeners = Listeners(recorders, logger, verbose, [given[name] for name in CALLBACKS])
         self.runner = Runner(self.config, resources, listeners)
         self._conversation = self._new_chat(keeps_messages=True) if persistent else None
 

@@ -3,14 +3,13 @@
 import functools
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from msgspec import Struct, field, json
 
-from rlm._util.lazy import cached
 from rlm._util.text import sendable
 from rlm.images import bound_of_parts
 
@@ -25,6 +24,7 @@ __all__ = [
     "ToolSpec",
     "Usage",
     "followed_by",
+    "total_of",
 ]
 
 DIGEST_CHARS = 32
@@ -32,6 +32,32 @@ _DIGEST = attrgetter("digest")
 
 PICODOLLARS = 10**12
 """Money is counted in whole picodollars, so that sums are exact and never drift past a limit."""
+
+
+Value = TypeVar("Value")
+
+
+class _cached(Generic[Value]):  # noqa: N801 - read as a decorator
+    """`functools.cached_property` without the lock that it takes before Python 3.12."""
+
+    def __init__(self, find: Callable[[Any], Value]) -> None:
+        self._find = find
+        self.__doc__ = find.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, one: None, owner: type | None = None) -> "_cached[Value]": ...
+
+    @overload
+    def __get__(self, one: object, owner: type | None = None) -> Value: ...
+
+    def __get__(self, one: object | None, owner: type | None = None) -> "Value | _cached[Value]":
+        if one is None:
+            return self
+        value = one.__dict__[self._name] = self._find(one)
+        return value
 
 
 class ToolCall(Struct, frozen=True):
@@ -61,7 +87,7 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):
 
     # Every request holds its run's whole history: what all of them ask is found out once.
 
-    @cached
+    @_cached
     def bound_tokens(self) -> int:
         """At least as many tokens as any byte-level tokenizer can make of it.
 
@@ -75,16 +101,16 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):
         size += sum(len(repr(call).encode()) for call in self.tool_calls)
         return size if self.opaque is None else size + len(repr(self.opaque).encode())
 
-    @cached
+    @_cached
     def digest(self) -> bytes:
         """A hash of all of it."""
         return hashlib.sha256(json.encode(self)).digest()
 
-    @cached
+    @_cached
     def is_sendable(self) -> bool:
         """Whether it has no lone surrogates, which HTTP and JSON can't carry."""
         if isinstance(self.content, str):
-            return sendable(self.content) is self.content
+            return self.content.isascii() or sendable(self.content) is self.content
         texts = [part.get("text") for part in self.content]
         return all(sendable(text) is text for text in texts if isinstance(text, str))
 
@@ -245,3 +271,11 @@ class ModelInfo(Struct, frozen=True):
     window_tokens: int | None = None
     price: Price | None = None
     profile: Literal["frontier", "standard", "small", "tiny"] = "standard"
+
+
+def total_of(parts: Iterable[Usage]) -> Usage:
+    """Return the sum of several usages."""
+    total = Usage()
+    for part in parts:
+        total += part
+    return total

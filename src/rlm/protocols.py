@@ -5,7 +5,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from rlm.events import Event
 from rlm.messages import ModelInfo, Reply, ReplyKey, Request
-from rlm.results import CellResult, Told
+from rlm.results import CellResult, Shown
 
 __all__ = [
     "Client",
@@ -95,29 +95,29 @@ class Environment(Protocol):
 
 
 class Recorder(Protocol):
-    """Anything that listens to events. It must not block, and it can't answer.
+    """Receives every event of a run. `record` must not block, and its result is ignored.
 
-    One with an attribute `needs_context_hash` that is true has large contexts hashed beside the
-    run and hears of it (`ContextHashed`); small ones are hashed anyway.
+    If it has a true attribute `needs_context_hash`, large contexts are hashed during the run and
+    the hash is reported (`ContextHashed`); small ones are hashed anyway.
     """
 
     def record(self, event: Event) -> None: ...
 
 
 class ReplyStore(Protocol):
-    """What one run tree knows of its earlier executions; the journal is one.
+    """What is stored about earlier executions of one run tree; the journal is one.
 
-    Asked before anything is sent, told before anything is used.
+    It is read before anything is sent, and written before anything is used.
     """
 
     async def get(self, key: ReplyKey, request: Request | None) -> Reply | None: ...
 
     async def put(self, key: ReplyKey, reply: Reply) -> None: ...
 
-    async def recorded(self, path: str, step: int, what: str) -> Told | None: ...
+    async def recorded(self, path: str, step: int, what: str) -> Shown | None: ...
 
-    async def tell(self, path: str, step: int, what: str, told: Told) -> str:
-        """Remember what the model is about to be told; returns the text to tell it."""
+    async def show(self, path: str, step: int, what: str, shown: Shown) -> str:
+        """Store what the model is about to be shown; return the text to show."""
 
 
 class Tool(Protocol):

@@ -1,6 +1,5 @@
-"""What comes out: of one cell, and of a whole run."""
+"""The results of a cell and of a whole run."""
 
-from collections.abc import Iterable
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -8,7 +7,7 @@ from msgspec.structs import replace
 
 from rlm.errors import NoAnswerError
 from rlm.events import Event
-from rlm.messages import Usage
+from rlm.messages import Usage, total_of
 from rlm.worker import bounds
 from rlm.worker.capture import cut
 
@@ -16,11 +15,10 @@ __all__ = [
     "CellError",
     "CellResult",
     "RunResult",
+    "Shown",
     "Submission",
-    "Told",
     "UsageSummary",
     "bounded",
-    "total_of",
 ]
 
 StopReason = Literal["answer", "steps", "limit", "cancelled", "error"]
@@ -28,7 +26,7 @@ AnswerSource = Literal["submitted", "variable", "asked", "last_output", "none"]
 
 
 class CellError(Struct, frozen=True):
-    """The exception that ended a cell; `traceback` is already cut to what helps."""
+    """The exception that ended a cell; `traceback` is cut to the useful part."""
 
     type: str
     message: str
@@ -36,7 +34,7 @@ class CellError(Struct, frozen=True):
 
 
 class Submission(Struct, frozen=True):
-    """A value handed in by FINAL, FINAL_VAR, SUBMIT, submit_answer or `answer["ready"]`.
+    """A value submitted by FINAL, FINAL_VAR, SUBMIT, submit_answer or `answer["ready"]`.
 
     `json` is the value as JSON text if it has such a form, for typed answers.
     """
@@ -64,15 +62,15 @@ class CellResult(Struct, frozen=True, kw_only=True):
 
 
 _MARK_CHARS = 100
-"""The line that says how much was cut is no reason to cut again."""
+"""The length of the line that says how much was cut; that line is no reason to cut again."""
 
 
 def bounded(
     result: CellResult, kept_output_chars: int, answer_chars: int = bounds.MAX_ANSWER_CHARS
 ) -> CellResult:
-    """The same result, cut to what a caller allows: what a sandbox says of itself is no limit.
+    """Return a result cut to what the caller allows: the sandbox is not trusted to do so.
 
-    A result within the limits comes back as it is. An answer that is too long becomes an error.
+    A result within the limits is returned unchanged. An answer that is too long is an error.
     """
     changes: dict[str, Any] = {}
     for stream in ("stdout", "stderr"):
@@ -96,7 +94,7 @@ def bounded(
 
 
 def _few(variables: dict[str, str]) -> dict[str, str]:
-    """As many as are reported after one cell, with names and descriptions of ordinary length."""
+    """Limit the number of variables and the length of their names and descriptions."""
     longest = max(map(len, variables)), max(map(len, variables.values()))
     if (
         len(variables) <= bounds.MAX_CHANGED_VARIABLES
@@ -127,7 +125,7 @@ def _short_error(error: CellError) -> CellError:
 
 
 def _submitted(submission: Submission, answer_chars: int) -> dict[str, Any]:
-    """What has to change: the JSON form is left out, or the whole answer is an error."""
+    """Return what has to change: the JSON form is dropped, or the whole answer is an error."""
     size = len(submission.text)
     if size > answer_chars:
         text = f"the answer has {size:,} characters, at most {answer_chars:,} are allowed"
@@ -137,10 +135,10 @@ def _submitted(submission: Submission, answer_chars: int) -> dict[str, Any]:
     return {}
 
 
-class Told(Struct, frozen=True):
-    """What a model was told: after a step, at the start, after a compaction.
+class Shown(Struct, frozen=True):
+    """A text that a model was shown: after a step, at the start, after a compaction.
 
-    `outputs` is a digest of what the step's cells printed; `is_last` if no later step was told of.
+    `outputs` is a digest of what the cells of the step printed; `is_last`: no later text is stored.
     """
 
     text: str
@@ -148,16 +146,8 @@ class Told(Struct, frozen=True):
     is_last: bool = True
 
 
-def total_of(parts: Iterable[Usage]) -> Usage:
-    """Their sum."""
-    total = Usage()
-    for part in parts:
-        total += part
-    return total
-
-
 class UsageSummary(Struct, frozen=True):
-    """Usage of a run tree: in all, by model, and by depth."""
+    """Usage of a run tree: in total, by model, and by depth."""
 
     total: Usage = field(default_factory=Usage)
     by_model: dict[str, Usage] = field(default_factory=dict)
@@ -165,7 +155,7 @@ class UsageSummary(Struct, frozen=True):
 
     @classmethod
     def of(cls, usage: dict[tuple[str, int], Usage]) -> "UsageSummary":
-        """The sums of a budget's ledger, whose keys are (model, depth)."""
+        """Add up the usage of a budget, whose keys are (model, depth)."""
         by_model, by_depth = dict[str, Usage](), dict[int, Usage]()
         for (model, depth), part in usage.items():
             by_model[model] = by_model.get(model, Usage()) + part
@@ -176,7 +166,7 @@ class UsageSummary(Struct, frozen=True):
 class RunResult(Struct, frozen=True, kw_only=True):
     """The end of a run. `answer` is None only when there is no answer of any kind.
 
-    `rejected_answer` is the last one that did not have the shape that was asked for.
+    `rejected_answer` is the last answer that had the wrong shape.
     """
 
     answer: Any
@@ -194,7 +184,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     rejected_answer: str | None = None
 
     def strictly(self, strict: bool) -> "RunResult":
-        """The same result; if `strict`, NoAnswerError where it has no answer."""
+        """Return this result; if `strict`, raise NoAnswerError if it has no answer."""
         if strict and self.answer is None:
             why = self.detail or self.stop_reason
             raise NoAnswerError(f"the run ended without an answer: {why}", result=self)

@@ -208,7 +208,7 @@ async def test_cancelled_on_the_wire_counts_as_billed_cancelled_in_the_queue_doe
     assert house.budget.used.tokens == 2 + 16 + 100
     assert house.budget.flying == house.budget.reserved.tokens == 0
     assert house.client.in_flight == 0
-    assert house.calls.scheduler.free_place(id(house.client)) is not None
+    assert house.calls.scheduler.free_slot(id(house.client)) is not None
 
 
 async def test_a_tight_budget_gets_a_smaller_cap_rather_than_nothing() -> None:

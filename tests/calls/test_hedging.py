@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rlm.calls.calls import Calls, Route
-from rlm.calls.pacing import RateLimit
+from rlm.calls.rate_limits import RateLimit
 from rlm.calls.scheduler import Scheduler
 from rlm.calls.scope import Scope, Tree
 from rlm.errors import ModelError

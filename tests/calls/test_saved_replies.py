@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm import RLM, Limits, ModelError, ScriptedClient
-from rlm.calls.saved_replies import Obtained
+from rlm.calls.scope import SavedReplies
 from rlm.engine.bridge import SUB_CALL_SYSTEM
 from rlm.events import CallEnded, ModelReplied
 from rlm.messages import Reply, Request
@@ -62,8 +62,8 @@ async def test_children_of_a_lost_cell_do_not_pay_again(loss: str) -> None:
 
     root = ScriptedClient([cell(["rlm", 2], [loss]), cell(["rlm", 2], ["final", "x"])])
     sub = ScriptedClient(rules=[("", reply)])
-    place, limits = PlanEnvironment(), Limits(max_depth=2)
-    result = await RLM(root, sub_model=sub, environment=place, limits=limits).aask("What?", "text")
+    slot, limits = PlanEnvironment(), Limits(max_depth=2)
+    result = await RLM(root, sub_model=sub, environment=slot, limits=limits).aask("What?", "text")
     assert result.answer == "x"
     steps = [event for event in result.events if isinstance(event, ModelReplied) and event.depth]
     assert [event.stored for event in steps] == [False] * 2 + [True] * 2
@@ -94,7 +94,7 @@ digests = st.sampled_from(["a", "b", "c"])
 
 @given(st.lists(digests), st.lists(digests))
 def test_each_reply_is_given_once(had: list[str], wanted: list[str]) -> None:
-    kept, lost = Obtained(), Obtained()
+    kept, lost = SavedReplies(), SavedReplies()
     for number, digest in enumerate(had):
         lost.add(digest, Reply(text=f"{digest}{number}"))
     kept.add_all(lost)

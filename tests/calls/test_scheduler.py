@@ -1,4 +1,4 @@
-"""Places on the wire: who gets one, who waits, who is told that it is no use. In virtual time."""
+"""Slots on the wire: who gets one, who waits, who is told that it is no use. In virtual time."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from rlm.api import RLM
-from rlm.calls.pacing import RateLimit
-from rlm.calls.pacing.lanes import FIRST_WINDOW
-from rlm.calls.scheduler import LONGEST_PAUSE_SECONDS, Place, Scheduler
+from rlm.calls.rate_limits import RateLimit
+from rlm.calls.scheduler import FIRST_WINDOW, LONGEST_PAUSE_SECONDS, Scheduler, Slot
 from rlm.errors import ConfigError, ModelError
 from rlm.testing.scripted import ScriptedClient
 from tests.virtual_time import now, run
@@ -25,7 +24,7 @@ def new_scheduler(width: int = 64, **rate_limits: RateLimit) -> Scheduler:
     return Scheduler(width, rate_limits, clock=asyncio.get_running_loop().time)
 
 
-async def has_place(waiting: Awaitable[Place]) -> bool:
+async def has_slot(waiting: Awaitable[Slot]) -> bool:
     """Let everybody run as far as they get, then look."""
     for _ in range(5):
         await asyncio.sleep(0)
@@ -44,12 +43,12 @@ def test_a_lane_starts_with_some_and_takes_more_while_requests_succeed() -> None
 
         async def one() -> None:
             nonlocal flying
-            place = await scheduler.place("a", "m")
+            slot = await scheduler.slot("a", "m")
             flying += 1
             seen.append(flying)
             await asyncio.sleep(1)
             flying -= 1
-            place.succeeded()
+            slot.succeeded()
 
         await asyncio.gather(*(one() for _ in range(300)))
         assert lane.active == 0
@@ -64,10 +63,10 @@ def test_a_lane_starts_with_some_and_takes_more_while_requests_succeed() -> None
 def test_a_lane_halves_when_there_is_too_much_to_do(status: int | None) -> None:
     async def main() -> int:
         scheduler = new_scheduler()
-        places = [await scheduler.place("a", "m") for _ in range(FIRST_WINDOW)]
+        slots = [await scheduler.slot("a", "m") for _ in range(FIRST_WINDOW)]
         error = ModelError("no", status=status, timed_out=status is None)
-        for place in places:
-            place.failed(error)
+        for slot in slots:
+            slot.failed(error)
         return scheduler.lane("a").width
 
     assert run(main()) == FIRST_WINDOW // 2
@@ -77,7 +76,7 @@ def test_a_lane_halves_when_there_is_too_much_to_do(status: int | None) -> None:
 def test_other_errors_say_nothing_about_how_much_a_server_takes(status: int) -> None:
     async def main() -> int:
         scheduler = new_scheduler()
-        (await scheduler.place("a", "m")).failed(ModelError("no", status=status))
+        (await scheduler.slot("a", "m")).failed(ModelError("no", status=status))
         return scheduler.lane("a").width
 
     assert run(main()) == FIRST_WINDOW
@@ -87,9 +86,9 @@ def test_slow_replies_change_nothing() -> None:
     async def main() -> int:
         scheduler = new_scheduler()
         for _ in range(3):
-            place = await scheduler.place("a", "m")
+            slot = await scheduler.slot("a", "m")
             await asyncio.sleep(500)
-            place.succeeded()
+            slot.succeeded()
         return scheduler.lane("a").width
 
     assert run(main()) == FIRST_WINDOW
@@ -101,10 +100,10 @@ def test_the_first_to_come_is_the_first_to_go() -> None:
         order: list[int] = []
 
         async def one(number: int) -> None:
-            place = await scheduler.place("a", "m")
+            slot = await scheduler.slot("a", "m")
             order.append(number)
             await asyncio.sleep(0)
-            place.succeeded()
+            slot.succeeded()
 
         await asyncio.gather(*(one(number) for number in range(50)))
         return order
@@ -115,13 +114,13 @@ def test_the_first_to_come_is_the_first_to_go() -> None:
 def test_servers_take_turns_and_no_long_queue_starves_a_short_one() -> None:
     async def main() -> list[str]:
         scheduler = new_scheduler(1)
-        first = await scheduler.place("a", "m")
+        first = await scheduler.slot("a", "m")
         order: list[str] = []
 
         async def one(lane: str) -> None:
-            place = await scheduler.place(lane, "m")
+            slot = await scheduler.slot(lane, "m")
             order.append(lane)
-            place.succeeded()
+            slot.succeeded()
 
         tasks = [asyncio.create_task(one("a")) for _ in range(100)]
         await asyncio.sleep(0)
@@ -140,11 +139,11 @@ def test_one_full_lane_leaves_the_others_their_places() -> None:
     async def main() -> None:
         scheduler = new_scheduler(2 * FIRST_WINDOW)
         for _ in range(FIRST_WINDOW):
-            await scheduler.place("a", "m")
-        waiting = asyncio.create_task(scheduler.place("a", "m"))
-        assert not await has_place(waiting)
-        assert scheduler.free_place("a") is None
-        assert scheduler.free_place("b") is not None
+            await scheduler.slot("a", "m")
+        waiting = asyncio.create_task(scheduler.slot("a", "m"))
+        assert not await has_slot(waiting)
+        assert scheduler.free_slot("a") is None
+        assert scheduler.free_slot("b") is not None
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
 
@@ -154,13 +153,13 @@ def test_one_full_lane_leaves_the_others_their_places() -> None:
 def test_a_place_that_ended_twice_is_free_once() -> None:
     async def main() -> None:
         scheduler = new_scheduler(1)
-        place = await scheduler.place("a", "m")
-        place.abandoned()
-        place.succeeded()
-        place.failed(BUSY)
+        slot = await scheduler.slot("a", "m")
+        slot.abandoned()
+        slot.succeeded()
+        slot.failed(BUSY)
         assert scheduler.lane("a").active == 0
-        await scheduler.place("a", "m")
-        assert scheduler.free_place("a") is None
+        await scheduler.slot("a", "m")
+        assert scheduler.free_slot("a") is None
 
     run(main())
 
@@ -171,9 +170,9 @@ def test_a_place_that_ended_twice_is_free_once() -> None:
 def test_who_waits_too_long_for_a_place_is_told_so() -> None:
     async def main() -> float:
         scheduler = new_scheduler(1)
-        await scheduler.place("a", "m")
-        with pytest.raises(ModelError, match=r"m: no time is left.*no place was free") as caught:
-            await scheduler.place("a", "m", deadline=30.0)
+        await scheduler.slot("a", "m")
+        with pytest.raises(ModelError, match=r"m: no time is left.*no slot was free") as caught:
+            await scheduler.slot("a", "m", deadline=30.0)
         assert not caught.value.retryable
         assert not caught.value.ambiguous
         return now()
@@ -184,14 +183,14 @@ def test_who_waits_too_long_for_a_place_is_told_so() -> None:
 def test_a_pause_that_a_server_asks_for_holds_for_its_whole_lane_and_for_no_other() -> None:
     async def main() -> list[tuple[str, float]]:
         scheduler = new_scheduler()
-        first = await scheduler.place("a", "m")
+        first = await scheduler.slot("a", "m")
         first.failed(told_to_wait(30.0))
         times: list[tuple[str, float]] = []
 
         async def one(lane: str) -> None:
-            place = await scheduler.place(lane, "m")
+            slot = await scheduler.slot(lane, "m")
             times.append((lane, now()))
-            place.succeeded()
+            slot.succeeded()
 
         await asyncio.gather(*(one(lane) for lane in "aaba"))
         await one("a")  # and afterwards everything is as before
@@ -205,15 +204,15 @@ def test_a_pause_that_a_server_asks_for_holds_for_its_whole_lane_and_for_no_othe
 def test_a_call_that_can_not_wait_for_the_end_of_a_pause_fails_at_once() -> None:
     async def main() -> None:
         scheduler = new_scheduler(1)
-        first = await scheduler.place("a", "m")
-        hasty = asyncio.create_task(scheduler.place("a", "m", deadline=20.0))
-        patient = asyncio.create_task(scheduler.place("a", "m", deadline=90.0))
+        first = await scheduler.slot("a", "m")
+        hasty = asyncio.create_task(scheduler.slot("a", "m", deadline=20.0))
+        patient = asyncio.create_task(scheduler.slot("a", "m", deadline=90.0))
         await asyncio.sleep(1)
         first.failed(told_to_wait(30.0))
         with pytest.raises(ModelError, match=r"asked for a pause of 30 s.*slow down"):
             await hasty
         with pytest.raises(ModelError, match="asked for a pause of 30 s"):
-            await scheduler.place("a", "m", deadline=31.0)
+            await scheduler.slot("a", "m", deadline=31.0)
         assert now() == 1.0
         await patient
         assert now() == pytest.approx(31.0)
@@ -224,8 +223,8 @@ def test_a_call_that_can_not_wait_for_the_end_of_a_pause_fails_at_once() -> None
 def test_a_server_that_asks_for_a_year_is_asked_again_before() -> None:
     async def main() -> float:
         scheduler = new_scheduler()
-        (await scheduler.place("a", "m")).failed(told_to_wait(1e9))
-        await scheduler.place("a", "m")
+        (await scheduler.slot("a", "m")).failed(told_to_wait(1e9))
+        await scheduler.slot("a", "m")
         return now()
 
     assert run(main()) == pytest.approx(LONGEST_PAUSE_SECONDS)
@@ -238,9 +237,9 @@ async def times_of(scheduler: Scheduler, count: int, tokens: int = 0) -> list[fl
     times: list[float] = []
 
     async def one() -> None:
-        place = await scheduler.place("a", "p/m", names=("p/m", "p"), tokens=tokens)
+        slot = await scheduler.slot("a", "p/m", names=("p/m", "p"), tokens=tokens)
         times.append(now())
-        place.succeeded()
+        slot.succeeded()
 
     await asyncio.gather(*(one() for _ in range(count)))
     return times
@@ -263,8 +262,8 @@ def test_tokens_a_minute_count_at_the_bound_if_nobody_says_what_was_used() -> No
 def test_what_a_reply_really_used_makes_room_for_the_next() -> None:
     async def main() -> float:
         scheduler = new_scheduler(p=RateLimit(tokens_per_minute=1_000))
-        first = await scheduler.place("a", "m", names=("p",), tokens=900)
-        second = asyncio.create_task(scheduler.place("a", "m", names=("p",), tokens=900))
+        first = await scheduler.slot("a", "m", names=("p",), tokens=900)
+        second = asyncio.create_task(scheduler.slot("a", "m", names=("p",), tokens=900))
         await asyncio.sleep(5)
         assert not second.done()
         first.succeeded(50)
@@ -277,12 +276,12 @@ def test_what_a_reply_really_used_makes_room_for_the_next() -> None:
 def test_a_refused_request_used_no_tokens_but_was_a_request() -> None:
     async def main() -> None:
         scheduler = new_scheduler(p=RateLimit(2, 1_000))
-        (await scheduler.place("a", "m", names=("p",), tokens=900)).failed(ModelError("no"))
-        (await scheduler.place("a", "m", names=("p",), tokens=900)).failed(
+        (await scheduler.slot("a", "m", names=("p",), tokens=900)).failed(ModelError("no"))
+        (await scheduler.slot("a", "m", names=("p",), tokens=900)).failed(
             ModelError("cut off", ambiguous=True)
         )
         assert now() == 0.0
-        await scheduler.place("a", "m", names=("p",), tokens=900)
+        await scheduler.slot("a", "m", names=("p",), tokens=900)
         assert now() == pytest.approx(60.0)
 
     run(main())
@@ -291,9 +290,9 @@ def test_a_refused_request_used_no_tokens_but_was_a_request() -> None:
 def test_a_call_for_which_a_rate_limit_has_no_room_in_its_time_fails_at_once() -> None:
     async def main() -> None:
         scheduler = new_scheduler(p=RateLimit(requests_per_minute=1))
-        await scheduler.place("a", "m", names=("p",))
+        await scheduler.slot("a", "m", names=("p",))
         with pytest.raises(ModelError, match="the rate limit of p has no room in that time"):
-            await scheduler.place("a", "m", names=("p",), deadline=59.0)
+            await scheduler.slot("a", "m", names=("p",), deadline=59.0)
         assert now() == 0.0
 
     run(main())
@@ -302,9 +301,9 @@ def test_a_call_for_which_a_rate_limit_has_no_room_in_its_time_fails_at_once() -
 def test_a_call_that_may_still_get_room_waits_for_it() -> None:
     async def main() -> None:
         scheduler = new_scheduler(p=RateLimit(tokens_per_minute=100))
-        first = await scheduler.place("a", "m", names=("p",), tokens=100)
+        first = await scheduler.slot("a", "m", names=("p",), tokens=100)
         second = asyncio.create_task(
-            scheduler.place("a", "m", names=("p",), tokens=100, deadline=30.0)
+            scheduler.slot("a", "m", names=("p",), tokens=100, deadline=30.0)
         )
         await asyncio.sleep(10)
         assert not second.done()
@@ -323,13 +322,13 @@ def test_the_limit_of_one_model_does_not_hold_up_another_of_the_same_server() ->
             clock=asyncio.get_running_loop().time,
         )
         big, small = ("p/big", "p"), ("p/small", "p")
-        await scheduler.place("a", "big", names=big)
-        waiting = asyncio.create_task(scheduler.place("a", "big", names=big))
+        await scheduler.slot("a", "big", names=big)
+        waiting = asyncio.create_task(scheduler.slot("a", "big", names=big))
         await asyncio.sleep(1)
-        await scheduler.place("a", "small", names=small)
-        await scheduler.place("a", "small", names=small)
+        await scheduler.slot("a", "small", names=small)
+        await scheduler.slot("a", "small", names=small)
         assert now() == 1.0
-        last = asyncio.create_task(scheduler.place("a", "small", names=small))
+        last = asyncio.create_task(scheduler.slot("a", "small", names=small))
         await waiting
         assert now() == pytest.approx(60.0)
         await last  # the provider's own limit: 3 a minute, for both together
@@ -344,13 +343,13 @@ def test_the_limit_of_one_model_does_not_hold_up_another_of_the_same_server() ->
 def test_a_place_that_is_granted_and_cancelled_in_the_same_moment_is_passed_on() -> None:
     async def main() -> None:
         scheduler = new_scheduler(1)
-        first = await scheduler.place("a", "m")
-        second = asyncio.create_task(scheduler.place("a", "m"))
-        third = asyncio.create_task(scheduler.place("a", "m"))
+        first = await scheduler.slot("a", "m")
+        second = asyncio.create_task(scheduler.slot("a", "m"))
+        third = asyncio.create_task(scheduler.slot("a", "m"))
         await asyncio.sleep(0)
-        first.succeeded()  # gives the place to the second …
+        first.succeeded()  # gives the slot to the second …
         second.cancel()  # … which is gone before it knows
-        assert isinstance(await third, Place)
+        assert isinstance(await third, Slot)
         assert second.cancelled()
         assert scheduler.lane("a").active == 1
 
@@ -360,9 +359,9 @@ def test_a_place_that_is_granted_and_cancelled_in_the_same_moment_is_passed_on()
 def test_a_cancelled_head_of_the_queue_lets_those_behind_it_through() -> None:
     async def main() -> None:
         scheduler = new_scheduler(p=RateLimit(tokens_per_minute=100))
-        (await scheduler.place("a", "m", names=("p",), tokens=50)).succeeded(50)
-        large = asyncio.create_task(scheduler.place("a", "m", names=("p",), tokens=90))
-        small = asyncio.create_task(scheduler.place("a", "m", names=("p",), tokens=10))
+        (await scheduler.slot("a", "m", names=("p",), tokens=50)).succeeded(50)
+        large = asyncio.create_task(scheduler.slot("a", "m", names=("p",), tokens=90))
+        small = asyncio.create_task(scheduler.slot("a", "m", names=("p",), tokens=10))
         await asyncio.sleep(1)
         assert not small.done()
         large.cancel()
@@ -409,7 +408,7 @@ async def test_options_reach_the_calls() -> None:
     route = calls.router("mine/model")
     assert route.names == ("mine/model", "mine")
     assert calls.hedge_after_seconds == 3
-    place = calls.scheduler.free_place(route.lane, names=route.names)
-    assert place is not None
-    place.succeeded()
-    assert calls.scheduler.free_place(route.lane, names=route.names) is None
+    slot = calls.scheduler.free_slot(route.lane, names=route.names)
+    assert slot is not None
+    slot.succeeded()
+    assert calls.scheduler.free_slot(route.lane, names=route.names) is None

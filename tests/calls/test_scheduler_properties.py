@@ -1,4 +1,4 @@
-"""No place is lost or given twice, whatever a crowd of requests does. In virtual time."""
+"""No slot is lost or given twice, whatever a crowd of requests does. In virtual time."""
 
 import asyncio
 import random
@@ -7,9 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.calls.pacing import RateLimit
-from rlm.calls.pacing.lanes import FIRST_WINDOW
-from rlm.calls.scheduler import Place, Scheduler
+from rlm.calls.rate_limits import RateLimit
+from rlm.calls.scheduler import FIRST_WINDOW, Scheduler, Slot
 from rlm.errors import ModelError
 from tests.virtual_time import now, run
 
@@ -17,13 +16,13 @@ BUSY = ModelError("busy", status=429, retryable=True)
 
 
 class Watched(Scheduler):
-    """Notes who is given a place, by the number of tokens, at the moment it is given."""
+    """Notes who is given a slot, by the number of tokens, at the moment it is given."""
 
     def __init__(self, width: int, **rate_limits: RateLimit) -> None:
         super().__init__(width, rate_limits, clock=asyncio.get_running_loop().time)
         self.granted: dict[object, list[int]] = {}
 
-    def _take(self, queue: Any, now: float, tokens: int) -> Place:
+    def _take(self, queue: Any, now: float, tokens: int) -> Slot:
         self.granted.setdefault(queue, []).append(tokens)
         return super()._take(queue, now, tokens)
 
@@ -42,34 +41,34 @@ class Crowd:
         lane = rng.choice("abc")
         names = ("slow",) if rng.random() < 0.3 else ()
         deadline = now() + rng.choice([0.5, 5.0, 1_000.0])
-        place = self.scheduler.free_place(
+        slot = self.scheduler.free_slot(
             lane, names=names, tokens=number
-        ) or await self.scheduler.place(lane, "m", names=names, tokens=number, deadline=deadline)
+        ) or await self.scheduler.slot(lane, "m", names=names, tokens=number, deadline=deadline)
         self.held[lane] += 1
         self.check()
         try:
             await asyncio.sleep(rng.choice([0.0, 0.0, 0.3, 2.0]))
         except asyncio.CancelledError:
             self.held[lane] -= 1
-            place.abandoned()
+            slot.abandoned()
             raise
         self.held[lane] -= 1
-        self.end(place, number)
+        self.end(slot, number)
 
-    def end(self, place: Place, tokens: int) -> None:
+    def end(self, slot: Slot, tokens: int) -> None:
         draw = self.rng.random()
         if draw < 0.6:
-            place.succeeded(tokens // 2)
+            slot.succeeded(tokens // 2)
         elif draw < 0.8:
-            place.failed(BUSY)
+            slot.failed(BUSY)
         elif draw < 0.9:
             seconds = self.rng.choice([0.1, 3.0])
-            place.failed(ModelError("wait", retryable=True, retry_after_seconds=seconds))
+            slot.failed(ModelError("wait", retryable=True, retry_after_seconds=seconds))
         else:
-            place.failed(ModelError("cut off", ambiguous=True, timed_out=True))
+            slot.failed(ModelError("cut off", ambiguous=True, timed_out=True))
 
     def check(self) -> None:
-        """A place counts from when it is granted; who was granted it may not have woken up yet."""
+        """A slot counts from when it is granted; who was granted it may not have woken up yet."""
         lanes = {name: self.scheduler.lane(name) for name in self.held}
         assert sum(lane.active for lane in lanes.values()) <= self.width
         for name, lane in lanes.items():
@@ -95,8 +94,8 @@ def test_no_place_is_lost_or_given_twice_whatever_is_cancelled(
             if isinstance(result, BaseException):
                 assert isinstance(result, ModelError | asyncio.CancelledError), result
         assert not any(crowd.scheduler.lane(name).active for name in crowd.held)
-        fresh = [await crowd.scheduler.place("fresh", "m") for _ in range(min(width, FIRST_WINDOW))]
-        assert len(fresh) == min(width, FIRST_WINDOW)  # every place can be had again
+        fresh = [await crowd.scheduler.slot("fresh", "m") for _ in range(min(width, FIRST_WINDOW))]
+        assert len(fresh) == min(width, FIRST_WINDOW)  # every slot can be had again
         return crowd
 
     crowd = run(main())

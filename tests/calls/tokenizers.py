@@ -4,7 +4,7 @@ import functools
 import random
 import zlib
 
-from rlm.calls.bounds import MESSAGE_OVERHEAD_TOKENS
+from rlm.calls.billing import MESSAGE_OVERHEAD_TOKENS
 from rlm.messages import Message
 
 

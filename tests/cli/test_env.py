@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from rlm.cli import commands
 from rlm.testing.attacks import ATTACKS
 from rlm.testing.conformance import CHECKS
-from rlm.wiring.registry import ENVIRONMENTS
+from rlm.wiring.registry import environments
 from tests.cli.running import in_terminals, one_clear_line, rlm
 from tests.environments.plain import PlainEnvironment
 
@@ -19,7 +19,7 @@ STAT = "see that a path exists"
 def test_list() -> None:
     done = rlm("env", "list")
     assert (done.returncode, done.stderr) == (0, "")
-    assert [line.split()[0] for line in done.stdout.splitlines()] == list(ENVIRONMENTS)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(environments())
     assert done.stdout.startswith("local        works")
     found = json.loads(rlm("env", "list", "--json").stdout)
     assert (found["local"]["works"], found["local"]["problem"]) == (True, None)

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
         (["-m", "openai/gpt-5"], {}, "set OPENAI_API_KEY"),
         ([], {"RLM_MODEL": "openai/gpt-5"}, "set OPENAI_API_KEY"),
         (["--environment", "moon"], {}, "there is no environment 'moon'"),
-        (["--environment-option", "moon=1"], {}, "'local' knows no option 'moon'"),
+        (["--environment-option", "moon=1"], {}, "'local' has no option 'moon'"),
         (["-f", "missing.txt"], {}, "missing.txt: No such file or directory"),
         (["-f", "*.missing"], {}, "no file matches *.missing"),
         (["-f", "-"], {}, "the context is empty"),

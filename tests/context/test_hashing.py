@@ -19,7 +19,7 @@ from rlm.records.journal import Archive, Journal, Places, RunFacts
 from rlm.records.journal.facts import ContextFacts
 from rlm.records.trajectories import open_trajectory
 from rlm.replay import areplay
-from rlm.results import Told
+from rlm.results import Shown
 from tests.fakes import PlanEnvironment, cell
 
 SECONDS = 60
@@ -254,7 +254,7 @@ async def test_a_run_that_was_killed_before_its_hash_begins_anew(
     context = ContextFacts("text", "", len(LARGE), "d")
     journal = Journal(archive.places.journal_of("one"))
     journal.describe(run=RunFacts(run_id="one", query="Q", started=1.0, context=context))
-    journal.copy_told("root", 0, "task", Told("told of another context", ""))
+    journal.copy_told("root", 0, "task", Shown("told of another context", ""))
     journal.close()
     client = ScriptedClient([FINAL])
     async with RLM(client, environment=PlanEnvironment(), journal=tmp_path) as rlm:

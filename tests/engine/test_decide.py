@@ -6,15 +6,23 @@ import pytest
 
 from rlm.config import Guards
 from rlm.engine.cells import Actions, Cell, Final, parse_reply
-from rlm.engine.decide import Again, Answered, ChangeCourse, Decision, Progress, Turn, decide
+from rlm.engine.decide import (
+    Answered,
+    ChangeCourse,
+    Continue,
+    Decision,
+    Progress,
+    StepResult,
+    decide,
+)
 from rlm.prompts import nudges
 from rlm.results import CellError, CellResult, Submission
 
 ERROR = CellError("NameError", "name 'x' is not defined", "NameError: name 'x' is not defined")
 
 
-def turn(reply: str, *results: CellResult, looked_up: str | None = None) -> Turn:
-    return Turn(parse_reply(reply), results, looked_up, empty=not reply.strip())
+def step_result(reply: str, *results: CellResult, looked_up: str | None = None) -> StepResult:
+    return StepResult(parse_reply(reply), results, looked_up, empty=not reply.strip())
 
 
 def printed(text: str, **more: Any) -> CellResult:
@@ -22,7 +30,7 @@ def printed(text: str, **more: Any) -> CellResult:
 
 
 def judge(
-    one: Turn, progress: Progress | None = None, guards: Guards | None = None, step: int = 1
+    one: StepResult, progress: Progress | None = None, guards: Guards | None = None, step: int = 1
 ) -> Decision:
     progress = progress or Progress()
     progress.note(one)
@@ -34,121 +42,123 @@ CODE = "```repl\nprint(context[:10])\n```\n"
 
 def test_a_submission_from_code_ends_the_run() -> None:
     submission = Submission("42", "FINAL")
-    assert judge(turn(CODE, CellResult(submission=submission))) == Answered(submission)
+    assert judge(step_result(CODE, CellResult(submission=submission))) == Answered(submission)
 
 
 def test_code_alone_goes_on() -> None:
-    assert judge(turn(CODE, printed("hello"))) == Again()
+    assert judge(step_result(CODE, printed("hello"))) == Continue()
 
 
 def test_a_final_in_prose_ends_the_run() -> None:
-    assert judge(turn("FINAL(Paris)")) == Answered(Submission("Paris", "FINAL"))
+    assert judge(step_result("FINAL(Paris)")) == Answered(Submission("Paris", "FINAL"))
 
 
 def test_a_final_that_names_a_variable_means_its_value() -> None:
-    decision = judge(turn("FINAL_VAR(total)", looked_up="17"))
+    decision = judge(step_result("FINAL_VAR(total)", looked_up="17"))
     assert decision == Answered(Submission("17", "FINAL_VAR"))
-    assert judge(turn("FINAL(total)", looked_up="17")) == decision
+    assert judge(step_result("FINAL(total)", looked_up="17")) == decision
 
 
 def test_an_unknown_variable_is_told_with_the_known_ones() -> None:
-    decision = judge(turn("FINAL_VAR(totl)"))
-    assert decision == Again((nudges.unknown_variable("totl", ("rows", "total")),))
-    assert isinstance(decision, Again)
+    decision = judge(step_result("FINAL_VAR(totl)"))
+    assert decision == Continue((nudges.unknown_variable("totl", ("rows", "total")),))
+    assert isinstance(decision, Continue)
     assert "rows, total" in decision.notes[0]
 
 
 def test_a_supported_literal_written_with_code_counts() -> None:
-    decision = judge(turn(CODE + "FINAL(The sum is 1,234)", printed("sum: 1234\n")))
+    decision = judge(step_result(CODE + "FINAL(The sum is 1,234)", printed("sum: 1234\n")))
     assert decision == Answered(Submission("The sum is 1,234", "FINAL"))
 
 
 def test_an_unsupported_literal_is_to_be_confirmed_once_per_run() -> None:
     progress = Progress()
-    one = turn(CODE + "FINAL(The sum is 99)", printed("sum: 1234\n"))
-    assert judge(one, progress) == Again((nudges.CONFIRM_FINAL,))
+    one = step_result(CODE + "FINAL(The sum is 99)", printed("sum: 1234\n"))
+    assert judge(one, progress) == Continue((nudges.CONFIRM_FINAL,))
     assert judge(one, progress) == Answered(Submission("The sum is 99", "FINAL"))
 
 
 def test_a_literal_after_a_failed_cell_is_to_be_confirmed() -> None:
-    one = turn(CODE + "FINAL(fine)", CellResult(error=ERROR))
-    assert judge(one) == Again((nudges.CONFIRM_FINAL,))
+    one = step_result(CODE + "FINAL(fine)", CellResult(error=ERROR))
+    assert judge(one) == Continue((nudges.CONFIRM_FINAL,))
 
 
 def test_a_number_seen_in_an_earlier_output_counts_as_seen() -> None:
     progress = Progress()
-    judge(turn(CODE, printed("code 777")), progress)
-    decision = judge(turn(CODE + "FINAL(777)", printed("ok")), progress)
+    judge(step_result(CODE, printed("code 777")), progress)
+    decision = judge(step_result(CODE + "FINAL(777)", printed("ok")), progress)
     assert isinstance(decision, Answered)
 
 
 @pytest.mark.parametrize("reply", ["", "  \n", "<think>hm</think>"])
 def test_an_empty_reply_gets_its_own_nudge(reply: str) -> None:
-    one = Turn(parse_reply(reply), (), None, empty=True)
-    assert judge(one) == Again((nudges.EMPTY_REPLY,))
+    one = StepResult(parse_reply(reply), (), None, empty=True)
+    assert judge(one) == Continue((nudges.EMPTY_REPLY,))
 
 
 def test_prose_without_code_or_final_gets_a_nudge() -> None:
-    assert judge(turn("I would first look at the data.")) == Again((nudges.NO_ACTION,))
+    assert judge(step_result("I would first look at the data.")) == Continue((nudges.NO_ACTION,))
 
 
 def test_replies_without_action_are_counted_in_a_row() -> None:
     progress = Progress()
-    judge(turn("Well."), progress)
-    judge(turn("Well."), progress)
+    judge(step_result("Well."), progress)
+    judge(step_result("Well."), progress)
     assert progress.invalid_in_a_row == 2
-    judge(turn(CODE, printed("x")), progress)
+    judge(step_result(CODE, printed("x")), progress)
     assert progress.invalid_in_a_row == 0
 
 
 def test_errors_are_counted_in_a_row() -> None:
     progress = Progress()
     for _ in range(2):
-        judge(turn(CODE, CellResult(error=ERROR)), progress)
+        judge(step_result(CODE, CellResult(error=ERROR)), progress)
     assert progress.errors_in_a_row == 2
-    judge(turn(CODE + CODE, printed("x")), progress)
+    judge(step_result(CODE + CODE, printed("x")), progress)
     assert progress.errors_in_a_row == 0
 
 
 def test_guard_repl_before_final() -> None:
     guards = Guards(require_repl_before_final=True)
-    assert judge(turn("FINAL(Paris)"), guards=guards) == Again((nudges.need_repl(),))
-    assert isinstance(judge(turn(CODE + "FINAL(ok)", printed("ok")), guards=guards), Answered)
+    assert judge(step_result("FINAL(Paris)"), guards=guards) == Continue((nudges.need_repl(),))
+    assert isinstance(
+        judge(step_result(CODE + "FINAL(ok)", printed("ok")), guards=guards), Answered
+    )
 
 
 def test_guard_subcall_before_final() -> None:
     guards = Guards(require_subcall_before_final=True)
-    assert judge(turn("FINAL(Paris)"), guards=guards) == Again((nudges.need_subcall(),))
+    assert judge(step_result("FINAL(Paris)"), guards=guards) == Continue((nudges.need_subcall(),))
     progress = Progress()
-    judge(turn(CODE, printed("x", calls=1)), progress, guards)
-    assert isinstance(judge(turn("FINAL(Paris)"), progress, guards), Answered)
+    judge(step_result(CODE, printed("x", calls=1)), progress, guards)
+    assert isinstance(judge(step_result("FINAL(Paris)"), progress, guards), Answered)
 
 
 def test_guard_min_steps_applies_to_submissions_from_code_too() -> None:
     guards, submission = Guards(min_steps=3), Submission("42", "FINAL")
-    one = turn(CODE, CellResult(submission=submission))
-    assert judge(one, guards=guards, step=2) == Again((nudges.need_steps(3, 2),))
+    one = step_result(CODE, CellResult(submission=submission))
+    assert judge(one, guards=guards, step=2) == Continue((nudges.need_steps(3, 2),))
     assert judge(one, guards=guards, step=3) == Answered(submission)
 
 
 def test_a_guarded_submission_is_remembered_for_the_end() -> None:
     progress = Progress()
-    judge(turn("FINAL(Paris)"), progress, Guards(min_steps=5))
+    judge(step_result("FINAL(Paris)"), progress, Guards(min_steps=5))
     assert progress.submitted == Submission("Paris", "FINAL")
 
 
 def test_unready_answer_content_is_remembered_too() -> None:
     progress = Progress()
-    assert judge(turn(CODE, CellResult(answer_content="draft")), progress) == Again()
+    assert judge(step_result(CODE, CellResult(answer_content="draft")), progress) == Continue()
     assert progress.submitted == Submission("draft", "answer")
 
 
 def test_the_same_code_again_and_again_gets_a_hint_then_another_course() -> None:
     progress = Progress()
-    decisions = [judge(turn(CODE, printed("x")), progress) for _ in range(6)]
-    assert decisions[:2] == [Again(), Again()]
-    assert decisions[2] == Again((nudges.SAME_CODE,))
-    assert decisions[3:5] == [Again(), Again()]
+    decisions = [judge(step_result(CODE, printed("x")), progress) for _ in range(6)]
+    assert decisions[:2] == [Continue(), Continue()]
+    assert decisions[2] == Continue((nudges.SAME_CODE,))
+    assert decisions[3:5] == [Continue(), Continue()]
     assert decisions[5] == ChangeCourse(nudges.SAME_CODE)
 
 
@@ -156,20 +166,20 @@ def test_the_same_error_from_different_code_gets_a_hint() -> None:
     progress = Progress()
     for number in range(3):
         reply = f"```repl\nprint(context, x, {number})\n```"
-        decision = judge(turn(reply, CellResult(error=ERROR)), progress)
-    assert decision == Again((nudges.SAME_ERROR,))
+        decision = judge(step_result(reply, CellResult(error=ERROR)), progress)
+    assert decision == Continue((nudges.SAME_ERROR,))
 
 
 def test_code_that_never_looks_at_the_context_gets_a_hint() -> None:
     progress = Progress()
     decisions = [
-        judge(turn(f"```repl\nprint({n})\n```", printed(str(n))), progress, step=n)
+        judge(step_result(f"```repl\nprint({n})\n```", printed(str(n))), progress, step=n)
         for n in range(1, 6)
     ]
-    assert decisions[2] == Again((nudges.UNTOUCHED_CONTEXT,))
-    assert [d for i, d in enumerate(decisions) if i != 2] == [Again()] * 4
+    assert decisions[2] == Continue((nudges.UNTOUCHED_CONTEXT,))
+    assert [d for i, d in enumerate(decisions) if i != 2] == [Continue()] * 4
 
 
 def test_native_finals_are_decided_alike() -> None:
-    one = Turn(Actions((Cell("x"),), Final("value", "7")), (printed("7"),))
+    one = StepResult(Actions((Cell("x"),), Final("value", "7")), (printed("7"),))
     assert judge(one) == Answered(Submission("7", "FINAL"))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm.api import RLM
-from rlm.engine.mapreduce.splitting import OVERLAP_CHARS, split
+from rlm.engine.mapreduce.pieces import OVERLAP_CHARS, split
 from rlm.errors import ConfigError, ModelError
 from rlm.events import CallEnded, RunEnded, RunStarted
 from rlm.limits import Limits

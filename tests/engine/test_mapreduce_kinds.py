@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from rlm import RLM, Limits, RunResult, ScriptedClient, prompts
 from rlm.engine.mapreduce import merging
-from rlm.engine.mapreduce.kinds import KINDS, by_words, kind_in
-from rlm.engine.mapreduce.notes import groups_of
-from rlm.engine.mapreduce.splitting import split, split_lines
+from rlm.engine.mapreduce.pieces import groups_of, split, split_lines
+from rlm.engine.mapreduce.running import KINDS, by_words, kind_in
 from rlm.events import Planned, RunStarted
 from rlm.messages import Request
 from tests.fakes import PlanEnvironment
@@ -300,7 +299,7 @@ def needle(part: str) -> str:
     return "\n".join(re.findall(r"The vault .*", part)) or "NOT FOUND"
 
 
-async def test_the_pieces_with_telling_words_are_read_first() -> None:
+async def test_the_pieces_with_relevant_words_are_read_first() -> None:
     filler = "The weather was mild and the road was long.\n" * 1_500
     context = filler + "The vault of Norwich opens with 4821.\n" + filler
     reader = Reader("find", needle, lambda text: "4821" if "4821" in text else "NOT FOUND")
@@ -335,7 +334,7 @@ def links(text: str) -> str:
     return "\n".join(each for each in CHAIN if each in text) or "NOT FOUND"
 
 
-async def test_facts_of_telling_parts_and_of_others_are_put_together() -> None:
+async def test_facts_of_relevant_parts_and_of_others_are_put_together() -> None:
     filler = "The weather was mild and the road was long.\n" * 300
     reader = Reader(
         "find", links, lambda text: "Avon" if links(text).count("\n") == 2 else "NOT FOUND"

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from examples.haystack import make_haystack
 from rlm import prompts
 from rlm.api import RLM
-from rlm.engine.mapreduce.splitting import split
+from rlm.engine.mapreduce.pieces import split
 from rlm.engine.mapreduce.tiny import (
     TINY_OUTPUT_TOKENS,
     TINY_PIECE_CHARS,
     grounded,
-    telling,
+    relevant,
     whole_line,
 )
 from rlm.limits import Limits
@@ -49,7 +49,7 @@ def document(*facts: str) -> str:
     return "\n\n".join([FILLER] * 20 + parts + [FILLER] * 20)
 
 
-async def test_only_the_telling_pieces_are_read_and_one_note_is_the_answer() -> None:
+async def test_only_the_relevant_pieces_are_read_and_one_note_is_the_answer() -> None:
     rlm, client = engine(copies)
     result = await rlm.aask(QUERY, document(FACT))
     assert (result.answer, result.answer_source) == (FACT, "asked")
@@ -142,14 +142,14 @@ async def test_an_answer_of_a_type_is_made_from_the_note() -> None:
 def test_the_piece_with_the_needle_comes_first(seed: int) -> None:
     haystack = make_haystack(100_000, seed, shape="prose")
     pieces = [haystack.text[start:end] for start, end in split(haystack.text, TINY_PIECE_CHARS)]
-    chosen = telling(haystack.question, pieces)
+    chosen = relevant(haystack.question, pieces)
     assert haystack.value in chosen[0]
     assert len(chosen) <= 20 < len(pieces)
 
 
 @given(st.text(max_size=40), st.lists(st.text(max_size=60), max_size=8))
-def test_telling_chooses_among_the_pieces_and_never_none(query: str, pieces: list[str]) -> None:
-    chosen = telling(query, pieces)
+def test_relevant_chooses_among_the_pieces_and_never_none(query: str, pieces: list[str]) -> None:
+    chosen = relevant(query, pieces)
     assert all(chosen.count(piece) <= pieces.count(piece) for piece in chosen)
     assert bool(chosen) == bool(pieces)
 

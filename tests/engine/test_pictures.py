@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rlm.context import store_context
-from rlm.engine import pictures as gallery
-from rlm.engine.pictures import Gallery
+from rlm.engine import pictures as pictures_module
+from rlm.engine.pictures import RunPictures
 from rlm.errors import CallRefused, ConfigError
 from tests.context.helpers import make_tree
 from tests.picture_samples import gif, png
@@ -17,7 +17,7 @@ from tests.picture_samples import gif, png
 PNG, GIF = png(), gif()
 
 
-async def parts_of(pictures: Gallery, images: Any) -> Any:
+async def parts_of(pictures: RunPictures, images: Any) -> Any:
     async with pictures.content("What is it?", images) as content:
         return content
 
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def test_prompt_and_pictures_in_order(folder: Path) -> None:
-    pictures = Gallery({"context": store_context(folder)})
+    pictures = RunPictures({"context": store_context(folder)})
     text = {"type": "text", "text": "What is it?"}
     expected = [text, encoded("image/gif", GIF), encoded("image/png", PNG)]
     assert await parts_of(pictures, [GIF, "figures/plot.png"]) == expected
@@ -41,13 +41,13 @@ async def test_prompt_and_pictures_in_order(folder: Path) -> None:
 
 async def test_every_context_has_its_names_and_the_first_one_wins(folder: Path) -> None:
     contexts: dict[str, Any] = {"context": store_context(folder)}
-    pictures = Gallery(contexts)
+    pictures = RunPictures(contexts)
     other = make_tree(folder / "figures" / "other", {"photo.gif": png(9, 9), "new.png": PNG})
     contexts["history"] = store_context([])
     contexts["context_1"] = store_context(other)
-    assert sorted(pictures.pictures) == ["figures/plot.png", "new.png", "photo.gif"]
+    assert sorted(pictures.by_name) == ["figures/plot.png", "new.png", "photo.gif"]
     assert (await parts_of(pictures, ["photo.gif"]))[1] == encoded("image/gif", GIF)
-    assert pictures.pictures["photo.gif"].media_type == "image/gif"
+    assert pictures.by_name["photo.gif"].media_type == "image/gif"
     assert (await parts_of(pictures, ["new.png"]))[1] == encoded("image/png", PNG)
 
 
@@ -70,7 +70,7 @@ STRANGERS = (
 async def test_what_is_not_in_the_manifest_is_refused_with_names_that_are(
     folder: Path, name: str
 ) -> None:
-    pictures = Gallery({"context": store_context(folder)})
+    pictures = RunPictures({"context": store_context(folder)})
     with pytest.raises(CallRefused, match=r"it has '.*photo\.gif'") as refusal:
         await parts_of(pictures, [name])
     assert len(str(refusal.value)) < 400
@@ -78,19 +78,19 @@ async def test_what_is_not_in_the_manifest_is_refused_with_names_that_are(
 
 
 async def test_a_whole_path_is_not_opened_even_if_it_leads_to_the_picture(folder: Path) -> None:
-    pictures = Gallery({"context": store_context(folder)})
+    pictures = RunPictures({"context": store_context(folder)})
     with pytest.raises(CallRefused, match="there is no picture"):
         await parts_of(pictures, [str(folder / "photo.gif")])
 
 
 async def test_without_pictures_the_refusal_says_to_send_bytes() -> None:
     with pytest.raises(CallRefused, match=r"which has none; send bytes, as in images=\[open"):
-        await parts_of(Gallery({"context": store_context("text")}), ["plot.png"])
+        await parts_of(RunPictures({"context": store_context("text")}), ["plot.png"])
 
 
 async def test_the_likeliest_of_many_names_comes_first(tmp_path: Path) -> None:
     tree = {f"{number:03}.png": PNG for number in range(50)} | {"figures/harbour.png": PNG}
-    pictures = Gallery({"context": store_context(make_tree(tmp_path, tree))})
+    pictures = RunPictures({"context": store_context(make_tree(tmp_path, tree))})
     with pytest.raises(CallRefused, match=r"has 'figures/harbour\.png', '000\.png'.* and 46 more"):
         await parts_of(pictures, ["harbour.png"])
 
@@ -100,27 +100,27 @@ async def test_the_likeliest_of_many_names_comes_first(tmp_path: Path) -> None:
 )
 async def test_what_another_environment_may_send_is_checked_again(images: Any) -> None:
     with pytest.raises(CallRefused):
-        await parts_of(Gallery({}), images)
+        await parts_of(RunPictures({}), images)
 
 
 async def test_a_picture_that_changed_is_an_error(folder: Path) -> None:
-    pictures = Gallery({"context": store_context(folder)})
+    pictures = RunPictures({"context": store_context(folder)})
     (folder / "photo.gif").write_bytes(gif(8, 8) + b"more")
     with pytest.raises(ConfigError, match="changed since it was handed in"):
         await parts_of(pictures, ["photo.gif"])
 
 
 async def test_one_prompt_holds_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gallery, "MOST_PROMPT_BYTES", 3 * len(PNG))
-    pictures = Gallery({})
+    monkeypatch.setattr(pictures_module, "MOST_PROMPT_BYTES", 3 * len(PNG))
+    pictures = RunPictures({})
     await parts_of(pictures, [PNG] * 3)
     with pytest.raises(CallRefused, match="ask about fewer at once"):
         await parts_of(pictures, [PNG] * 3 + [GIF])
 
 
 async def test_only_so_much_is_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gallery, "MOST_BYTES_UNDER_WAY", 4 * len(PNG))
-    pictures, under_way, most, order = Gallery({}), 0, 0, []
+    monkeypatch.setattr(pictures_module, "MOST_BYTES_UNDER_WAY", 4 * len(PNG))
+    pictures, under_way, most, order = RunPictures({}), 0, 0, []
 
     async def look(number: int) -> None:
         nonlocal under_way, most
@@ -144,8 +144,8 @@ async def test_only_so_much_is_in_memory_at_a_time(monkeypatch: pytest.MonkeyPat
 async def test_who_is_cancelled_while_waiting_takes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gallery, "MOST_BYTES_UNDER_WAY", len(PNG))
-    pictures = Gallery({})
+    monkeypatch.setattr(pictures_module, "MOST_BYTES_UNDER_WAY", len(PNG))
+    pictures = RunPictures({})
     async with pictures.content("a", [PNG]):
         waiting = [asyncio.create_task(parts_of(pictures, [PNG])) for _ in range(3)]
         await asyncio.sleep(0)

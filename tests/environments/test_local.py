@@ -221,7 +221,7 @@ async def test_other_systems_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_options_are_checked_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"knows no option 'image'; options: packages, "):
+    with pytest.raises(ConfigError, match=r"has no option 'image'; options: packages, "):
         registry.make_environment("local", {"image": "x"})
     assert registry.make_environment("local", {"warm_sessions": 0}).name == "local"
 

@@ -100,7 +100,7 @@ def test_a_changed_template_is_shown_as_a_diff(
     monkeypatch.setattr(observation, "_status", lambda *a: f"{original(*a)} | be quick")
     report = replay(log, CONTEXT)
     first = report.differences[0]
-    assert first.where.endswith("was told after step 1")
+    assert first.where.endswith("was shown after step 1")
     assert "be quick" in first.diff
 
 
@@ -121,7 +121,7 @@ def test_cells_that_print_the_time_are_a_difference(tmp_path: Path) -> None:
     _, log = record(tmp_path, [cell("import time; print(time.time_ns())"), cell("FINAL(1)")])
     report = replay(log, CONTEXT)
     told, printed = report.differences  # The rest went as it had gone.
-    assert told.where.endswith("was told after step 1")
+    assert told.where.endswith("was shown after step 1")
     assert printed.where.startswith("cell_output of run")
 
 

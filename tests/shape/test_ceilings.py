@@ -42,6 +42,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.tools._function:_outcome",
         "rlm.tools._mcp.connection:_live",
         "rlm.tools._results:_safe_text",
+        "rlm.wiring.plugins:load",
         "rlm.worker.sandbox.preload:try_import",
     ),
     "job in a process with limits": (

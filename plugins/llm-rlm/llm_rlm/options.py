@@ -49,11 +49,11 @@ class RunOptions(llm.Options):
     @classmethod
     def _known_environment(cls, name: str | None) -> str | None:
         try:
-            from rlm.wiring.registry import ENVIRONMENTS
+            from rlm.wiring.registry import environments
         except ImportError:
             return name  # The run itself says that the engine is missing.
-        if name is not None and name not in ENVIRONMENTS:
-            raise ValueError(f"there is no {name!r}; there are: {', '.join(ENVIRONMENTS)}")
+        if name is not None and name not in environments():
+            raise ValueError(f"there is no {name!r}; there are: {', '.join(environments())}")
         return name
 
     @field_validator("sub_model")

@@ -2,19 +2,15 @@
 
 __getattr__, __dir__ = on_demand(__name__, {"Journal": "journal"})
 _WORD = pattern(r"\\w+")
-
-`cached` is for what objects find out about themselves.
 """
 
 import re
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import Any, cast
 
-__all__ = ["cached", "on_demand", "pattern"]
-
-Value = TypeVar("Value")
+__all__ = ["on_demand", "pattern"]
 
 
 def on_demand(
@@ -47,27 +43,4 @@ class _Pattern:
     def __getattr__(self, name: str) -> Any:
         value = getattr(re.compile(*self._given), name)  # `re` keeps what it has compiled.
         setattr(self, name, value)
-        return value
-
-
-class cached(Generic[Value]):  # noqa: N801 - read as a decorator
-    """`functools.cached_property` without the lock that it takes before Python 3.12."""
-
-    def __init__(self, find: Callable[[Any], Value]) -> None:
-        self._find = find
-        self.__doc__ = find.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, one: None, owner: type | None = None) -> "cached[Value]": ...
-
-    @overload
-    def __get__(self, one: object, owner: type | None = None) -> Value: ...
-
-    def __get__(self, one: object | None, owner: type | None = None) -> "Value | cached[Value]":
-        if one is None:
-            return self
-        value = one.__dict__[self._name] = self._find(one)
         return value

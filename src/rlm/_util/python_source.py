@@ -28,8 +28,7 @@ _NUMBER_BEFORE_KEYWORD = pattern(
 class PythonParser:
     """Parses code within the budget of one reply; beyond it, nothing parses any more."""
 
-    def __init__(self) -> None:
-        self._chars_left = MAX_PARSED_CHARS
+    _chars_left = MAX_PARSED_CHARS
 
     def parse(self, source: str) -> ast.Module | None:
         """The syntax tree, or None. What fails later (a stray `return`) is the worker's to show.

@@ -20,6 +20,7 @@ from rlm.bench.tasks.needles import Needles
 from rlm.bench.tasks.oolong import Oolong
 from rlm.bench.tasks.oolong_pairs import OolongPairs
 from rlm.errors import ConfigError
+from rlm.wiring.plugins import offers
 
 __all__ = ["find_tasks", "known_tasks", "register", "spec_of"]
 
@@ -42,8 +43,25 @@ def register(task: type[Task]) -> type[Task]:
 
 
 def known_tasks() -> dict[str, type[Task]]:
-    """Every task by its name."""
-    return dict(_TASKS)
+    """Return every task by its name; plugins that can't be loaded are left out."""
+    offered = {
+        name: _offered(name)
+        for name, offer in offers("rlm.bench_tasks").items()
+        if name not in _TASKS and offer.problem() is None
+    }
+    return {**_TASKS, **{name: task for name, task in offered.items() if task is not None}}
+
+
+def _offered(name: str) -> type[Task] | None:
+    """Return the task that a plugin offers under this name, if there is one."""
+    offer = offers("rlm.bench_tasks").get(name)
+    return None if offer is None else _checked(offer.load(), offer.value)
+
+
+def _checked(task: Any, name: str) -> type[Task]:
+    if not (isinstance(task, type) and issubclass(task, Task)):
+        raise ConfigError(f"{name} is no class derived from rlm.bench.Task")
+    return task
 
 
 def find_tasks(spec: str) -> dict[str, Task]:
@@ -52,9 +70,9 @@ def find_tasks(spec: str) -> dict[str, Task]:
     if found is None:
         raise ConfigError(f"{spec!r} is no task; see rlm bench list")
     name, variant = found["name"], found["variant"]
-    task = _own(name) if ":" in name else _TASKS.get(name)
+    task = _own(name) if ":" in name else _TASKS.get(name) or _offered(name)
     if task is None:
-        raise ConfigError(f"there is no task {name!r}; tasks: {', '.join(_TASKS)}")
+        raise ConfigError(f"there is no task {name!r}; tasks: {', '.join(known_tasks())}")
     options = dict(_option(each) for each in found["options"].split(",") if each)
     variants = task.variants if variant is None else (variant,)
     return {spec_of(task.name, each, options): _made(task, each, options) for each in variants}
@@ -99,7 +117,4 @@ def _own(name: str) -> type[Task]:
             module = importlib.import_module(home)
         except ModuleNotFoundError as error:
             raise ConfigError(f"{name}: {error}; a file is named as ./tasks.py:Class") from error
-    task = getattr(module, attribute, None)
-    if not (isinstance(task, type) and issubclass(task, Task)):
-        raise ConfigError(f"{name} is no class derived from rlm.bench.Task")
-    return task
+    return _checked(getattr(module, attribute, None), name)

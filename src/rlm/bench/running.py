@@ -20,7 +20,7 @@ from rlm.bench.plan import METHODS, Trial, Work
 from rlm.bench.results import Outcome, Results
 from rlm.bench.task import Sample, Task
 from rlm.context import StoredContext, store_context
-from rlm.engine.run import Task as RunTask
+from rlm.engine.task import Task as RunTask
 from rlm.errors import ConfigError, RLMError, UnknownPriceError
 from rlm.events import CallEnded, Event
 from rlm.limits import Budget

@@ -1,22 +1,103 @@
-"""What a request can cost at most, and what a reply did cost."""
+"""What a request can cost at most, and what a reply did cost.
+
+The first request of a conversation counts one token per byte. A later one counts what the provider
+reported for the messages they have in common, and bytes only for what is new: as strict as before,
+and several times tighter.
+"""
+
+from operator import attrgetter
 
 import msgspec
 
-from rlm.calls.bounds import ReportedPrefix, input_bound
 from rlm.limits import NOTHING, Amount, picodollars
-from rlm.messages import PICODOLLARS, ModelInfo, Reply, Request, Usage
+from rlm.messages import PICODOLLARS, Message, ModelInfo, Reply, Request, Usage
 
-__all__ = ["FREE", "bill", "with_smaller_cap", "worst_case"]
+__all__ = [
+    "FREE",
+    "ReportedPrefix",
+    "bill",
+    "bound_tokens",
+    "input_bound",
+    "with_smaller_cap",
+    "worst_case",
+]
+
+MESSAGE_OVERHEAD_TOKENS = 16
+"""Roles and separators, which providers bill but a caller does not see."""
+
+BYTES_PER_TOKEN = 64
+"""A report of fewer tokens than one for this many bytes leaves something out, such as the part
+that a local server still had in its cache; a bound must not be built on it."""
+
+_BOUND_TOKENS = attrgetter("bound_tokens")
+
+
+def bound_tokens(messages: tuple[Message, ...]) -> int:
+    """Return at least as many tokens as any byte-level tokenizer makes of these messages."""
+    tokens: int = sum(map(_BOUND_TOKENS, messages))
+    return tokens + MESSAGE_OVERHEAD_TOKENS * len(messages)
+
+
+def input_bound(request: Request) -> int:
+    """Return the bound by bytes alone, for messages and tools."""
+    return bound_tokens(request.messages) + sum(len(msgspec.json.encode(t)) for t in request.tools)
+
+
+class ReportedPrefix:
+    """The tokens that a provider reported for one conversation, whose requests grow.
+
+    A report applies to whole messages, and only to requests that differ in nothing else.
+    """
+
+    def __init__(self) -> None:
+        self._request: Request | None = None
+        self._reports: list[tuple[int, int]] = []  # messages, tokens; both grow
+        self._trusted = True
+
+    def bound(self, request: Request) -> int:
+        """Return the most input tokens this request can have."""
+        if not (shared := self._shared(request)):
+            return input_bound(request)
+        count, tokens = self._reports[shared - 1]
+        return tokens + bound_tokens(request.messages[count:])
+
+    def note(self, request: Request, usage: Usage | None) -> None:
+        """Learn from a reply, until a report turns out not to count the whole request."""
+        if usage is None or not self._trusted:
+            return
+        kept = self._reports[: self._shared(request)]
+        least = kept[-1][1] if kept else max(1, input_bound(request) // BYTES_PER_TOKEN)
+        self._trusted = usage.input_tokens >= least
+        self._request = request
+        self._reports = [*kept, (len(request.messages), usage.input_tokens)] * self._trusted
+
+    def _shared(self, request: Request) -> int:
+        """Count the reports about messages that this request begins with."""
+        known = self._request
+        if known is None or not _alike(known, request):
+            return 0
+        common = 0
+        for one, other in zip(known.messages, request.messages, strict=False):
+            if one is not other and one != other:
+                break
+            common += 1
+        return sum(count <= common for count, _ in self._reports)
+
+
+def _alike(one: Request, other: Request) -> bool:
+    """Whether two requests differ at most in their messages and output caps."""
+    return (one.model, one.tools, one.sampling) == (other.model, other.tools, other.sampling)
+
 
 SMALLEST_OUTPUT_TOKENS = 256
-"""A request whose output cap had to be cut below this is not worth its input."""
+"""A request with a smaller output cap is not worth its input."""
 
 FREE = Usage(cost_usd=0.0)
-"""What a reply from the cache used: nothing, and no request was made."""
+"""The usage of a cached reply: no tokens and no request."""
 
 
 def worst_case(request: Request, info: ModelInfo, known: ReportedPrefix | None = None) -> Amount:
-    """The most this request can cost; less of it is guessed where a part is known."""
+    """Return the most this request can cost; a known prefix makes the bound tighter."""
     input_tokens = input_bound(request) if known is None else known.bound(request)
     output_tokens = request.max_output_tokens
     money = info.price.bound(input_tokens, output_tokens) if info.price else 0
@@ -26,7 +107,7 @@ def worst_case(request: Request, info: ModelInfo, known: ReportedPrefix | None =
 def with_smaller_cap(
     request: Request, info: ModelInfo, room: Amount, known: ReportedPrefix | None = None
 ) -> Request | None:
-    """The same request with the largest output cap there is room for, if that is worth sending."""
+    """Return the request with the largest output cap that fits, or None if that is too small."""
     fixed = worst_case(msgspec.structs.replace(request, max_output_tokens=0), info, known)
     cap = room.tokens - fixed.tokens
     if info.price is not None:
@@ -39,7 +120,7 @@ def with_smaller_cap(
 
 
 def bill(request: Request, reply: Reply, info: ModelInfo, reserved: Amount) -> tuple[Usage, Amount]:
-    """What a reply used. Where the provider does not say, its input counts as it was reserved."""
+    """Return what a reply used; without a report, its input counts as it was reserved."""
     if reply.usage == FREE:
         return FREE, NOTHING
     usage = reply.usage or Usage(

@@ -1,10 +1,10 @@
-"""The one paid-call path. Root steps, sub-calls, compaction, repair and map/reduce all pass here:
+"""The one paid path to a model. Steps, calls, compaction, repair and map/reduce all pass here:
 
     recall (ReplyStore) → reserve budget → look up (cache) → schedule → send → commit → settle
 
-What an earlier execution of the run has paid for is counted and used. Nothing is sent whose worst
-case does not fit, and no reply is used before it is committed. Places and pauses are the
-scheduler's, the wire is in flights.py.
+Replies that an earlier execution of the run has paid for are counted and used again. Nothing is
+sent whose worst case does not fit the budget, and no reply is used before it is committed. The
+scheduler decides when a request may go; sending.py does the exchange.
 """
 
 import asyncio
@@ -18,10 +18,9 @@ from msgspec import Struct
 from rlm._util.text import sendable
 from rlm.calls.billing import FREE, bill, with_smaller_cap, worst_case
 from rlm.calls.cache import ReplyCache
-from rlm.calls.failures import error_of, failed
 from rlm.calls.scheduler import Scheduler
-from rlm.calls.scope import Scope
-from rlm.calls.sending import Flight, Route, Telling, first_reply, give_back
+from rlm.calls.scope import Scope, error_of, failed
+from rlm.calls.sending import ReplyStream, Route, WireAttempt, end_reservation, first_reply
 from rlm.errors import CallRefused, ModelError, UnknownPriceError
 from rlm.events import (
     MOST_PROMPT_CHARS,
@@ -40,15 +39,15 @@ __all__ = ["Calls", "Route", "Router"]
 
 _IS_SENDABLE = attrgetter("is_sendable")
 Router = Callable[[str], Route]
-Landed = list[tuple[Reservation, Reply]]
+Replies = list[tuple[Reservation, Reply]]
 """Replies and what was reserved for each. The first is used; all are paid."""
 
 
-class _Wanted(Struct, gc=False):
-    """A request with everything that stays the same through all its tries.
+class _Pending(Struct, gc=False):
+    """A request with everything that stays the same through all its attempts.
 
     `patient`: it may take all of `call_seconds`. `call_id` is None for the engine's own requests.
-    `telling`: somebody hears the reply while it comes.
+    `stream` passes the reply on while it arrives, if there is one.
     """
 
     scope: Scope
@@ -57,25 +56,25 @@ class _Wanted(Struct, gc=False):
     call_id: str | None
     deadline: float
     patient: bool
-    telling: Telling | None = None
+    stream: ReplyStream | None = None
 
     @property
-    def has_told(self) -> bool:
-        """Whether a part of a reply was heard already: then there is no other try."""
-        return self.telling is not None and self.telling.has_begun
+    def has_streamed(self) -> bool:
+        """Whether a part of a reply was passed on already: then it is not sent again."""
+        return self.stream is not None and self.stream.has_begun
 
 
-class _Try(Struct, gc=False):
-    """One of its tries: the request with the output cap there was room for, and what it holds."""
+class _Attempt(Struct, gc=False):
+    """One attempt: the request with the output cap it has room for, and its reservations."""
 
-    wanted: _Wanted
+    pending: _Pending
     request: Request
     route: Route
     reservations: list[Reservation]
 
 
 class _Outcome(Struct, gc=False):
-    """How one request ended, with what an event says about it."""
+    """How one request ended, and what its event reports."""
 
     reply: Reply | None
     error: ModelError | CallRefused | None
@@ -102,9 +101,9 @@ class _Outcome(Struct, gc=False):
 
 
 class Calls:
-    """The only way to a model. One per engine and event loop.
+    """The only way to a model. There is one per `RLM` and event loop.
 
-    `hedge_after_seconds`: a call that takes longer is sent a second time, and the first reply wins.
+    A call that takes longer than `hedge_after_seconds` is sent again, and the first reply wins.
     """
 
     def __init__(
@@ -119,13 +118,13 @@ class Calls:
         self.scheduler = scheduler
         self.cache = cache
         self.hedge_after_seconds = hedge_after_seconds
-        self._asked: dict[bytes, asyncio.Future[Reply | None]] = {}
+        self._in_progress: dict[bytes, asyncio.Future[Reply | None]] = {}
 
     def info(self, model: str) -> ModelInfo:
         return self.router(model).info
 
     def check_prices(self, models: tuple[str, ...], limits: Limits) -> None:
-        """A money limit that can't be kept is an error at the start, not a surprise at the end."""
+        """Raise if a money limit can't be enforced because a price is unknown."""
         if limits.max_cost_usd is None:
             return
         for model in models:
@@ -146,14 +145,14 @@ class Calls:
         held: Reservation | None = None,
         on_text: Callable[[str], None] | None = None,
     ) -> Reply:
-        """A request of the engine's own: a step, a final answer, a compaction, a repair.
+        """Send a request of the engine itself: a step, a final answer, a compaction, a repair.
 
-        `on_text` hears the reply while it comes, each piece once; see `Telling` about retries.
+        `on_text` receives each piece of the reply as it arrives; `ReplyStream` explains retries.
         """
         count = len(request.messages)
         fresh = request.messages[0 if new_messages is None else count - new_messages :]
-        wanted = self._wanted(scope, request, purpose, is_last=held is not None)
-        wanted.telling = None if on_text is None else Telling(on_text)
+        pending = self._pending(scope, request, purpose, is_last=held is not None)
+        pending.stream = None if on_text is None else ReplyStream(on_text)
         scope.emit(
             ModelAsked,
             purpose=purpose,
@@ -161,12 +160,12 @@ class Calls:
             new_messages=fresh,
             message_count=count,
             max_output_tokens=request.max_output_tokens,
-            digest=wanted.key.digest,
+            digest=pending.key.digest,
         )
-        outcome = await self._settled(wanted, held)
+        outcome = await self._settled(pending, held)
         reply = outcome.reply or Reply(text="")
-        if wanted.telling is not None:
-            wanted.telling.finish(reply.text)
+        if pending.stream is not None:
+            pending.stream.finish(reply.text)
         scope.emit(
             ModelReplied,
             purpose=purpose,
@@ -180,107 +179,109 @@ class Calls:
         return outcome.unwrap()
 
     async def call(self, scope: Scope, request: Request) -> Reply:
-        """A call made by model-written code, or by map/reduce on its behalf.
+        """Make a call for model-written code or for map/reduce.
 
-        It is counted before anything else, so that code that goes on calling comes to an end.
+        It is counted first, so that code that keeps calling reaches the limit.
         """
         scope.budget.count_call()
-        wanted = self._wanted(scope, request, "llm")
-        wanted.call_id = scope.call_id(wanted.key)
-        about = {"call_id": wanted.call_id, "kind": "llm", "model": request.model}
+        pending = self._pending(scope, request, "llm")
+        pending.call_id = scope.call_id(pending.key)
+        about = {"call_id": pending.call_id, "kind": "llm", "model": request.model}
         prompt = cut(shown(request.messages[-1].content), MOST_PROMPT_CHARS)
         scope.emit(CallStarted, **about, prompt=prompt)
-        outcome = await self._settled(wanted)
+        outcome = await self._settled(pending)
         if outcome.error is not None and not outcome.stored:
-            await scope.remember(wanted.key, failed(outcome.error))
+            await scope.remember(pending.key, failed(outcome.error))
         text = outcome.reply.text if outcome.reply else ""
         scope.emit(CallEnded, **about, reply=text, **outcome.facts())
         return outcome.unwrap()
 
     # -- the path ----------------------------------------------------------------------------
 
-    async def _settled(self, wanted: _Wanted, held: Reservation | None = None) -> _Outcome:
-        """Follow one request to its end, through as many tries as it takes."""
-        if (known := await wanted.scope.recall(wanted.key, wanted.request)) is not None:
-            return _recalled(wanted, known)
-        if (salvaged := wanted.scope.salvage(wanted.key)) is not None:
-            return await _served_again(wanted, salvaged)
+    async def _settled(self, pending: _Pending, held: Reservation | None = None) -> _Outcome:
+        """Bring one request to its end, through as many attempts as it takes."""
+        if (known := await pending.scope.recall(pending.key, pending.request)) is not None:
+            return _recalled(pending, known)
+        if (saved := pending.scope.take_saved(pending.key)) is not None:
+            return await _used_again(pending, saved)
         now = self.scheduler.clock
         started = now()
-        attempt, failure = 0, None
-        attempts = self.router(wanted.request.model).max_attempts
+        failures, failure = 0, None
+        attempts = self.router(pending.request.model).max_attempts
         while True:
             try:
-                outcome = await self._attempt(wanted, held)
+                outcome = await self._attempt(pending, held)
             except CallRefused as refusal:
-                # No budget for another try: what went wrong is the first failure, not the refusal.
-                return _Outcome(None, failure or refusal, None, now() - started, attempt)
+                # There is no budget for another attempt: report the failure, not the refusal.
+                return _Outcome(None, failure or refusal, None, now() - started, failures)
             except ModelError as error:
                 failure = error
-                attempt += 1
-                wait = self.scheduler.wait_before_retry(attempt, error)
-                may_retry = error.retryable and attempt < attempts and not wanted.has_told
-                if not may_retry or now() + wait >= wanted.deadline:
-                    return _Outcome(None, error, None, now() - started, attempt - 1)
+                failures += 1
+                wait = self.scheduler.wait_before_retry(failures, error)
+                may_retry = error.retryable and failures < attempts and not pending.has_streamed
+                if not may_retry or now() + wait >= pending.deadline:
+                    return _Outcome(None, error, None, now() - started, failures - 1)
                 held = None
-                self._tell_retry(wanted, attempt, wait, error)
+                self._report_retry(pending, failures, wait, error)
                 await asyncio.sleep(wait)
             else:
-                outcome.seconds, outcome.retries = now() - started, attempt
+                outcome.seconds, outcome.retries = now() - started, failures
                 return outcome
 
-    def _wanted(
+    def _pending(
         self, scope: Scope, request: Request, kind: str, *, is_last: bool = False
-    ) -> _Wanted:
-        """Clean a request, name it, and say until when it is worth waiting for."""
+    ) -> _Pending:
+        """Clean a request, make its key, and set its deadline."""
         budget = scope.budget
         patience = self.scheduler.clock() + budget.limits.call_seconds
         deadline = budget.deadline if is_last else budget.work_deadline
         request = _cleaned(request)
         key = scope.key(kind, request.digest())
-        return _Wanted(scope, request, key, None, min(patience, deadline), patience <= deadline)
+        return _Pending(scope, request, key, None, min(patience, deadline), patience <= deadline)
 
-    def _tell_retry(self, wanted: _Wanted, attempt: int, wait: float, error: ModelError) -> None:
-        wanted.scope.emit(
+    def _report_retry(
+        self, pending: _Pending, failures: int, wait: float, error: ModelError
+    ) -> None:
+        pending.scope.emit(
             CallRetried,
-            model=wanted.request.model,
-            attempt=attempt,
+            model=pending.request.model,
+            attempt=failures,
             wait_seconds=wait,
             error=str(error),
-            call_id=wanted.call_id,
+            call_id=pending.call_id,
         )
 
-    async def _attempt(self, wanted: _Wanted, held: Reservation | None) -> _Outcome:
-        """One try: whatever happens, its reservations end settled, kept or released."""
-        scope, route = wanted.scope, self.router(wanted.request.model)
-        request, reservation = await self._reserve(scope, wanted.request, held, route.info)
-        this = _Try(wanted, request, route, [reservation])
+    async def _attempt(self, pending: _Pending, held: Reservation | None) -> _Outcome:
+        """Try once; whatever happens, every reservation ends settled, kept or released."""
+        scope, route = pending.scope, self.router(pending.request.model)
+        request, reservation = await self._reserve(scope, pending.request, held, route.info)
+        attempt = _Attempt(pending, request, route, [reservation])
         try:
-            landed, stored = await self._obtain(this)
-            bills = [bill(request, reply, route.info, each.amount) for each, reply in landed]
+            replies, stored = await self._obtain(attempt)
+            bills = [bill(request, reply, route.info, each.amount) for each, reply in replies]
             total = bills[0][0]
             for usage, _ in bills[1:]:
                 total += usage
             if scope.tree.store is not None:
-                # With what it cost, so that a later execution counts what was really paid.
-                reply = msgspec.structs.replace(landed[0][1], usage=total)
-                await scope.remember(wanted.key, reply)
+                # With its cost, so that a later execution counts what was really paid.
+                reply = msgspec.structs.replace(replies[0][1], usage=total)
+                await scope.remember(pending.key, reply)
         except BaseException as error:
-            for each in this.reservations:
-                give_back(each, error)
+            for each in attempt.reservations:
+                end_reservation(each, error)
             raise
-        for (each, _), (usage, used) in zip(landed, bills, strict=True):
+        for (each, _), (usage, used) in zip(replies, bills, strict=True):
             each.settle(used)
             scope.budget.note_usage(request.model, scope.depth, usage)
-        if wanted.call_id is None and not stored:
-            scope.reported.note(request, landed[0][1].usage)
-        scope.note(wanted.key, landed[0][1])
-        return _Outcome(landed[0][1], None, total, stored=stored)
+        if pending.call_id is None and not stored:
+            scope.reported.note(request, replies[0][1].usage)
+        scope.note(pending.key, replies[0][1])
+        return _Outcome(replies[0][1], None, total, stored=stored)
 
     async def _reserve(
         self, scope: Scope, request: Request, held: Reservation | None, info: ModelInfo
     ) -> tuple[Request, Reservation]:
-        """Reserve the worst case; if it can't fit, with as large an output cap as does fit."""
+        """Reserve the worst case, with a smaller output cap if the budget requires it."""
         while True:
             amount = worst_case(request, info, scope.reported)
             try:
@@ -295,114 +296,114 @@ class Calls:
                     raise
                 request = smaller
 
-    async def _obtain(self, this: _Try) -> tuple[Landed, bool]:
-        """A cached reply, or one from the wire; and whether it was there already."""
-        key = None if self.cache is None else self._cache_key(this)
+    async def _obtain(self, attempt: _Attempt) -> tuple[Replies, bool]:
+        """Return replies from the cache or the server, and whether they were cached."""
+        key = None if self.cache is None else self._cache_key(attempt)
         if key is None:
-            return await self._sent(this), False
-        known = await self._known(this, key)
+            return await self._sent(attempt), False
+        known = await self._known(attempt, key)
         if known is None:
-            return await self._sent_for_all(this, key), False
+            return await self._sent_for_all(attempt, key), False
         reply = msgspec.structs.replace(known, usage=FREE)
-        return [(this.reservations[0], reply)], True
+        return [(attempt.reservations[0], reply)], True
 
-    async def _sent(self, this: _Try) -> Landed:
-        """Send a request, twice if the first takes too long."""
-        first = self._flight(this, this.reservations[0])
-        if self.hedge_after_seconds is None or this.wanted.call_id is None:
-            return [(first.reservation, await first.fly())]
-        both = await first_reply(first, self.hedge_after_seconds, lambda: self._second(this))
-        return [(flight.reservation, reply) for flight, reply in both]
+    async def _sent(self, attempt: _Attempt) -> Replies:
+        """Send a request; send it again if that takes too long."""
+        first = self._wire_attempt(attempt, attempt.reservations[0])
+        if self.hedge_after_seconds is None or attempt.pending.call_id is None:
+            return [(first.reservation, await first.send())]
+        both = await first_reply(first, self.hedge_after_seconds, lambda: self._second(attempt))
+        return [(each.reservation, reply) for each, reply in both]
 
-    def _flight(self, this: _Try, reservation: Reservation) -> Flight:
-        wanted = this.wanted
-        return Flight(
+    def _wire_attempt(self, attempt: _Attempt, reservation: Reservation) -> WireAttempt:
+        pending = attempt.pending
+        return WireAttempt(
             self.scheduler,
-            this.route,
-            this.request,
+            attempt.route,
+            attempt.request,
             reservation,
-            wanted.deadline,
-            wanted.patient,
-            telling=wanted.telling,
+            pending.deadline,
+            pending.patient,
+            stream=pending.stream,
         )
 
-    def _second(self, this: _Try) -> Flight | None:
-        """The same request once more, if its whole worst case fits and a place is free."""
-        budget, amount = this.wanted.scope.budget, this.reservations[0].amount
+    def _second(self, attempt: _Attempt) -> WireAttempt | None:
+        """The same request again, if its whole worst case fits and a slot is free."""
+        budget, amount = attempt.pending.scope.budget, attempt.reservations[0].amount
         try:
             reservation = budget.exchange(budget.hold(amount), amount)
         except CallRefused:
             return None
-        flight = self._flight(this, reservation)
-        if not flight.has_place():
+        second = self._wire_attempt(attempt, reservation)
+        if not second.take_slot():
             reservation.release()
             return None
-        this.reservations.append(reservation)
-        return flight
+        attempt.reservations.append(reservation)
+        return second
 
-    # -- replies that serve twice ------------------------------------------------------------
+    # -- the cache ---------------------------------------------------------------------------
 
-    def _cache_key(self, this: _Try) -> bytes | None:
-        if self.cache is None or this.route.identity is None:
+    def _cache_key(self, attempt: _Attempt) -> bytes | None:
+        if self.cache is None or attempt.route.identity is None:
             return None
-        if not self.cache.wants(this.request, is_call=this.wanted.call_id is not None):
+        if not self.cache.wants(attempt.request, is_call=attempt.pending.call_id is not None):
             return None
-        on_the_wire = msgspec.structs.replace(this.request, model=this.route.wire_name)
-        return self.cache.key(this.route.identity, on_the_wire, this.wanted.key.number)
+        on_the_wire = msgspec.structs.replace(attempt.request, model=attempt.route.wire_name)
+        return self.cache.key(attempt.route.identity, on_the_wire, attempt.pending.key.number)
 
-    async def _known(self, this: _Try, key: bytes) -> Reply | None:
-        """From the cache, or from an equal request of another run that is on its way."""
+    async def _known(self, attempt: _Attempt, key: bytes) -> Reply | None:
+        """Return the reply from the cache, or from an equal request that is being sent."""
         assert self.cache is not None
-        while (known := await self.cache.get(key)) is None and key in self._asked:
-            seconds = this.wanted.deadline - self.scheduler.clock()
-            done, _ = await asyncio.wait([self._asked[key]], timeout=max(0.0, seconds))
+        while (known := await self.cache.get(key)) is None and key in self._in_progress:
+            seconds = attempt.pending.deadline - self.scheduler.clock()
+            done, _ = await asyncio.wait([self._in_progress[key]], timeout=max(0.0, seconds))
             if not done:
                 raise ModelError(
-                    f"{this.request.model}: an equal request of another run got no reply within "
+                    f"{attempt.request.model}: an equal request of another run got no reply within "
                     "the time of this one (call_seconds, max_seconds)"
                 )
             if (known := done.pop().result()) is not None:
                 break
         return known
 
-    async def _sent_for_all(self, this: _Try, key: bytes) -> Landed:
-        """Send a request that others may wait for. If it fails, one of them takes over."""
+    async def _sent_for_all(self, attempt: _Attempt, key: bytes) -> Replies:
+        """Send a request that equal ones may wait for; if it fails, one of them is sent."""
         assert self.cache is not None
-        self._asked[key] = asyncio.get_running_loop().create_future()
+        self._in_progress[key] = asyncio.get_running_loop().create_future()
         reply = None
         try:
-            landed = await self._sent(this)
-            reply = landed[0][1]
+            replies = await self._sent(attempt)
+            reply = replies[0][1]
             await self.cache.put(key, reply)
         finally:
-            self._asked.pop(key).set_result(reply)
-        return landed
+            self._in_progress.pop(key).set_result(reply)
+        return replies
 
 
-def _recalled(wanted: _Wanted, known: Reply) -> _Outcome:
-    """How it ended the first time; what was paid then is counted, and nothing is paid now."""
+def _recalled(pending: _Pending, known: Reply) -> _Outcome:
+    """Return how it ended the first time; the cost of that is counted, and nothing is paid."""
     if known.finish_reason == "failed":
         return _Outcome(None, error_of(known), stored=True)
     usage = known.usage or FREE
-    wanted.scope.note(wanted.key, known)
-    if wanted.call_id is None:
-        wanted.scope.reported.note(wanted.request, known.usage)
+    pending.scope.note(pending.key, known)
+    if pending.call_id is None:
+        pending.scope.reported.note(pending.request, known.usage)
     paid = Amount(tokens=usage.total_tokens, picodollars=picodollars(usage.cost_usd or 0))
-    wanted.scope.budget.charge(paid)
-    wanted.scope.budget.note_usage(wanted.request.model, wanted.scope.depth, usage)
+    pending.scope.budget.charge(paid)
+    pending.scope.budget.note_usage(pending.request.model, pending.scope.depth, usage)
     return _Outcome(known, None, usage, stored=True)
 
 
-async def _served_again(wanted: _Wanted, reply: Reply) -> _Outcome:
-    """What a lost cell was told; that was paid for, and counted, when it came."""
+async def _used_again(pending: _Pending, reply: Reply) -> _Outcome:
+    """Use a reply that a lost cell has already paid for."""
     reply = msgspec.structs.replace(reply, usage=FREE)
-    wanted.scope.note(wanted.key, reply)
-    await wanted.scope.remember(wanted.key, reply)
+    pending.scope.note(pending.key, reply)
+    await pending.scope.remember(pending.key, reply)
     return _Outcome(reply, None, FREE, stored=True)
 
 
 def _cleaned(request: Request) -> Request:
-    """The same request with text that can be sent; nearly always the very same."""
+    """Return the request with text that can be sent; nearly always the same object."""
     if all(map(_IS_SENDABLE, request.messages)):
         return request
     messages = tuple(map(_cleaned_message, request.messages))

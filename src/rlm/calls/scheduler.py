@@ -1,9 +1,12 @@
-"""Which requests are on the wire, and which wait: places, rate limits, pauses, retries.
+"""Decide which requests are sent and which wait: slots, rate limits, pauses, retries.
 
-A place is held by a request while it is on the wire, never by a run or by a waiting retry, so
-runs that wait for their children can't starve them. Each server has a lane that learns how many
-requests it takes. Requests to one server are served in the order they came; servers take
-turns.
+A request holds a slot while it is on the wire; a run or a waiting retry never does, so runs that
+wait for their children can't starve them. Requests to one server are served in the order they
+came, and servers alternate.
+
+Each server has a lane that learns how many requests it takes: the number grows while requests
+succeed and all of it is used, and halves when the server says that it is overloaded. How long
+replies take says nothing, because outputs differ in length.
 """
 
 import asyncio
@@ -11,22 +14,157 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 
-from rlm.calls.pacing import Charge, Deadlines, Lane, RateGate, RateLimit
+from rlm.calls.rate_limits import Charge, RateGate, RateLimit
 from rlm.errors import ModelError
 
-__all__ = ["Place", "Scheduler"]
+__all__ = ["Deadlines", "Lane", "Scheduler", "Slot", "TimeLimit"]
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 20.0
 LONGEST_PAUSE_SECONDS = 600.0
-"""A server that asks for more is asked again after this: it may have changed its mind."""
+"""A server that asks for a longer pause is asked again after this one."""
+
+FIRST_WINDOW = 64
+"""Most servers take this many; one that does not says so, and its calls are sent again later."""
 
 
-class Place(Struct, gc=False):
-    """The right to be on the wire. It ends once, in one of three ways; every one frees it."""
+class Lane:
+    """One server: how many requests it may have at once, how many it has, and any pause.
+
+    An epoch lasts from one cut to the next. Only requests sent in the current epoch count, so a
+    hundred refusals of requests sent together halve the window once.
+    """
+
+    __slots__ = (
+        *("_most", "_searching", "_window", "active", "epoch"),
+        *("pause_reason", "paused_until", "width"),
+    )
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._window: float = min(FIRST_WINDOW, most)
+        self._searching = True
+        self.width = int(self._window)
+        self.epoch = 0
+        self.active = 0
+        self.paused_until = 0.0
+        self.pause_reason = ""
+
+    def grow(self, epoch: int) -> None:
+        """Grow after a success: by one; after the first cut, by one per round of successes."""
+        if self.active >= self.width and epoch == self.epoch:
+            more = 1.0 if self._searching else 1.0 / self._window
+            self._set_window(min(self._most, self._window + more))
+
+    def shrink(self, epoch: int) -> None:
+        """Halve the window after a refusal, once for all requests sent before."""
+        if epoch == self.epoch:
+            self._set_window(max(1.0, self._window / 2))
+            self._searching = False
+            self.epoch += 1
+
+    def pause(self, until: float, reason: str) -> None:
+        """Admit no request before `until`. A shorter pause does not end a longer one."""
+        if until > self.paused_until:
+            self.paused_until = until
+            self.pause_reason = reason
+
+    def opens_at(self, now: float) -> float:
+        """When the next request may be sent, unless the lane is full."""
+        if self.paused_until <= now:
+            self.paused_until = 0.0
+        return max(now, self.paused_until)
+
+    def _set_window(self, window: float) -> None:
+        self._window = window
+        self.width = int(window)
+
+
+class Deadline(Protocol):
+    """Something that expires at a moment unless it is discarded before."""
+
+    deadline: float
+
+    def expire(self) -> None: ...
+
+
+class Deadlines:
+    """Expires what is still pending at its deadline. Belongs to one event loop."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._pending: dict[Deadline, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._fires_at = math.inf
+
+    def add(self, one: Deadline) -> None:
+        self._pending[one] = None
+        if one.deadline < self._fires_at:
+            self._fire_at(one.deadline)
+
+    def discard(self, one: Deadline) -> None:
+        self._pending.pop(one, None)
+
+    def _fire_at(self, moment: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fires_at = moment
+        seconds = max(0.0, moment - self._clock())
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._fire)
+
+    def _fire(self) -> None:
+        now = self._clock()
+        self._timer, self._fires_at = None, math.inf
+        late = [one for one in self._pending if one.deadline <= now]
+        for one in late:
+            del self._pending[one]
+        if self._pending:
+            first = min(one.deadline for one in self._pending)
+            if first < math.inf:
+                self._fire_at(first)
+        for one in late:
+            one.expire()
+
+
+class TimeLimit:
+    """`with TimeLimit(deadlines, moment):` is `asyncio.timeout_at(moment)` on the shared timer."""
+
+    __slots__ = ("_cancelling", "_deadlines", "_expired", "_task", "deadline")
+
+    def __init__(self, deadlines: Deadlines, deadline: float) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.deadline = deadline
+        self._deadlines = deadlines
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._expired = False
+
+    def expire(self) -> None:
+        self._expired = True
+        self._task.cancel()
+
+    def __enter__(self) -> None:
+        self._deadlines.add(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        self._deadlines.discard(self)
+        if not self._expired:
+            return
+        # If other code cancelled the task too, the cancellation belongs to it.
+        is_ours = self._task.uncancel() <= self._cancelling
+        if is_ours and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+
+class Slot(Struct, gc=False):
+    """Permission to have one request on the wire. It ends once, in one of three ways."""
 
     scheduler: "Scheduler"
     lane: Lane
@@ -35,7 +173,7 @@ class Place(Struct, gc=False):
     open: bool = True
 
     def succeeded(self, tokens: int | None = None) -> None:
-        """A reply came. `tokens` is what it used, if the provider said so."""
+        """Report a reply. `tokens` is what it used, if the provider said so."""
         if self.open:
             self.lane.grow(self.epoch)
             if tokens is not None and self.charges:
@@ -43,7 +181,7 @@ class Place(Struct, gc=False):
             self._end()
 
     def failed(self, error: ModelError) -> None:
-        """An error came. The lane slows down if there was too much to do, or if it was told to."""
+        """Report an error. The lane slows down if the server is overloaded or asks for it."""
         if self.open:
             if error.overloaded:
                 self.lane.shrink(self.epoch)
@@ -54,7 +192,7 @@ class Place(Struct, gc=False):
             self._end()
 
     def abandoned(self) -> None:
-        """Nobody waits for the reply any more. That says nothing about the server."""
+        """Report that the reply is not wanted any more, which says nothing about the server."""
         if self.open:
             self._end()
 
@@ -71,13 +209,13 @@ class _Waiter:
     __slots__ = ("deadline", "future", "model", "tokens")
 
     def __init__(self, model: str, tokens: int, deadline: float) -> None:
-        self.future: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
         self.model = model
         self.tokens = tokens
         self.deadline = deadline
 
     def expire(self) -> None:
-        self.fail("no place was free in that time (max_concurrent_calls, rate limits)")
+        self.fail("no slot was free in that time (max_concurrent_calls, rate limits)")
 
     def fail(self, why: str) -> None:
         if not self.future.done():
@@ -95,7 +233,7 @@ class _Queue:
         self.waiters: deque[_Waiter] = deque()
 
     def head(self, now: float) -> _Waiter | None:
-        """Whose turn it is; those who gave up, and those who would wait in vain, are let go."""
+        """The next waiter; those that gave up or would wait in vain are removed."""
         while self.waiters:
             waiter = self.waiters[0]
             for gate in self.gates:
@@ -107,7 +245,7 @@ class _Queue:
         return None
 
     def opens_at(self, now: float, tokens: int) -> float:
-        """When the first of the queue may go, as far as time decides; else infinity."""
+        """When the first request may be sent; infinity if that depends on a free slot."""
         if self.lane.active >= self.lane.width:
             return math.inf
         opens = self.lane.opens_at(now)
@@ -117,7 +255,7 @@ class _Queue:
 
 
 class Scheduler:
-    """All places of one event loop: so many in all, and in each lane what its server takes."""
+    """All slots of one event loop: `max_concurrent_calls`, and per lane what its server takes."""
 
     def __init__(
         self,
@@ -132,14 +270,14 @@ class Scheduler:
         self._lanes: dict[Hashable, Lane] = {}
         self._gates = {name: RateGate(name, limit) for name, limit in (rate_limits or {}).items()}
         self._queues: dict[tuple[Hashable, tuple[str, ...]], _Queue] = {}
-        self._turns: deque[_Queue] = deque()
+        self._waiting: deque[_Queue] = deque()
         self._alarm: asyncio.TimerHandle | None = None
         self.deadlines = Deadlines(clock)
 
-    def free_place(
+    def free_slot(
         self, lane: Hashable, *, names: tuple[str, ...] = (), tokens: int = 0
-    ) -> Place | None:
-        """A place at once, if there is one and nobody waits for it; arguments as for `place`."""
+    ) -> Slot | None:
+        """Return a slot if one is free and no request waits for it; arguments as for `slot`."""
         queue = self._queues.get((lane, names)) or self._new_queue(lane, names)
         own = queue.lane
         if queue.waiters or self._active >= self._most or own.active >= own.width:
@@ -149,7 +287,7 @@ class Scheduler:
         now = self.clock()
         return self._take(queue, now, tokens) if queue.opens_at(now, tokens) <= now else None
 
-    async def place(
+    async def slot(
         self,
         lane: Hashable,
         model: str,
@@ -157,14 +295,14 @@ class Scheduler:
         names: tuple[str, ...] = (),
         tokens: int = 0,
         deadline: float = math.inf,
-    ) -> Place:
-        """Wait for a place for exactly one request, at most until `deadline`.
+    ) -> Slot:
+        """Wait for a slot for one request, at most until `deadline`.
 
-        `names` are those its rate limits may be found under; `tokens` is the most it can use.
+        Its rate limits are found under `names`; `tokens` is the most it can use.
         """
         queue = self._queues.get((lane, names)) or self._new_queue(lane, names)
         waiter = _Waiter(model, tokens, deadline)
-        self._line_up(queue, waiter)
+        self._enqueue(queue, waiter)
         future = waiter.future
         try:
             return await future
@@ -172,50 +310,50 @@ class Scheduler:
             if future.done() and not future.cancelled() and future.exception() is None:
                 future.result().abandoned()  # granted and cancelled in the same moment
             else:
-                self._admit()  # somebody behind may fit where this one did not
+                self._admit()  # a request behind may fit where this one did not
             raise
         finally:
             self.deadlines.discard(waiter)
 
     def lane(self, key: Hashable) -> Lane:
-        """What is known of a server; a new lane if nothing is."""
+        """Return the lane of a server; make one if it is new."""
         known = self._lanes.get(key)
         if known is None:
             known = self._lanes[key] = Lane(self._most)
         return known
 
     def wait_before_retry(self, attempt: int, error: ModelError) -> float:
-        """What the server asked for, else exponential with full jitter."""
+        """Return the pause the server asked for, else exponential backoff with full jitter."""
         if error.retry_after_seconds is not None:
             return error.retry_after_seconds
-        import random  # Few programs have to wait.
+        import random  # Few programs have to wait, so import it late.
 
         return random.uniform(0, min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**attempt))
 
     # -- waiting -----------------------------------------------------------------------------
 
-    def _line_up(self, queue: _Queue, waiter: _Waiter) -> None:
+    def _enqueue(self, queue: _Queue, waiter: _Waiter) -> None:
         if waiter.deadline <= queue.lane.paused_until:
             raise _no_time(waiter.model, queue.lane.pause_reason)
         queue.waiters.append(waiter)
-        if len(queue.waiters) == 1:  # else somebody is before it, and can't go either
-            self._turns.append(queue)
+        if len(queue.waiters) == 1:  # else the one before it can't go either
+            self._waiting.append(queue)
             self._admit()
         if not waiter.future.done():
             self.deadlines.add(waiter)
 
     def _admit(self) -> None:
-        """Let in everybody who may go now. Afterwards, nobody waits without a reason."""
+        """Grant slots to all requests that may go now."""
         now = self.clock()
         next_opening = math.inf
         closed = 0
-        while self._active < self._most and closed < len(self._turns):
-            queue = self._turns[0]
+        while self._active < self._most and closed < len(self._waiting):
+            queue = self._waiting[0]
             waiter = queue.head(now)
             if waiter is None:
-                self._turns.popleft()
+                self._waiting.popleft()
                 continue
-            self._turns.rotate(-1)
+            self._waiting.rotate(-1)
             opens_at = queue.opens_at(now, waiter.tokens)
             if opens_at > now:
                 next_opening = min(next_opening, opens_at)
@@ -224,30 +362,30 @@ class Scheduler:
             queue.waiters.popleft()
             waiter.future.set_result(self._take(queue, now, waiter.tokens))
             if not queue.waiters:
-                self._turns.pop()
+                self._waiting.pop()
             closed = 0
         if self._alarm is not None or next_opening < math.inf:
             self._wake_at(next_opening, now)
 
-    def _take(self, queue: _Queue, now: float, tokens: int) -> Place:
+    def _take(self, queue: _Queue, now: float, tokens: int) -> Slot:
         lane = queue.lane
         charges = [(gate, gate.take(now, tokens)) for gate in queue.gates] if queue.gates else ()
         lane.active += 1
         self._active += 1
-        return Place(self, lane, lane.epoch, charges)
+        return Slot(self, lane, lane.epoch, charges)
 
     def _free(self, lane: Lane) -> None:
         lane.active -= 1
         self._active -= 1
-        if self._turns:
+        if self._waiting:
             self._admit()
 
     def _pause(self, lane: Lane, error: ModelError) -> None:
-        """Everybody in the lane waits as long as the server asked; whoever can't is told so."""
+        """Pause the lane as long as the server asked; fail the requests that can't wait."""
         now = self.clock()
         seconds = min(error.retry_after_seconds or 0.0, LONGEST_PAUSE_SECONDS)
         lane.pause(now + seconds, f"the server asked for a pause of {seconds:g} s ({error})")
-        for queue in self._turns:
+        for queue in self._waiting:
             for waiter in queue.waiters if queue.lane is lane else ():
                 if waiter.deadline <= lane.paused_until:
                     waiter.fail(lane.pause_reason)
@@ -268,5 +406,5 @@ class Scheduler:
 
 
 def _no_time(model: str, why: str) -> ModelError:
-    """Nothing was sent, so nothing is billed; another try would have no more time."""
+    """The error for a request that was not sent, so nothing is billed."""
     return ModelError(f"{model}: no time is left to ask (call_seconds, max_seconds): {why}")

@@ -1,62 +1,63 @@
-"""Where in a run tree something happens: ids, depth, step, the budget, and who listens."""
+"""Where in a run tree something happens: ids, depth, step, budget, recorders and known replies."""
 
 import asyncio
 import hashlib
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from rlm.calls.bounds import ReportedPrefix
-from rlm.calls.saved_replies import Obtained
-from rlm.errors import CallRefused
+from rlm.calls.billing import ReportedPrefix
+from rlm.errors import CallRefused, ModelError
 from rlm.events import Event
 from rlm.limits import Budget, Limits
 from rlm.messages import Reply, ReplyKey, Request
 from rlm.protocols import Recorder, ReplyStore
-from rlm.results import Told
+from rlm.results import Shown
 
-__all__ = ["Scope", "Tree", "new_run_id"]
+__all__ = ["SavedReplies", "Scope", "Tree", "error_of", "failed", "new_run_id"]
 
 log = logging.getLogger("rlm")
 
 
 def new_run_id() -> str:
-    """Sorts by time to the millisecond, readable in a terminal, and unique."""
+    """Return a unique id that sorts by time to the millisecond and is easy to read."""
     now = time.time()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
     return f"{stamp}-{int(now % 1 * 1000):03}-{os.urandom(4).hex()}"
 
 
 class Tree:
-    """What all runs of one tree share besides the budget: places for live child sessions, and
-    what is remembered of earlier executions.
+    """What all runs of one tree share besides the budget.
+
+    That is slots for live child sessions, and the store of earlier executions.
     """
 
     def __init__(self, max_child_sessions: int, store: ReplyStore | None = None) -> None:
         self._max_child_sessions = max_child_sessions
         self.store = store
-        self._places: dict[int, asyncio.Semaphore] = {}
+        self._slots: dict[int, asyncio.Semaphore] = {}
         self.child_context_bytes = 0
 
     def count_child_context(self, size_bytes: int, limits: Limits) -> None:
-        """Model-written code may start many children; together they may not fill the memory."""
+        """Count the context of a child run; refuse it if all together would be too large."""
         if self.child_context_bytes + size_bytes > limits.max_child_context_bytes:
             raise CallRefused(
-                f"contexts of child runs may hold {limits.max_child_context_bytes:,} bytes in all "
-                "(max_child_context_bytes); pass smaller pieces",
+                f"contexts of child runs may hold {limits.max_child_context_bytes:,} bytes "
+                "together (max_child_context_bytes); pass smaller pieces",
                 limit="child_context_bytes",
             )
         self.child_context_bytes += size_bytes
 
-    def child_place(self, depth: int) -> asyncio.Semaphore:
-        """One pool per depth: a child waits only for its own generation, so nothing deadlocks."""
-        return self._places.setdefault(depth, asyncio.Semaphore(self._max_child_sessions))
+    def child_slot(self, depth: int) -> asyncio.Semaphore:
+        """Return the semaphore of a depth; one per depth, so that children can't deadlock."""
+        return self._slots.setdefault(depth, asyncio.Semaphore(self._max_child_sessions))
 
 
 class Scope:
-    """One run's place in the tree. `path` names it the same way on every execution."""
+    """The position of one run in its tree. `path` is the same on every execution."""
 
     def __init__(
         self,
@@ -79,12 +80,12 @@ class Scope:
         self.step = 0
         self.reported = ReportedPrefix()
         self._seen: dict[str, int] = {}
-        self._obtained = Obtained()
-        self._in_cell = Obtained()
-        self._salvaged = Obtained()
+        self._paid = SavedReplies()
+        self._in_cell = SavedReplies()
+        self._saved = SavedReplies()
 
     def key(self, kind: str, digest: str) -> ReplyKey:
-        """A key for each time something is asked: equal prompts are separate samples."""
+        """Return a new key for a request; equal requests get different numbers."""
         number = self._seen.get(digest, 0)
         self._seen[digest] = number + 1
         return ReplyKey(self.path, digest, number, kind, self.step)
@@ -93,7 +94,7 @@ class Scope:
         return f"{self.run_id}.{key.digest[:10]}.{key.number}"
 
     def child(self, budget: Budget, digest: str) -> "Scope":
-        """The place of a child run; path and id depend on what it is asked, not on when."""
+        """Return the scope of a child run; path and id depend on its task, not on the time."""
         path = f"{self.path}/{digest}.{self.key('rlm', digest).number}"
         child = Scope(
             run_id=f"{self.root_id}-{hashlib.sha256(path.encode()).hexdigest()[:10]}",
@@ -103,8 +104,8 @@ class Scope:
             parent=self,
             path=path,
         )
-        child._salvaged = self._salvaged.take_child(digest)
-        self._in_cell.add_child(digest, child._obtained)
+        child._saved = self._saved.take_child(digest)
+        self._in_cell.add_child(digest, child._paid)
         return child
 
     @property
@@ -115,55 +116,55 @@ class Scope:
     # -- cells whose session is lost ---------------------------------------------------------
 
     def begin_cell(self) -> None:
-        self._in_cell = Obtained()
+        self._in_cell = SavedReplies()
 
     def lose_cell(self) -> None:
-        """What the cell obtained is for whoever asks the same again."""
-        self._salvaged.add_all(self._in_cell)
+        """Save the replies of a cell that was lost, for equal requests after it."""
+        self._saved.add_all(self._in_cell)
         self.begin_cell()
 
     def note(self, key: ReplyKey, reply: Reply) -> None:
-        """A reply that was paid for."""
+        """Note a reply that was paid for."""
         self._in_cell.add(key.digest, reply)
         if self.parent_id is not None:  # The cell that started this run may be lost as well.
-            self._obtained.add(key.digest, reply)
+            self._paid.add(key.digest, reply)
 
-    def salvage(self, key: ReplyKey) -> Reply | None:
-        """The reply to the same request in a cell that was lost; it is counted already."""
-        return self._salvaged.take(key.digest)
+    def take_saved(self, key: ReplyKey) -> Reply | None:
+        """Return the reply that a lost cell got to an equal request; it is already counted."""
+        return self._saved.take(key.digest)
 
     # -- earlier executions ------------------------------------------------------------------
 
     @property
-    def is_kept(self) -> bool:
-        """Whether anything is remembered for later executions."""
+    def has_store(self) -> bool:
+        """Whether replies are stored for later executions."""
         return self.tree.store is not None
 
     async def recall(self, key: ReplyKey, request: Request | None = None) -> Reply | None:
-        """What was answered the first time, if this is not the first time."""
+        """Return the stored reply of an earlier execution, if there is one."""
         store = self.tree.store
         return None if store is None else await store.get(key, request)
 
     async def remember(self, key: ReplyKey, reply: Reply) -> None:
-        """Commit an answer before it is used."""
+        """Store a reply before it is used."""
         if self.tree.store is not None:
             await self.tree.store.put(key, reply)
 
-    async def recorded(self, what: str) -> Told | None:
-        """What the model was told of this step the first time."""
+    async def recorded(self, what: str) -> Shown | None:
+        """Return what the model was shown at this step of an earlier execution."""
         store = self.tree.store
         return None if store is None else await store.recorded(self.path, self.step, what)
 
-    async def tell(self, what: str, text: str, outputs: str = "") -> str:
-        """Text for the model, remembered; where it was told before, what it was told then."""
+    async def show(self, what: str, text: str, outputs: str = "") -> str:
+        """Store a text for the model and return it; a stored one takes precedence."""
         if (known := await self.recorded(what)) is not None:
             return known.text
         if self.tree.store is None:
             return text
-        return await self.tree.store.tell(self.path, self.step, what, Told(text, outputs))
+        return await self.tree.store.show(self.path, self.step, what, Shown(text, outputs))
 
     def emit(self, event_type: type[Event], /, **facts: Any) -> None:
-        """Tell every recorder. A recorder that fails is reported and never ends a run."""
+        """Send an event to every recorder. One that fails is logged and never ends a run."""
         event = event_type(
             run_id=self.run_id,
             parent_id=self.parent_id,
@@ -176,3 +177,63 @@ class Scope:
                 recorder.record(event)
             except Exception:  # the plugin border: listeners are the caller's code
                 log.exception("recorder %r failed on %s", recorder, type(event).__name__)
+
+
+class SavedReplies:
+    """Replies paid for by cells, by request; and those of child runs, by their task.
+
+    When a session is lost, the variables of its cell are gone, and most models run the cell again
+    with the same calls: those are answered from here. Every reply is added and hardly any is
+    taken, so they are indexed only when one is.
+    """
+
+    def __init__(self) -> None:
+        self._added: list[tuple[str, Reply | SavedReplies]] = []
+        self._replies: dict[str, deque[Reply]] = {}
+        self._children: dict[str, deque[SavedReplies]] = {}
+
+    def add(self, digest: str, reply: Reply) -> None:
+        self._added.append((digest, reply))
+
+    def add_child(self, digest: str, child: "SavedReplies") -> None:
+        """Add what a child run has got so far and will get."""
+        self._added.append((digest, child))
+
+    def add_all(self, other: "SavedReplies") -> None:
+        """Add everything that has not been taken from `other`."""
+        for kept in (other._replies, other._children):
+            self._added += [(digest, each) for digest, many in kept.items() for each in many]
+        self._added += other._added
+
+    def take(self, digest: str) -> Reply | None:
+        """Remove and return a reply to this request."""
+        self._index()
+        replies = self._replies.get(digest)
+        return replies.popleft() if replies else None
+
+    def take_child(self, digest: str) -> "SavedReplies":
+        """Remove and return the replies of a child run with this task; empty if there are none."""
+        self._index()
+        children = self._children.get(digest)
+        return children.popleft() if children else SavedReplies()
+
+    def _index(self) -> None:
+        for digest, each in self._added:
+            if isinstance(each, Reply):
+                self._replies.setdefault(digest, deque()).append(each)
+            else:
+                self._children.setdefault(digest, deque()).append(each)
+        self._added.clear()
+
+
+def failed(error: Exception, opaque: dict[str, Any] | None = None) -> Reply:
+    """Return a reply that stores an error."""
+    limit = error.limit if isinstance(error, CallRefused) else None
+    details = {**(opaque or {}), **({"limit": limit} if limit else {})}
+    return Reply(text=str(error), finish_reason="failed", opaque=details or None)
+
+
+def error_of(reply: Reply) -> ModelError | CallRefused:
+    """Return the error that `failed` stored, or one with the same message."""
+    limit = reply.opaque.get("limit") if isinstance(reply.opaque, dict) else None
+    return ModelError(reply.text) if limit is None else CallRefused(reply.text, limit=limit)

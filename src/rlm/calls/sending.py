@@ -1,7 +1,7 @@
-"""One request on its way to a server and back, or two that race for one reply.
+"""Send one request to a server and wait for its reply, or let two attempts race for one reply.
 
-Whatever happens to a flight, its place is freed. Its reservation is ended by who sent it: settled
-if there is a reply, released if nothing was billed, kept if something may have been.
+Whatever happens to an attempt, its slot is freed. The caller ends its reservation: settled if there
+is a reply, released if nothing was billed, kept if something may have been billed.
 """
 
 import asyncio
@@ -11,14 +11,13 @@ from contextlib import aclosing, nullcontext
 import msgspec
 from msgspec import Struct
 
-from rlm.calls.pacing import TimeLimit
-from rlm.calls.scheduler import Place, Scheduler
+from rlm.calls.scheduler import Scheduler, Slot, TimeLimit
 from rlm.errors import CallRefused, ConfigError, ModelError
 from rlm.limits import Reservation
 from rlm.messages import ModelInfo, Reply, Request
 from rlm.protocols import Client
 
-__all__ = ["Flight", "Route", "Telling", "first_reply"]
+__all__ = ["ReplyStream", "Route", "WireAttempt", "end_reservation", "first_reply"]
 
 MAX_ATTEMPTS = 5
 
@@ -26,9 +25,9 @@ MAX_ATTEMPTS = 5
 class Route(Struct, frozen=True):
     """The way to one model: its client, its name on the wire, and what is known about it.
 
-    `identity` tells this server from every other one, also in later processes; None if that can't
-    be said. `names` are those under which a rate limit may be given. `max_attempts` is how often
-    a request is tried at most.
+    `identity` distinguishes this server from all others, in later processes too; None if that is
+    impossible. Rate limits may be given under any of `names`. A request is sent at most
+    `max_attempts` times.
     """
 
     client: Client
@@ -40,41 +39,42 @@ class Route(Struct, frozen=True):
 
     @property
     def lane(self) -> Hashable:
-        """Models of one server share a lane; a client that nobody knows has one of its own."""
+        """Models of one server share a lane; a client without an identity has its own."""
         return self.identity or id(self.client)
 
 
-class Telling:
-    """Pieces of a reply for somebody who wants to hear it while it comes.
+class ReplyStream:
+    """Passes on the text of a reply piece by piece while it arrives.
 
-    What was told can't be taken back: a try that fails after its first piece is the last one. The
-    pieces together are the text of the reply, unless a server sends a text that is not its stream.
+    A piece that was sent can't be taken back, so an attempt that fails after its first piece is
+    not repeated. The pieces together are the text of the reply, unless a server sends a text that
+    differs from its stream.
     """
 
-    def __init__(self, hear: Callable[[str], None]) -> None:
-        self._hear = hear
-        self._told: list[str] = []
+    def __init__(self, on_text: Callable[[str], None]) -> None:
+        self._on_text = on_text
+        self._sent: list[str] = []
 
     @property
     def has_begun(self) -> bool:
-        return bool(self._told)
+        return bool(self._sent)
 
-    def tell(self, piece: str) -> None:
+    def send(self, piece: str) -> None:
         if piece:
-            self._told.append(piece)
-            self._hear(piece)
+            self._sent.append(piece)
+            self._on_text(piece)
 
     def finish(self, text: str) -> None:
-        """What is left of the whole: all of it, if it comes from a store."""
-        told = "".join(self._told)
-        if text.startswith(told):
-            self.tell(text[len(told) :])
+        """Send the rest of the whole text: all of it, if the reply comes from a store."""
+        sent = "".join(self._sent)
+        if text.startswith(sent):
+            self.send(text[len(sent) :])
 
 
-class Flight(Struct, gc=False):
-    """One try on the wire.
+class WireAttempt(Struct, gc=False):
+    """One attempt to get a reply from a server.
 
-    `patient`: it has all of `call_seconds`, so a time-out means that the server has trouble.
+    `patient`: it has all of `call_seconds`, so a timeout means that the server has trouble.
     """
 
     scheduler: Scheduler
@@ -83,18 +83,17 @@ class Flight(Struct, gc=False):
     reservation: Reservation
     deadline: float
     patient: bool
-    place: Place | None = None
-    telling: Telling | None = None
+    slot: Slot | None = None
+    stream: ReplyStream | None = None
 
-    def has_place(self) -> bool:
-        """Take a place, if one is free."""
+    def take_slot(self) -> bool:
+        """Take a slot if one is free; return whether there was one."""
         route, tokens = self.route, self.reservation.amount.tokens
-        self.place = self.scheduler.free_place(route.lane, names=route.names, tokens=tokens)
-        return self.place is not None
+        self.slot = self.scheduler.free_slot(route.lane, names=route.names, tokens=tokens)
+        return self.slot is not None
 
-    def boarding(self) -> Awaitable[Place]:
-        """Wait for a place."""
-        return self.scheduler.place(
+    def wait_for_slot(self) -> Awaitable[Slot]:
+        return self.scheduler.slot(
             self.route.lane,
             self.request.model,
             names=self.route.names,
@@ -102,26 +101,26 @@ class Flight(Struct, gc=False):
             deadline=self.deadline,
         )
 
-    async def fly(self) -> Reply:
-        """Send the request, once there is a place, and tell the scheduler what came of it."""
-        if self.place is None and not self.has_place():
-            self.place = await self.boarding()
-        place = self.place
-        assert place is not None
+    async def send(self) -> Reply:
+        """Wait for a slot, send the request, and report the outcome to the scheduler."""
+        if self.slot is None and not self.take_slot():
+            self.slot = await self.wait_for_slot()
+        slot = self.slot
+        assert slot is not None
         self.reservation.sent = True
         try:
-            reply = await self._send()
+            reply = await self._exchange()
         except ModelError as error:
-            place.failed(error)
+            slot.failed(error)
             raise
         except BaseException:
-            place.abandoned()
+            slot.abandoned()
             raise
-        place.succeeded(None if reply.usage is None else reply.usage.total_tokens)
+        slot.succeeded(None if reply.usage is None else reply.usage.total_tokens)
         return reply
 
-    async def _send(self) -> Reply:
-        """One attempt on the wire. Whatever a client raises leaves here as a ModelError."""
+    async def _exchange(self) -> Reply:
+        """Ask the client. Whatever it raises becomes a ModelError."""
         route, model = self.route, self.request.model
         seconds = self.deadline - self.scheduler.clock()
         if seconds <= 0:
@@ -129,7 +128,7 @@ class Flight(Struct, gc=False):
         wire_request = msgspec.structs.replace(self.request, model=route.wire_name)
         try:
             with TimeLimit(self.scheduler.deadlines, self.deadline):
-                reply = await self._answer(wire_request, seconds)
+                reply = await self._reply(wire_request, seconds)
             if not isinstance(reply, Reply):
                 raise TypeError(f"it returned {type(reply).__name__}, not a Reply")
             return reply
@@ -149,10 +148,10 @@ class Flight(Struct, gc=False):
                 f"the client of {model} failed: {type(error).__name__}: {error}", ambiguous=True
             ) from error
 
-    async def _answer(self, request: Request, seconds: float) -> Reply:
-        """The whole reply; where somebody listens, its text is told while it comes."""
-        client, telling = self.route.client, self.telling
-        if telling is None:
+    async def _reply(self, request: Request, seconds: float) -> Reply:
+        """Return the whole reply; with a stream, pass on its text while it arrives."""
+        client, listener = self.route.client, self.stream
+        if listener is None:
             return await client.complete(request, timeout_seconds=seconds)
         whole: Reply | None = None
         stream = client.stream(request, timeout_seconds=seconds)
@@ -161,58 +160,60 @@ class Flight(Struct, gc=False):
                 if isinstance(part, Reply):
                     whole = part
                 else:
-                    telling.tell(part)
+                    listener.send(part)
         if whole is None:
             raise TypeError("its stream ended without a Reply")
         return whole
 
 
-def give_back(reservation: Reservation, error: BaseException) -> None:
-    """End the reservation of a request that came to nothing: kept if it may have been billed.
+def end_reservation(reservation: Reservation, error: BaseException) -> None:
+    """End the reservation of a request that failed: keep it if the request may be billed.
 
-    Once on the wire, the provider may bill what was cancelled.
+    A provider may bill a request that was cancelled on the wire.
     """
     if isinstance(error, ModelError):
         billed = error.ambiguous
     else:
-        refused = isinstance(error, ConfigError | CallRefused)  # found out before it was sent
+        refused = isinstance(error, ConfigError | CallRefused)  # raised before it was sent
         billed = reservation.sent and not refused
     reservation.keep() if billed else reservation.release()
 
 
 async def first_reply(
-    first: Flight, patience_seconds: float, second: Callable[[], Flight | None]
-) -> list[tuple[Flight, Reply]]:
-    """Send a second flight if the first takes too long; when one lands, the other is cancelled.
+    first: WireAttempt, patience_seconds: float, second: Callable[[], WireAttempt | None]
+) -> list[tuple[WireAttempt, Reply]]:
+    """Send a second attempt if the first takes too long; when one succeeds, cancel the other.
 
-    `second` is asked again and again until there is room for one. Every flight that landed is in
-    the list, because all of them have to be paid.
+    `second` is called every `patience_seconds` until it returns an attempt. The list holds every
+    attempt that got a reply, because all of them have to be paid.
     """
-    if not first.has_place():
-        first.place = await first.boarding()
-    flights = {asyncio.create_task(first.fly()): first}
+    if not first.take_slot():
+        first.slot = await first.wait_for_slot()
+    attempts = {asyncio.create_task(first.send()): first}
     try:
-        while len(flights) == 1 and not (await asyncio.wait(flights, timeout=patience_seconds))[0]:
-            if (spare := second()) is not None:
-                flights[asyncio.create_task(spare.fly())] = spare
-        await _until_one_landed(set(flights))
-        await _cancel(flights)
+        while (
+            len(attempts) == 1 and not (await asyncio.wait(attempts, timeout=patience_seconds))[0]
+        ):
+            if (another := second()) is not None:
+                attempts[asyncio.create_task(another.send())] = another
+        await _until_one_succeeds(set(attempts))
+        await _cancel(attempts)
     except BaseException:
-        await _cancel(flights)
+        await _cancel(attempts)
         raise
-    failures = {task: _failure(task) for task in flights}
+    failures = {task: _failure(task) for task in attempts}
     for task, failure in failures.items():
         if failure is not None:
-            give_back(flights[task].reservation, failure)
-    landed = [(flight, task) for task, flight in flights.items() if failures[task] is None]
-    if not landed:
-        next(iter(flights)).result()  # raises what the first flight met with
-    return [(flight, task.result()) for flight, task in landed]
+            end_reservation(attempts[task].reservation, failure)
+    succeeded = [task for task in attempts if failures[task] is None]
+    if not succeeded:
+        next(iter(attempts)).result()  # raises the failure of the first attempt
+    return [(attempts[task], task.result()) for task in succeeded]
 
 
-async def _until_one_landed(flying: set[asyncio.Task[Reply]]) -> None:
-    while flying:
-        done, flying = await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)
+async def _until_one_succeeds(pending: set[asyncio.Task[Reply]]) -> None:
+    while pending:
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         if any(_failure(task) is None for task in done):
             return
 
@@ -224,7 +225,7 @@ async def _cancel(tasks: Iterable[asyncio.Task[Reply]]) -> None:
 
 
 def _failure(task: asyncio.Task[Reply]) -> BaseException | None:
-    """What a flight that is over met with; None if it landed, or if it is not over."""
+    """The error that ended a task; None if it succeeded or is still running."""
     if not task.done():
         return None
     return asyncio.CancelledError() if task.cancelled() else task.exception()

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from rlm._util.loop_end import LoopEnd, at_loop_end
 from rlm.chat import Keeper, Meter, Spending, TurnSummary, messages_in
 from rlm.context import ContextValue, StoredContext, store_context
-from rlm.engine.run import Task
 from rlm.engine.sessions import RunSession
+from rlm.engine.task import Task
 from rlm.errors import ConfigError
 from rlm.events import Event
 from rlm.limits import Limits
@@ -91,7 +91,7 @@ class Chat:
             if query is None:
                 query = FIXED_QUERY.replace("`context`", f"`{new_name or 'context'}`")
             session = await self._ready()
-            told = [self._earlier_turns(), session.told_loss(), self._keeper.told_once()]
+            told = [self._earlier_turns(), session.take_loss(), self._keeper.told_once()]
             task = Task(
                 query,
                 self._stored["context"],

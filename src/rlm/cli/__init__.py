@@ -50,7 +50,40 @@ See also rlm models and rlm doctor.
 """
 
 
+class Commands(click.Group):
+    """The built-in commands, and those that plugins offer."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        from rlm.wiring.plugins import offers
+
+        return sorted({*super().list_commands(ctx), *offers("rlm.commands")})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        from rlm.wiring.plugins import offers
+
+        built_in = super().get_command(ctx, cmd_name)
+        if built_in is not None or cmd_name not in offers("rlm.commands"):
+            return built_in
+        return _offered(cmd_name)
+
+
+def _offered(name: str) -> click.Command:
+    """Return the command of a plugin; one that can't be loaded says so when it is used."""
+    from rlm.wiring.plugins import offers
+
+    offer = offers("rlm.commands")[name]
+    if (problem := offer.problem()) is None:
+        command: click.Command = offer.load()
+        return command
+
+    def refuse() -> None:
+        raise click.ClickException(problem)
+
+    return click.Command(name, callback=refuse, help="(can't be loaded: see rlm doctor)")
+
+
 @click.group(
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EXAMPLES,
     invoke_without_command=True,

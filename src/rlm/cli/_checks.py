@@ -12,6 +12,7 @@ from rlm.cli._models import choose
 from rlm.cli._servers import Server
 from rlm.errors import CallRefused, ConfigError, RLMError
 from rlm.limits import Limits
+from rlm.wiring.plugins import GROUPS, offers, own_distribution
 from rlm.wiring.registry import PROVIDERS, make_client, make_environment, split_model
 
 SESSION_SECONDS = 30.0
@@ -72,6 +73,21 @@ def _problem(model: str, variables: Mapping[str, str]) -> str | None:
     except ConfigError as error:
         return str(error)
     return None
+
+
+def check_plugins() -> list[dict[str, Any]]:
+    """What other distributions offer, and why it can't be loaded, if so."""
+    found = [offer for group in GROUPS for offer in offers(group).values()]
+    return [
+        {
+            "kind": GROUPS[offer.group],
+            "name": offer.name,
+            "distribution": offer.distribution,
+            "problem": offer.problem(),
+        }
+        for offer in found
+        if offer.distribution != own_distribution()
+    ]
 
 
 def check_settings(variables: Mapping[str, str]) -> list[str]:

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from rlm.errors import ConfigError
 from rlm.gateway.models import USUAL_LIMITS, Models
-from rlm.wiring.registry import ENVIRONMENTS, default_model, split_model
+from rlm.wiring.registry import default_model, environments, split_model
 
 __all__ = ["models_of"]
 
@@ -41,8 +41,8 @@ def models_of(said: Said, variables: Mapping[str, str]) -> Models:
     sub_model = said.sub_model or variables.get("RLM_SUB_MODEL") or None
     for name in filter(None, (model, sub_model)):
         split_model(name)  # complains about one that can't be
-    if said.environment not in ENVIRONMENTS:
-        known = ", ".join(ENVIRONMENTS)
+    if said.environment not in environments():
+        known = ", ".join(environments())
         raise ConfigError(f"there is no environment {said.environment!r}; there are: {known}")
     given = {
         "max_steps": said.max_steps,

@@ -68,6 +68,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
         "environments": {"local": msgspec.to_builtins(local)},
         "extras": _checks.check_extras(),
         "adapters": _checks.check_adapters(),
+        "plugins": _checks.check_plugins(),
     }
     advice = [*_checks.check_settings(settings.variables), *_checks.check_windows(servers)]
     return {**found, "to_do": to_do(found, advice)}
@@ -117,6 +118,7 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
         *(("", f"not active here: {text}") for text in found["environments"]["local"]["missing"]),
         ("extras", _listed(found["extras"], "installed", "not installed")),
         ("adapters", adapters_line(found["adapters"])),
+        *(("plugin", plugin_line(each)) for each in found["plugins"]),
         *(("to do", text) for text in found["to_do"]),
         ("result", works),
     ]
@@ -145,6 +147,12 @@ def adapters_line(facts: dict[str, bool]) -> str:
         f"{name}: installed" if there else f"{name}: {install_command(name)}"
         for name, there in facts.items()
     )
+
+
+def plugin_line(facts: dict[str, Any]) -> str:
+    """What a plugin offers, or why it can't be loaded."""
+    offered = f"{facts['kind']} {facts['name']}, from {facts['distribution']}"
+    return facts["problem"] or offered
 
 
 def _dotenv(facts: dict[str, Any]) -> str:

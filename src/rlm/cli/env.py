@@ -37,17 +37,19 @@ def list_environments(as_json: bool) -> None:
 
     from rlm.cli._checks import check_environment
     from rlm.records.recorders.console import one_line
-    from rlm.wiring.registry import ENVIRONMENTS
+    from rlm.wiring.registry import environments
 
-    found = {name: check_environment(name) for name in ENVIRONMENTS}
+    offered = environments()
+    found = {name: check_environment(name) for name in offered}
     if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(found)))
+        facts = msgspec.to_builtins(found)
+        click.echo(json.dumps({n: {**each, "from": offered[n]} for n, each in facts.items()}))
         return
     for name, each in found.items():
         layers = f"; layers: {', '.join(each.layers)}" if each.layers else ""
         held = f": {each.isolation}" if each.isolation else ""
         state = f"works{held}{layers}" if each.works else f"not usable: {each.problem}"
-        click.echo(f"{name:<13}{one_line(state)}")
+        click.echo(f"{name:<13}{one_line(state)} (from {offered[name]})")
 
 
 @env.command()

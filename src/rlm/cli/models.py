@@ -64,6 +64,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
         "keys": _checks.check_keys(variables),
         "servers": msgspec.to_builtins(servers),
         "adapters": _checks.check_adapters(),
+        "plugins": [each for each in _checks.check_plugins() if each["kind"] == "client"],
         "advice": [*_checks.check_settings(variables), *_checks.check_windows(servers)],
         "table": _source(models.source()),
     }
@@ -214,6 +215,10 @@ def _report(found: dict[str, Any]) -> list[tuple[str, str]]:
     if silent:
         lines.append(("no server", ", ".join(silent)))
     lines.append(("adapters", adapters_line(found["adapters"])))
+    lines += [
+        ("plugin", each["problem"] or f"{each['name']}/…, from {each['distribution']}")
+        for each in found["plugins"]
+    ]
     lines.append(
         ("table", f"{source['name']} {source['version']}, {source['date']}; rlm models PATTERN")
     )

@@ -1,7 +1,7 @@
-"""The host's answering side for what sandboxed code asks: calls, child runs, tools, the budget.
+"""Answer the requests of sandboxed code: calls, child runs, tools, the budget.
 
-It runs no code. Sandboxed code is not trusted: every argument is checked here, models must be on
-the caller's list, and what goes wrong is answered with a sentence the model can act on.
+Sandboxed code is not trusted: every argument is checked here, models must be on the caller's list,
+and errors are answered with a sentence the model can act on.
 
 A call with pictures has `arguments["images"]`: for each prompt a list of bytes and of names.
 """
@@ -13,15 +13,14 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from rlm._util.untrusted import JsonBounds, TooLarge, read_json
 from rlm.calls.calls import Calls
-from rlm.calls.failures import failed
-from rlm.calls.scope import Scope
+from rlm.calls.scope import Scope, failed
 from rlm.config import RunConfig
-from rlm.engine.pictures import Gallery
+from rlm.engine.children import ChildTask, StartChild
+from rlm.engine.pictures import RunPictures
 from rlm.errors import CallRefused, RLMError, ToolError
 from rlm.events import (
     CUT,
@@ -33,70 +32,35 @@ from rlm.events import (
     OutputStreamed,
     ToolCalled,
 )
-from rlm.images import Picture
 from rlm.messages import Message, Reply, Request
 from rlm.prompts.observation import cut
 from rlm.protocols import Tool
 from rlm.worker.bounds import CALLS, MAX_CONTEXT_VALUES, MAX_NAME_CHARS, MAX_TOOL_VALUES
 
-__all__ = ["Bridge", "ChildAnswer", "ChildTask"]
+__all__ = ["Bridge"]
 
 SUB_CALL_SYSTEM = "You are a sub-LLM. Answer from the text in the prompt, briefly and exactly."
 _SYSTEM = Message("system", SUB_CALL_SYSTEM)
 
-AHEAD_OF_PLACES = 4
-"""For each place on the wire so many calls of a batch are begun: some wait before another try."""
+CALLS_PER_SLOT = 4
+"""How many calls of a batch are begun per slot: some wait before they are sent again."""
 
-MOST_TOLD = 100_000
-MOST_TOLD_CHARS = 20_000_000
+MAX_TEXTS = 100_000
+MAX_TEXT_CHARS = 20_000_000
 
 LONG_CHARS = 256 << 10
-"""What is longer is encoded and decoded in a thread."""
+"""Longer texts are encoded and decoded in a thread."""
 CONTEXT = JsonBounds(CALLS[b"rlm"].texts_bytes, MAX_CONTEXT_VALUES)
 NOTE = JsonBounds(CALLS[b"note"].texts_bytes, MAX_TOOL_VALUES)
 
 Answer = tuple[dict[str, Any], Sequence[str]]
 
 
-class ChildTask(Struct, frozen=True):
-    """What `rlm_query` asks for. With no context of its own, the prompt is the context.
-
-    `pictures` are its parent's; they are not sent along, but the child may name them. `tools` are
-    the names of those it gets; None stands for all that children may have.
-    """
-
-    prompt: str
-    context: Any
-    has_context: bool
-    model: str
-    call_id: str
-    pictures: Mapping[str, Picture] = field(default_factory=dict)
-    tools: tuple[str, ...] | None = None
-
-    def told_apart(self, query: str) -> str:
-        """The query, and what else makes this child another than one of the same query."""
-        return query if self.tools is None else "\0".join((query, "tools", *self.tools))
-
-
-class ChildAnswer(Struct, frozen=True):
-    """What comes back of a child run: its answer and nothing else of it.
-
-    `stored`: it ran on an earlier execution, and was not run again.
-    """
-
-    text: str
-    run_id: str
-    stored: bool = False
-
-
-StartChild = Callable[[ChildTask], Awaitable[ChildAnswer]]
-
-
 class Bridge:
-    """One per run; the session hands it every question from the sandbox.
+    """Serves the requests from the sandbox of one run.
 
-    `contexts` are those of the session; their pictures are what cells may name. `grants` are the
-    names of tools that children may have.
+    `contexts` are those of the session; cells may name their pictures. `grants` names the tools
+    that children may have.
     """
 
     def __init__(
@@ -114,12 +78,12 @@ class Bridge:
         self.scope = scope
         self.start_child = start_child
         self.tools = {tool.name: tool for tool in tools}
-        self.gallery = Gallery({} if contexts is None else contexts)
+        self.pictures = RunPictures({} if contexts is None else contexts)
         self.grants = grants
-        self._told_count = self._told_chars = 0
+        self._streamed_texts = self._streamed_chars = 0
 
     async def answer(self, kind: str, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
-        """The Host protocol: one question in, meta and text parts out."""
+        """Answer one request (the Host protocol): metadata and text parts."""
         if kind == "llm":
             return await self._llm(arguments, parts)
         if kind == "rlm":
@@ -129,7 +93,7 @@ class Bridge:
         if kind == "budget":
             return dict(self.scope.budget.left()), ()
         if kind in ("stream", "note"):
-            self._told(kind, *parts)
+            self._emit_text(kind, *parts)
             return {}, ()
         raise CallRefused(f"unknown kind of call {kind!r}", limit="kind")
 
@@ -147,7 +111,7 @@ class Bridge:
         )
 
     async def _look(self, prompt: str, images: Sequence[Any], model: str) -> str:
-        async with self.gallery.content(prompt, images) as content:
+        async with self.pictures.content(prompt, images) as content:
             return await self._ask(content, model)
 
     async def _ask(self, content: str | list[dict[str, Any]], model: str) -> str:
@@ -186,7 +150,7 @@ class Bridge:
         return await self._all_of(len(contexts), child)
 
     def _granted(self, names: Any) -> tuple[str, ...] | None:
-        """What a cell gives its children, in one order; they can have no more than is allowed."""
+        """Return the tools that a cell grants its children, sorted; refuse any other."""
         if names is None:
             return None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -212,8 +176,8 @@ class Bridge:
                 f"{prompt}\n\n{_as_text(context)}" if has_context else prompt, model
             )
         self.scope.budget.count_call()
-        task = ChildTask(prompt, context, has_context, model, "", self.gallery.pictures, granted)
-        key = self.scope.key("rlm", _digest(model, task.told_apart(prompt)))
+        task = ChildTask(prompt, context, has_context, model, "", self.pictures.by_name, granted)
+        key = self.scope.key("rlm", _digest(model, task.distinct(prompt)))
         about = {"call_id": self.scope.call_id(key), "kind": "rlm", "model": model}
         task = replace(task, call_id=about["call_id"])
         self.scope.emit(CallStarted, **about, prompt=cut(prompt, MOST_PROMPT_CHARS))
@@ -236,16 +200,16 @@ class Bridge:
         return child.text
 
     async def _all_of(self, count: int, ask: Callable[[int], Awaitable[str]]) -> Answer:
-        """Every reply in its place. A failed item is told by its index and loses no other.
+        """Return the replies in order. Failed items are reported by index and affect no other.
 
-        What `max_calls` has no room for is not even begun: a batch may name millions.
+        Items beyond `max_calls` are not begun: a batch may name millions.
         """
-        if count == 1:  # As most calls are: a task of its own would take longer than the rest.
+        if count == 1:  # Most calls: a task would take longer than the rest.
             reply = await _outcome(ask(0))
             return ({"failed": {}}, [reply]) if isinstance(reply, str) else _one_failed(reply)
         room = min(count, max(0, self.scope.budget.room().calls))
-        at_once = AHEAD_OF_PLACES * self.config.limits.max_concurrent_calls
-        replies = await _side_by_side(room, ask, at_once)
+        at_once = CALLS_PER_SLOT * self.config.limits.max_concurrent_calls
+        replies = await _concurrently(room, ask, at_once)
         failed = {str(i): str(each) for i, each in enumerate(replies) if isinstance(each, RLMError)}
         if room < count:
             refusal = f"all {self.config.limits.max_calls:,} calls are used (max_calls)"
@@ -253,20 +217,20 @@ class Bridge:
         texts = [reply if isinstance(reply, str) else "" for reply in replies]
         return {"failed": failed}, [*texts, *[""] * (count - room)]
 
-    # -- what cells tell ---------------------------------------------------------------------
+    # -- streamed texts and notes ------------------------------------------------------------
 
-    def _told(self, kind: str, key: str, text: str) -> None:
-        """Pass on a piece of the answer, or a note; each is kept, so there is an end to it."""
+    def _emit_text(self, kind: str, key: str, text: str) -> None:
+        """Emit a piece of the answer or a note. Events are stored, so their number is limited."""
         if len(key) > MAX_NAME_CHARS:
             raise CallRefused(
                 f"the key of a note has at most {MAX_NAME_CHARS} characters", limit="told"
             )
-        self._told_count += 1
-        self._told_chars += len(key) + len(text)
-        if self._told_count > MOST_TOLD or self._told_chars > MOST_TOLD_CHARS:
+        self._streamed_texts += 1
+        self._streamed_chars += len(key) + len(text)
+        if self._streamed_texts > MAX_TEXTS or self._streamed_chars > MAX_TEXT_CHARS:
             raise CallRefused(
-                f"one run may stream and note {MOST_TOLD:,} texts of {MOST_TOLD_CHARS:,} "
-                "characters in all; hand in the rest as the answer",
+                f"one run may stream and note {MAX_TEXTS:,} texts of {MAX_TEXT_CHARS:,} "
+                "characters together; submit the rest as the answer",
                 limit="told",
             )
         if kind == "stream":
@@ -284,12 +248,12 @@ class Bridge:
             known = ", ".join(sorted(self.tools)) or "none"
             raise CallRefused(f"there is no tool {name!r}; tools: {known}", limit="tools")
         self.scope.budget.count_call()
-        encoded = await _in_order(given)
+        encoded = await _canonical(given)
         key = self.scope.key("tool", _digest(tool.name, encoded))
         shown = given if len(encoded) <= MOST_RESULT_CHARS else {CUT: _logged(encoded)}
         about = {"call_id": self.scope.call_id(key), "name": tool.name, "arguments": shown}
-        if (said := await self.scope.recall(key)) is not None:
-            return self._tool_again(about, said)
+        if (stored := await self.scope.recall(key)) is not None:
+            return self._stored_result(about, stored)
         started = time.monotonic()
         try:
             text = json.dumps(await tool.call(given))
@@ -303,17 +267,17 @@ class Bridge:
         self.scope.emit(ToolCalled, **about, result=_logged(text), seconds=seconds)
         return {"json": text}, ()
 
-    def _tool_again(self, about: dict[str, Any], said: Reply) -> Answer:
-        """What a tool said on an earlier execution; it is not called a second time."""
-        if said.finish_reason == "failed":
-            self.scope.emit(ToolCalled, **about, stored=True, error=said.text)
-            raise ToolError(said.text)
-        self.scope.emit(ToolCalled, **about, result=_logged(said.text), stored=True)
-        return {"json": said.text}, ()
+    def _stored_result(self, about: dict[str, Any], stored: Reply) -> Answer:
+        """Return the stored result of an earlier execution; the tool is not called again."""
+        if stored.finish_reason == "failed":
+            self.scope.emit(ToolCalled, **about, stored=True, error=stored.text)
+            raise ToolError(stored.text)
+        self.scope.emit(ToolCalled, **about, result=_logged(stored.text), stored=True)
+        return {"json": stored.text}, ()
 
 
 def _logged(result: str) -> str:
-    """What an event holds of a result: whoever listens gets a copy of each."""
+    """Return the part of a result that its event holds."""
     return cut(result, MOST_RESULT_CHARS)
 
 
@@ -328,12 +292,12 @@ def _one_failed(error: RLMError) -> Answer:
     return {"failed": {"0": str(error)}}, [""]
 
 
-async def _side_by_side(
+async def _concurrently(
     count: int, ask: Callable[[int], Awaitable[str]], at_once: int
 ) -> list[str | RLMError]:
-    """All replies in their places; what the model can't deal with is raised when all is done.
+    """Return all replies in order; raise errors that the model can't handle when all are done.
 
-    However many there are, so many are in the making: a task for each would fill the memory.
+    At most `at_once` run concurrently: a task for each would fill the memory.
     """
     replies: list[str | RLMError] = [""] * count
     ahead = iter(range(count))
@@ -352,7 +316,7 @@ async def _side_by_side(
 
 
 async def _all_decoded(kinds: Sequence[Any], parts: Sequence[str]) -> list[Any]:
-    """The contexts of child runs; long ones are read in a thread."""
+    """Return the contexts of child runs; long ones are decoded in a thread."""
     encoded = iter(parts)
     if sum(map(len, parts)) <= LONG_CHARS:
         return [_decoded(kind, encoded) if kind else None for kind in kinds]
@@ -363,7 +327,7 @@ def _decoded(kind: Any, encoded: Iterator[str]) -> Any:
     try:
         text = next(encoded, None)
         if text is None:
-            raise ValueError("it did not come along")
+            raise ValueError("it is missing")
         return read_json(text, CONTEXT) if kind.get("kind") == "json" else text
     except TooLarge as error:
         raise CallRefused(
@@ -383,8 +347,8 @@ def _checked_json(text: str) -> None:
         raise CallRefused(f"a note must be a JSON value: {error}", limit="kind") from error
 
 
-async def _in_order(arguments: dict[str, Any]) -> str:
-    """Arguments of a tool as JSON that equal ones have in common; much of it in a thread."""
+async def _canonical(arguments: dict[str, Any]) -> str:
+    """Return the arguments of a tool as canonical JSON; large ones are encoded in a thread."""
     if any(isinstance(each, list | dict) or _is_long(each) for each in arguments.values()):
         return await asyncio.to_thread(_sorted_json, arguments)
     return _sorted_json(arguments)

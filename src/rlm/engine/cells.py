@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from rlm._util.lazy import pattern
 from rlm._util.python_source import PythonParser
-from rlm.engine.finals import Final, Region, final_is_supported, find_finals
+from rlm.engine.finals import Final, FoundFinal, Region, final_is_supported, find_finals
 from rlm.messages import ToolCall
 
 __all__ = [
@@ -66,13 +66,19 @@ def parse_reply(text: str) -> Actions:
         blocks = tuple(_blocks(text, python))
     if not blocks:
         return _parse_unfenced(text, python)
-    found = find_finals(text, blocks)
+    found = _finals(text, blocks)
     cells = tuple(
         Cell(block.code)
         for block in blocks
         if block.is_cell and not any(answer.start <= block.start < answer.end for answer in found)
     )
     return Actions(cells, found[-1].final if found else None)
+
+
+def _finals(text: str, blocks: Sequence["_Block"] = ()) -> tuple[FoundFinal, ...]:
+    """Return the finals of a reply; most replies have not even the words for one."""
+    lowered = text.lower()
+    return find_finals(text, blocks) if "final" in lowered or "submit" in lowered else ()
 
 
 def parse_tool_calls(tool_calls: tuple[ToolCall, ...]) -> Actions:
@@ -360,7 +366,7 @@ def _parse_unfenced(text: str, python: PythonParser) -> Actions:
     tree = python.parse(code)
     if tree is not None and _does_something(tree, besides_submitting=True) and not _labels(tree):
         return Actions((Cell(code),))
-    found = find_finals(text)
+    found = _finals(text)
     if not found:
         return Actions()
     code = _dedent(text[: found[0].start]).strip()

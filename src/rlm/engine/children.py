@@ -1,22 +1,64 @@
-"""Answers of child runs, remembered: one that has ended is not run again when its parent is."""
+"""What a child run is asked and what comes back of it.
 
+Its answer is stored: a child that has ended is not run again when its parent is.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
-from rlm.calls.failures import error_of, failed
-from rlm.calls.scope import Scope
-from rlm.engine.bridge import ChildAnswer
+from rlm.calls.scope import Scope, error_of, failed
 from rlm.errors import CallRefused
+from rlm.images import Picture
 from rlm.limits import Amount
 from rlm.messages import Reply, ReplyKey, Usage
 from rlm.results import RunResult
 
-__all__ = ["answered", "recalled"]
+__all__ = ["ChildAnswer", "ChildTask", "StartChild", "answered", "recalled"]
+
+
+class ChildTask(Struct, frozen=True):
+    """What `rlm_query` asks for. Without a context of its own, the prompt is the context.
+
+    `pictures` are those of its parent, which the child may name. `tools` names the tools it gets;
+    None stands for all that children may have.
+    """
+
+    prompt: str
+    context: Any
+    has_context: bool
+    model: str
+    call_id: str
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
+    tools: tuple[str, ...] | None = None
+
+    @property
+    def context_value(self) -> Any:
+        return self.context if self.has_context else self.prompt
+
+    def distinct(self, query: str) -> str:
+        """Return the query and what else distinguishes this child from one with the same query."""
+        return query if self.tools is None else "\0".join((query, "tools", *self.tools))
+
+
+class ChildAnswer(Struct, frozen=True):
+    """The answer of a child run, which is all that comes back.
+
+    `stored`: it ran in an earlier execution and was not run again.
+    """
+
+    text: str
+    run_id: str
+    stored: bool = False
+
+
+StartChild = Callable[[ChildTask], Awaitable[ChildAnswer]]
 
 
 async def recalled(child: Scope, step: int) -> ChildAnswer | None:
-    """The answer of a child that ended on an earlier execution; what it used is counted."""
+    """Return the answer of a child that ended in an earlier execution; count what it used."""
     known = await child.recall(_key(child, step))
     if known is None:
         return None
@@ -27,7 +69,7 @@ async def recalled(child: Scope, step: int) -> ChildAnswer | None:
 
 
 async def answered(child: Scope, step: int, result: RunResult) -> ChildAnswer:
-    """Commit how a child ended, then hand on its answer."""
+    """Store how a child ended, then return its answer."""
     used = child.budget.used
     spent = {
         "used": [used.calls, used.tokens, used.picodollars],

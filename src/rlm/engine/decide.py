@@ -1,7 +1,7 @@
-"""What follows from a reply and the cells it led to: go on, end, or change course. Pure rules.
+"""Decide what follows from a reply and its cells: continue, end, or change course. Pure rules.
 
-The loop gathers facts in a `Turn`; `decide` looks at them and at the run's `Progress` and returns
-one decision. Each rule is a small function; their order in `decide` is the policy.
+The loop gathers facts in a `StepResult`; `decide` looks at them and at the `Progress` of the run
+and returns one decision. Each rule is a small function; their order in `decide` is the policy.
 """
 
 from collections import Counter
@@ -15,12 +15,12 @@ from rlm.prompts import nudges
 from rlm.results import CellResult, Submission
 
 __all__ = [
-    "Again",
     "Answered",
     "ChangeCourse",
+    "Continue",
     "Decision",
     "Progress",
-    "Turn",
+    "StepResult",
     "WrongShape",
     "decide",
     "of_wrong_shape",
@@ -30,8 +30,8 @@ REPEATS_THAT_MEAN_STUCK = 3
 CONTEXT_NAMES = frozenset({"context", "context_0", "P", "ctx", "peek", "tail", "lenP"})
 
 
-class Turn(Struct, frozen=True):
-    """One reply with everything it led to. `looked_up` is the value of a final that is a name."""
+class StepResult(Struct, frozen=True):
+    """A reply and what came of it. `looked_up` is the value of a final that names a variable."""
 
     actions: Actions
     results: tuple[CellResult, ...] = ()
@@ -40,31 +40,31 @@ class Turn(Struct, frozen=True):
 
 
 class Answered(Struct, frozen=True):
-    """The run is over."""
+    """The run ends with this answer."""
 
     submission: Submission
 
 
-class Again(Struct, frozen=True):
-    """Go on; `notes` are told to the model besides the observation."""
+class Continue(Struct, frozen=True):
+    """The run continues; the model is shown `notes` besides the observation."""
 
     notes: tuple[str, ...] = ()
 
 
 class ChangeCourse(Struct, frozen=True):
-    """The model is stuck in spite of a hint: let the engine's own map/reduce try."""
+    """The model is stuck in spite of a hint: let map/reduce try."""
 
     reason: str
 
 
 class WrongShape(Struct, frozen=True):
-    """The same mistake in a typed answer, as often as the guards allow: the run is over."""
+    """A typed answer had the same mistake as often as the guards allow: the run ends."""
 
     submission: Submission
     problem: str
 
 
-Decision = Answered | Again | ChangeCourse | WrongShape
+Decision = Answered | Continue | ChangeCourse | WrongShape
 
 
 class Progress(Struct, eq=False):
@@ -87,11 +87,11 @@ class Progress(Struct, eq=False):
     mistake: str = ""
     same_mistakes: int = 0
 
-    def note(self, turn: Turn) -> None:
-        """Take in what a turn did, before deciding on it."""
-        for cell, result in zip(turn.actions.cells, turn.results, strict=False):
+    def note(self, step_result: StepResult) -> None:
+        """Count what a step did, before deciding on it."""
+        for cell, result in zip(step_result.actions.cells, step_result.results, strict=False):
             self._note_cell(cell.code, result)
-        acted = bool(turn.results) or turn.actions.final is not None
+        acted = bool(step_result.results) or step_result.actions.final is not None
         self.invalid_in_a_row = 0 if acted else self.invalid_in_a_row + 1
 
     def _note_cell(self, code: str, result: CellResult) -> None:
@@ -116,78 +116,92 @@ class Progress(Struct, eq=False):
             self.same_error = max(self.same_error, self.errors[error])
 
     def note_mistake(self, problem: str) -> int:
-        """Count how often in a row answers had the wrong shape in this very way."""
+        """Return how often in a row answers had the wrong shape in exactly this way."""
         self.same_mistakes = self.same_mistakes + 1 if problem == self.mistake else 1
         self.mistake = problem
         return self.same_mistakes
 
     def forget_repeats(self) -> None:
-        """Count anew what happens again and again."""
+        """Start counting repetitions again."""
         self.codes.clear()
         self.errors.clear()
         self.same_code = self.same_error = 0
 
+    def failing(self, guards: Guards, max_errors: int) -> tuple[str, str] | None:
+        """Return why failures in a row end the run, and the limit they reach; else None."""
+        failed, invalid = self.errors_in_a_row, self.invalid_in_a_row
+        if failed >= (guards.repl_error_limit or max_errors):
+            return f"{failed} cells failed in a row", "errors"
+        if invalid >= guards.invalid_response_limit:
+            reason = f"{invalid} replies in a row had neither code nor an answer"
+            return reason, "invalid_responses"
+        return None
+
 
 def decide(
-    turn: Turn,
+    step_result: StepResult,
     progress: Progress,
     guards: Guards,
     step: int,
     known: tuple[str, ...],
 ) -> Decision:
-    """The decision on one turn. `known` are the user's variables, for a helpful message."""
-    submission, objection = _submission(turn, progress, known)
+    """Return the decision on one step. `known` are the REPL variables, for a helpful message."""
+    submission, objection = _submission(step_result, progress, known)
     if submission is not None:
         progress.submitted = submission
         objection = objection or _guarded(progress, guards, step)
         if objection is None:
             return Answered(submission)
     if objection is not None:
-        return Again((objection,))
-    if not turn.results:
-        return Again((nudges.EMPTY_REPLY if turn.empty else nudges.NO_ACTION,))
-    return _unstuck(turn, progress, step)
+        return Continue((objection,))
+    if not step_result.results:
+        return Continue((nudges.EMPTY_REPLY if step_result.empty else nudges.NO_ACTION,))
+    return _unstuck(step_result, progress, step)
 
 
 def of_wrong_shape(
-    turn: Turn, submission: Submission, problem: str, progress: Progress, guards: Guards
+    step_result: StepResult,
+    submission: Submission,
+    problem: str,
+    progress: Progress,
+    guards: Guards,
 ) -> Decision:
-    """Send an answer back. One that only still lies in `answer` is no further mistake."""
+    """Send an answer back. One that is merely still in `answer` does not count as a mistake."""
     is_new = submission.how != "answer" or any(
-        "answer" in names_used(cell.code) for cell in turn.actions.cells
+        "answer" in names_used(cell.code) for cell in step_result.actions.cells
     )
     repeated = progress.note_mistake(problem) if is_new else progress.same_mistakes
     if guards.wrong_shape_limit is not None and repeated >= guards.wrong_shape_limit:
         return WrongShape(submission, problem)
-    return Again((nudges.wrong_shape(problem),))
+    return Continue((nudges.wrong_shape(problem),))
 
 
 def _submission(
-    turn: Turn, progress: Progress, known: tuple[str, ...]
+    step_result: StepResult, progress: Progress, known: tuple[str, ...]
 ) -> tuple[Submission | None, str | None]:
-    """The value this turn hands in, and what speaks against taking it."""
-    for result in reversed(turn.results):
+    """Return the answer this step submits, and the objection to it, if any."""
+    for result in reversed(step_result.results):
         if result.submission is not None:
             return result.submission, None
-    final = turn.actions.final
+    final = step_result.actions.final
     if final is None:
         return None, None
-    if turn.looked_up is not None:
-        return Submission(turn.looked_up, "FINAL_VAR"), None
+    if step_result.looked_up is not None:
+        return Submission(step_result.looked_up, "FINAL_VAR"), None
     if final.kind == "variable":
         return None, nudges.unknown_variable(final.text, known)
     submission = Submission(final.text, "FINAL")
-    if _is_premature(turn, progress, final.text):
+    if _is_premature(step_result, progress, final.text):
         progress.asked_to_confirm = True
         return submission, nudges.CONFIRM_FINAL
     return submission, None
 
 
-def _is_premature(turn: Turn, progress: Progress, text: str) -> bool:
-    """A literal written together with code may be invented; ask once per run to confirm it."""
-    if not turn.actions.cells or progress.asked_to_confirm:
+def _is_premature(step_result: StepResult, progress: Progress, text: str) -> bool:
+    """Whether a literal beside code may be invented; the model is asked once to confirm it."""
+    if not step_result.actions.cells or progress.asked_to_confirm:
         return False
-    failed = any(result.error is not None for result in turn.results)
+    failed = any(result.error is not None for result in step_result.results)
     return failed or not final_is_supported(text, "\n".join(progress.printed))
 
 
@@ -201,19 +215,19 @@ def _guarded(progress: Progress, guards: Guards, step: int) -> str | None:
     return None
 
 
-def _unstuck(turn: Turn, progress: Progress, step: int) -> Decision:
-    """A specific hint the first time a run goes in circles; another course the second time."""
-    hint = _stuck_hint(turn, progress, step)
+def _unstuck(step_result: StepResult, progress: Progress, step: int) -> Decision:
+    """Give a hint the first time a run repeats itself; change course the second time."""
+    hint = _stuck_hint(step_result, progress, step)
     if hint is None:
-        return Again()
+        return Continue()
     if progress.hinted:
         return ChangeCourse(hint)
     progress.hinted = True
     progress.forget_repeats()
-    return Again((hint,))
+    return Continue((hint,))
 
 
-def _stuck_hint(turn: Turn, progress: Progress, step: int) -> str | None:
+def _stuck_hint(step_result: StepResult, progress: Progress, step: int) -> str | None:
     if progress.same_code >= REPEATS_THAT_MEAN_STUCK:
         return nudges.SAME_CODE
     if progress.same_error >= REPEATS_THAT_MEAN_STUCK:
@@ -224,7 +238,7 @@ def _stuck_hint(turn: Turn, progress: Progress, step: int) -> str | None:
 
 
 def _touches_context(code: str) -> bool:
-    """Whether it reads one of the names; most code that does not has not even their letters."""
+    """Whether code reads the context; the text search is a fast test for most code."""
     return any(name in code for name in CONTEXT_NAMES) and not CONTEXT_NAMES.isdisjoint(
         names_used(code)
     )

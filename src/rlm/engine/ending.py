@@ -1,7 +1,8 @@
-"""How a run ends when its model did not end it: the best answer there is, and where it is from.
+"""How a run ends when its model did not end it: with the best answer there is.
 
-The ladder: what was submitted last → an answer-like variable → one "answer now" call, paid from
-what was held back at the start → the last output. An answer of the wrong shape is passed over.
+Candidates, in order: what was submitted last; a variable with a name like `answer`; the reply to
+one "answer now" call, paid from what was held back at the start; the last output. An answer of
+the wrong shape is skipped.
 """
 
 import asyncio
@@ -10,34 +11,34 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from rlm import prompts
-from rlm.calls.billing import worst_case
-from rlm.calls.bounds import bound_tokens
+from rlm.calls.billing import bound_tokens, worst_case
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.engine.decide import WrongShape
 from rlm.engine.plain_replies import PlainReply, read_plain
-from rlm.engine.run import Ending, ReplRun
+from rlm.engine.run import ReplRun
+from rlm.engine.task import Ending
 from rlm.errors import CallRefused, ModelError
 from rlm.limits import NOTHING, Amount, Budget, Reservation
 from rlm.messages import Message, ModelInfo, Reply, Request, followed_by
 from rlm.prompts import nudges
 from rlm.results import AnswerSource, StopReason, Submission
 
-__all__ = ["FinalCall", "ending_by_errors", "ending_by_shape", "ending_of", "give_up"]
+__all__ = ["FinalCall", "ending_by_shape", "ending_of", "give_up"]
 
 LARGEST_INPUT_TOKENS = 12_000
 SMALLEST_INPUT_TOKENS = 1_200
 SMALLEST_OUTPUT_TOKENS = 64
 SHARE = 8
-"""The final call holds back one part in eight of what is there at the start, or less."""
+"""The final call holds back at most 1/8 of the budget at the start."""
 LARGEST_SHARE = 4
-"""Where an eighth is too small for any final call, it holds back up to a fourth."""
+"""If 1/8 is too small for any final call, it holds back up to 1/4."""
 
 ANSWER_NAMES = ("answer", "final_answer", "final", "result", "final_result")
 
 
 class FinalCall:
-    """The call that is always affordable: sized at the start, held back until it is needed."""
+    """The "answer now" call, whose cost is reserved at the start of the run."""
 
     def __init__(self, scope: Scope, config: RunConfig, info: ModelInfo) -> None:
         budget = scope.budget
@@ -54,7 +55,7 @@ class FinalCall:
         self.held: Reservation = budget.hold(amount)
 
     def request(self, config: RunConfig, messages: Sequence[Message], text: str) -> Request:
-        """The whole history with the question below it, if there is room; else its newest part."""
+        """Return the whole history with the question below it, or as much of its end as fits."""
         whole = self._request(config, followed_by(messages, text))
         if self._fits(whole):
             return whole
@@ -65,7 +66,7 @@ class FinalCall:
         return self._request(config, (_digest(messages, text, self.input_tokens),))
 
     def _fits(self, request: Request) -> bool:
-        """Whether it can be paid from what is held and what is left, and fits the window."""
+        """Whether a request fits the window, what is held back and what is left."""
         need = worst_case(request, self._info, self._scope.reported)
         held = self.held.amount if self.held.open else NOTHING
         room = self._scope.budget.room() + held
@@ -83,7 +84,7 @@ class FinalCall:
 
 
 def _planned_size(budget: Budget, config: RunConfig, info: ModelInfo) -> tuple[int, int]:
-    """Input and output tokens of the final call: the usual size, scaled down to its share."""
+    """Return input and output tokens of the final call, scaled down to its share."""
     usual = LARGEST_INPUT_TOKENS, config.limits.call_output_tokens
     cost = info.price.bound(*usual) if info.price else 0
     share = min(1.0, _shares(budget, Amount(tokens=sum(usual), picodollars=cost)) / SHARE)
@@ -92,39 +93,39 @@ def _planned_size(budget: Budget, config: RunConfig, info: ModelInfo) -> tuple[i
 
 
 def _shares(budget: Budget, amount: Amount) -> float:
-    """How many times this amount is free now."""
+    """Return how many times this amount fits into what is left."""
     room = budget.room()
     by_money = room.picodollars / amount.picodollars if amount.picodollars else math.inf
     return min(room.tokens / amount.tokens, by_money)
 
 
 def _digest(messages: Sequence[Message], text: str, max_tokens: int) -> Message:
-    """The newest turns that fit, oldest first, above the question."""
+    """Return the newest messages that fit, oldest first, above the question."""
     question = Message("user", text)
     left = max_tokens - bound_tokens((question,))
     if left < 0:
         return Message("user", _cut_bytes(text, max_tokens - 16))
     kept: list[str] = []
     for message in reversed(messages[1:]):
-        turn = f"[{message.role}]\n{message.content}\n\n"
-        size = len(turn.encode())
+        part = f"[{message.role}]\n{message.content}\n\n"
+        size = len(part.encode())
         if size > left:
-            kept.append(_cut_bytes(turn, left))
+            kept.append(_cut_bytes(part, left))
             break
-        kept.append(turn)
+        kept.append(part)
         left -= size
     return Message("user", "".join(reversed(kept)) + text)
 
 
 def _cut_bytes(text: str, size: int) -> str:
-    """The end of a text, at most `size` bytes of it."""
+    """Return the end of a text, at most `size` bytes."""
     return text.encode()[-size:].decode("utf-8", "ignore") if size > 0 else ""
 
 
 async def give_up(
     run: ReplRun, final: FinalCall | None, why: StopReason, detail: str, limit: str | None = None
 ) -> Ending:
-    """End with the best answer there is; `final` is None when no call may be made any more."""
+    """End with the best answer there is; `final` is None if no call may be made any more."""
     refused: tuple[Submission, str] | None = None
     async with aclosing(_candidates(run, final, why, detail)) as candidates:
         async for submission, source in candidates:
@@ -137,7 +138,7 @@ async def give_up(
 
 
 async def ending_of(run: ReplRun, final: FinalCall | None, error: BaseException) -> Ending:
-    """Limits and an asked-for stop are endings; everything else goes on to the caller."""
+    """Return the ending for a limit or a requested stop; raise any other error."""
     if (limit := run.limit_reached(error)) is not None:
         return await give_up(run, final, "limit", str(error), limit)
     if run.was_stopped(error):
@@ -148,20 +149,8 @@ async def ending_of(run: ReplRun, final: FinalCall | None, error: BaseException)
     raise error
 
 
-async def ending_by_errors(run: ReplRun, final: FinalCall | None) -> Ending | None:
-    """Too many failed cells, or replies without any action, in a row."""
-    guards, failed = run.config.guards, run.progress.errors_in_a_row
-    if failed >= (guards.repl_error_limit or run.config.limits.max_errors):
-        return await give_up(run, final, "error", f"{failed} cells failed in a row", "errors")
-    invalid = run.progress.invalid_in_a_row
-    if invalid >= guards.invalid_response_limit:
-        text = f"{invalid} replies in a row had neither code nor an answer"
-        return await give_up(run, final, "error", text, "invalid_responses")
-    return None
-
-
 def ending_by_shape(run: ReplRun, found: WrongShape) -> Ending:
-    """The model keeps handing in the same wrong shape."""
+    """Return the ending for an answer that has the same wrong shape again and again."""
     times = run.progress.same_mistakes
     detail = f"the answer had the wrong shape {times} times in a row: {found.problem}"
     return Ending("error", "none", None, "wrong_shape", detail, found.submission)
@@ -170,7 +159,7 @@ def ending_by_shape(run: ReplRun, found: WrongShape) -> Ending:
 async def _candidates(
     run: ReplRun, final: FinalCall | None, why: StopReason, reason: str
 ) -> AsyncGenerator[tuple[Submission, AnswerSource], None]:
-    """What may be the answer, the best first; a run that was stopped never offers raw output."""
+    """Yield possible answers, the best first; a stopped run never offers raw output."""
     if run.progress.submitted is not None:
         yield run.progress.submitted, "submitted"
     if (found := await _variable(run)) is not None:
@@ -183,7 +172,7 @@ async def _candidates(
 
 
 async def _asked(run: ReplRun, final: FinalCall, reason: str) -> Submission | None:
-    """The reply to "answer now"; one that is code is never the answer, so it is asked again."""
+    """Return the reply to "answer now"; if it is code, ask again."""
     messages = tuple(run.history.messages)
     question = prompts.answer_now(run.task.query, reason)
     reply = await _reply(run, final, messages, question)
@@ -197,12 +186,12 @@ async def _asked(run: ReplRun, final: FinalCall, reason: str) -> Submission | No
     reply = await _reply(run, final, (*followed_by(messages, question), said), nudges.NO_CODE_NOW)
     again = PlainReply() if reply is None else read_plain(reply, run.session.variables)
     answer = await _meant_by(run, again)
-    text = again.text or plain.text  # what stood beside the code
+    text = again.text or plain.text  # what was written beside the code
     return answer or (Submission(text, "asked") if text else None)
 
 
 async def _meant_by(run: ReplRun, plain: PlainReply) -> Submission | None:
-    """The answer that a reply gives, also by the name of a variable."""
+    """Return the answer in a reply, or in the variable that it names."""
     if plain.variable:
         text = await run.session.lookup(plain.variable)
         if text is not None and text.strip():
@@ -215,13 +204,13 @@ async def _meant_by(run: ReplRun, plain: PlainReply) -> Submission | None:
 async def _reply(
     run: ReplRun, final: FinalCall, messages: tuple[Message, ...], text: str
 ) -> Reply | None:
-    """A reply to the last question of a run; None if there is no budget for it, or no model."""
+    """Return a reply to the final call; None if the budget or the model does not allow it."""
     request = final.request(run.config, messages, text)
     held = final.held if final.held.open else None
     try:
         return await run.calls.ask(run.scope, request, purpose="final", new_messages=1, held=held)
     except (ModelError, CallRefused):
-        return None  # recorded by calls.py; the next candidate follows
+        return None  # calls.py has recorded it; the next candidate follows
 
 
 async def _variable(run: ReplRun) -> Submission | None:

@@ -71,9 +71,6 @@ _MARKER = pattern(
 
 def find_finals(text: str, regions: Sequence[Region] = ()) -> tuple[FoundFinal, ...]:
     """The finals of a reply in order; `regions` are its fenced blocks, in order."""
-    lowered = text.lower()
-    if "final" not in lowered and "submit" not in lowered:  # As in most replies.
-        return ()
     found: list[FoundFinal] = []
     position = 0
     for marker in list(_MARKER.finditer(text))[-MAX_FINALS:]:

@@ -1,7 +1,7 @@
 """The loop: ask the model, run the cells of its reply, decide, repeat.
 
-Read `run`, then `step`; the rest is what they call. Features are collaborators (calls, bridge,
-sessions, history, decide, ending): this file names no provider, no sandbox and no file format.
+Read `run`, then `step`; the rest is what they call. Collaborators supply the features (calls,
+bridge, sessions, history, decide, ending): no provider, sandbox or file format is named here.
 """
 
 from functools import partial
@@ -13,23 +13,24 @@ from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.context import store_context
 from rlm.engine import children
-from rlm.engine.bridge import Bridge, ChildAnswer, ChildTask
+from rlm.engine.bridge import Bridge
 from rlm.engine.cells import Actions, Cell, parse_reply, parse_tool_calls
-from rlm.engine.decide import Answered, ChangeCourse, Turn, WrongShape
-from rlm.engine.ending import FinalCall, ending_by_errors, ending_by_shape, ending_of, give_up
-from rlm.engine.history import History
-from rlm.engine.run import Ending, ReplRun, Services, Task
+from rlm.engine.children import ChildAnswer, ChildTask
+from rlm.engine.decide import Answered, ChangeCourse, StepResult, WrongShape
+from rlm.engine.ending import FinalCall, ending_by_shape, ending_of, give_up
+from rlm.engine.run import History, ReplRun
 from rlm.engine.sessions import RunSession
+from rlm.engine.task import Ending, Services, Task
 from rlm.events import StepStarted
 from rlm.messages import Reply
-from rlm.prompts.observation import budget_worth_telling, observation
+from rlm.prompts.observation import budget_worth_showing, observation
 from rlm.results import CellResult, RunResult, Submission
 
 __all__ = ["Engine"]
 
 
 class Engine:
-    """One run. Children are further engines on the same services, drawing on this run's budget."""
+    """One run. Child runs are further engines that draw on the budget of this one."""
 
     def __init__(
         self,
@@ -53,11 +54,11 @@ class Engine:
         self.final: FinalCall | None = None
 
     async def run(self) -> RunResult:
-        """The whole run: a result at every limit; raises only where no model can be asked."""
+        """Execute the whole run; every limit ends it with a result, not with an error."""
         self.state.announce(self.services.environment.name, "rlm")
         try:
             ending = await self._steps()
-        except BaseException as error:  # noqa: BLE001 - what is no ending is raised again
+        except BaseException as error:  # noqa: BLE001 - errors that are not endings are raised again
             ending = await ending_of(self.state, self.final, error)
         finally:
             if self.final is not None:
@@ -79,38 +80,38 @@ class Engine:
         )
 
     async def step(self) -> Ending | None:
-        """One reply, the cells it led to, and what follows from them."""
+        """Ask for one reply, run its cells, and decide what follows."""
         self.scope.step += 1
         self.scope.emit(StepStarted)
         reply = await self.history.ask(self.session.variables)
-        turn = await self.act(reply)
-        decision = await self.state.decide(turn)
-        if (told := await self.state.already_told(turn)) is not None:
-            self.history.append(reply, told.text)
-            self.state.tell_budget()
-            return await ending_by_errors(self.state, self.final) if told.is_last else None
+        result = await self.act(reply)
+        decision = await self.state.decide(result)
+        if (shown := await self.state.already_shown(result)) is not None:
+            self.history.append(reply, shown.text)
+            self.state.report_budget()
+            return await self._end_if_failing() if shown.is_last else None
         if isinstance(decision, Answered):
             return Ending("answer", "submitted", decision.submission)
         if isinstance(decision, WrongShape):
             return ending_by_shape(self.state, decision)
         if isinstance(decision, ChangeCourse):
             return await self._change_course(decision.reason)
-        text = self._observation(reply, turn.results, decision.notes)
-        self.history.append(reply, await self.state.tell(turn, text))
-        self.state.tell_budget()
-        return await ending_by_errors(self.state, self.final)
+        text = self._observation(reply, result.results, decision.notes)
+        self.history.append(reply, await self.state.show(result, text))
+        self.state.report_budget()
+        return await self._end_if_failing()
 
-    async def act(self, reply: Reply) -> Turn:
-        """Do what a reply says; a final that is a name is looked up after the code has run."""
+    async def act(self, reply: Reply) -> StepResult:
+        """Run the cells of a reply, then look up its final if that names a variable."""
         actions = self._actions(reply)
         results = await self.execute(actions)
         final, looked_up = actions.final, None
         if final is not None and (final.kind == "variable" or final.maybe_name):
             looked_up = await self.session.lookup(final.text)
-        return Turn(actions, results, looked_up, empty=not reply.text.strip())
+        return StepResult(actions, results, looked_up, empty=not reply.text.strip())
 
     async def execute(self, actions: Actions) -> tuple[CellResult, ...]:
-        """Run the cells in order; stop after the first that fails or submits."""
+        """Run the cells in order; stop after the first that fails or submits an answer."""
         results: list[CellResult] = []
         for number, cell in enumerate(actions.cells, 1):
             results.append(await self.session.run(number, cell.code))
@@ -119,20 +120,19 @@ class Engine:
         return tuple(results)
 
     async def start_child(self, task: ChildTask) -> ChildAnswer:
-        """A whole run of its own; only its answer comes back."""
-        given = task.context if task.has_context else task.prompt
-        context = store_context(given, task.pictures)
+        """Execute a child run; only its answer comes back."""
+        context = store_context(task.context_value, task.pictures)
         self.scope.tree.count_child_context(context.size_bytes, self.config.limits)
-        await context.hashed()  # A child's name is made of its context, too.
+        await context.hashed()  # Its id depends on its context.
         query = task.prompt if task.has_context else prompts.FIXED_QUERY
         budget = self.scope.budget.child(self.config.limits)
-        scope = self.scope.child(budget, context.digest(task.told_apart(query)))
+        scope = self.scope.child(budget, context.digest(task.distinct(query)))
         config = replace(self.config, model=task.model)
         services = self.services.for_child(task.tools)
         if (known := await children.recalled(scope, self.scope.step)) is not None:
             return known
         child = Engine(services, config, scope, Task(query, context, task.call_id))
-        async with self.scope.tree.child_place(scope.depth):
+        async with self.scope.tree.child_slot(scope.depth):
             result = await child.run()
         return await children.answered(scope, self.scope.step, result)
 
@@ -150,7 +150,7 @@ class Engine:
             task.query,
             task.description or task.context.description,
             preview=task.context.preview(self.config.preview_chars),
-            prologue="\n\n".join(filter(None, (task.prologue, self.session.told_loss()))),
+            prologue="\n\n".join(filter(None, (task.prologue, self.session.take_loss()))),
             max_steps=self.config.limits.max_steps,
             protocol=self.config.protocol,
         )
@@ -177,15 +177,20 @@ class Engine:
             output_chars=self.config.limits.output_chars,
             steps_left=self.config.limits.max_steps - self.scope.step,
             notes=notes,
-            left=budget_worth_telling(self.scope.budget.left(), self.config.limits),
+            left=budget_worth_showing(self.scope.budget.left(), self.config.limits),
             fits=partial(self.history.has_room_for, reply),
         )
 
     async def _change_course(self, reason: str) -> Ending:
-        """A hint did not help: split, ask and merge without model-written code."""
+        """Answer by map/reduce, without model-written code, because a hint did not help."""
         if self.services.fallback is not None:
             answer = await self.services.fallback(self.state.task, self.scope, self.config)
             submission = None if answer is None else Submission(answer, "mapreduce")
             if submission is not None and await self.state.objection(submission) is None:
                 return Ending("answer", "asked", submission)
         return await give_up(self.state, self.final, "error", reason, "stuck")
+
+    async def _end_if_failing(self) -> Ending | None:
+        """End the run if too many cells failed, or too many replies did nothing, in a row."""
+        failing = self.state.progress.failing(self.config.guards, self.config.limits.max_errors)
+        return None if failing is None else await give_up(self.state, self.final, "error", *failing)

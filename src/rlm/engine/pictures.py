@@ -1,6 +1,6 @@
-"""Pictures for the prompts of a run: those a cell sends, and those of its contexts, by name.
+"""Pictures for the prompts of a run: those a cell sends, and those of its contexts by name.
 
-A name is looked up in the contexts and nowhere else: never in a folder, never on the network.
+A name is looked up only in the contexts: never in a folder, never on the network.
 """
 
 import asyncio
@@ -12,30 +12,30 @@ from rlm.errors import CallRefused
 from rlm.images import Picture, content_of, media_type_of
 from rlm.worker.images import MAX_IMAGES
 
-__all__ = ["Gallery"]
+__all__ = ["RunPictures"]
 
 MOST_PROMPT_BYTES = 20 << 20
 """As base64 that is 27 MB; the smallest limit of a large provider is 32 MB for a whole request."""
 
 MOST_BYTES_UNDER_WAY = 128 << 20
-"""A batch may name thousands of pictures; only so much of them is in memory at a time."""
+"""How many bytes of pictures are in memory at a time: a batch may name thousands."""
 
 _SHOWN_NAMES = 5
 _SHOWN_CHARS = 80
 
 
-class Gallery:
-    """The pictures a run may look at. `contexts` may grow while the run goes on."""
+class RunPictures:
+    """The pictures a run may look at. `contexts` may grow during the run."""
 
     def __init__(self, contexts: Mapping[str, Any]) -> None:
         self._contexts = contexts
         self._free_bytes = MOST_BYTES_UNDER_WAY
-        self._in_turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._freed = asyncio.Event()
 
     @property
-    def pictures(self) -> dict[str, Picture]:
-        """All that can be named; where two contexts have the same name, the first one's."""
+    def by_name(self) -> dict[str, Picture]:
+        """All pictures by name; if two contexts share a name, that of the first."""
         return {
             name: picture
             for pictures in reversed(list(self._all()))
@@ -46,7 +46,7 @@ class Gallery:
     async def content(
         self, prompt: str, images: Sequence[Any]
     ) -> AsyncGenerator[str | list[dict[str, Any]], None]:
-        """What to send for a prompt; its pictures are read when there is room for them."""
+        """Return the content for a prompt; its pictures are read when there is room for them."""
         if not images:
             yield prompt
             return
@@ -65,8 +65,8 @@ class Gallery:
             self._freed.set()
 
     async def _take(self, size: int) -> None:
-        """Wait, first come first served, until so many bytes more may be in memory."""
-        async with self._in_turn:
+        """Wait, first come first served, until `size` more bytes may be in memory."""
+        async with self._lock:
             while size > self._free_bytes:
                 self._freed.clear()
                 await self._freed.wait()
@@ -81,7 +81,7 @@ class Gallery:
         for pictures in self._all():
             if name in pictures:
                 return pictures[name]
-        raise _refused(_no_such(name, list(self.pictures)))
+        raise _refused(_no_such(name, list(self.by_name)))
 
     def _all(self) -> Iterator[Mapping[str, Picture]]:
         return (getattr(each, "pictures", {}) for each in self._contexts.values())
@@ -99,20 +99,20 @@ def _known(image: Any) -> bytes:
 
 
 def _no_such(name: str, names: list[str]) -> str:
-    """What to do instead, with the likeliest names first."""
-    told = f"there is no picture {name[:_SHOWN_CHARS]!r} in the context"
+    """Return the message for an unknown name, with the most similar names first."""
+    missing = f"there is no picture {name[:_SHOWN_CHARS]!r} in the context"
     if not names:
         return (
-            f"{told}, which has none; send bytes, as in images=[open(name, 'rb').read()] "
+            f"{missing}, which has none; send bytes, as in images=[open(name, 'rb').read()] "
             "(names of files and addresses are not opened)"
         )
-    import difflib  # Most runs have no picture, and fewer look for one that is not there.
+    import difflib  # Rarely needed, so import it late.
 
     close = difflib.get_close_matches(name[:_SHOWN_CHARS], names, _SHOWN_NAMES)
     few = list(dict.fromkeys([*close, *names[:_SHOWN_NAMES]]))[:_SHOWN_NAMES]
     more = f" and {len(names) - len(few):,} more" if len(names) > len(few) else ""
     shown = ", ".join(repr(each[:_SHOWN_CHARS]) for each in few)
-    return f"{told}; it has {shown}{more} (other files and addresses are not opened: send bytes)"
+    return f"{missing}; it has {shown}{more} (other files and addresses are not opened: send bytes)"
 
 
 def _refused(message: str) -> CallRefused:

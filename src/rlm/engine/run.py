@@ -1,138 +1,46 @@
-"""One run's parts in one place, and its first and last word to everyone who listens."""
+"""A run in progress: how it starts, its conversation with the model, and how it ends."""
 
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
-from msgspec import Struct, field
-from msgspec.structs import replace
-
+from rlm import prompts
+from rlm.calls.billing import worst_case
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
-from rlm.context import StoredContext
-from rlm.engine.decide import Answered, Decision, Progress, Turn, decide, of_wrong_shape
-from rlm.engine.history import History
+from rlm.engine.decide import Answered, Decision, Progress, StepResult, decide, of_wrong_shape
 from rlm.engine.sessions import RunSession
+from rlm.engine.task import Ending, Task
 from rlm.errors import CallRefused, ConfigError, ModelError
-from rlm.events import BudgetChanged, ContextHashed, Diverged, Planned, RunEnded, RunStarted
-from rlm.protocols import Environment, Tool
-from rlm.results import (
-    AnswerSource,
-    RunResult,
-    StopReason,
-    Submission,
-    Told,
-    UsageSummary,
-    total_of,
+from rlm.events import (
+    BudgetChanged,
+    Compacted,
+    ContextHashed,
+    Diverged,
+    Planned,
+    RunEnded,
+    RunStarted,
 )
+from rlm.messages import Message, Reply, Request, followed_by, total_of
+from rlm.results import RunResult, Shown, Submission, UsageSummary
 
-__all__ = ["Ending", "ReplRun", "Run", "Services", "Task", "Toolset"]
+__all__ = ["History", "ReplRun", "Run"]
 
 SHOWN_CHARS = 4_000
-"""Of each text that a `Diverged` event puts side by side."""
+"""How much of each text a `Diverged` event holds."""
 
+FEWEST_MESSAGES_TO_COMPACT = 6
+"""Instructions, task and two steps: a shorter history is not worth compacting."""
 
-class Task(Struct, frozen=True):
-    """What is asked, over what; for a child run, by which call of its parent.
-
-    `description` stands in for the context's own, `prologue` is shown below the query, `settings`
-    are what it takes to run it again, `objection_to` says what is wrong with the shape of an
-    answer, if anything is, and `chosen_because` why `auto` took the strategy it took.
-    """
-
-    query: str
-    context: StoredContext
-    parent_call_id: str | None = None
-    description: str = ""
-    prologue: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    objection_to: Callable[[Submission], Awaitable[str | None]] | None = None
-    chosen_because: str = ""
-
-
-class Toolset(Struct, frozen=True):
-    """What cells may use besides the context: tools, and values that are REPL variables.
-
-    `value_lines` describe the values to the model, in the same order.
-    """
-
-    tools: tuple[Tool, ...] = ()
-    values: Mapping[str, StoredContext] = field(default_factory=dict)
-    value_lines: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of tools and values."""
-        return frozenset({*(tool.name for tool in self.tools), *self.values})
-
-    def only(self, names: Collection[str]) -> "Toolset":
-        """Return the tools and values with these names."""
-        lines = zip(self.values, self.value_lines, strict=True)
-        return Toolset(
-            tuple(tool for tool in self.tools if tool.name in names),
-            {name: value for name, value in self.values.items() if name in names},
-            tuple(line for name, line in lines if name in names),
-        )
-
-
-class Services(Struct, frozen=True):
-    """What all runs of a tree share; child runs have `child_toolset` in place of `toolset`.
-
-    `fallback` answers without code when a model is stuck.
-    """
-
-    calls: Calls
-    environment: Environment
-    toolset: Toolset
-    child_toolset: Toolset
-    fallback: "Callable[[Task, Scope, RunConfig], Awaitable[str | None]] | None" = None
-
-    def for_child(self, names: Collection[str] | None) -> "Services":
-        """Return the services of a child run; `names` are its tools, None stands for all."""
-        granted = self.child_toolset if names is None else self.child_toolset.only(names)
-        return replace(self, toolset=granted, child_toolset=granted)
-
-    @property
-    def tool_lines(self) -> tuple[str, ...]:
-        """What the prompt says about tools, values and what the environment adds, a line each."""
-        added = getattr(self.environment, "repl_names", ())
-        names = (f"`{name.usage}`: {name.description}" for name in added)
-        tools = (tool.description for tool in self.toolset.tools)
-        return (*names, *tools, *self.toolset.value_lines)
-
-    def new_session(self, config: RunConfig, task: Task) -> RunSession:
-        contexts = {"context": task.context, **task.context.beside(), **self.toolset.values}
-        return RunSession(self.environment, config, contexts, self.toolset.tools)
-
-
-class Ending(Struct, frozen=True):
-    """Why a run stopped and with what. `limit` names the limit reached; `detail` is for people.
-
-    `rejected` is an answer that there was, but not of the shape that was asked for.
-    """
-
-    stop_reason: StopReason
-    source: AnswerSource
-    submission: Submission | None = None
-    limit: str | None = None
-    detail: str = ""
-    rejected: Submission | None = None
-
-    def without_answer(self, rejected: Submission, problem: str) -> "Ending":
-        """The same, if the answer that there is has the wrong shape."""
-        told = f"the answer has the wrong shape: {problem}"
-        if self.stop_reason == "answer":
-            return Ending("error", "none", None, "wrong_shape", told, rejected)
-        detail = f"{self.detail}; {told}" if self.detail else told
-        return Ending(self.stop_reason, "none", None, self.limit, detail, rejected)
+LEAST_OUTPUT_TOKENS = 1_024
+"""A step with a smaller output cap is hardly worth its input."""
 
 
 class Run:
-    """A run in progress, whatever its strategy."""
+    """A run in progress, with any strategy."""
 
     def __init__(self, task: Task, config: RunConfig, scope: Scope, calls: Calls) -> None:
         self.task = task
@@ -146,20 +54,20 @@ class Run:
         self._objections: dict[Submission, str | None] = {}
 
     def stop(self) -> None:
-        """Ask the run to end now, with the best answer it has; nothing more is sent."""
+        """Ask the run to end now with the best answer it has; no request is sent any more."""
         self.stop_asked = True
         if self._task is not None:
             self._task.cancel()
 
     def limit_reached(self, error: BaseException) -> str | None:
-        """The name of the limit that this error means; None for errors that mean trouble."""
+        """Return the limit that an error stands for; None if it stands for trouble."""
         if isinstance(error, CallRefused):
             return error.limit
         too_late = self.scope.budget.seconds_left == 0
         return "seconds" if too_late and isinstance(error, ModelError) else None
 
     def was_stopped(self, error: BaseException) -> bool:
-        """Whether this error is what `stop` asked for; if so, the run may still await things."""
+        """Whether `stop` caused this error; if so, the run can still await its last requests."""
         if not (self.stop_asked and isinstance(error, asyncio.CancelledError)):
             return False
         if self._task is not None:
@@ -186,20 +94,21 @@ class Run:
             settings=dict(self.task.settings),
         )
         if sha256 is None and self.scope.needs_context_hash:
-            self._hashing = asyncio.create_task(self._tell_hash())
+            self._hashing = asyncio.create_task(self._report_hash())
         if self.task.chosen_because:
             self.scope.emit(Planned, strategy=strategy, reason=self.task.chosen_because)
 
-    async def _tell_hash(self) -> None:
-        """Beside the run's first requests: nothing of the run itself waits for the hash."""
-        with suppress(ConfigError):  # A file changed: the session, which needs it, will tell.
+    async def _report_hash(self) -> None:
+        """Report the hash of the context while the first requests are under way."""
+        with suppress(ConfigError):  # A file changed: the session needs it and reports it.
             sha256 = await asyncio.wrap_future(self.task.context.hashing())
             self.scope.emit(ContextHashed, context_sha256=sha256)
 
     async def finish(self, ending: Ending) -> RunResult:
-        """End the run like this; an answer of the wrong shape is none.
+        """End the run; an answer of the wrong shape is dropped.
 
-        The end is the last event, so the context's hash is waited for, unless the run was stopped.
+        `RunEnded` is the last event, so the hash of the context is awaited before it, unless the
+        run was stopped.
         """
         if ending.submission is not None and (problem := await self.objection(ending.submission)):
             ending = ending.without_answer(ending.submission, problem)
@@ -207,7 +116,7 @@ class Run:
             await self._hashing
         return self.end(ending)
 
-    def tell_budget(self) -> None:
+    def report_budget(self) -> None:
         tree = self.scope.budget.root
         self.scope.emit(
             BudgetChanged,
@@ -218,7 +127,7 @@ class Run:
         )
 
     def end(self, ending: Ending, *, failed: bool = False) -> RunResult:
-        """The last event of the run, and what its caller gets."""
+        """Send the last event of the run and return its result."""
         if self._hashing is not None:
             self._hashing.cancel()
         submission, rejected = ending.submission, ending.rejected
@@ -254,7 +163,7 @@ class Run:
         )
 
     async def objection(self, submission: Submission) -> str | None:
-        """What is wrong with the shape of an answer; it is checked once, however often asked."""
+        """Return what is wrong with the shape of an answer; each answer is checked once."""
         if self.task.objection_to is None:
             return None
         if submission not in self._objections:
@@ -262,8 +171,97 @@ class Run:
         return self._objections[submission]
 
 
+class History:
+    """The conversation of a run with its model. Append-only, so that prompt caches hit.
+
+    Only compaction rewrites it: near the window, the model writes notes and continues from them.
+    """
+
+    def __init__(self, calls: Calls, scope: Scope, config: RunConfig) -> None:
+        self._calls = calls
+        self._scope = scope
+        self._config = config
+        self._logged = 0
+        self._chars = 0
+        self.messages: list[Message] = []
+
+    async def open(self, system: str, first: str) -> None:
+        """Begin the conversation; a resumed run reuses its recorded opening messages."""
+        system = await self._scope.show("system", system)
+        first = await self._scope.show("task", first)
+        self.messages = [Message("system", system), Message("user", first)]
+        self._chars = _chars(self.messages)
+
+    def append(self, reply: Reply, answer: str) -> None:
+        """Add a reply and the text that answers it."""
+        new = _exchange(reply, answer)
+        self.messages += new
+        self._chars += _chars(new)
+
+    def has_room_for(self, reply: Reply, answer: str) -> bool:
+        """Whether the budget allows another step after this text."""
+        budget = self._scope.budget
+        if not budget.is_limited:
+            return True
+        messages = (*self.messages, *_exchange(reply, answer))
+        request = self._request(messages, LEAST_OUTPUT_TOKENS)
+        info = self._calls.info(self._config.model)
+        need, room = worst_case(request, info, self._scope.reported), budget.room()
+        return need.tokens <= room.tokens and need.picodollars <= room.picodollars
+
+    async def ask(self, variables: tuple[str, ...]) -> Reply:
+        """Return the next reply; ask again with a larger cap if an empty one hit its cap."""
+        if self._is_near_window():
+            await self._compact(variables)
+        cap = self._config.limits.step_output_tokens
+        reply = await self._step(cap)
+        if reply.finish_reason == "length" and not reply.text.strip() and not reply.tool_calls:
+            reply = await self._step(2 * cap)
+        return reply
+
+    async def _step(self, max_output_tokens: int) -> Reply:
+        fresh = len(self.messages) - self._logged
+        self._logged = len(self.messages)
+        request = self._request(tuple(self.messages), max_output_tokens)
+        return await self._calls.ask(self._scope, request, purpose="step", new_messages=fresh)
+
+    def _request(self, messages: tuple[Message, ...], max_output_tokens: int) -> Request:
+        native = self._config.protocol == "tools"
+        return Request(
+            model=self._config.model,
+            messages=messages,
+            max_output_tokens=max_output_tokens,
+            sampling=self._config.sampling,
+            tools=prompts.NATIVE_TOOLS if native else (),
+            grows=True,
+        )
+
+    def _is_near_window(self) -> bool:
+        if not self._config.compaction or len(self.messages) < FEWEST_MESSAGES_TO_COMPACT:
+            return False
+        window = prompts.call_chars(self._calls.info(self._config.model))
+        return self._chars > self._config.compaction_fraction * window
+
+    async def _compact(self, variables: tuple[str, ...]) -> None:
+        """Replace everything after the instructions and the task by the notes of the model."""
+        messages = followed_by(self.messages, prompts.compact())
+        request = self._request(messages, self._config.limits.step_output_tokens)
+        reply = await self._calls.ask(self._scope, request, purpose="compaction", new_messages=1)
+        notes = Message("assistant", reply.text or "(no notes)")
+        text = await self._scope.show("compaction", prompts.compacted(variables))
+        shortened = [*self.messages[:2], notes, Message("user", text)]
+        self._scope.emit(
+            Compacted,
+            messages_before=len(self.messages),
+            messages_after=len(shortened),
+            chars_before=self._chars,
+            chars_after=_chars(shortened),
+        )
+        self.messages, self._logged, self._chars = shortened, 0, _chars(shortened)
+
+
 class ReplRun(Run):
-    """A run of the engine's loop: it also has a session, a history, and something to remember."""
+    """A run of the loop, which also has a session, a history and its progress."""
 
     def __init__(
         self,
@@ -279,41 +277,55 @@ class ReplRun(Run):
         self.history = history
         self.progress = Progress()
 
-    async def decide(self, turn: Turn) -> Decision:
-        """What follows from a turn; an answer is taken only if it has the shape asked for."""
-        self.progress.note(turn)
+    async def decide(self, step_result: StepResult) -> Decision:
+        """Decide what follows from a step; an answer must have the shape asked for."""
+        self.progress.note(step_result)
         progress, guards = self.progress, self.config.guards
-        decision = decide(turn, progress, guards, self.scope.step, self.session.variables)
+        decision = decide(step_result, progress, guards, self.scope.step, self.session.variables)
         if not isinstance(decision, Answered):
             return decision
         submission = decision.submission
         if (problem := await self.objection(submission)) is None:
             return decision
-        return of_wrong_shape(turn, submission, problem, progress, guards)
+        return of_wrong_shape(step_result, submission, problem, progress, guards)
 
-    async def already_told(self, turn: Turn) -> Told | None:
-        """What the model was told of this step on an earlier execution, if it was.
+    async def already_shown(self, step_result: StepResult) -> Shown | None:
+        """Return what the model was shown after this step in an earlier execution.
 
-        The cells have run again only to make their variables: what they print now is of interest
-        only if it is something else.
+        The cells ran again only to restore their variables. If they printed something else now,
+        an event reports it.
         """
         known = await self.scope.recorded("observation")
-        if known is not None and known.outputs != _outputs(turn):
-            printed = "\n".join(result.stdout for result in turn.results)
+        if known is not None and known.outputs != _outputs(step_result):
+            printed = "\n".join(result.stdout for result in step_result.results)
             self.scope.emit(Diverged, recorded=known.text[:SHOWN_CHARS], now=printed[:SHOWN_CHARS])
         return known
 
-    async def tell(self, turn: Turn, text: str) -> str:
-        """What the model is told of this step, remembered."""
-        if not self.scope.is_kept:
+    async def show(self, step_result: StepResult, text: str) -> str:
+        """Store and return what the model is shown after this step."""
+        if not self.scope.has_store:
             return text
-        return await self.scope.tell("observation", text, _outputs(turn))
+        return await self.scope.show("observation", text, _outputs(step_result))
 
 
-def _outputs(turn: Turn) -> str:
-    """A digest of what the cells printed, and of how they ended."""
+def _outputs(step_result: StepResult) -> str:
+    """Return a digest of what the cells printed and how they ended."""
     parts = [
         (result.stdout, result.stderr, result.error and (result.error.type, result.error.message))
-        for result in turn.results
+        for result in step_result.results
     ]
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _exchange(reply: Reply, answer: str) -> list[Message]:
+    """Return a reply and its answer as messages; every native tool call gets an answer."""
+    said = Message("assistant", reply.text, tool_calls=reply.tool_calls, opaque=reply.opaque)
+    new = [said] if reply.tool_calls else [said, Message("user", answer)]
+    for number, call in enumerate(reply.tool_calls):
+        text = "(see the first result)" if number else answer
+        new.append(Message("tool", text, tool_call_id=call.id))
+    return new
+
+
+def _chars(messages: list[Message]) -> int:
+    return sum(len(m.content) for m in messages if isinstance(m.content, str))

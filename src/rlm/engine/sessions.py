@@ -1,7 +1,7 @@
-"""A run's session: opened, fed, watched by the clock, and replaced when its worker dies.
+"""The session of a run: opened, loaded, timed, and replaced when its worker dies.
 
-What a cell does wrong is a result. A dead worker becomes a result too: its last checkpoint takes
-over, or a fresh session with the context attached again, and the model is told what was lost.
+An error in a cell is a result. A dead worker becomes a result too: its last checkpoint takes over,
+or a new session with the context loaded again, and the model is shown what was lost.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ OVERTIME_SECONDS = 5.0
 LOOK_SECONDS = 10.0
 
 CANCEL_SECONDS = 5.0
-"""How long the cell of a cancelled run may take to unwind, if the session is to outlive the run."""
+"""How long the cell of a cancelled run may take to unwind if the session outlives the run."""
 
 
 RUN_NAME = "_rlm_run"
-"""A private variable of the REPL: the run that its `answer` belongs to."""
+"""A private REPL variable: the id of the run that `answer` belongs to."""
 
 
 class _Value:
@@ -61,13 +61,13 @@ class _Value:
 
 
 FRESH_ANSWER: ContextSource = _Value("json", '{"content": "", "ready": false}')
-"""What `answer` is at the start of every run."""
+"""The value of `answer` at the start of every run."""
 
 
 class RunSession:
-    """The one REPL of a run, or of all runs of a chat: it outlives them if it is kept open.
+    """The REPL of a run, or of all runs of a chat if it is kept open.
 
-    It is the Host of its worker and passes every question on to the run that is going on.
+    It is the Host of its worker and passes requests to the current run.
     """
 
     def __init__(
@@ -82,21 +82,21 @@ class RunSession:
         self._config = config
         self._tools = tools
         self._session: Session | None = None
-        self.loss = ""  # what a model has to be told about a worker that died between two runs
+        self.loss = ""  # what to show a model about a worker that died between two runs
         self._scope: Scope | None = None
         self._host: Host | None = None
         self.outlives_runs = False
-        """A run that is cancelled then leaves the variables as they are."""
+        """If true, a run that is cancelled leaves the variables as they are."""
         self.restore: Callable[[Session], Awaitable[str]] | None = None
-        """What to do with the first worker, once it has its contexts; returns a loss to tell of."""
+        """Called with the first worker after its contexts are loaded; returns what was lost."""
         self._answering: set[asyncio.Task[Any]] = set()
         self._cancelling = False
-        self._earlier: frozenset[str] = frozenset()  # variables from before the run that goes on
-        self._rebound: set[str] = set()  # those of them that this run has bound anew
+        self._earlier: frozenset[str] = frozenset()  # variables from before the current run
+        self._rebound: set[str] = set()  # those of them that this run has bound again
         self._is_reused = False
 
     def serve(self, scope: Scope, host: Host) -> None:
-        """From now on, cells run on behalf of this run."""
+        """Run cells for this run from now on."""
         self._scope, self._host = scope, host
 
     @property
@@ -107,9 +107,9 @@ class RunSession:
     async def answer(
         self, kind: str, arguments: dict[str, Any], parts: Sequence[str]
     ) -> tuple[dict[str, Any], Sequence[str]]:
-        """The Host protocol, on behalf of the run that is going on."""
+        """Pass a request to the current run (the Host protocol)."""
         if self._host is None:
-            raise SessionError("no run is going on")
+            raise SessionError("there is no current run")
         task = asyncio.current_task()
         if task is None or not self.outlives_runs:
             return await self._host.answer(kind, arguments, parts)
@@ -119,14 +119,14 @@ class RunSession:
         except asyncio.CancelledError:
             if not self._cancelling:
                 raise
-            task.uncancel()  # The cell goes on for as long as it takes to unwind.
+            task.uncancel()  # The cell continues until it has unwound.
             raise CallRefused("the run was cancelled", limit="cancelled") from None
         finally:
             self._answering.discard(task)
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Their names, as the worker tells them; no more of them, and none longer, than usual."""
+        """The names of the variables as the worker reports them, limited in number and length."""
         names = self._session.variables[:MAX_VARIABLES] if self._session else ()
         if any(len(name) > MAX_NAME_CHARS for name in names):
             names = tuple(name for name in names if len(name) <= MAX_NAME_CHARS)
@@ -134,12 +134,12 @@ class RunSession:
 
     @property
     def own_variables(self) -> tuple[str, ...]:
-        """The variables that the run going on has bound; those of earlier runs are not."""
+        """The variables that the current run has bound, without those of earlier runs."""
         stale = self._earlier - self._rebound
         return tuple(name for name in self.variables if name not in stale)
 
     async def open(self) -> None:
-        """Have a worker with its contexts, and an `answer` that no earlier run has set."""
+        """Make sure there is a worker with its contexts and a fresh `answer`."""
         self._is_reused = self._session is not None or self.restore is not None
         if self._session is not None:
             await self._renew_answer()
@@ -148,12 +148,12 @@ class RunSession:
         self._earlier, self._rebound = frozenset(self.variables), set()
 
     async def _renew_answer(self) -> None:
-        """Bind a fresh `answer`; a worker that died since the last run is given up."""
+        """Bind a fresh `answer`; close the session if its worker died since the last run."""
         assert self._session is not None
         run_id = _Value("text", self.scope.run_id)
         try:
-            await self._undisturbed(self._session.load("answer", FRESH_ANSWER))
-            await self._undisturbed(self._session.load(RUN_NAME, run_id))
+            await self._uninterrupted(self._session.load("answer", FRESH_ANSWER))
+            await self._uninterrupted(self._session.load(RUN_NAME, run_id))
         except SessionError as error:
             self.loss = nudges.session_lost(str(error), self.variables)
             await self.close()
@@ -180,21 +180,21 @@ class RunSession:
         if self.restore is not None:
             self.loss = await self.restore(self._session)
             self.restore = None
-            await self._renew_answer()  # a saved chat may have had one of its own
+            await self._renew_answer()  # a saved chat may have had its own
 
     async def add_context(self, name: str, context: ContextSource) -> None:
-        """Bind one more value; it is bound again whenever the worker has to be replaced."""
+        """Bind another value; it is bound again whenever the worker is replaced."""
         self.contexts[name] = context
         if self._session is None:
             return
         try:
-            await self._undisturbed(self._session.load(name, context))
-        except SessionError as error:  # dead since the last run, which may have been cancelled
+            await self._uninterrupted(self._session.load(name, context))
+        except SessionError as error:  # the worker died since the last run
             self.loss = nudges.session_lost(str(error)[:MAX_REASON_CHARS], self.variables)
             await self.close()
 
     async def set_tools(self, tools: Sequence[Tool]) -> None:
-        """Have these tools from the next cell on; a session that can't still has `call_tool`."""
+        """Offer these tools from the next cell on; sessions that can't have `call_tool`."""
         if tuple(tools) == tuple(self._tools):
             return
         self._tools = tools
@@ -211,7 +211,7 @@ class RunSession:
             await self.close()
 
     async def run(self, number: int, code: str) -> CellResult:
-        """Execute one cell, telling every recorder what it did."""
+        """Execute one cell and emit its events."""
         self.scope.emit(CellStarted, cell=number, code=code)
         self.scope.begin_cell()
         started = time.monotonic()
@@ -251,11 +251,11 @@ class RunSession:
         return result
 
     async def lookup(self, name: str) -> str | None:
-        """The text of a variable, or None if there is none of that name."""
+        """Return the text of a variable, or None if it does not exist."""
         if self._session is None:
             return None
         try:
-            text = await self._undisturbed(self._session.fetch(name))
+            text = await self._uninterrupted(self._session.fetch(name))
         except SessionRestored:
             await self._catch_up()
             return None
@@ -264,29 +264,29 @@ class RunSession:
         return None if text is None else text[:MAX_ANSWER_CHARS]
 
     async def described_variables(self) -> dict[str, str]:
-        """The user's variables and what they are, as `SHOW_VARS()` tells; none without a worker."""
+        """Return variables and their descriptions from `SHOW_VARS()`; empty without a worker."""
         if self._session is None:
             return {}
         try:
             look = self._session.execute("print(SHOW_VARS())", timeout_seconds=LOOK_SECONDS)
-            shown = await self._undisturbed(look, self._session.interrupt)
+            shown = await self._uninterrupted(look, self._session.interrupt)
         except SessionError:
             return {}  # the next cell finds the session dead and recovers
         pairs = (line.partition(": ") for line in shown.stdout.splitlines()[:MAX_VARIABLES])
         return {
-            name: told[:MAX_DESCRIPTION_CHARS]
-            for name, colon, told in pairs
+            name: description[:MAX_DESCRIPTION_CHARS]
+            for name, colon, description in pairs
             if colon and len(name) <= MAX_NAME_CHARS and name.isidentifier()
         }
 
-    def told_loss(self) -> str:
-        """What a model has to be told of, once."""
+    def take_loss(self) -> str:
+        """Return what the model has to be shown about lost variables, once."""
         loss, self.loss = self.loss, ""
         return loss
 
     @property
     def worker(self) -> Session | None:
-        """The session itself, if there is one, for those who do more with it than run cells."""
+        """The session of the environment, if there is one."""
         return self._session
 
     async def close(self) -> None:
@@ -295,11 +295,11 @@ class RunSession:
             await session.close()
 
     async def _execute(self, code: str) -> CellResult:
-        """Run a cell under its own limit and under the run's: at the deadline it is interrupted."""
+        """Run a cell within its own time limit and that of the run."""
         if self._session is None:
             raise SessionError("there was no session")
         work = self._timed(self._session, code)
-        return await self._undisturbed(work, interrupt=self._session.interrupt)
+        return await self._uninterrupted(work, interrupt=self._session.interrupt)
 
     async def _timed(self, session: Session, code: str) -> CellResult:
         limits = self._config.limits
@@ -315,13 +315,14 @@ class RunSession:
         finally:
             alarm.cancel()
 
-    async def _undisturbed(
+    async def _uninterrupted(
         self,
         work: Coroutine[Any, Any, Done],
         interrupt: Callable[[], Awaitable[None]] | None = None,
     ) -> Done:
-        """Work of the worker's. Breaking it off would kill the worker: if that is to outlive the
-        run, who cancels the run waits until the worker is done, and has its cell interrupted.
+        """Await a worker request; cancelling interrupts the cell instead of killing the worker.
+
+        That applies to sessions that outlive their runs; elsewhere the worker may die.
         """
         if not self.outlives_runs:
             return await work
@@ -330,10 +331,10 @@ class RunSession:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if not task.done():
-                await self._unwound(task, interrupt)
+                await self._interrupt_and_wait(task, interrupt)
             raise
 
-    async def _unwound(
+    async def _interrupt_and_wait(
         self, task: "asyncio.Task[Any]", interrupt: Callable[[], Awaitable[None]] | None
     ) -> None:
         self._cancelling = True
@@ -345,19 +346,19 @@ class RunSession:
             await asyncio.wait([task], timeout=CANCEL_SECONDS)
         finally:
             self._cancelling = False
-            task.cancel()  # This is the worker's end, if it still works.
+            task.cancel()  # This kills the worker if it is still busy.
             await asyncio.gather(task, return_exceptions=True)
 
     def _note_bound(self, code: str, result: CellResult) -> None:
-        """Remember which earlier variables a cell has bound anew, also to an equal value."""
+        """Note which earlier variables a cell has bound again, even to an equal value."""
         if self._earlier:
             found = {*result.new_variables, *result.changed_variables, *names_bound(code)}
             self._rebound |= self._earlier & found
 
     async def _catch_up(self) -> None:
-        """Bring a session that was restored from a checkpoint to where this run is.
+        """Bring a session that was restored from a checkpoint up to date with this run.
 
-        The checkpoint may be older than the run: with an earlier run's values, `answer` and tools.
+        The checkpoint may be older than the run, with the `answer` and tools of an earlier one.
         """
         self._rebound.clear()
         if self._is_reused and not await self._is_of_this_run():
@@ -367,7 +368,7 @@ class RunSession:
         await self._bind_tools()
 
     async def _is_of_this_run(self) -> bool:
-        """Whether `answer` was made fresh for this run before the checkpoint was taken."""
+        """Whether the checkpoint has the `answer` of this run."""
         assert self._session is not None
         try:
             return await self._session.fetch(RUN_NAME) == self.scope.run_id
@@ -391,7 +392,7 @@ class RunSession:
 
 
 def _listed(tools: Sequence[Tool]) -> list[dict[str, str]]:
-    """What a worker is told of tools."""
+    """Return names and descriptions of tools, as the worker gets them."""
     return [{"name": tool.name, "description": tool.description} for tool in tools]
 
 

@@ -1,4 +1,4 @@
-"""Runs that need no REPL: one plain call, or the engine's own map/reduce."""
+"""Runs without a REPL: one plain call, or map/reduce."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,8 @@ from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.engine.plain_replies import read_submission
-from rlm.engine.run import Ending, Run, Task
+from rlm.engine.run import Run
+from rlm.engine.task import Ending, Task
 from rlm.errors import ConfigError, RLMError
 from rlm.messages import Message, Reply, Request, ToolSpec
 from rlm.prompts import nudges
@@ -22,13 +23,13 @@ __all__ = ["PlainRun", "RelayRun", "Relayed", "choose_strategy"]
 
 MOST_REPAIRS = 3
 CODE = "code"
-"""How a reply was handed in that is code, and so no answer."""
+"""The `how` of a reply that is code and so no answer."""
 WEAK = ("small", "tiny")
-"""Published results favour map/reduce for such models: more right answers, in less time."""
+"""For these models, map/reduce gives more right answers in less time."""
 
 
 def choose_strategy(calls: Calls, task: Task, config: RunConfig) -> tuple[str, Task]:
-    """What `auto` means for this task, and the task with the reason; else what was said."""
+    """Return the strategy, and the task with the reason if `auto` chose it."""
     if config.strategy != "auto":
         return config.strategy, task
     info, size = calls.info(config.model), task.context.size_bytes
@@ -48,7 +49,7 @@ def choose_strategy(calls: Calls, task: Task, config: RunConfig) -> tuple[str, T
 
 
 class PlainRun:
-    """A run without a REPL: the same first and last event as every run, the same endings."""
+    """A run without a REPL, with the same events and endings as every run."""
 
     def __init__(
         self, calls: Calls, config: RunConfig, scope: Scope, task: Task, strategy: str
@@ -78,7 +79,7 @@ class PlainRun:
 
 
 class Relayed(Struct, frozen=True, kw_only=True):
-    """Messages that go to a model as they are; `on_text` hears the reply while it comes."""
+    """Messages to send unchanged; `on_text` receives the reply piece by piece."""
 
     messages: tuple[Message, ...]
     max_output_tokens: int
@@ -88,7 +89,7 @@ class Relayed(Struct, frozen=True, kw_only=True):
 
 
 class RelayRun(PlainRun):
-    """One request of somebody else's, with the budget and the events of every run."""
+    """One request of a client of the server, with the budget and events of every run."""
 
     def __init__(
         self, calls: Calls, config: RunConfig, scope: Scope, task: Task, relayed: Relayed
@@ -122,7 +123,7 @@ async def _mapreduce(run: Run) -> Ending:
 
 
 async def _direct(run: Run) -> Ending:
-    """One question with the whole context in it; refused if the window can't hold it."""
+    """Ask once with the whole context; raise if it does not fit the window."""
     text = run.task.context.text()
     most = prompts.call_chars(run.calls.info(run.config.model))
     if len(text) > most:
@@ -143,7 +144,7 @@ def _ending(submission: Submission) -> Ending:
 
 
 def _direct_prompt(task: Task, text: str) -> str:
-    """The text itself where it is the task; else the query, what belongs to it, and the text."""
+    """Return the text itself if it is the task; else query, prologue and text."""
     if task.query == prompts.FIXED_QUERY:
         return "\n\n".join(filter(None, [text, task.prologue]))
     query = "\n\n".join(filter(None, [task.query, task.prologue]))
@@ -151,7 +152,7 @@ def _direct_prompt(task: Task, text: str) -> str:
 
 
 async def _repaired(run: Run, submission: Submission) -> Submission:
-    """An answer of the wrong shape is sent back, a few times at most."""
+    """Send an answer of the wrong shape back, at most a few times."""
     repeated, mistake = 0, ""
     for _ in range(MOST_REPAIRS):
         problem = await run.objection(submission)
@@ -165,7 +166,7 @@ async def _repaired(run: Run, submission: Submission) -> Submission:
 
 
 async def _asked(run: Run, prompt: str, purpose: str) -> Submission:
-    """The answer to one prompt; a reply such as `FINAL_VAR(x)`, which says none, is sent back."""
+    """Return the answer to one prompt; send back a reply like `FINAL_VAR(x)`."""
     messages = (Message("user", prompt),)
     reply = await _reply(run, messages, purpose)
     plain = read_submission(reply)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from rlm.limits import Limits
 from rlm.results import CellError, CellResult
 
-__all__ = ["budget_worth_telling", "cut", "observation"]
+__all__ = ["budget_worth_showing", "cut", "observation"]
 
 LEAST_OUTPUT_CHARS = 1_000
 """Output is not cut below this to save tokens: less would not be worth a step."""
@@ -107,7 +107,7 @@ def _short(count: int) -> str:
     return f"{count / 1_000:.1f}K" if count < 1_000_000 else f"{count / 1_000_000:.1f}M"
 
 
-def budget_worth_telling(
+def budget_worth_showing(
     left: dict[str, float | int | None], limits: Limits
 ) -> dict[str, float | int | None]:
     """Money and tokens, once half of them is used: before that they would only distract."""

@@ -8,7 +8,7 @@ from rlm.events import ModelAsked
 from rlm.messages import Message, Reply, ReplyKey, Request
 from rlm.replay.differences import Difference, diff
 from rlm.replay.recording import Recording
-from rlm.results import Told
+from rlm.results import Shown
 
 __all__ = ["ReplayStore"]
 
@@ -51,25 +51,25 @@ class ReplayStore:
     async def put(self, key: ReplyKey, reply: Reply) -> None:
         """Nothing new is learned from a recording."""
 
-    async def recorded(self, path: str, step: int, what: str) -> Told | None:
+    async def recorded(self, path: str, step: int, what: str) -> Shown | None:
         """Nothing: prompts are rendered and decisions made anew, and then compared."""
         return None
 
-    async def tell(self, path: str, step: int, what: str, told: Told) -> str:
+    async def show(self, path: str, step: int, what: str, shown: Shown) -> str:
         """What was recorded, so that the next request can be found; differences are noted."""
         run = self._recording.runs.get(path)
         if what != "observation" or run is None:
-            return told.text
-        same = _matching(told.text)
+            return shown.text
+        same = _matching(shown.text)
         texts = list(run.told_after(step))
         for text in texts:
             if found := same.match(text):
                 return found[0]
         if texts:
-            where = f"what run {run.started.run_id} was told after step {step}"
-            self.differences.append(Difference(where, diff(texts[-1], told.text)))
+            where = f"what run {run.started.run_id} was shown after step {step}"
+            self.differences.append(Difference(where, diff(texts[-1], shown.text)))
             return texts[-1]
-        return told.text
+        return shown.text
 
     def _note(self, key: ReplyKey, request: Request | None) -> None:
         run = self._recording.runs.get(key.path)

@@ -12,8 +12,8 @@ from rlm.api import RLM
 from rlm.calls.billing import worst_case
 from rlm.config import RunConfig
 from rlm.context import StoredContext, store_context
-from rlm.engine.run import Task
 from rlm.engine.strategies import Relayed
+from rlm.engine.task import Task
 from rlm.errors import ConfigError
 from rlm.limits import Amount, Limits, picodollars
 from rlm.messages import Request

@@ -1,4 +1,4 @@
-"""Names → things, imported on first use. An unknown name answers with what there is."""
+"""Map names to clients and environments, which are imported on first use."""
 
 import inspect
 import os
@@ -11,14 +11,16 @@ from msgspec import Struct
 
 from rlm.errors import ConfigError
 from rlm.protocols import Client, Environment
+from rlm.wiring.plugins import Offer, offers, own_distribution
 
 __all__ = [
-    "ENVIRONMENTS",
+    "BUILT_IN_ENVIRONMENTS",
     "OFFLINE_MODEL",
     "PROVIDERS",
     "Provider",
     "as_base_url",
     "default_model",
+    "environments",
     "make_client",
     "make_environment",
 ]
@@ -38,7 +40,7 @@ CLIENTS: dict[Dialect, tuple[str, str]] = {
 
 
 class Provider(Struct, frozen=True):
-    """How a provider is reached. `needs_key`: it serves nobody without one."""
+    """How to reach a provider. `needs_key`: it answers no request without a key."""
 
     base_url: str | None
     key_variables: tuple[str, ...] = ()
@@ -135,27 +137,20 @@ ADAPTERS: dict[str, tuple[str, str]] = {
     "llm": ("rlm.clients.llm", "LLMClient"),
     "offline": ("rlm.clients.offline", "OfflineClient"),
 }
-"""Providers without a server of their own to talk to; each names its options itself."""
+"""Providers that are reached through another package; each has its own options."""
 
 RESPONSES_ONLY = re.compile(
     r"(gpt-5(\.\d+)?-(pro|codex)|o\d-pro|codex-mini|computer-use|.*deep-research)"
 )
-"""Models of OpenAI that answer at /v1/responses alone."""
+"""OpenAI models that answer only at /v1/responses."""
 
-ENVIRONMENTS: dict[str, tuple[str, str]] = {
+BUILT_IN_ENVIRONMENTS: dict[str, tuple[str, str]] = {
     "local": ("rlm.environments.local", "LocalEnvironment"),
     "docker": ("rlm.environments.docker", "DockerEnvironment"),
-    "wasm": ("rlm.environments.wasm", "WasmEnvironment"),
-    "ipython": ("rlm.environments.ipython", "IPythonEnvironment"),
     "agent": ("rlm.environments.agent", "AgentEnvironment"),
-    "modal": ("rlm.environments.modal", "ModalEnvironment"),
-    "prime": ("rlm.environments.prime", "PrimeEnvironment"),
-    "e2b": ("rlm.environments.e2b", "E2BEnvironment"),
-    "daytona": ("rlm.environments.daytona", "DaytonaEnvironment"),
-    "ray": ("rlm.environments.ray", "RayEnvironment"),
     "inprocess": ("rlm.environments.inprocess", "InProcessEnvironment"),
 }
-"""Where code can run, in the order in which `rlm env list` shows them."""
+"""The built-in environments. All others are entry points: ours in pyproject.toml, and plugins."""
 
 BARE_NAMES = (
     *(("claude-", "anthropic"), ("gemini-", "gemini")),
@@ -164,7 +159,7 @@ BARE_NAMES = (
 
 
 def split_model(model: str) -> tuple[str, str]:
-    """`provider/model` → its two parts; a bare `gpt-…` or `o…` is OpenAI's, `gguf:…` a file."""
+    """Split `provider/model`; a bare `gpt-…` or `o…` belongs to OpenAI, `gguf:…` is a file."""
     if model.startswith("gguf:"):
         return "gguf", model.removeprefix("gguf:")
     provider, slash, name = model.partition("/")
@@ -179,7 +174,7 @@ def split_model(model: str) -> tuple[str, str]:
 
 
 def default_model(variables: Mapping[str, str]) -> str | None:
-    """RLM_MODEL, else the default model of the first provider in the table whose key is set."""
+    """Return RLM_MODEL, else the default model of the first provider whose key is set."""
     if named := variables.get("RLM_MODEL"):
         return named
     for name, provider in PROVIDERS.items():
@@ -191,14 +186,16 @@ def default_model(variables: Mapping[str, str]) -> str | None:
 def make_client(
     model: str, variables: Mapping[str, str] = os.environ, **options: Any
 ) -> tuple[Client, str]:
-    """The client for a model, and the model's name on the wire. Options win over variables."""
+    """Return the client for a model, and its name on the wire. Options override variables."""
     provider_name, wire_name = split_model(model)
     if provider_name in ADAPTERS:
         adapter = _imported(ADAPTERS[provider_name])
         return adapter.for_model(wire_name, **_known(model, adapter.for_model, options)), wire_name
     provider = PROVIDERS.get(provider_name)
+    if provider is None and (offer := offers("rlm.clients").get(provider_name)) is not None:
+        return _offered_client(offer, model, wire_name, options), wire_name
     if provider is None or not wire_name:
-        known = ", ".join(sorted([*PROVIDERS, *ADAPTERS]))
+        known = ", ".join(sorted([*PROVIDERS, *ADAPTERS, *offers("rlm.clients")]))
         raise ConfigError(f"there is no provider {provider_name!r}; providers: {known}")
     is_responses = provider_name == "openai" and RESPONSES_ONLY.match(wire_name)
     client = _imported(CLIENTS["responses" if is_responses else provider.dialect])
@@ -209,6 +206,14 @@ def make_client(
     return client(address, key, key_variable=used, provider=provider_name, **options), wire_name
 
 
+def _offered_client(offer: Offer, model: str, wire_name: str, options: Mapping[str, Any]) -> Client:
+    """Return the client of a plugin."""
+    loaded = offer.load()
+    maker = getattr(loaded, "for_model", loaded)
+    client: Client = maker(wire_name, **_known(model, maker, options))
+    return client
+
+
 def _address_and_key(
     model: str,
     name: str,
@@ -216,7 +221,7 @@ def _address_and_key(
     variables: Mapping[str, str],
     options: dict[str, Any],
 ) -> tuple[str, str | None, str | None]:
-    """Where the provider is, its key, and the variable to name when the key is refused."""
+    """Return the address, the key, and the variable to name if the key is refused."""
     key = options.pop("api_key", None) or _first(variables, provider.key_variables)
     if key is None and provider.needs_key:
         raise ConfigError(f"{model} needs a key: set {provider.key_variables[0]}")
@@ -233,26 +238,34 @@ def _imported(home: tuple[str, str]) -> Any:
 
 
 def _known(model: str, maker: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, unless one of them is not the client's."""
+    """Return the options; raise if the client does not have one of them."""
     fixed = {"self", "model", "provider", "key_variable"}
     known = [name for name in inspect.signature(maker).parameters if name not in fixed]
     if unknown := sorted(options.keys() - set(known)):
         listed = ", ".join(sorted(known)) or "none"
-        raise ConfigError(f"{model} knows no option {unknown[0]!r}; options: {listed}")
+        raise ConfigError(f"{model} has no option {unknown[0]!r}; options: {listed}")
     return dict(options)
 
 
+def environments() -> dict[str, str]:
+    """Return the names of all environments, and the distribution that offers each."""
+    others = {name: offer.distribution for name, offer in offers("rlm.environments").items()}
+    return {**dict.fromkeys(BUILT_IN_ENVIRONMENTS, own_distribution()), **others}
+
+
 def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Environment:
-    """The environment of that name."""
-    home = ENVIRONMENTS.get(name)
-    if home is None:
-        listed = ", ".join(ENVIRONMENTS)
+    """Return the environment with this name."""
+    if name in BUILT_IN_ENVIRONMENTS:
+        maker = _imported(BUILT_IN_ENVIRONMENTS[name])
+    elif (offer := offers("rlm.environments").get(name)) is not None:
+        maker = offer.load()
+    else:
+        listed = ", ".join(environments())
         raise ConfigError(f"there is no environment {name!r}; environments: {listed}")
-    maker = _imported(home)
     known = inspect.signature(maker).parameters
     if unknown := sorted((options or {}).keys() - known.keys()):
         raise ConfigError(
-            f"the environment {name!r} knows no option {unknown[0]!r}; options: {', '.join(known)}"
+            f"the environment {name!r} has no option {unknown[0]!r}; options: {', '.join(known)}"
         )
     environment: Environment = maker(**(options or {}))
     return environment
@@ -263,7 +276,7 @@ def _first(variables: Mapping[str, str], names: tuple[str, ...]) -> str | None:
 
 
 def as_base_url(provider: str, url: str) -> str:
-    """OLLAMA_HOST is a host, with or without a port, in Ollama's own world."""
+    """Return a base URL; OLLAMA_HOST may be a host with or without a port."""
     if provider != "ollama":
         return url
     if "://" not in url:

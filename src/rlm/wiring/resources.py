@@ -21,13 +21,13 @@ from rlm import prompts
 from rlm._util.limited import in_thread
 from rlm.calls.cache import ReplyCache, as_cache
 from rlm.calls.calls import Calls, Route
-from rlm.calls.pacing import RateLimit
+from rlm.calls.rate_limits import RateLimit
 from rlm.calls.scheduler import Scheduler
 from rlm.calls.scope import Scope
 from rlm.calls.sending import MAX_ATTEMPTS
 from rlm.config import RunConfig
 from rlm.context import ContextValue, StoredContext, store_context
-from rlm.engine.run import Services, Task, Toolset
+from rlm.engine.task import Services, Task, Toolset
 from rlm.errors import ConfigError, SessionError
 from rlm.limits import Limits
 from rlm.messages import ModelInfo, Price

@@ -10,9 +10,10 @@ from rlm.calls.scope import Scope, Tree, new_run_id
 from rlm.config import RunConfig
 from rlm.context import ContextValue, StoredContext
 from rlm.engine.loop import Engine
-from rlm.engine.run import Run, Task
+from rlm.engine.run import Run
 from rlm.engine.sessions import RunSession
 from rlm.engine.strategies import PlainRun, Relayed, RelayRun, choose_strategy
+from rlm.engine.task import Task
 from rlm.errors import ConfigError
 from rlm.limits import Budget, Limits
 from rlm.messages import Reply

@@ -14,7 +14,7 @@ from rlm.errors import ConfigError
 from rlm.events import CallEnded
 from rlm.messages import Message, Reply, ReplyKey, Request, Usage
 from rlm.records.journal import Archive, Journal, Places, events_of
-from rlm.results import Told
+from rlm.results import Shown
 
 T = TypeVar("T")
 RUN_ID = "20261115-120000-000-abcdef01"
@@ -35,7 +35,7 @@ async def _write_journal(path: Path) -> None:
     for name, text in REPLIES.items():
         await journal.put(key_of(name), Reply(text=text, usage=Usage(3, 4)))
     for step, text in TOLD.items():
-        await journal.tell("root", step, "observation", Told(text, "digest"))
+        await journal.show("root", step, "observation", Shown(text, "digest"))
     for number in range(50):
         journal.record(CallEnded(run_id="r", call_id=str(number), kind="llm", model="m"))
     journal.close()

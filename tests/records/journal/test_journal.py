@@ -22,7 +22,7 @@ from rlm.messages import Message, Reply, ReplyKey, Request, ToolCall, Usage
 from rlm.records.journal import Journal, database
 from rlm.records.journal.records import packed, places_in, unpacked
 from rlm.records.journal.tail import tail_of
-from rlm.results import Told
+from rlm.results import Shown
 
 REQUEST = Request(model="m", messages=(Message("user", "?"),), max_output_tokens=9)
 REPLY = Reply(
@@ -140,15 +140,15 @@ async def test_what_a_model_was_told_is_told_again(path: Path) -> None:
     journal = Journal(path)
     assert await journal.recorded("root", 1, "observation") is None
     for step in (1, 2):
-        await journal.tell("root", step, "observation", Told(f"Output {step}", "digest"))
-    await journal.tell("root", 2, "compaction", Told("Go on."))
+        await journal.show("root", step, "observation", Shown(f"Output {step}", "digest"))
+    await journal.show("root", 2, "compaction", Shown("Go on."))
     journal.close()
     again = Journal(path)
     first = await again.recorded("root", 1, "observation")
     last = await again.recorded("root", 2, "observation")
-    assert first == Told("Output 1", "digest", is_last=False)
-    assert last == Told("Output 2", "digest", is_last=True)
-    assert await again.recorded("root", 2, "compaction") == Told("Go on.")
+    assert first == Shown("Output 1", "digest", is_last=False)
+    assert last == Shown("Output 2", "digest", is_last=True)
+    assert await again.recorded("root", 2, "compaction") == Shown("Go on.")
     assert await again.recorded("root/child.0", 1, "observation") is None
     again.close()
 
@@ -160,7 +160,7 @@ async def test_what_failed_is_a_fact_only_if_its_step_was_over(path: Path) -> No
     journal = Journal(path)
     for key_of in (*in_step.values(), *child.values()):
         await journal.put(key_of, failed)
-    await journal.tell("root", 1, "observation", Told("Output"))
+    await journal.show("root", 1, "observation", Shown("Output"))
     journal.close()
     again = Journal(path)
     assert await again.get(in_step[1], REQUEST) == failed
@@ -316,11 +316,11 @@ def test_any_text_comes_back_as_it_was(text: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
             journal = Journal(Path(folder) / "1.sqlite")
             await journal.put(key("root/a/0"), Reply(text=text))
-            await journal.tell("root", 1, "observation", Told(text))
+            await journal.show("root", 1, "observation", Shown(text))
             journal.close()
             again = Journal(Path(folder) / "1.sqlite")
             assert await again.get(key("root/a/0"), REQUEST) == Reply(text=text)
-            assert await again.recorded("root", 1, "observation") == Told(text)
+            assert await again.recorded("root", 1, "observation") == Shown(text)
             again.close()
 
     asyncio.run(main())

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from rlm import RLM, ConfigError, Limits, ModelError, ScriptedClient
-from rlm.engine.run import Task
+from rlm.engine.task import Task
 from rlm.events import CallEnded, Diverged, ModelReplied, RunStarted, ToolCalled
 from rlm.messages import Price
 from rlm.records.journal import Archive, Places

@@ -1,9 +1,9 @@
-"""Replies kept on disk, so that the same question need not be paid twice.
+"""Replies stored on disk, so that the same request need not be paid twice.
 
-A reply is found by a digest of the whole request: which server, which model, every message, all
-sampling options, tools and the output cap. Only how long cells took is left out of it: no two
-executions agree on that. Whatever goes wrong with the cache is a miss, never an
-error of a run; what must not be lost is the journal's business.
+A reply is found by a digest of the whole request: the server, the model, every message, all
+sampling options, tools and the output cap. Only the time that cells took is left out, because it
+differs between executions. Any trouble with the cache is a miss, never an error of a run; what
+must not be lost is in the journal.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ USUAL_BYTES = 1024**3
 KEPT_FINISHES = frozenset({"stop", "length", "tool_calls"})
 
 _TIME_TAKEN = re.compile(r"(?m)^(stdout [\d.]+[KM]? chars(?: \| \d+ calls?)?) \| \d+\.\d s \|")
-"""In the line below the output of cells, as `prompts.observation` writes it."""
+"""The time in the line below the output of cells, as `prompts.observation` writes it."""
 
 T = TypeVar("T")
 log = logging.getLogger("rlm")
 
 
 def _timeless(message: Message) -> Message:
-    """A message without the time that cells took."""
+    """Return a message without the time that cells took."""
     if message.role not in ("user", "tool") or not isinstance(message.content, str):
         return message
     text = _TIME_TAKEN.sub(r"\1 |", message.content)
@@ -51,9 +51,9 @@ def _timeless(message: Message) -> Message:
 class ReplyCache:
     """Replies in one folder, shared by every process of one user.
 
-    Requests at temperature 0 are looked up and kept; with `always`, all are; with `calls_only`,
-    none but calls from cells. What was used least recently goes when there are more than
-    `max_bytes`.
+    Requests at temperature 0 are looked up and stored; with `always`, all requests; with
+    `calls_only`, only calls from cells. The least recently used replies are deleted when the
+    file exceeds `max_bytes`.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ReplyCache:
         self._lock = threading.Lock()
 
     def prepare(self) -> None:
-        """Make the folder, so that one that can't be used shows before a run does."""
+        """Create the folder, so that a bad one is reported before a run starts."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             usable = os.access(self.folder, os.R_OK | os.W_OK | os.X_OK)
@@ -84,7 +84,7 @@ class ReplyCache:
             raise ConfigError(f"the cache folder {self.folder} can't be written to; name another")
 
     def wants(self, request: Request, *, is_call: bool = True) -> bool:
-        """Whether replies to this request may be used again; `is_call`: a cell asked for it."""
+        """Whether replies to this request may be reused; `is_call`: a cell made it."""
         if self.calls_only and not is_call:
             return False
         temperature = request.sampling.get("temperature")
@@ -92,9 +92,9 @@ class ReplyCache:
         return self.always or (is_number and temperature == 0)
 
     def key(self, identity: str, request: Request, number: int) -> bytes | None:
-        """The digest of a request as it goes on the wire; None if it can't be written down.
+        """Return the digest of a request as it is sent; None if it can't be encoded.
 
-        `number` is its number among equal requests of its run: those are separate samples.
+        `number` is its number among equal requests of its run, which are separate samples.
         """
         timeless = msgspec.structs.replace(
             request, messages=tuple(map(_timeless, request.messages))
@@ -106,11 +106,11 @@ class ReplyCache:
             return None
 
     async def get(self, key: bytes) -> Reply | None:
-        """The reply kept under a key; one that can't be read is as good as none."""
+        """Return the reply stored under a key; None if there is none that can be read."""
         return await self._own_thread().run(lambda file: file.get(key))
 
     async def put(self, key: bytes, reply: Reply) -> None:
-        """Keep a reply, unless it looks like an accident."""
+        """Store a reply, unless it is empty or was cut off by a failure."""
         if reply.finish_reason in KEPT_FINISHES and (reply.text or reply.tool_calls):
             await self._own_thread().run(lambda file: file.put(key, reply))
 
@@ -129,7 +129,7 @@ class ReplyCache:
 
 
 class _CacheThread:
-    """One thread with one connection: a slow disk never holds up the event loop."""
+    """One thread with one connection: a slow disk never blocks the event loop."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self.process = os.getpid()  # neither threads nor connections survive a fork
@@ -137,7 +137,7 @@ class _CacheThread:
         self._max_bytes = max_bytes
         self._executor = ThreadPoolExecutor(1, "rlm-cache")
         self._file: CacheFile | None = None
-        self._told = False
+        self._warned = False
 
     async def run(self, work: "Callable[[CacheFile], T]") -> T | None:
         loop = asyncio.get_running_loop()
@@ -156,9 +156,9 @@ class _CacheThread:
             return work(self._file)
         except CacheTrouble as trouble:
             self._file = None
-            if not self._told:
-                self._told = True
-                log.warning("the reply cache in %s is of no use now: %s", self._folder, trouble)
+            if not self._warned:
+                self._warned = True
+                log.warning("the reply cache in %s can't be used now: %s", self._folder, trouble)
             return None
 
     def close(self) -> None:
@@ -173,12 +173,12 @@ class _CacheThread:
 def as_cache(
     given: "bool | str | Path | ReplyCache | None", variables: Mapping[str, str]
 ) -> ReplyCache | None:
-    """What `RLM(cache=...)` means: True is the user's cache folder, a path is a folder."""
+    """Return the cache that `RLM(cache=...)` means; True stands for the user's cache folder."""
     if given is None or given is False:
         return None
     if given is True:
         named = variables.get("XDG_CACHE_HOME", "")
-        # The specification wants relative paths to be ignored.
+        # The XDG specification says that relative paths are ignored.
         base = Path(named) if named.startswith("/") else Path.home() / ".cache"
         given = base / "rlm"
     if not isinstance(given, ReplyCache | str | Path):

@@ -15,12 +15,12 @@ from rlm.messages import Reply
 __all__ = ["CacheFile", "CacheTrouble"]
 
 NAME = "replies-1.sqlite"
-"""The number is the format's: another version of rlm has a file of its own beside this one."""
+"""The number is that of the format: a version of rlm with another format has its own file."""
 
 BUSY_SECONDS = 2.0
 PAUSE_SECONDS = 0.01
 ROW_BYTES = 100
-"""What a row takes besides its reply."""
+"""The size of a row without its reply."""
 
 TABLES = """
 create table if not exists replies (
@@ -41,7 +41,7 @@ _READ = msgspec.msgpack.Decoder(Reply)
 
 
 class CacheTrouble(Exception):
-    """The file can't be used, at least at the moment; the text says why."""
+    """The file can't be used, at least at the moment; the message says why."""
 
 
 class CacheFile:
@@ -54,7 +54,7 @@ class CacheFile:
 
     @classmethod
     def open(cls, folder: Path, max_bytes: int) -> "CacheFile":
-        """Open the file in a folder, and make what is missing. A damaged one is set aside."""
+        """Open or create the file in a folder. A damaged one is renamed."""
         path = folder / NAME
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ class CacheFile:
         return cls(path, connection, max_bytes)
 
     def get(self, key: bytes) -> Reply | None:
-        with self._trouble_told():
+        with self._reporting_trouble():
             row = self._connection.execute(
                 "select number, checksum, reply from replies where key = ?", (key,)
             ).fetchone()
@@ -88,16 +88,16 @@ class CacheFile:
             return reply
 
     def put(self, key: bytes, reply: Reply) -> None:
-        """Keep a reply, and let go of what was used least recently if there is too much."""
+        """Store a reply; delete the least recently used ones if the file is too large."""
         try:
             data = msgspec.msgpack.encode(reply)
-        except (TypeError, UnicodeEncodeError):  # provider parts that can't be written down
+        except (TypeError, UnicodeEncodeError):  # provider parts that can't be encoded
             return
         size = len(data) + ROW_BYTES
         if size > self._max_bytes:
             return
         row = (key, _checksum(key, data), data, size, time.time_ns())
-        with self._trouble_told(), self._transaction():
+        with self._reporting_trouble(), self._transaction():
             self._connection.execute("delete from replies where key = ?", (key,))
             self._connection.execute(
                 "insert into replies (key, checksum, reply, size, used_at) values (?, ?, ?, ?, ?)",
@@ -110,7 +110,7 @@ class CacheFile:
                 )
 
     def size_bytes(self) -> int:
-        """What all replies take together."""
+        """Return the size of all replies together."""
         return int(self._connection.execute("select bytes from sums").fetchone()[0])
 
     def close(self) -> None:
@@ -122,13 +122,13 @@ class CacheFile:
         try:
             yield
         except BaseException:
-            if self._connection.in_transaction:  # a full disk has ended it already
+            if self._connection.in_transaction:  # a full disk has already ended it
                 self._connection.execute("rollback")
             raise
         self._connection.execute("commit")
 
     @contextlib.contextmanager
-    def _trouble_told(self) -> Generator[None, None, None]:
+    def _reporting_trouble(self) -> Generator[None, None, None]:
         try:
             yield
         except sqlite3.Error as error:
@@ -154,9 +154,9 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Only the first to open a file changes its mode; who comes at the same moment tries again.
+    """Switch to write-ahead logging; retry if another process opens the file at that moment.
 
-    SQLite itself does not wait there, whatever its time limit.
+    SQLite itself does not wait there, whatever its timeout.
     """
     give_up = time.monotonic() + BUSY_SECONDS
     while True:
@@ -170,19 +170,19 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def _make_private(path: Path) -> None:
-    """Replies are nobody else's to read, and nobody else's are taken for ours."""
+    """Make the file readable by its owner only, and refuse the file of another user."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         owner, own = os.fstat(descriptor).st_uid, os.geteuid()
         if own not in {0, owner}:
-            raise PermissionError(f"{path} belongs to somebody else; name another folder")
+            raise PermissionError(f"{path} belongs to another user; name another folder")
         os.fchmod(descriptor, 0o600)
     finally:
         os.close(descriptor)
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
-    """SQLite's own subclasses mean a busy file, a full disk and the like; this one, a bad file."""
+    """Whether an error means a damaged file; subclasses mean a busy file, a full disk and so on."""
     return type(error) is sqlite3.DatabaseError
 
 
@@ -199,7 +199,7 @@ def _checksum(key: bytes, data: bytes) -> bytes:
 
 
 def _reply(key: bytes, checksum: object, data: object) -> Reply | None:
-    """The reply, if every byte is as it was written and under its own key."""
+    """Return the reply if its bytes and its key are as they were written."""
     if not isinstance(data, bytes) or checksum != _checksum(key, data):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Many questions to the sub-model at the same time."""
+"""Ask the sub-model many questions concurrently."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.engine.plain_replies import read_submission
-from rlm.engine.run import Task
+from rlm.engine.task import Task
 from rlm.errors import CallRefused, RLMError
 from rlm.events import Planned
 from rlm.messages import Message, Reply, Request
@@ -17,7 +17,7 @@ __all__ = ["Asker", "whole_query"]
 
 
 class Asker:
-    """Who is asked, for which run."""
+    """Asks the sub-model of one run."""
 
     def __init__(self, calls: Calls, task: Task, scope: Scope, config: RunConfig) -> None:
         self.task, self.config, self.scope = task, config, scope
@@ -26,7 +26,7 @@ class Asker:
         self._calls = calls
 
     def check_room(self, pieces: int) -> None:
-        """Refuse before anything is paid for if the calls that are left can't be enough."""
+        """Refuse before anything is paid if the calls that are left are not enough."""
         room = self.scope.budget.room().calls
         if pieces >= room:
             raise CallRefused(
@@ -34,7 +34,7 @@ class Asker:
                 limit="calls",
             )
 
-    def tell_plan(self, kind: str, pieces: int, piece_chars: int, unread: int = 0) -> None:
+    def report_plan(self, kind: str, pieces: int, piece_chars: int, unread: int = 0) -> None:
         self.scope.emit(
             Planned,
             strategy="mapreduce",
@@ -55,13 +55,13 @@ class Asker:
         output_tokens: int | None = None,
         at_once: int | None = None,
     ) -> list[str]:
-        """A reply to each, "" for a call that failed. Fails only if every call failed."""
+        """Return a reply to each question, "" for a failed call; raise if every call failed."""
         cap = self.config.limits.call_output_tokens
-        places = asyncio.Semaphore(at_once or max(1, len(questions)))
+        slots = asyncio.Semaphore(at_once or max(1, len(questions)))
 
         async def ask(question: str) -> str:
             messages: tuple[Message, ...] = (Message("user", question),)
-            async with places:
+            async with slots:
                 reply = await self._reply(messages, min(cap, output_tokens or cap))
                 plain = read_submission(reply)
                 if plain.is_code:  # `FINAL_VAR(x)`: there is no REPL here
@@ -89,5 +89,5 @@ class Asker:
 
 
 def whole_query(task: Task) -> str:
-    """With what an answer has to look like, which only the last call is told."""
+    """Return the query with the required form of the answer, for the last call."""
     return "\n\n".join(filter(None, [task.query, task.prologue]))

@@ -1,4 +1,4 @@
-"""Putting together, by code, what models said of the pieces: sums, unions, tables, pairs."""
+"""Merge the replies about pieces by code: sums, unions, tables, pairs."""
 
 import itertools
 import re
@@ -24,11 +24,11 @@ _NONE = re.compile(r"\W*(none|no|not found|zero|nothing)\b", re.IGNORECASE)
 MOST_VALUES = 5_000
 SHORT_CHARS = 16
 Counts = dict[str, Counter[str]]
-"""Value of a field → how often each label occurs there."""
+"""For each value of a field, how often each label occurs."""
 
 
 def number_in(reply: str) -> int | None:
-    """The number that a reply gives; the last one, if it reckons aloud. None if it has none."""
+    """Return the last number in a reply, or None if it has none."""
     found = _NUMBER.findall(reply)
     if found:
         return int(found[-1].replace(",", ""))
@@ -36,13 +36,13 @@ def number_in(reply: str) -> int | None:
 
 
 def items_in(reply: str) -> list[str]:
-    """The things that a reply lists, one a line, without bullets and numbers before them."""
+    """Return the items that a reply lists, one per line, without bullets and numbers."""
     lines = (_BULLET.sub("", line).strip().strip("`\"'").strip() for line in reply.splitlines())
     return [line for line in lines if line]
 
 
 def union(lists: Iterable[Sequence[str]]) -> list[str]:
-    """All different things, in the order in which they came; case and spaces do not differ."""
+    """Return all different items in order, ignoring case and white space."""
     seen: dict[str, str] = {}
     for item in itertools.chain.from_iterable(lists):
         seen.setdefault(" ".join(item.casefold().split()).rstrip(".,;"), item)
@@ -50,7 +50,7 @@ def union(lists: Iterable[Sequence[str]]) -> list[str]:
 
 
 def labels_in(reply: str, numbers: Collection[int]) -> dict[int, str]:
-    """`12: label` lines as a dict; numbers that were not asked about do not count."""
+    """Return `12: label` lines as a dict, ignoring numbers that are not in `numbers`."""
     found: dict[int, str] = {}
     for line in reply.splitlines():
         match = _LABEL.match(line)
@@ -60,15 +60,14 @@ def labels_in(reply: str, numbers: Collection[int]) -> dict[int, str]:
 
 
 def fields_of(line: str) -> dict[str, str]:
-    """What a line of the form `Name: value || Name: value` says; nothing, if it has another."""
+    """Return the fields of a line like `Name: value || Name: value`, else an empty dict."""
     return dict(_FIELD.findall(line)) if "||" in line else {}
 
 
 def table_of(query: str, lines: Sequence[str], labels: Mapping[int, str], most_chars: int) -> str:
-    """How often each label occurs: in all, by each field that groups lines, and by all of these.
+    """Count labels: in total, by each field that groups lines, and by all of these together.
 
-    The last is what tells whose and when at once. What the query names comes first: a table that is
-    too long is cut at its end.
+    What the query names comes first, because a table that is too long is cut at its end.
     """
     kept = {number: label for number, label in labels.items() if label and label != "-"}
     parts = [f"Lines in all: {len(kept):,}", "By label:", _counted(Counter(kept.values()))]
@@ -96,7 +95,7 @@ def _by_all(
     labels: Mapping[int, str],
     fields: Mapping[int, Mapping[str, str]],
 ) -> list[str]:
-    """A row for each value of the first field, with those of the others that it occurs with."""
+    """Return a row for each value of the first field, with the values of the other fields."""
     rows: dict[str, Counts] = {}
     for number, label in labels.items():
         first, *others = (fields[number].get(name, "-") for name in names)
@@ -109,12 +108,12 @@ def _by_all(
 
 
 def _named(query: str, values: Iterable[str]) -> set[str]:
-    """The values that stand in the query, as words of their own."""
+    """Return the values that occur in the query as whole words."""
     return {value for value in values if re.search(rf"(?<!\w){re.escape(value)}(?!\w)", query)}
 
 
 def _groups_lines(values: Counts) -> bool:
-    """Whether these are names, dates and the like; not if they are the texts of the lines."""
+    """Whether values are names or dates rather than the texts of the lines."""
     lines = sum(counts.total() for counts in values.values())
     is_repeated = 2 * len(values) <= lines
     is_short = sum(map(len, values)) <= SHORT_CHARS * len(values)
@@ -130,7 +129,7 @@ def _inline(counts: Counter[str]) -> str:
 
 
 def groups_in(reply: str) -> tuple[list[str], list[str]] | None:
-    """The two lines `A: …` and `B: …` of a reply; None if one of them is missing."""
+    """Return the items of the lines `A: …` and `B: …`; None if one of them is missing."""
     found: dict[str, list[str]] = {}
     for line in reply.splitlines():
         name, colon, names = line.strip().strip("*` ").partition(":")
@@ -141,6 +140,6 @@ def groups_in(reply: str) -> tuple[list[str], list[str]] | None:
 
 
 def pairs_of(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, str]]:
-    """Every unordered pair with one of each group, once, and nothing with itself."""
+    """Return every unordered pair with one item of each group, once."""
     found = {tuple(sorted((one, other))) for one in first for other in second if one != other}
     return [(one, other) for one, other in sorted(found)]

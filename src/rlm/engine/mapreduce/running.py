@@ -1,5 +1,9 @@
-"""One map/reduce, from the question to the answer: a function for each kind of answer."""
+"""Map/reduce from the question to the answer: its kind, the size of its pieces, and one function
+for each kind.
+"""
 
+import math
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from rlm import prompts
@@ -8,56 +12,53 @@ from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.engine.mapreduce import merging
 from rlm.engine.mapreduce.asking import Asker, whole_query
-from rlm.engine.mapreduce.kinds import kind_of
-from rlm.engine.mapreduce.notes import groups_of, notes_of
-from rlm.engine.mapreduce.planning import largest_piece, piece_chars
-from rlm.engine.mapreduce.splitting import split, split_lines
-from rlm.engine.mapreduce.tiny import read_by_tiny, telling_numbers
-from rlm.engine.run import Task
+from rlm.engine.mapreduce.pieces import groups_of, notes_of, split, split_lines
+from rlm.engine.mapreduce.tiny import read_by_tiny, relevant_numbers
+from rlm.engine.task import Task
 
-__all__ = ["map_reduce"]
+__all__ = ["KINDS", "by_words", "kind_in", "kind_of", "largest_piece", "map_reduce", "piece_chars"]
 
 MOST_LINE_CHARS = 2_000
 MOST_SHOWN_ITEMS = 300
-"""A longer list is not sent through a model once more to be given a form: it would lose some."""
+"""A longer list is not formatted by a model, which would lose some of it."""
 
 
 async def map_reduce(calls: Calls, task: Task, scope: Scope, config: RunConfig) -> str | None:
-    """The answer, or None if no part of the context had anything to say."""
+    """Return the answer, or None if no part of the context has one."""
     asker = Asker(calls, task, scope, config)
     if asker.profile == "tiny":
         return await read_by_tiny(asker)
     text = task.context.text()
     asker.check_room(len(split(text, largest_piece(asker))))
     kind = await kind_of(asker)
-    return await MANNERS[kind](asker, text, kind)
+    return await METHODS[kind](asker, text, kind)
 
 
-# -- facts and summaries: notes of the pieces, merged by the model --------------------------------
+# -- facts and summaries: notes about pieces, merged by the model ---------------------------------
 
 
 async def _find(asker: Asker, text: str, kind: str) -> str | None:
-    """The pieces with the question's telling words first, the others only if those leave it open.
+    """Read the relevant pieces first, and the others only if those have no answer.
 
-    Then all that was noted is put together: one fact may lead to another one elsewhere.
+    Then merge all notes: one fact may lead to another one elsewhere.
     """
     pieces, size = _pieces(asker, text, kind)
     first = _first_to_read(asker.task.query, pieces)
-    asker.tell_plan(kind, len(pieces), size, unread=len(pieces) - len(first))
+    asker.report_plan(kind, len(pieces), size, unread=len(pieces) - len(first))
     replies = await _read(asker, pieces, first)
     if len(first) < len(pieces):
         found = await _merged(asker, _in_order(replies), size, "some")
         if found is not None:
             return found
-        asker.tell_plan(kind, len(pieces), size)
+        asker.report_plan(kind, len(pieces), size)
         rest = [number for number in range(len(pieces)) if number not in replies]
         replies |= await _read(asker, pieces, rest)
     return await _merged(asker, _in_order(replies), size)
 
 
 def _first_to_read(query: str, pieces: Sequence[str]) -> list[int]:
-    """All of them, if the words of the question tell nothing."""
-    first = sorted(telling_numbers(query, pieces))
+    """Return the numbers of the relevant pieces; all, if most are."""
+    first = sorted(relevant_numbers(query, pieces))
     if 2 * len(first) > len(pieces) or query == prompts.FIXED_QUERY:
         return list(range(len(pieces)))
     return first
@@ -65,7 +66,7 @@ def _first_to_read(query: str, pieces: Sequence[str]) -> list[int]:
 
 async def _summary(asker: Asker, text: str, kind: str) -> str | None:
     pieces, size = _pieces(asker, text, kind)
-    asker.tell_plan(kind, len(pieces), size)
+    asker.report_plan(kind, len(pieces), size)
     replies = await _read(asker, pieces, range(len(pieces)), kind)
     return await _merged(asker, _in_order(replies), size)
 
@@ -73,7 +74,7 @@ async def _summary(asker: Asker, text: str, kind: str) -> str | None:
 async def _read(
     asker: Asker, pieces: Sequence[str], numbers: Sequence[int], kind: str = ""
 ) -> dict[int, str]:
-    """What was said of each of these pieces."""
+    """Return the reply about each of these pieces."""
     query, count = asker.task.query, len(pieces)
     asker.check_room(len(numbers))
     replies = await asker.replies(
@@ -87,7 +88,7 @@ def _in_order(replies: Mapping[int, str]) -> list[str]:
 
 
 async def _merged(asker: Asker, notes: list[str], size: int, kind: str = "") -> str | None:
-    """The answer, once one prompt holds all notes; until then they are made shorter, in rounds."""
+    """Shorten notes in rounds until one prompt holds them all, then return the answer."""
     while notes:
         groups = groups_of(notes, size)
         if len(groups) == 1:
@@ -104,19 +105,19 @@ async def _merged(asker: Asker, notes: list[str], size: int, kind: str = "") -> 
 
 
 async def _count(asker: Asker, text: str, kind: str) -> str | None:
-    """The sum over pieces that do not overlap; a piece without a number is asked about again."""
+    """Add up the counts of pieces that do not overlap; ask again where a number is missing."""
     pieces, size = _pieces(asker, text, kind, overlap=0)
-    asker.tell_plan(kind, len(pieces), size)
+    asker.report_plan(kind, len(pieces), size)
     asker.check_room(len(pieces))
     query, count = asker.task.query, len(pieces)
     questions = [prompts.map_prompt(query, p, n, count, kind) for n, p in enumerate(pieces, 1)]
     replies = await asker.replies(questions)
     numbers = [merging.number_in(reply) for reply in replies]
-    missing = [place for place, number in enumerate(numbers) if number is None]
+    missing = [index for index, number in enumerate(numbers) if number is None]
     if missing:
-        again = await asker.replies([questions[place] for place in missing])
-        for place, reply in zip(missing, again, strict=True):
-            numbers[place] = merging.number_in(reply)
+        again = await asker.replies([questions[index] for index in missing])
+        for index, reply in zip(missing, again, strict=True):
+            numbers[index] = merging.number_in(reply)
     known = [number for number in numbers if number is not None]
     if len(known) < len(numbers):
         return await _merged(asker, notes_of(replies), size)
@@ -126,9 +127,9 @@ async def _count(asker: Asker, text: str, kind: str) -> str | None:
 
 
 async def _list(asker: Asker, text: str, kind: str) -> str | None:
-    """Everything that was found, once; in the form that is wanted, if that loses nothing."""
+    """List everything found, once; in the form that is wanted, if that loses nothing."""
     pieces, size = _pieces(asker, text, kind)
-    asker.tell_plan(kind, len(pieces), size)
+    asker.report_plan(kind, len(pieces), size)
     notes = _in_order(await _read(asker, pieces, range(len(pieces)), kind))
     items = merging.union(merging.items_in(note) for note in notes)
     plain = "\n".join(items)
@@ -141,7 +142,7 @@ async def _list(asker: Asker, text: str, kind: str) -> str | None:
     return plain if lost and not asker.task.prologue else formed or plain
 
 
-# -- labels: every line gets one, code counts -----------------------------------------------------
+# -- labels: one per line, counted by code --------------------------------------------------------
 
 
 async def _label(asker: Asker, text: str, kind: str) -> str | None:
@@ -152,7 +153,7 @@ async def _label(asker: Asker, text: str, kind: str) -> str | None:
 
 
 async def _pairs(asker: Asker, text: str, kind: str) -> str | None:
-    """The model names two groups, code makes the pairs: there may be thousands."""
+    """Let the model name two groups and make the pairs by code: there may be thousands."""
     table, size = await _labelled(asker, text, kind)
     if table is None:
         return await _find(asker, text, "find")
@@ -166,14 +167,14 @@ async def _pairs(asker: Asker, text: str, kind: str) -> str | None:
 
 
 async def _labelled(asker: Asker, text: str, kind: str) -> tuple[str | None, int]:
-    """A table of exact counts; None if the text has no lines that could be labelled."""
+    """Return a table of exact counts; None if the text has no lines to label."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     size = piece_chars(asker, kind, len(text))
     if not lines or max(map(len, lines)) > MOST_LINE_CHARS:
         return None, size
     numbered = [f"{number}| {line}" for number, line in enumerate(lines)]
     pieces = split_lines(numbered, size)
-    asker.tell_plan(kind, len(pieces), size)
+    asker.report_plan(kind, len(pieces), size)
     asker.check_room(len(pieces))
     labels = await _labels(asker, numbered, pieces)
     missing = [[n for n in piece if n not in labels] for piece in pieces]
@@ -208,8 +209,8 @@ def _pieces(
     return [text[start:end] for start, end in spans], size
 
 
-Manner = Callable[[Asker, str, str], Awaitable[str | None]]
-MANNERS: dict[str, Manner] = {
+Method = Callable[[Asker, str, str], Awaitable[str | None]]
+METHODS: dict[str, Method] = {
     "find": _find,
     "count": _count,
     "list": _list,
@@ -217,3 +218,69 @@ MANNERS: dict[str, Manner] = {
     "pairs": _pairs,
     "summary": _summary,
 }
+
+
+KINDS = ("find", "count", "list", "label", "pairs", "summary")
+PREVIEW_CHARS = 800
+KIND_OUTPUT_TOKENS = 512
+
+_SIGNS = (
+    ("pairs", r"\bpairs?\b"),
+    ("label", r"\b(labels?|labell?ed|classif\w+|categor\w+)\b"),
+    ("count", r"\b(how (many|often)|count|number of)\b"),
+    ("summary", r"\b(summar\w+|overview|main (points|ideas)|gist)\b"),
+    ("list", r"\b(list|enumerate|(name|find|give|which|what) (me )?(all|every|each))\b"),
+)
+_WORD = re.compile(rf"\b({'|'.join(KINDS)})\b", re.IGNORECASE)
+
+
+async def kind_of(asker: Asker) -> str:
+    """Return the kind that the model names, else the one that the query suggests."""
+    query = asker.task.query
+    if query == prompts.FIXED_QUERY:  # the question itself is somewhere in the text
+        return "find"
+    preview = asker.task.context.text()[:PREVIEW_CHARS]
+    reply = await asker.ask(prompts.kind_prompt(query, preview), KIND_OUTPUT_TOKENS)
+    return kind_in(reply) or by_words(query)
+
+
+def kind_in(reply: str) -> str | None:
+    """Return the one kind that a reply names; None if it names none or several."""
+    named = {found.lower() for found in _WORD.findall(reply)}
+    return named.pop() if len(named) == 1 else None
+
+
+def by_words(query: str) -> str:
+    for kind, pattern in _SIGNS:
+        if re.search(pattern, query, re.IGNORECASE):
+            return kind
+    return "find"
+
+
+SMALLEST_PIECE_CHARS = 1_000
+IDEAL_CHARS = {"frontier": 200_000, "standard": 60_000, "small": 16_000}
+"""Models miss details long before their window is full, weak ones sooner."""
+
+LINE_BY_LINE = ("count", "label", "pairs")
+LESS = 4
+"""Pieces are this many times smaller if every line has to be looked at."""
+
+KEPT_CALLS = 4
+"""Calls kept for asking for the kind and for merging."""
+
+
+def largest_piece(asker: Asker) -> int:
+    """Return how many characters of text one prompt may hold."""
+    room = prompts.call_chars(asker.info) - len(asker.task.query)
+    return max(room, SMALLEST_PIECE_CHARS)
+
+
+def piece_chars(asker: Asker, kind: str, text_chars: int) -> int:
+    """Return the size that suits the kind; larger if there are not enough calls for it."""
+    largest = largest_piece(asker)
+    ideal = IDEAL_CHARS.get(asker.profile, IDEAL_CHARS["standard"])
+    if kind in LINE_BY_LINE:
+        ideal //= LESS
+    calls = max(1, asker.scope.budget.room().calls - KEPT_CALLS)
+    size = max(ideal, math.ceil(text_chars / calls * 1.1))
+    return max(SMALLEST_PIECE_CHARS, min(largest, size))

@@ -1,6 +1,6 @@
-"""What a tiny model is asked: small pieces, only the telling ones, and a line to copy of each.
+"""Map/reduce for tiny models: they read small, relevant pieces and copy a line from each.
 
-What it makes up is recognised, as it is in no piece.
+Invented text is recognised because it is in no piece.
 """
 
 import itertools
@@ -11,10 +11,9 @@ from collections.abc import Sequence
 
 from rlm import prompts
 from rlm.engine.mapreduce.asking import Asker, whole_query
-from rlm.engine.mapreduce.notes import groups_of, notes_of
-from rlm.engine.mapreduce.splitting import split
+from rlm.engine.mapreduce.pieces import groups_of, notes_of, split
 
-__all__ = ["grounded", "read_by_tiny", "telling", "telling_numbers", "whole_line"]
+__all__ = ["grounded", "read_by_tiny", "relevant", "relevant_numbers", "whole_line"]
 
 SMALLEST_PIECE_CHARS = 1_000
 TINY_PIECE_CHARS = 1_500
@@ -22,30 +21,30 @@ TINY_OUTPUT_TOKENS = 160
 LINE_CHARS = 400
 LITTLE_CHARS = 3
 TINY_AT_ONCE = 4
-"""A small model is often a slow one too: a call's time should pass in being answered."""
+"""Small models are often slow: a call should not spend its time waiting."""
 
-TELLING = 2 / 3
-"""How much of the best piece's score another one needs to be read as well."""
+RELEVANT_SHARE = 2 / 3
+"""How much of the best score a piece needs to be read too."""
 
 LINES = re.compile(r"\n|(?<=[.!?])\s+")
 WORDS = re.compile(r"\w+(?:[-.:/@_]\w+)*")
 
 
 async def read_by_tiny(asker: Asker) -> str | None:
-    """The answer, or None if no piece had one."""
+    """Return the answer, or None if no piece has one."""
     task, text = asker.task, asker.task.context.text()
     room_chars = prompts.call_chars(asker.info) - len(task.query)
     size = max(min(TINY_PIECE_CHARS, room_chars), SMALLEST_PIECE_CHARS)
     all_pieces = [text[start:end] for start, end in split(text, size)]
-    pieces = telling(task.query, all_pieces)
-    asker.tell_plan("find", len(all_pieces), size, unread=len(all_pieces) - len(pieces))
+    pieces = relevant(task.query, all_pieces)
+    asker.report_plan("find", len(all_pieces), size, unread=len(all_pieces) - len(pieces))
     asker.check_room(len(pieces))
     questions = [prompts.tiny_map_prompt(task.query, piece) for piece in pieces]
     replies = await asker.replies(questions, TINY_OUTPUT_TOKENS, TINY_AT_ONCE)
     pairs = zip(replies, pieces, strict=True)
     lines = [(whole_line(note, piece, task.query), piece) for note, piece in pairs]
     taken = [note for note, piece in lines if grounded(note, piece, task.query)]
-    notes = list(dict.fromkeys(notes_of(taken)))  # pieces overlap, and so do their notes
+    notes = list(dict.fromkeys(notes_of(taken)))  # pieces overlap, so their notes may be equal
     while len(notes) > 1 or (notes and task.prologue):
         groups = groups_of(notes, size)
         questions = [prompts.tiny_reduce_prompt(whole_query(task), group) for group in groups]
@@ -58,16 +57,16 @@ async def read_by_tiny(asker: Asker) -> str | None:
     return notes[0] if notes else None
 
 
-def telling(query: str, pieces: Sequence[str]) -> list[str]:
-    """The pieces that hold the query's rarest words and pairs of words, the best ones first.
+def relevant(query: str, pieces: Sequence[str]) -> list[str]:
+    """Return the pieces with the rarest words and word pairs of the query, the best first.
 
-    All of them if the words tell nothing, because every piece has them, or none.
+    If no word distinguishes the pieces, return all of them.
     """
-    return [pieces[number] for number in telling_numbers(query, pieces)]
+    return [pieces[number] for number in relevant_numbers(query, pieces)]
 
 
-def telling_numbers(query: str, pieces: Sequence[str]) -> list[int]:
-    """Which ones they are."""
+def relevant_numbers(query: str, pieces: Sequence[str]) -> list[int]:
+    """Return the numbers of the relevant pieces, the best first."""
     wanted = _terms(query)
     held = [wanted & _terms(piece) for piece in pieces]
     pieces_with = Counter(term for terms in held for term in terms)
@@ -76,21 +75,21 @@ def telling_numbers(query: str, pieces: Sequence[str]) -> list[int]:
     ]
     best = max(scores, default=0.0)
     order = sorted(range(len(pieces)), key=lambda number: -scores[number])
-    return [number for number in order if scores[number] >= best * TELLING]
+    return [number for number in order if scores[number] >= best * RELEVANT_SHARE]
 
 
 def whole_line(note: str, piece: str, query: str) -> str:
-    """The note; but for one that only repeats the query, the line that it must have meant."""
+    """Return the note, or the best line of the piece if the note only repeats the query."""
     if not note or _added(note, query):
         return note
-    lines = telling(query, [line for line in LINES.split(piece) if line.strip()])
+    lines = relevant(query, [line for line in LINES.split(piece) if line.strip()])
     return lines[0].strip()[:LINE_CHARS] if lines else note
 
 
 def grounded(note: str, piece: str, query: str) -> bool:
-    """Whether a note was taken from the piece: most of what it adds to the query is in there.
+    """Whether a note comes from the piece, which must hold most of what it adds to the query.
 
-    A number that is in neither is made up, whatever else the note says.
+    A number that is in neither is invented, whatever else the note says.
     """
     added = _added(note, query)
     foreign = added - set(_words(piece))
@@ -100,7 +99,7 @@ def grounded(note: str, piece: str, query: str) -> bool:
 
 
 def _added(note: str, query: str) -> set[str]:
-    """The words a note has beyond the query's, without the little ones every sentence has."""
+    """Return the words that a note adds to the query, without short common ones."""
     new = set(_words(note)) - set(_words(query))
     return {word for word in new if len(word) > LITTLE_CHARS or not word.isalpha()}
 
@@ -110,7 +109,7 @@ def _words(text: str) -> list[str]:
 
 
 def _terms(text: str) -> set[str]:
-    """Words, the parts of compound ones, and pairs of neighbours: a name is often two words."""
+    """Return words, parts of compound words, and pairs of neighbours: names are often two words."""
     words = _words(text)
     parts = (part for word in words for part in re.split(r"\W|_", word))
     return {*words, *parts, *(f"{one} {two}" for one, two in itertools.pairwise(words))}

@@ -13,7 +13,7 @@ from rlm.records.journal.archive import Archive
 from rlm.records.journal.facts import Origin
 from rlm.records.journal.journal import Journal, text_in
 from rlm.records.journal.places import RunFile
-from rlm.results import Told
+from rlm.results import Shown
 
 __all__ = ["fork"]
 
@@ -75,7 +75,7 @@ class _Steps:
         try:
             self._replies = list(replies.values())
             self._told = [
-                (at, what, Told(text_in(ROOT, at, what, text), given))
+                (at, what, Shown(text_in(ROOT, at, what, text), given))
                 for at, what, text, given in told
             ]
             over = [step for step, what, _ in self._told if what == "observation"]
@@ -97,7 +97,7 @@ class _Steps:
                 found.append((key, reply))
         return found
 
-    def told_before(self, step: int) -> list[tuple[int, str, Told]]:
+    def told_before(self, step: int) -> list[tuple[int, str, Shown]]:
         return [
             each
             for each in self._told

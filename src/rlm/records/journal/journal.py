@@ -22,7 +22,7 @@ from rlm.records.journal import database
 from rlm.records.journal.records import packed, unpacked
 from rlm.records.journal.sealing import sealed, unsealed
 from rlm.records.journal.tail import Tail
-from rlm.results import Told
+from rlm.results import Shown
 
 __all__ = ["Journal", "events_after", "events_of", "long_results", "text_in"]
 
@@ -166,7 +166,7 @@ class Journal:
 
     # -- what the model was told -------------------------------------------------------------
 
-    async def recorded(self, path: str, step: int, what: str) -> Told | None:
+    async def recorded(self, path: str, step: int, what: str) -> Shown | None:
         """What it was told the first time."""
         try:
             row = self._database.execute(
@@ -176,16 +176,16 @@ class Journal:
             if row is None:
                 return None
             is_last = step >= self._last_told.get(path, 0)
-            return Told(text_in(path, step, what, row[0]), str(row[1]), is_last)
+            return Shown(text_in(path, step, what, row[0]), str(row[1]), is_last)
         except (sqlite3.Error, ValueError) as error:
             raise database.damaged(self.path, error) from error
 
-    async def tell(self, path: str, step: int, what: str, told: Told) -> str:
+    async def show(self, path: str, step: int, what: str, shown: Shown) -> str:
         """Remember it, and tell it."""
-        self.copy_told(path, step, what, told)
-        return told.text
+        self.copy_told(path, step, what, shown)
+        return shown.text
 
-    def copy_told(self, path: str, step: int, what: str, told: Told) -> None:
+    def copy_told(self, path: str, step: int, what: str, told: Shown) -> None:
         text = sealed(_name(path, step, what), told.text.encode("utf-8", "surrogatepass"))
         row = (path, step, what, text, told.outputs)
         self._write("insert or replace into told values (?, ?, ?, ?, ?)", [row])

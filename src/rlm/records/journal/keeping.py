@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from rlm.calls.scope import new_run_id
-from rlm.engine.run import Task
+from rlm.engine.task import Task
 from rlm.errors import ConfigError
 from rlm.events import Event
 from rlm.protocols import Recorder

@@ -10,6 +10,4 @@ class MemoryRecorder:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-
-    def record(self, event: Event) -> None:
-        self.events.append(event)
+        self.record = self.events.append

@@ -1,4 +1,4 @@
-"""Replies heard while they come: every piece once, whatever is retried, cached or remembered."""
+"""Streamed replies: every piece arrives once, whatever is retried, cached or stored."""
 
 from collections.abc import AsyncGenerator
 

@@ -1,7 +1,7 @@
-"""Requests and tokens a minute, kept exactly: no 60 seconds ever hold more than the limit.
+"""Requests and tokens per minute, kept exactly: no 60 seconds ever hold more than the limit.
 
 A gate remembers what passed in the last minute. A request counts with the most tokens it can use
-until its reply says what it really used. Pure: the time is always an argument.
+until its reply reports what it really used.
 """
 
 import math
@@ -17,7 +17,7 @@ MINUTE_SECONDS = 60.0
 
 
 class RateLimit(Struct, frozen=True):
-    """What a provider or a model may be sent in a minute; None means no limit of that kind."""
+    """How much a provider or model may be sent per minute; None means no limit."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -31,7 +31,7 @@ class RateLimit(Struct, frozen=True):
 
 
 class Charge:
-    """What one request counts for, from when it was let through until a minute later."""
+    """What one request counts for during the minute after it was admitted."""
 
     __slots__ = ("at", "counted", "settled", "tokens")
 
@@ -43,7 +43,7 @@ class Charge:
 
 
 class RateGate:
-    """Lets requests through as fast as one `RateLimit` allows."""
+    """Admits requests as fast as one `RateLimit` allows. Pure: the time is an argument."""
 
     def __init__(self, name: str, limit: RateLimit) -> None:
         self.name = name
@@ -53,13 +53,13 @@ class RateGate:
         self._settled_tokens = 0
 
     def ready_at(self, now: float, tokens: int) -> float:
-        """When a request with so many tokens may pass, if nothing changes; `now` if it may now."""
+        """When a request with `tokens` tokens may pass if nothing changes; `now` if at once."""
         self._forget(now)
         ready = max(now, self._requests_ready_at())
         return max(ready, self._tokens_ready_at(tokens, self._tokens, hopeful=False))
 
     def earliest(self, now: float, tokens: int) -> float:
-        """When it may pass at best: if everything still in flight turns out to be free."""
+        """When it may pass at best: if every pending request turns out to use no tokens."""
         self._forget(now)
         ready = max(now, self._requests_ready_at())
         return max(ready, self._tokens_ready_at(tokens, self._settled_tokens, hopeful=True))
@@ -72,7 +72,7 @@ class RateGate:
         return charge
 
     def correct(self, charge: Charge, tokens: int) -> None:
-        """Count what was really used in place of the bound; once, when it is known."""
+        """Replace the bound of a request by what it really used, once that is known."""
         if charge.counted and not charge.settled:
             self._tokens += tokens - charge.tokens
             self._settled_tokens += tokens
@@ -80,7 +80,7 @@ class RateGate:
             charge.settled = True
 
     def _counting(self, tokens: int) -> int:
-        """A request that may exceed the limit all by itself passes when it has the minute alone."""
+        """Cap the tokens of a request that exceeds the limit alone: it gets a minute to itself."""
         most = self.limit.tokens_per_minute
         return tokens if most is None else min(tokens, most)
 

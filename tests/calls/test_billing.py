@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.calls.bounds import MESSAGE_OVERHEAD_TOKENS, ReportedPrefix, bound_tokens, input_bound
+from rlm.calls.billing import MESSAGE_OVERHEAD_TOKENS, ReportedPrefix, bound_tokens, input_bound
 from rlm.messages import Message, Request, ToolSpec, Usage
 from tests.calls.tokenizers import RandomTokenizer
 

@@ -1,0 +1,112 @@
+"""What a run works with: its task, tools and services; and how it ended."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from rlm.calls.calls import Calls
+from rlm.calls.scope import Scope
+from rlm.config import RunConfig
+from rlm.context import StoredContext
+from rlm.engine.sessions import RunSession
+from rlm.protocols import Environment, Tool
+from rlm.results import AnswerSource, StopReason, Submission
+
+__all__ = ["Ending", "Services", "Task", "Toolset"]
+
+
+class Task(Struct, frozen=True):
+    """A query and its context; for a child run, the call of its parent too.
+
+    `description` replaces that of the context, `prologue` is shown below the query, `settings`
+    are needed to run it again, `objection_to` says what is wrong with the shape of an answer, and
+    `chosen_because` says why `auto` chose its strategy.
+    """
+
+    query: str
+    context: StoredContext
+    parent_call_id: str | None = None
+    description: str = ""
+    prologue: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    objection_to: Callable[[Submission], Awaitable[str | None]] | None = None
+    chosen_because: str = ""
+
+
+class Toolset(Struct, frozen=True):
+    """What cells may use besides the context: tools, and values that are REPL variables.
+
+    `value_lines` describe the values to the model, in the same order.
+    """
+
+    tools: tuple[Tool, ...] = ()
+    values: Mapping[str, StoredContext] = field(default_factory=dict)
+    value_lines: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of tools and values."""
+        return frozenset({*(tool.name for tool in self.tools), *self.values})
+
+    def only(self, names: Collection[str]) -> "Toolset":
+        """Return the tools and values with these names."""
+        lines = zip(self.values, self.value_lines, strict=True)
+        return Toolset(
+            tuple(tool for tool in self.tools if tool.name in names),
+            {name: value for name, value in self.values.items() if name in names},
+            tuple(line for name, line in lines if name in names),
+        )
+
+
+class Services(Struct, frozen=True):
+    """What all runs of a tree share; child runs have `child_toolset` in place of `toolset`.
+
+    `fallback` answers without code when a model is stuck.
+    """
+
+    calls: Calls
+    environment: Environment
+    toolset: Toolset
+    child_toolset: Toolset
+    fallback: "Callable[[Task, Scope, RunConfig], Awaitable[str | None]] | None" = None
+
+    def for_child(self, names: Collection[str] | None) -> "Services":
+        """Return the services of a child run; `names` are its tools, None stands for all."""
+        granted = self.child_toolset if names is None else self.child_toolset.only(names)
+        return replace(self, toolset=granted, child_toolset=granted)
+
+    @property
+    def tool_lines(self) -> tuple[str, ...]:
+        """What the prompt says about tools, values and what the environment adds, a line each."""
+        added = getattr(self.environment, "repl_names", ())
+        names = (f"`{name.usage}`: {name.description}" for name in added)
+        tools = (tool.description for tool in self.toolset.tools)
+        return (*names, *tools, *self.toolset.value_lines)
+
+    def new_session(self, config: RunConfig, task: Task) -> RunSession:
+        contexts = {"context": task.context, **task.context.beside(), **self.toolset.values}
+        return RunSession(self.environment, config, contexts, self.toolset.tools)
+
+
+class Ending(Struct, frozen=True):
+    """Why a run ended and with what answer. `limit` names the limit reached.
+
+    `detail` is an explanation for people, `rejected` an answer that had the wrong shape.
+    """
+
+    stop_reason: StopReason
+    source: AnswerSource
+    submission: Submission | None = None
+    limit: str | None = None
+    detail: str = ""
+    rejected: Submission | None = None
+
+    def without_answer(self, rejected: Submission, problem: str) -> "Ending":
+        """Return this ending without its answer, which has the wrong shape."""
+        reason = f"the answer has the wrong shape: {problem}"
+        if self.stop_reason == "answer":
+            return Ending("error", "none", None, "wrong_shape", reason, rejected)
+        detail = f"{self.detail}; {reason}" if self.detail else reason
+        return Ending(self.stop_reason, "none", None, self.limit, detail, rejected)

@@ -1,0 +1,135 @@
+"""Plugins: found by entry points, loaded when they are used, and never a reason to crash."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rlm import RLM
+from rlm.bench.registry import find_tasks, known_tasks
+from rlm.cli import commands
+from rlm.cli._checks import check_plugins
+from rlm.errors import ConfigError
+from rlm.wiring import plugins
+from rlm.wiring.registry import environments, make_client, make_environment
+
+MODULE = '''
+import click
+
+from rlm.bench import Task
+from rlm.environments.inprocess import InProcessEnvironment
+from rlm.testing import ScriptedClient
+
+
+class Client(ScriptedClient):
+    @classmethod
+    def for_model(cls, model, *, word="hello"):
+        return cls([f"{word} from {model}"])
+
+
+class Environment(InProcessEnvironment):
+    name = "borrowed"
+
+
+class Count(Task):
+    name = "count"
+
+
+@click.command()
+def wave():
+    """Wave."""
+    click.echo("hi")
+'''
+
+ENTRY_POINTS = """
+[rlm.clients]
+borrowed = borrowed_parts:Client
+openai = borrowed_parts:Client
+[rlm.environments]
+borrowed = borrowed_parts:Environment
+local = borrowed_parts:Environment
+torn = torn_parts:Environment
+[rlm.bench_tasks]
+count = borrowed_parts:Count
+torn = torn_parts:Task
+[rlm.commands]
+wave = borrowed_parts:wave
+torn = torn_parts:command
+"""
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A distribution with one module that works and one that can't be imported."""
+    (tmp_path / "borrowed_parts.py").write_text(MODULE)
+    (tmp_path / "torn_parts.py").write_text("raise RuntimeError('a screw is missing')\n")
+    metadata = tmp_path / "rlm_borrowed-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: rlm-borrowed\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plugins.offers.cache_clear()
+    yield
+    plugins.offers.cache_clear()
+    for name in ("borrowed_parts", "torn_parts"):
+        sys.modules.pop(name, None)
+
+
+def test_a_provider_answers_under_its_name() -> None:
+    options = {"borrowed/some/model": {"word": "bye"}}
+    with RLM("borrowed/some/model", client_options=options, strategy="direct") as engine:
+        assert engine.ask("Who?").answer == "bye from some/model"
+    with pytest.raises(ConfigError, match="borrowed/m has no option 'loud'; options: word"):
+        make_client("borrowed/m", {}, loud=True)
+
+
+def test_an_environment_opens_under_its_name() -> None:
+    assert make_environment("borrowed").name == "borrowed"
+    assert environments()["borrowed"] == "rlm-borrowed"
+    assert environments()["wasm"] == environments()["docker"] == plugins.own_distribution()
+
+
+def test_a_built_in_name_stays_ours() -> None:
+    assert type(make_environment("local")).__module__ == "rlm.environments.local"
+    client, _ = make_client("openai/gpt-5-mini", {"OPENAI_API_KEY": "k"})
+    assert type(client).__module__ == "rlm.clients.openai"
+
+
+def test_a_task_is_known_to_bench() -> None:
+    assert "count" in known_tasks()
+    assert "torn" not in known_tasks()
+    with pytest.raises(ConfigError, match="bench task 'torn' of rlm-borrowed can't be loaded"):
+        find_tasks("torn")
+
+
+def test_a_command_runs_and_a_torn_one_says_why_it_does_not() -> None:
+    runner = CliRunner()
+    assert runner.invoke(commands, ["wave"]).output == "hi\n"
+    assert "see rlm doctor" in runner.invoke(commands, ["--help"]).output
+    torn = runner.invoke(commands, ["torn"])
+    assert torn.exit_code == 1
+    assert "a screw is missing" in torn.output
+
+
+def test_a_torn_plugin_is_one_line_for_doctor() -> None:
+    with pytest.raises(ConfigError, match="the environment 'torn' of rlm-borrowed can't be loaded"):
+        make_environment("torn")
+    found = {(each["kind"], each["name"]): each["problem"] for each in check_plugins()}
+    assert found["client", "borrowed"] is None
+    problem = found["environment", "torn"]
+    assert problem is not None
+    assert "RuntimeError: a screw is missing" in problem
+    assert "\n" not in problem
+
+
+def test_built_in_names_read_no_metadata() -> None:
+    code = """
+from rlm import RLM
+from rlm.wiring.plugins import offers
+RLM("openai/gpt-5-mini", variables={"OPENAI_API_KEY": "k"})
+assert offers.cache_info().misses == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
