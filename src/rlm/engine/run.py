@@ -19,7 +19,7 @@ from rlm.engine.history import History
 from rlm.engine.sessions import RunSession
 from rlm.errors import CallRefused, ConfigError, ModelError
 from rlm.events import BudgetChanged, ContextHashed, Diverged, Planned, RunEnded, RunStarted
-from rlm.protocols import Environment, Tool
+from rlm.protocols import BaseEnvironment, Tool
 from rlm.results import (
     AnswerSource,
     RunResult,
@@ -62,7 +62,7 @@ class Services(Struct, frozen=True):
     """
 
     calls: Calls
-    environment: Environment
+    environment: BaseEnvironment
     tools: tuple[Tool, ...] = ()
     values: Mapping[str, StoredContext] = field(default_factory=dict)
     value_lines: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class Services(Struct, frozen=True):
     @property
     def tool_lines(self) -> tuple[str, ...]:
         """What the prompt says about tools, values and what the environment adds, a line each."""
-        added = getattr(self.environment, "repl_names", ())
+        added = self.environment.repl_names
         names = (f"`{name.usage}`: {name.description}" for name in added)
         return (*names, *(tool.description for tool in self.tools), *self.value_lines)
 

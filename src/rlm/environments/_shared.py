@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -17,7 +17,7 @@ from typing import Any
 
 from rlm.environments._memfile import MemoryFile, can_share_memory
 from rlm.errors import SessionError
-from rlm.protocols import ContextSource, DocumentSource
+from rlm.protocols import ContextSource, DocumentSource, InMemorySource
 from rlm.worker.forms import ALIGNMENT, ASCII, FORMS, LATIN_1, SHORT, UCS_2, UCS_4, WIDTHS, Table
 
 __all__ = ["SharedContext", "shared_context", "worth_sharing", "written_context"]
@@ -123,7 +123,8 @@ def _write(source: ContextSource, file: MemoryFile) -> dict[str, Any]:
     if source.kind == "json" and documents is not None:
         return _write_texts(documents, file)
     text = _Text(file)
-    if (view := _in_place(source)) is not None:
+    view = source.in_place() if isinstance(source, InMemorySource) else None
+    if view is not None:
         text.add_ascii(view)
     elif documents is None:
         _add_utf8(text, source.chunks(_CHUNK_BYTES))
@@ -132,12 +133,6 @@ def _write(source: ContextSource, file: MemoryFile) -> dict[str, Any]:
             text.add_all(pieces)
     text.end()
     return {"kind": source.kind, "form": FORMS[text.form], "chars": text.chars}
-
-
-def _in_place(source: ContextSource) -> memoryview | None:
-    """What a source may offer besides: one text in ASCII, as it lies in memory."""
-    find: Callable[[], memoryview | None] | None = getattr(source, "in_place", None)
-    return find() if find is not None else None
 
 
 def _write_texts(

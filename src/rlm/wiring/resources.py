@@ -32,7 +32,7 @@ from rlm.engine.run import Services, Task
 from rlm.errors import ConfigError, SessionError
 from rlm.messages import ModelInfo, Price
 from rlm.portal import existing_portal
-from rlm.protocols import Client, Environment, Tool
+from rlm.protocols import Client, Environment, Tool, with_defaults
 from rlm.wiring import registry
 
 if TYPE_CHECKING:  # What many programs never use is imported where it is.
@@ -170,7 +170,7 @@ class House:
             environment = registry.make_environment(environment, environment_kwargs or {})
         elif environment_kwargs:
             raise ConfigError("environment_kwargs goes with the name of an environment")
-        self._environment: Environment = environment
+        self._environment = with_defaults(environment)
         self._environment_kwargs = {
             name: value
             for name, value in (environment_kwargs or {}).items()
@@ -198,10 +198,9 @@ class House:
         return stored
 
     async def _prepare(self, stored: StoredContext, config: RunConfig) -> None:
-        prepare = getattr(self._environment, "prepare", None)
-        if prepare is not None and config.strategy == "rlm":
+        if config.strategy == "rlm":
             with suppress(SessionError):  # The session will tell, where a run can end of it.
-                await prepare(stored)
+                await self._environment.prepare(stored)
 
     def settings(self, config: RunConfig, answer_schema: dict[str, Any] | None) -> dict[str, Any]:
         """What it takes to run something again, as plain values; secrets are not among them.
@@ -237,7 +236,7 @@ class House:
         return Keeper(
             model=model,
             environment=environment.name,
-            may_read=_is_sandbox(environment),
+            may_read=environment.is_sandbox,
             tools=lambda: [tool.name for tool in self._own[0]],
         )
 
@@ -278,14 +277,6 @@ class House:
                 hedge_after_seconds=self._traffic.hedge_after_seconds,
             )
         return known
-
-
-def _is_sandbox(environment: Environment) -> bool:
-    """Whether what a stranger pickled may be read in it: ours say so, others have to."""
-    ours = any(
-        each.__module__.startswith("rlm.environments.") for each in type(environment).__mro__
-    )
-    return bool(getattr(environment, "is_sandbox", ours))
 
 
 def _own_identity(client: Client) -> str | None:
