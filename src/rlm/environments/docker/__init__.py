@@ -15,8 +15,7 @@ from rlm.environments._forked import ForkedSession
 from rlm.environments.docker import sessions
 from rlm.environments.docker.api import ApiEngine
 from rlm.environments.docker.cli import CommandEngine, found_command
-from rlm.environments.docker.containers import Container, Engine, new_name
-from rlm.environments.docker.reaper import LABEL, owner, reap
+from rlm.environments.docker.containers import LABEL, Container, Engine, new_name, owner, reap
 from rlm.environments.remote import sandbox_settings
 from rlm.errors import ConfigError, SessionDied
 from rlm.protocols import BaseEnvironment, Host

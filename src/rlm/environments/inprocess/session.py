@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from rlm.environments import _frames
 from rlm.environments._clock import CellClock, CellStopper, timed_out
 from rlm.environments._session import note_names
-from rlm.environments.inprocess.answers import Answers
-from rlm.environments.inprocess.channel import Deliver
+from rlm.environments.inprocess.calls import Answers, Deliver
 from rlm.environments.inprocess.repl import InProcessRepl
 from rlm.errors import SessionDied, SessionError
 from rlm.protocols import BaseSession, ContextSource, Host

@@ -17,8 +17,7 @@ from rlm.environments._session import greeting_of
 from rlm.environments.ray import cluster
 from rlm.environments.ray.actor import SessionHost
 from rlm.environments.ray.contexts import ContextStore
-from rlm.environments.ray.pipe import ActorPipe
-from rlm.environments.ray.pool import Pool, RemoteHost
+from rlm.environments.ray.pool import ActorPipe, Pool, RemoteHost
 from rlm.errors import ConfigError, SessionDied
 from rlm.protocols import BaseEnvironment, Host
 
