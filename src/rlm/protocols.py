@@ -1,6 +1,13 @@
-"""The few interfaces everything plugs into. Nothing else lives here."""
+"""The interfaces everything plugs into.
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+An environment or session needs only what `Environment` and `Session` ask for. What it may offer
+besides is declared, with defaults, by `BaseEnvironment` and `BaseSession`.
+"""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from rlm.events import Event
@@ -8,15 +15,19 @@ from rlm.messages import ModelInfo, Reply, ReplyKey, Request
 from rlm.results import CellResult, Shown
 
 __all__ = [
+    "BaseEnvironment",
+    "BaseSession",
     "Client",
     "ContextSource",
     "DocumentSource",
     "Environment",
     "Host",
+    "InMemorySource",
     "Recorder",
     "ReplyStore",
     "Session",
     "Tool",
+    "with_defaults",
 ]
 
 
@@ -55,6 +66,14 @@ class DocumentSource(Protocol):
         """
 
 
+@runtime_checkable
+class InMemorySource(Protocol):
+    """A ContextSource whose text may be used where it lies in memory."""
+
+    def in_place(self) -> memoryview | None:
+        """Return the whole text, if it is ASCII and can be viewed without a copy."""
+
+
 class Host(Protocol):
     """Who answers what sandboxed code asks: a kind, small JSON arguments, raw text parts.
 
@@ -84,6 +103,41 @@ class Session(Protocol):
     def variables(self) -> tuple[str, ...]: ...
 
 
+class BaseSession(ABC):
+    """A session with the defaults of what is optional."""
+
+    layers: tuple[str, ...] = ()
+    """What isolates the session, in a few words each; recorded in `SessionOpened`."""
+
+    @abstractmethod
+    async def load(self, name: str, context: ContextSource) -> None:
+        """Bind a stored context to a name."""
+
+    @abstractmethod
+    async def execute(self, code: str, *, timeout_seconds: float) -> CellResult:
+        """Run a cell."""
+
+    @abstractmethod
+    async def fetch(self, name: str) -> str | None:
+        """Return the text of a variable, or None if there is none."""
+
+    @abstractmethod
+    async def interrupt(self) -> None:
+        """Stop the running cell; its variables stay."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End the interpreter; may be called twice."""
+
+    @property
+    @abstractmethod
+    def variables(self) -> tuple[str, ...]:
+        """The names of the user's variables."""
+
+    async def set_tools(self, tools: list[dict[str, str]]) -> None:  # noqa: B027 - optional
+        """Replace the functions of tools; without this, cells still have `call_tool`."""
+
+
 class Environment(Protocol):
     """Configuration that can open sessions."""
 
@@ -92,6 +146,110 @@ class Environment(Protocol):
     async def open(self, host: Host, options: dict[str, Any]) -> Session: ...
 
     async def close(self) -> None: ...
+
+
+class BaseEnvironment(ABC):
+    """An environment with the defaults of what is optional."""
+
+    name: str
+    is_sandbox: bool = False
+    """Whether it holds hostile code; only then may it unpickle the variables of a saved chat."""
+    no_sandbox: str | None = None
+    """Why it makes no sense to attack it."""
+    is_paid: bool = False
+    """Whether sessions cost money."""
+    repl_names: Sequence[Any] = ()
+    """Names that cells find besides the usual ones, each with `usage` and `description`."""
+    patience: float = 1.0
+    """The time limits of the conformance suite are multiplied by this."""
+    lacks: Mapping[str, str] = MappingProxyType({})
+    """Promises it can't keep: a part of a row of the conformance suite, and why."""
+    harms_host: Mapping[str, str] = MappingProxyType({})
+    """Rows of the suite that must not be tried, and why."""
+
+    @abstractmethod
+    async def open(self, host: Host, options: dict[str, Any]) -> BaseSession:
+        """Start a session and wait until it is ready."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close the sessions that are still open."""
+
+    @classmethod
+    def problem(cls) -> str | None:
+        """Return why it can't be used here, found without starting anything."""
+        return None
+
+    async def not_ready(self) -> str | None:
+        """Return what the first session would have to wait for, such as an image to download."""
+        return None
+
+    async def describe(self) -> dict[str, Any]:
+        """Return plain facts about what isolates cells: `isolation`, `missing`, and others."""
+        return {}
+
+    async def prepare(self, context: ContextSource) -> None:  # noqa: B027 - optional
+        """Do what `load` would spend time on, while the context is still being hashed."""
+
+
+def with_defaults(environment: Environment) -> BaseEnvironment:
+    """Return an environment that has every optional member, as it is if it inherits them."""
+    if isinstance(environment, BaseEnvironment):
+        return environment
+    return _AdaptedEnvironment(environment)
+
+
+class _AdaptedEnvironment(BaseEnvironment):
+    """An environment that does not inherit `BaseEnvironment`; what it offers takes precedence."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._inner: Any = environment
+        self.name = environment.name
+        for name in (*BaseEnvironment.__annotations__, "problem", "not_ready", "prepare"):
+            if hasattr(environment, name):
+                setattr(self, name, getattr(environment, name))
+
+    async def open(self, host: Host, options: dict[str, Any]) -> BaseSession:
+        session = await self._inner.open(host, options)
+        return session if isinstance(session, BaseSession) else _AdaptedSession(session)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    async def describe(self) -> dict[str, Any]:
+        if not hasattr(self._inner, "describe"):
+            return {}
+        facts = self._inner.describe()
+        return dict(await facts if inspect.isawaitable(facts) else facts)
+
+
+class _AdaptedSession(BaseSession):
+    """A session that does not inherit `BaseSession`."""
+
+    def __init__(self, session: Session) -> None:
+        self._inner = session
+        for name in ("layers", "set_tools"):
+            if hasattr(session, name):
+                setattr(self, name, getattr(session, name))
+
+    async def load(self, name: str, context: ContextSource) -> None:
+        await self._inner.load(name, context)
+
+    async def execute(self, code: str, *, timeout_seconds: float) -> CellResult:
+        return await self._inner.execute(code, timeout_seconds=timeout_seconds)
+
+    async def fetch(self, name: str) -> str | None:
+        return await self._inner.fetch(name)
+
+    async def interrupt(self) -> None:
+        await self._inner.interrupt()
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        return self._inner.variables
 
 
 class Recorder(Protocol):

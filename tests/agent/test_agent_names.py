@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rlm import RLM, ScriptedClient
 from rlm.messages import Request
-from rlm.worker import searching
+from rlm.worker import search
 from rlm.worker.agent_names import AGENT_NAMES
 from rlm.worker.agent_thinking import PIECE_CHARS
 
@@ -186,7 +186,7 @@ async def test_what_is_not_there_is_told_with_what_is() -> None:
 def test_passages_are_parts_of_their_source(texts: list[str], query: str, k: int) -> None:
     sources = {f"s{n}": text for n, text in enumerate(texts)}
     try:
-        found = searching.best_passages(sources.items(), query, k)
+        found = search.best_passages(sources.items(), query, k)
     except ValueError:
         return
     assert len(found) <= max(0, k)
@@ -198,7 +198,7 @@ def test_passages_are_parts_of_their_source(texts: list[str], query: str, k: int
 
 def test_rare_words_count_more_and_long_lines_are_cut() -> None:
     sources = [("log", "storm\n" * 50 + "storm mira\n" + "y" * 5_000 + " mira " + "z" * 5_000)]
-    best, other = searching.best_passages(sources, "storm mira", 2)
+    best, other = search.best_passages(sources, "storm mira", 2)
     assert best["text"] == "storm mira"
     assert "mira" in other["text"]
-    assert len(other["text"]) <= searching.PASSAGE_CHARS
+    assert len(other["text"]) <= search.PASSAGE_CHARS

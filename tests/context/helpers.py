@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm.context import StoredContext
-from rlm.worker.repl import value_of
+from rlm.worker.functions import value_of
 
 
 def make_tree(folder: Path, files: Mapping[str, str | bytes]) -> Path:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from rlm import RLM
-from rlm.environments.docker import DockerEnvironment, reaper
+from rlm.environments.docker import DockerEnvironment
+from rlm.environments.docker import containers as owned
 from rlm.environments.docker.cli import CommandEngine, found_command
 from rlm.errors import ConfigError, SessionDied, SessionError
 from rlm.testing.attacks import attack
@@ -138,7 +139,7 @@ asyncio.run(main())
 
 
 async def test_the_reaper_removes_what_dead_processes_left_and_nothing_else(made: Maker) -> None:
-    me = reaper.owner()
+    me = owned.owner()
     machine, boot, pid, started = me.split()
     dead = f"{machine} {boot} {pid} {int(started) - 1}"
     owners = {"dead": dead, "mine": me, "elsewhere": f"other {boot} 1 1"}
@@ -148,7 +149,7 @@ async def test_the_reaper_removes_what_dead_processes_left_and_nothing_else(made
     try:
         command = found_command()
         assert command is not None
-        assert await reaper.reap(CommandEngine(command)) == 1
+        assert await owned.reap(CommandEngine(command)) == 1
         assert containers("name=rlm-reaped-dead") == []
         assert len(containers("name=rlm-reaped")) == 2
     finally:

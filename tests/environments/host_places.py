@@ -20,7 +20,7 @@ from rlm.environments._relay import Relay
 from rlm.environments._session import WorkerSession, greeting_of
 from rlm.environments.inprocess import InProcessEnvironment
 from rlm.environments.pipes import LinesPipe, Pipe, PolledPipe
-from rlm.environments.ray.carrier import Carrier
+from rlm.environments.ray.actor import Carrier
 from rlm.environments.remote import RemoteEnvironment
 from rlm.environments.wasm import process as wasm_process
 from rlm.environments.wasm.process import ChildProcess

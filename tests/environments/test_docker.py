@@ -1,4 +1,4 @@
-"""The docker environment without an engine: what it asks for, and whom its reaper removes.
+"""The docker environment without an engine: what it asks for, and which containers it removes.
 
 A process stands for the container, so everything but the engine itself is real.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlm.environments.docker import DockerEnvironment, cli, reaper
+from rlm.environments.docker import DockerEnvironment, cli, containers
 from rlm.environments.docker.containers import PLACE, Container
 from rlm.errors import ConfigError, SessionDied
 from rlm.testing.conformance import check
@@ -131,7 +131,7 @@ async def test_an_image_that_is_missing_is_told_before_it_is_fetched(engine: Pro
 
 
 async def test_the_reaper_goes_by_the_process_not_by_its_number(engine: ProcessEngine) -> None:
-    me = reaper.owner()
+    me = containers.owner()
     machine, boot, pid, started = me.split()
     engine.left = {
         "mine": me,

@@ -18,8 +18,7 @@ from rlm.environments._shared import written_context
 from rlm.environments.local import LocalEnvironment
 from rlm.environments.ray import RayEnvironment, cluster
 from rlm.environments.ray import pool as pools
-from rlm.environments.ray.carrier import Carrier
-from rlm.environments.ray.files import NodeFiles, Place
+from rlm.environments.ray.actor import Carrier, NodeFiles, Place
 from rlm.environments.ray.pool import Pool
 from rlm.errors import ConfigError, SessionDied
 from tests.environments.conftest import FakeHost

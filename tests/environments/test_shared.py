@@ -18,7 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rlm.context import store_context
-from rlm.environments import _memfile, _shared
+from rlm.environments import _shared
 from rlm.environments._shared import shared_context, worth_sharing
 from rlm.errors import ConfigError, SessionError
 from rlm.worker import shared
@@ -84,7 +84,7 @@ FORMS = (("ascii", 0x80), ("latin-1", 0x100), ("ucs-2", 0x10000), ("ucs-4", 0x11
 @pytest.fixture(params=[16, 1 << 17])
 def block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Blocks so small that widening takes many of them, and the usual ones."""
-    monkeypatch.setattr(_memfile, "_BLOCK_BYTES", request.param)
+    monkeypatch.setattr(_shared, "_BLOCK_BYTES", request.param)
     size: int = request.param
     return size
 
@@ -97,7 +97,7 @@ def block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 def test_text_that_is_cut_anywhere(block: int, text: str, data: st.DataObject) -> None:
     chunks = data.draw(cut(text.encode("utf-8", "surrogatepass")))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_memfile, "_BLOCK_BYTES", block)
+        patch.setattr(_shared, "_BLOCK_BYTES", block)
         source = Source("text", chunks)
         assert seen(source) == text
     layout = shared_context(source).layout
@@ -111,7 +111,7 @@ def test_text_that_is_cut_anywhere(block: int, text: str, data: st.DataObject) -
 def test_documents_in_any_pieces(block: int, documents: list[list[str]]) -> None:
     texts = ["".join(pieces) for pieces in documents]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_memfile, "_BLOCK_BYTES", block)
+        patch.setattr(_shared, "_BLOCK_BYTES", block)
         assert seen(DocumentsSource([(None, pieces) for pieces in documents])) == texts
         named = {f"n{at}": pieces for at, pieces in enumerate(documents)}
         assert seen(DocumentsSource(list(named.items()))) == dict(zip(named, texts, strict=True))

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("eryx", reason="pyeryx is not installed; `make test-wasm` does that")
 
 from rlm.environments.wasm import WasmEnvironment
-from rlm.environments.wasm.places import private_folder
+from rlm.environments.wasm.process import private_folder
 from rlm.errors import ConfigError, ProtocolViolation, SessionDied, SessionError
 from rlm.testing.attacks import ATTACKS, attack
 from rlm.testing.conformance import CHECKS, Report, check

@@ -15,7 +15,7 @@ from rlm.gateway.denial import Denials
 from rlm.gateway.paths import Root
 from rlm.gateway.refusals import Refused
 from rlm.gateway.searching import Search, Searched, Searcher
-from rlm.worker.ranking import LENGTH_WEIGHT, SATURATION, words_of
+from rlm.worker.search import LENGTH_WEIGHT, SATURATION, words_of
 from tests.processes import running_below
 
 

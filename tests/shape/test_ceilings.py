@@ -28,7 +28,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.environments.wasm.guest.stand_ins:submit",
         "rlm.worker.finals:_json_of",
         "rlm.worker.runner:guard",
-        "rlm.worker.tracebacks:describe",
+        "rlm.worker.runner:describe",
     ),
     "plugin call": (
         "rlm.clients._threads:_outcome",

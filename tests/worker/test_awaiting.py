@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm.worker import awaiting
+from rlm.worker import compiling
 
 
 def rewritten(source: str) -> str:
-    return ast.unparse(awaiting.use_async_forms(ast.parse(source))).replace(
-        awaiting.ASYNC_FORM, "A"
+    return ast.unparse(compiling.use_async_forms(ast.parse(source))).replace(
+        compiling.ASYNC_FORM, "A"
     )
 
 
@@ -60,7 +60,7 @@ def test_what_is_rewritten(source: str, expected: str) -> None:
     ],
 )
 def test_top_level_await_is_recognised(source: str, is_async: bool) -> None:
-    assert awaiting.awaits_at_top_level(ast.parse(source)) is is_async
+    assert compiling.awaits_at_top_level(ast.parse(source)) is is_async
 
 
 numbers = st.integers(-100, 100).map(lambda n: f"plain({n})")
@@ -86,7 +86,7 @@ def test_code_without_our_functions_means_the_same(expression: str) -> None:
     names: dict[str, Any] = {
         "asyncio": asyncio,
         "plain": lambda n: n,
-        awaiting.ASYNC_FORM: lambda f: f,
+        compiling.ASYNC_FORM: lambda f: f,
     }
 
     async def coroutine(value: int) -> int:
@@ -94,7 +94,7 @@ def test_code_without_our_functions_means_the_same(expression: str) -> None:
 
     names["coroutine"] = coroutine
     results = []
-    for tree in (ast.parse(source), awaiting.use_async_forms(ast.parse(source))):
+    for tree in (ast.parse(source), compiling.use_async_forms(ast.parse(source))):
         exec(compile(tree, "<test>", "exec"), names)
         results.append(asyncio.run(names["main"]()))
     assert results[0] == results[1]

@@ -12,6 +12,7 @@ from rlm.cli._models import choose
 from rlm.cli._servers import Server
 from rlm.errors import CallRefused, ConfigError, RLMError
 from rlm.limits import Limits
+from rlm.protocols import BaseEnvironment, with_defaults
 from rlm.wiring.plugins import GROUPS, offers, own_distribution
 from rlm.wiring.registry import PROVIDERS, make_client, make_environment, split_model
 
@@ -188,7 +189,7 @@ class EnvironmentCheck(Struct, frozen=True):
 def check_environment(name: str) -> EnvironmentCheck:
     """Open a real session and compute 1+1 in it."""
     try:
-        environment = make_environment(name)
+        environment = with_defaults(make_environment(name))
         if (problem := _problem_before(environment)) is not None:
             return EnvironmentCheck(False, problem)
         return asyncio.run(_tried(environment))
@@ -198,18 +199,16 @@ def check_environment(name: str) -> EnvironmentCheck:
         return EnvironmentCheck(False, str(error))
 
 
-def _problem_before(environment: Any) -> str | None:
+def _problem_before(environment: BaseEnvironment) -> str | None:
     """What is known without trying; what costs money is not tried."""
-    ask = getattr(environment, "problem", None)
-    problem: str | None = None if ask is None else ask()
-    if problem is None and getattr(environment, "is_paid", False):
+    problem = environment.problem()
+    if problem is None and environment.is_paid:
         return "not tried, because it costs money; a key is there"
     return problem
 
 
-async def _tried(environment: Any) -> EnvironmentCheck:
+async def _tried(environment: BaseEnvironment) -> EnvironmentCheck:
     limits = Limits()
-    not_ready = getattr(environment, "not_ready", None)
     options = {
         "seed": 0,
         "tools": [],
@@ -218,16 +217,15 @@ async def _tried(environment: Any) -> EnvironmentCheck:
     }
     try:
         async with asyncio.timeout(SESSION_SECONDS):
-            if not_ready is not None and (problem := await not_ready()) is not None:
+            if (problem := await environment.not_ready()) is not None:
                 return EnvironmentCheck(False, problem)
-            describe = getattr(environment, "describe", None)
-            facts = {} if describe is None else await describe()
-            if getattr(environment, "no_sandbox", None) is not None:
+            facts = await environment.describe()
+            if environment.no_sandbox is not None:
                 return EnvironmentCheck(True, None, str(facts["isolation"]))
             session = await environment.open(_NoHost(), options)
             result = await session.execute("print(1+1)", timeout_seconds=SESSION_SECONDS)
             await session.close()
-            facts = facts if describe is None else await describe()
+            facts = await environment.describe()
     finally:
         await environment.close()
     printed = result.stdout if result.error is None else result.error.traceback
@@ -236,6 +234,6 @@ async def _tried(environment: Any) -> EnvironmentCheck:
         problem is None,
         problem,
         str(facts.get("isolation", "")),
-        getattr(session, "layers", ()),
+        session.layers,
         tuple(facts.get("missing", ())),
     )

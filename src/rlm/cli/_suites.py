@@ -1,12 +1,11 @@
 """Runs the suites of `rlm env check` and gathers what they say."""
 
-import inspect
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from rlm.errors import RLMError
-from rlm.protocols import Environment
+from rlm.protocols import Environment, with_defaults
 from rlm.testing.attacks import attack
 from rlm.testing.conformance import Report, Row, check
 
@@ -37,11 +36,12 @@ class Shown(Protocol):
 async def run(environment: Environment, shown: Shown, *, attacks: bool, only: str | None) -> Suites:
     """Describe, check, attack, close; an environment that can't be closed is a problem."""
     problem, layers, reports = None, dict[str, Any](), dict[str, Report]()
+    environment = with_defaults(environment)
     try:
-        layers = await _described(environment)
+        layers = await environment.describe()
         shown.layers(layers)
         reports["conformance"] = await check(environment, only=only, on_row=shown.row)
-        if attacks and (problem := getattr(environment, "no_sandbox", None)) is None:
+        if attacks and (problem := environment.no_sandbox) is None:
             reports["attacks"] = await attack(environment, only=only, on_row=shown.row)
     finally:
         try:
@@ -49,14 +49,3 @@ async def run(environment: Environment, shown: Shown, *, attacks: bool, only: st
         except (RLMError, OSError, RuntimeError) as error:
             problem = f"the environment could not be closed: {type(error).__name__}"
     return Suites(layers, reports, problem)
-
-
-async def _described(environment: Environment) -> dict[str, Any]:
-    """What the environment says about itself, if it says anything."""
-    describe = getattr(environment, "describe", None)
-    if describe is None:
-        return {}
-    said = describe()
-    if inspect.isawaitable(said):
-        said = await said
-    return dict(said)

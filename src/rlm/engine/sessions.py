@@ -16,7 +16,7 @@ from rlm.config import RunConfig
 from rlm.errors import CallRefused, SessionError, SessionRestored
 from rlm.events import CellEnded, CellOutput, CellStarted, SessionLost, SessionOpened
 from rlm.prompts import nudges
-from rlm.protocols import ContextSource, Environment, Host, Session, Tool
+from rlm.protocols import BaseEnvironment, BaseSession, ContextSource, Host, Session, Tool
 from rlm.results import CellError, CellResult, bounded
 from rlm.worker.bounds import (
     MAX_ANSWER_CHARS,
@@ -72,7 +72,7 @@ class RunSession:
 
     def __init__(
         self,
-        environment: Environment,
+        environment: BaseEnvironment,
         config: RunConfig,
         contexts: Mapping[str, ContextSource],
         tools: Sequence[Tool] = (),
@@ -81,7 +81,7 @@ class RunSession:
         self._environment = environment
         self._config = config
         self._tools = tools
-        self._session: Session | None = None
+        self._session: BaseSession | None = None
         self.loss = ""  # what to show a model about a worker that died between two runs
         self._scope: Scope | None = None
         self._host: Host | None = None
@@ -172,7 +172,7 @@ class RunSession:
         self.scope.emit(
             SessionOpened,
             environment=self._environment.name,
-            layers=getattr(self._session, "layers", ()),
+            layers=self._session.layers,
             seconds=time.monotonic() - started,
         )
         for name, context in self.contexts.items():
@@ -201,11 +201,10 @@ class RunSession:
         await self._bind_tools()
 
     async def _bind_tools(self) -> None:
-        change = getattr(self._session, "set_tools", None)
-        if change is None:
+        if self._session is None:
             return
         try:
-            await change(_listed(self._tools))
+            await self._session.set_tools(_listed(self._tools))
         except SessionError as error:
             self.loss = nudges.session_lost(str(error)[:MAX_REASON_CHARS], self.variables)
             await self.close()

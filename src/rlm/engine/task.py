@@ -11,7 +11,7 @@ from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.context import StoredContext
 from rlm.engine.sessions import RunSession
-from rlm.protocols import Environment, Tool
+from rlm.protocols import BaseEnvironment, Tool
 from rlm.results import AnswerSource, StopReason, Submission
 
 __all__ = ["Ending", "Services", "Task", "Toolset"]
@@ -67,7 +67,7 @@ class Services(Struct, frozen=True):
     """
 
     calls: Calls
-    environment: Environment
+    environment: BaseEnvironment
     toolset: Toolset
     child_toolset: Toolset
     fallback: "Callable[[Task, Scope, RunConfig], Awaitable[str | None]] | None" = None
@@ -80,7 +80,7 @@ class Services(Struct, frozen=True):
     @property
     def tool_lines(self) -> tuple[str, ...]:
         """What the prompt says about tools, values and what the environment adds, a line each."""
-        added = getattr(self.environment, "repl_names", ())
+        added = self.environment.repl_names
         names = (f"`{name.usage}`: {name.description}" for name in added)
         tools = (tool.description for tool in self.toolset.tools)
         return (*names, *tools, *self.toolset.value_lines)

@@ -17,7 +17,7 @@ from rlm.environments._clock import CellClock, CellStopper, Interruptible, timed
 from rlm.environments._shared import shared_context, worth_sharing
 from rlm.environments._stream import Stream
 from rlm.errors import ProtocolViolation, RLMError, SessionDied, SessionError
-from rlm.protocols import ContextSource, Host
+from rlm.protocols import BaseSession, ContextSource, Host
 from rlm.results import CellResult
 from rlm.worker import wire
 from rlm.worker.bounds import MAX_ANSWER_CHARS, MAX_VARIABLES
@@ -73,7 +73,7 @@ class WorkerProcess(Interruptible, Protocol):
         """Remove what the process left behind."""
 
 
-class WorkerSession:
+class WorkerSession(BaseSession):
     """A live interpreter at the other end of a socket; implements `rlm.protocols.Session`."""
 
     def __init__(

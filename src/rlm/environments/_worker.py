@@ -14,9 +14,7 @@ from msgspec import UNSET, MsgspecError, Struct, UnsetType, json
 
 from rlm.environments._clock import ProcessState, until_had
 from rlm.worker.bounds import MAX_REASON_CHARS
-from rlm.worker.checkpoints import DISMISSED
 from rlm.worker.sandbox import orders
-from rlm.worker.sandbox.cgroups import GROWTH_BYTES
 
 __all__ = ["WorkerHandle"]
 
@@ -104,7 +102,7 @@ class WorkerHandle:
 
     def make_room(self, size_bytes: int) -> None:
         """Raise the memory limit of the session's control group for a context of this size."""
-        steps = -(-_MOST_BYTES_PER_BYTE * size_bytes // GROWTH_BYTES)
+        steps = -(-_MOST_BYTES_PER_BYTE * size_bytes // orders.GROWTH_BYTES)
         self._order(orders.GROW * steps)
 
     def kill(self) -> None:
@@ -218,7 +216,7 @@ class WorkerHandle:
             return
         if fact.cpu_seconds is not None:
             self.cpu_seconds = fact.cpu_seconds
-        if fact.status == DISMISSED and self.dropped_checkpoints:
+        if fact.status == orders.UNUSED_CHECKPOINT and self.dropped_checkpoints:
             self.dropped_checkpoints -= 1
             return
         self._deaths += 1

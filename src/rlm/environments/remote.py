@@ -8,7 +8,7 @@ import asyncio
 import json
 import secrets
 import struct
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +18,7 @@ from rlm.environments._session import greeting_of
 from rlm.environments._shipping import archive, bootstrap_command
 from rlm.environments.pipes import Pipe
 from rlm.errors import ConfigError, SessionDied
-from rlm.protocols import Host
+from rlm.protocols import BaseEnvironment, Host
 
 __all__ = ["RemoteEnvironment", "sandbox_settings"]
 
@@ -44,11 +44,12 @@ def sandbox_settings(
     )
 
 
-class RemoteEnvironment(ABC):
+class RemoteEnvironment(BaseEnvironment):
     """Opens each session in a sandbox of its own; subclasses say where."""
 
     name: str
     is_paid = True
+    is_sandbox = True
     carries: ClassVar[Literal["bytes", "lines", "commands"]]
     """What kind of pipe `start` returns; "bytes" and "lines" are a program's input and output."""
     start_seconds: ClassVar[float] = 180.0
@@ -65,11 +66,6 @@ class RemoteEnvironment(ABC):
         self._settings = sandbox_settings(hardened=hardened, scratch=scratch)
         self._sessions: set[ForkedSession] = set()
         self._report: dict[str, Any] = {}
-
-    @classmethod
-    def problem(cls) -> str | None:
-        """Why it can't be used here, in a line that says what to do; None if nothing is known."""
-        return None
 
     @abstractmethod
     async def start(self, command: Sequence[str]) -> Pipe:

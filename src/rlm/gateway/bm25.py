@@ -7,7 +7,7 @@ these counts is held, so memory does not grow with the files.
 import heapq
 from collections.abc import Callable, Iterable
 
-from rlm.worker import ranking
+from rlm.worker import search
 
 __all__ = ["Best", "Corpus"]
 
@@ -21,7 +21,7 @@ class Corpus:
     """What the first pass finds out."""
 
     def __init__(self, words: list[str]) -> None:
-        self._pattern = ranking.pattern_of(words, whole=True)
+        self._pattern = search.pattern_of(words, whole=True)
         self.lines = 0
         self.characters = 0
         self.having = dict.fromkeys(words, 0)
@@ -42,14 +42,14 @@ class Corpus:
         heap: list[tuple[float, int, Best]] = []
         order = 0
         usual = self.characters / max(1, self.lines) or 1.0
-        weights = {word: ranking.weight(self.lines, n) for word, n in self.having.items()}
+        weights = {word: search.weight(self.lines, n) for word, n in self.having.items()}
         for name, lines in files:
             for number, text in lines():
                 counts = self._counts(text)
                 if not counts:
                     continue
                 order -= 1
-                score = ranking.score(counts, weights, len(text), usual)
+                score = search.score(counts, weights, len(text), usual)
                 entry = (score, order, (score, name, number, text))
                 if len(heap) < k:
                     heapq.heappush(heap, entry)
@@ -58,4 +58,4 @@ class Corpus:
         return [best for *_, best in sorted(heap, key=lambda each: each[:2], reverse=True)]
 
     def _counts(self, text: str) -> dict[str, int]:
-        return ranking.counts_of(self._pattern, text, self.having)
+        return search.counts_of(self._pattern, text, self.having)

@@ -16,7 +16,7 @@ from rlm.gateway.denial import Denials
 from rlm.gateway.listing import files_below
 from rlm.gateway.paths import Root
 from rlm.gateway.refusals import Refused
-from rlm.worker.ranking import words_of
+from rlm.worker.search import words_of
 
 __all__ = ["search"]
 

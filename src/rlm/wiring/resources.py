@@ -33,7 +33,7 @@ from rlm.limits import Limits
 from rlm.messages import ModelInfo, Price
 from rlm.models import warn_if_unknown
 from rlm.portal import existing_portal
-from rlm.protocols import Client, Environment
+from rlm.protocols import BaseEnvironment, Client, Environment, with_defaults
 from rlm.wiring import registry
 
 if TYPE_CHECKING:  # What many programs never use is imported where it is.
@@ -236,12 +236,9 @@ class Resources:
         return stored
 
     async def _prepare(self, stored: StoredContext, config: RunConfig) -> None:
-        prepare = getattr(self.environment, "prepare", None)
-        if prepare is not None and config.strategy == "rlm":
-            with suppress(
-                SessionError
-            ):  # The session reports it, where a run can end because of it.
-                await prepare(stored)
+        if config.strategy == "rlm":
+            with suppress(SessionError):  # Opening the session will report it.
+                await self.environment.prepare(stored)
 
     def settings(self, config: RunConfig, answer_schema: dict[str, Any] | None) -> dict[str, Any]:
         """Return what it takes to run something again, as plain values without secrets.
@@ -280,7 +277,7 @@ class Resources:
         return Keeper(
             model=model,
             environment=environment.name,
-            may_read=_is_sandbox(environment),
+            may_read=environment.is_sandbox,
             tools=lambda: [tool.name for tool in self._toolset.tools],
         )
 
@@ -320,14 +317,6 @@ class Resources:
                 hedge_after_seconds=self._policy.hedge_after_seconds,
             )
         return known
-
-
-def _is_sandbox(environment: Environment) -> bool:
-    """Whether what a stranger pickled may be read in it: ours say so, others have to."""
-    ours = any(
-        each.__module__.startswith("rlm.environments.") for each in type(environment).__mro__
-    )
-    return bool(getattr(environment, "is_sandbox", ours))
 
 
 def _own_identity(client: Client) -> str | None:
@@ -386,12 +375,12 @@ def _as_price(given: tuple[float, float] | Price) -> Price:
     return given if isinstance(given, Price) else Price(*given)
 
 
-def _environment(given: str | Environment, options: Mapping[str, Any] | None) -> Environment:
+def _environment(given: str | Environment, options: Mapping[str, Any] | None) -> BaseEnvironment:
     if isinstance(given, str):
-        return registry.make_environment(given, options or {})
+        return with_defaults(registry.make_environment(given, options or {}))
     if options:
         raise ConfigError("environment_kwargs goes with the name of an environment")
-    return given
+    return with_defaults(given)
 
 
 def _toolset(given: Any) -> Toolset:

@@ -13,9 +13,10 @@ import signal
 import socket
 
 from . import wire
-from .sandbox import rlimits
+from .sandbox import privileges
+from .sandbox.orders import UNUSED_CHECKPOINT
 
-__all__ = ["DISMISSED", "Checkpoints"]
+__all__ = ["Checkpoints"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
     from .interrupts import Interrupts
 
     Fork = Callable[[], int]
-
-
-DISMISSED = 75
-"""The exit status of a checkpoint that was not needed."""
 
 
 class Checkpoints:
@@ -71,12 +68,12 @@ class Checkpoints:
             self._interrupts.renew()
             self._channel.adopt(socket.socket(fileno=fd))
         except OSError:
-            os._exit(DISMISSED)  # It must not answer in the worker's place.
-        self._channel.status_at_end = DISMISSED
+            os._exit(UNUSED_CHECKPOINT)  # It must not answer in the worker's place.
+        self._channel.status_at_end = UNUSED_CHECKPOINT
         frame = self._channel.next_request()
         self._channel.status_at_end = 0
         if frame.type != wire.RESUME:
             os._exit(70)
-        rlimits.spend_cpu(frame.json(0)["cpu_seconds"])
+        privileges.spend_cpu(frame.json(0)["cpu_seconds"])
         signal.sigtimedwait([signal.SIGTERM], 0)  # The one that ended the worker before.
         self._channel.send(wire.VALUE, frame.id, [wire.to_json({})])

@@ -1,16 +1,21 @@
-"""Dialogues as functions that a cell can call, or await."""
+"""The functions and values that cells find in the REPL.
+
+`CallFunctions` turns the dialogues of `calls` into functions that a cell can call or await, and
+`provide_names` binds every published name in a namespace.
+"""
 
 from __future__ import annotations
 
 import functools
+import json
 import sys
 
+from . import calls
 from .bounds import checked
 from .calls import call_tool, llm_query
-from .keywords import parameters, renamed
-from .replies import awaitable
+from .replies import CallFailed, FailedReply, ToolFailed, awaitable, vote
 
-__all__ = ["CallFunctions"]
+__all__ = ["CallFunctions", "made_tools", "parameters", "provide_names", "renamed", "value_of"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +24,9 @@ if TYPE_CHECKING:
 
     from .calls import Dialogue, Dialogues
     from .channel import Channel
+    from .finals import Finals
+    from .namespace import Namespace
+    from .variables import Variables
 
 
 class CallFunctions:
@@ -82,3 +90,82 @@ def _loop_is_running() -> bool:
     """Whether this thread runs an event loop; asks without importing asyncio."""
     running_loop = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
     return running_loop is not None and running_loop() is not None
+
+
+# -- the namespace --
+
+
+def provide_names(
+    namespace: Namespace,
+    variables: Variables,
+    finals: Finals,
+    functions: CallFunctions,
+) -> None:
+    """Bind every published name; the context is empty until one is loaded."""
+
+    def SHOW_VARS() -> str:
+        """Your variables as `name: type[length]`."""
+        return variables.show()
+
+    SHOW_VARS.__qualname__ = "SHOW_VARS"
+    dialogues = (
+        calls.llm_query,
+        calls.llm_query_batched,
+        calls.rlm_query,
+        calls.rlm_query_batched,
+        calls.llm_query_json,
+        calls.map_query,
+        calls.call_tool,
+        calls.budget,
+    )
+    names = {each.__name__: functions.make(each) for each in dialogues}
+    names["llm_batch"] = names["llm_query_batched"]
+    types = {each.__name__: each for each in (CallFailed, FailedReply, ToolFailed)}
+    namespace.provide({**names, **types, **finals.names()})
+    namespace.provide({"vote": vote, "SHOW_VARS": SHOW_VARS})
+    namespace.load("context", "")
+
+
+def made_tools(listed: list[dict[str, str]], functions: CallFunctions) -> dict[str, Any]:
+    """A function for each tool that the host listed, by name."""
+    return {t["name"]: functions.make_tool(t["name"], t["description"]) for t in listed}
+
+
+def value_of(kind: str, data: bytes | bytearray) -> Any:
+    """What the bytes of a stored context stand for; ValueError if they do not."""
+    if kind == "bytes":
+        return bytes(data)
+    text = data.decode("utf-8", "surrogatepass")
+    return json.loads(text) if kind == "json" else text
+
+
+# -- keywords that models mix up --
+
+_ALIASES = (
+    ("prompt", "query", "text", "question"),
+    ("prompts", "queries", "texts"),
+    ("context", "chunk"),
+    ("contexts", "chunks"),
+    ("images", "image", "pictures"),
+)
+
+
+def parameters(function: Any) -> tuple[str, ...]:
+    """The names a function can be called with; none if it takes any (`inspect` is slow to load)."""
+    code = function.__code__
+    takes_any = code.co_flags & 0x08
+    return () if takes_any else code.co_varnames[: code.co_argcount]
+
+
+def renamed(named: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    """Give aliased keywords the name the function uses."""
+    if not named or not known:
+        return named
+    result: dict[str, Any] = {}
+    for name, value in named.items():
+        group = next((group for group in _ALIASES if name in group), ())
+        target = name if name in known else next((n for n in group if n in known), name)
+        if target in result:
+            raise TypeError(f"{target!r} is given twice, the second time as {name!r}")
+        result[target] = value
+    return result

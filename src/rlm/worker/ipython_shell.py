@@ -13,7 +13,7 @@ import importlib
 import io
 import sys
 
-from . import awaiting
+from . import compiling
 
 __all__ = ["ECHO_CHARS", "make_shell"]
 
@@ -66,7 +66,7 @@ class _AsyncForms:
     """For cells that IPython compiles itself, as those inside of magics."""
 
     def visit(self, tree: ast.Module) -> ast.Module:
-        return awaiting.use_async_forms(tree)
+        return compiling.use_async_forms(tree)
 
 
 # -- text -----------------------------------------------------------------------------------------

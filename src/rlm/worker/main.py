@@ -11,7 +11,7 @@ import sys
 
 import __main__
 
-from . import agent_names, bounds, files, repl, reports, shared, wire
+from . import agent_names, bounds, files, functions, shared, wire
 from .channel import Channel, ChannelClosed
 from .checkpoints import Checkpoints
 from .finals import Finals
@@ -19,7 +19,7 @@ from .functions import CallFunctions
 from .interrupts import Interrupts
 from .memory import MemoryLimit
 from .namespace import Namespace
-from .runner import Runner
+from .runner import Runner, parts_of_done
 from .variables import Variables
 
 __all__ = ["WARM_UP_REQUESTS", "Worker", "main"]
@@ -83,7 +83,7 @@ class Worker:
         self._variables = Variables(self._namespace)
         self._finals = Finals(self._namespace.variables, self._variables)
         self._functions = CallFunctions(self._channel)
-        repl.provide_names(self._namespace, self._variables, self._finals, self._functions)
+        functions.provide_names(self._namespace, self._variables, self._finals, self._functions)
         self._memory = MemoryLimit(None)
         self._runner = Runner(self._namespace, self._interrupts, self._functions.async_form)
         self._loading = bytearray()
@@ -155,7 +155,7 @@ class Worker:
         self._max_text_chars = self._finals.max_chars = settings["max_submission_chars"]
         if settings.get("names") == "agent":
             agent_names.provide_agent_names(self._namespace, self._functions)
-        self._namespace.set_tools(repl.made_tools(settings["tools"], self._functions))
+        self._namespace.set_tools(functions.made_tools(settings["tools"], self._functions))
         if settings.get("shell") == "ipython":
             self._use_ipython()
         self._memory = self._runner.memory = MemoryLimit(settings.get("cell_memory_bytes"))
@@ -178,12 +178,12 @@ class Worker:
         if kind == "tools":
             self._change_tools(frame, data)
         else:
-            self._bind(frame, len(data), lambda: repl.value_of(kind, data))
+            self._bind(frame, len(data), lambda: functions.value_of(kind, data))
 
     def _change_tools(self, frame: wire.Frame, data: bytearray) -> None:
         """From now on there are these tools, and no others."""
-        listed = repl.value_of("json", data)
-        self._namespace.set_tools(repl.made_tools(listed, self._functions))
+        listed = functions.value_of("json", data)
+        self._namespace.set_tools(functions.made_tools(listed, self._functions))
         self._channel.send(wire.VALUE, frame.id, [wire.to_json({})])
 
     def _load_shared(self, frame: wire.Frame) -> None:
@@ -212,7 +212,7 @@ class Worker:
     def _execute(self, frame: wire.Frame) -> None:
         self._finals.begin_cell()
         outcome = self._runner.run_cell(frame.text(0), self._finals.collect)
-        parts = reports.parts_of_done(outcome, self._runner, self._variables)
+        parts = parts_of_done(outcome, self._runner, self._variables)
         self._channel.send(wire.DONE, frame.id, parts)
 
     def _fetch(self, frame: wire.Frame) -> None:

@@ -1,4 +1,4 @@
-"""What calls give back to a cell: replies, failures, and values that may also be awaited."""
+"""What calls return to a cell: replies, failures, values that may be awaited, and `vote`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ __all__ = [
     "FailedReply",
     "ToolFailed",
     "awaitable",
+    "vote",
 ]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable
     from typing import Any
 
 
@@ -98,3 +99,21 @@ def awaitable(value: Any) -> Any:
     """The same value in a form that can also be awaited, where its type allows."""
     form = _AWAITABLE.get(type(value))
     return value if form is None else form(value)
+
+
+def vote(answers: Iterable[Any]) -> Any:
+    """The most frequent answer, ignoring case, spacing and a closing dot; ties go to the first."""
+    first: dict[str, Any] = {}
+    counts: dict[str, int] = {}
+    for answer in answers:
+        if isinstance(answer, FailedReply):
+            continue
+        key = " ".join(str(answer).casefold().split()).rstrip(".!").strip()
+        first.setdefault(key, answer)
+        counts[key] = counts.get(key, 0) + 1
+    if not counts:
+        raise ValueError("there is no answer to vote on")
+    return first[max(counts, key=counts.__getitem__)]
+
+
+vote.__module__ = "__main__"

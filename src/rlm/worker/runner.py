@@ -5,13 +5,17 @@ from __future__ import annotations
 import builtins
 import io
 import linecache
+import os
 import sys
+import traceback
 
-from . import awaiting, compiling, tracebacks
-from .capture import BoundedStream
+from . import compiling, wire
+from .bounds import MAX_ERROR_TYPE_CHARS, MAX_MESSAGE_CHARS, MAX_TRACEBACK_CHARS
+from .capture import BoundedStream, cut
 from .memory import MemoryLimit
+from .variables import type_name
 
-__all__ = ["Outcome", "Runner"]
+__all__ = ["Outcome", "Runner", "describe", "parts_of_done"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from .finals import Submission
     from .interrupts import Interrupts
     from .namespace import Namespace
+    from .variables import Variables
 
 _ECHO_CHARS = 20_000
 _UNWIND_SECONDS = 0.2
@@ -59,7 +65,7 @@ class Runner:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cell_count = 0
         self._cell_name = "<cell %d>"
-        self._hidden_names = {awaiting.ASYNC_FORM: async_form, compiling.ECHO: self._echo}
+        self._hidden_names = {compiling.ASYNC_FORM: async_form, compiling.ECHO: self._echo}
         self.stdout = BoundedStream(0)
         self.stderr = BoundedStream(0)
 
@@ -101,7 +107,7 @@ class Runner:
                 self._interrupts.end_cell()
         except BaseException as error:
             self._interrupts.end_cell()
-            outcome.error = tracebacks.describe(error)
+            outcome.error = describe(error)
             if self._interrupts.out_of_cpu_time and isinstance(error, KeyboardInterrupt):
                 outcome.error.update(_OUT_OF_CPU_TIME)
         return outcome
@@ -202,3 +208,90 @@ class Runner:
         if len(text) > _ECHO_CHARS:
             text = text[:_ECHO_CHARS] + " ..."
         sys.stdout.write(text + "\n")
+
+
+# -- errors --
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_FRAMES_READ = 40
+_FRAMES_SHOWN = 12
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """The type, message and trimmed traceback of what ended a cell; it never raises."""
+    name = type_name(error)
+    try:
+        message = str(error)
+    except BaseException:
+        message = f"<unprintable {name}>"
+    try:
+        text = _format(error)
+    except BaseException:
+        text = f"{name}: {message}"
+    return {
+        "type": name[:MAX_ERROR_TYPE_CHARS],
+        "message": cut(message, MAX_MESSAGE_CHARS),
+        "traceback": cut(text, MAX_TRACEBACK_CHARS),
+    }
+
+
+def _format(error: BaseException) -> str:
+    report = traceback.TracebackException(
+        type(error), error, error.__traceback__, limit=-_FRAMES_READ
+    )
+    todo: list[Any] = [report]
+    while todo:
+        each = todo.pop()
+        shown = [frame for frame in each.stack if not frame.filename.startswith(_HERE)]
+        each.stack[:] = shown[-_FRAMES_SHOWN:]
+        linked = [each.__cause__, each.__context__, *(getattr(each, "exceptions", None) or ())]
+        todo.extend(link for link in linked if link is not None)
+    return "".join(report.format())
+
+
+# -- the report to the host --
+
+_DONE_BYTES = wire.MAX_TO_HOST_BYTES - (1 << 20)
+
+
+def parts_of_done(outcome: Outcome, runner: Runner, variables: Variables) -> list[bytes]:
+    """The parts of DONE, as `wire.DONE_COUNTS` explains them."""
+    stdout, stdout_chars = runner.stdout.take()
+    stderr, stderr_chars = runner.stderr.take()
+    new, changed, deleted = variables.changes()
+    words = [word for pair in (*new.items(), *changed.items()) for word in pair]
+    parts = [
+        wire.DONE_COUNTS.pack(
+            stdout_chars, stderr_chars, len(new), len(changed), outcome.interrupted
+        ),
+        b"",
+        wire.to_bytes(stdout),
+        wire.to_bytes(stderr),
+        wire.to_bytes("\0".join(words + deleted)),  # None of them can contain a NUL.
+    ]
+    submission, answer_content = outcome.value or (None, None)
+    if outcome.error or submission or answer_content is not None:
+        texts = _fitting(submission, answer_content, _DONE_BYTES - sum(map(len, parts)))
+        how = submission.how if submission else None
+        meta = {"error": outcome.error, "how": how, "texts": list(texts)}
+        parts[1] = wire.to_json(meta)
+        parts += texts.values()
+    return parts
+
+
+def _fitting(
+    submission: Submission | None, answer_content: str | None, room_bytes: int
+) -> dict[str, bytes]:
+    """What was handed in, by name, as far as there is room for it in one frame."""
+    texts = {
+        "submission": submission.text if submission else None,
+        "answer_content": answer_content,
+        "submission_json": submission.json if submission else None,
+    }
+    fitting = {}
+    for name, text in texts.items():
+        encoded = None if text is None else wire.to_bytes(text)
+        if encoded is not None and len(encoded) <= room_bytes:
+            fitting[name] = encoded
+            room_bytes -= len(encoded)
+    return fitting

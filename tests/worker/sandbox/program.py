@@ -355,8 +355,8 @@ def main() -> None:
         importlib.import_module(name)
     pretend(order.get("broken", []))
     before = surroundings()
-    wanted, tried = parts("settings", "trials")
-    trials = tried.Trials(wanted.Settings(**order.get("settings", {})))
+    orders, tried = parts("orders", "trials")
+    trials = tried.Trials(orders.Settings(**order.get("settings", {})))
     try:
         trials.finish()
         prepared = layers.prepare(trials)

@@ -10,7 +10,7 @@ __all__ = ["python"]
 
 SEEN = """
 from importlib import import_module, metadata
-from rlm_worker.sandbox.allowed import hide_others
+from rlm_worker.sandbox.preload import hide_others
 sys.path.append(settings["folder"])
 hide_others([settings["folder"]], settings["names"])
 found = []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm.worker.sandbox import cgroups, namespaces
+from rlm.worker.sandbox import cgroups, namespaces, orders
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's"),
@@ -51,7 +51,7 @@ def test_a_session_gets_a_group_with_limits(tmp_path: Path, written: Written) ->
     before = int(written["7", "memory.max"])
     group.grow()
     group.grow()
-    assert int(written["7", "memory.max"]) == before + 2 * cgroups.GROWTH_BYTES
+    assert int(written["7", "memory.max"]) == before + 2 * orders.GROWTH_BYTES
     group.remove()
     assert names(tmp_path / ours) == []
     found.close()

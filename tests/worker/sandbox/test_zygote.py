@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from rlm.worker import wire
-from rlm.worker.checkpoints import DISMISSED
+from rlm.worker.sandbox.orders import UNUSED_CHECKPOINT
 from tests.worker.sandbox import runs
 from tests.worker.sandbox.hosts import NOW, WARM, Host, Session, Stream
 from tests.worker.sandbox.processes import PATIENCE_SECONDS, wait_until, wait_until_gone
@@ -307,7 +307,7 @@ def test_checkpoints_that_are_not_needed_make_room(any_host: Host) -> None:
         assert len(any_host.workers()) <= 3
     session.order(b"T")
     ends = [session.end() for _ in range(9)]  # The last one let go may end after the worker.
-    assert ends.count({"status": DISMISSED}) == 8
+    assert ends.count({"status": UNUSED_CHECKPOINT}) == 8
     assert ends.count({"status": -signal.SIGTERM}) == 1
     checkpoint.resume()
     assert checkpoint.run("print(kept)") == "7"

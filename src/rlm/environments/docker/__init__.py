@@ -16,11 +16,10 @@ from rlm.environments._forked import ForkedSession
 from rlm.environments.docker import sessions
 from rlm.environments.docker.api import ApiEngine
 from rlm.environments.docker.cli import CommandEngine, found_command
-from rlm.environments.docker.containers import Container, Engine, new_name
-from rlm.environments.docker.reaper import LABEL, owner, reap
+from rlm.environments.docker.containers import LABEL, Container, Engine, new_name, owner, reap
 from rlm.environments.remote import sandbox_settings
 from rlm.errors import ConfigError, SessionDied
-from rlm.protocols import Host
+from rlm.protocols import BaseEnvironment, Host
 
 __all__ = ["DockerEnvironment"]
 
@@ -34,7 +33,7 @@ _START_SECONDS = 600.0
 _log = logging.getLogger(__name__)
 
 
-class DockerEnvironment:
+class DockerEnvironment(BaseEnvironment):
     """Opens sessions in containers of Docker or Podman.
 
     `image`: any with Python 3.9 or newer, which is `python`; cells may import what is installed
@@ -46,7 +45,7 @@ class DockerEnvironment:
     """
 
     name = "docker"
-    is_paid = False
+    is_sandbox = True
 
     def __init__(
         self,

@@ -7,8 +7,7 @@ import socket
 import sys
 from typing import Any
 
-from rlm.environments.docker.containers import PLACE, Container
-from rlm.environments.docker.reaper import LABEL
+from rlm.environments.docker.containers import LABEL, PLACE, Container
 from rlm.errors import ConfigError, SessionDied
 
 __all__ = ["ApiEngine", "RunningContainer"]

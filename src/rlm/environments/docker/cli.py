@@ -7,8 +7,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from rlm.environments.docker.containers import PLACE, Container
-from rlm.environments.docker.reaper import LABEL
+from rlm.environments.docker.containers import LABEL, PLACE, Container
 from rlm.errors import ConfigError, SessionDied
 
 __all__ = ["CommandEngine", "RunningCommand", "found_command"]

@@ -7,11 +7,12 @@ in a REPL are objects of the program, and a profiler or a debugger sees all of i
 import asyncio
 import importlib.util
 import logging
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 from rlm.environments.inprocess.session import InProcessSession
 from rlm.errors import ConfigError
-from rlm.protocols import Host
+from rlm.protocols import BaseEnvironment, Host
 
 __all__ = ["InProcessEnvironment"]
 
@@ -31,16 +32,14 @@ _OWN_FILES = "cells have no folder of their own, and files they write are the pr
 _NO_LIMITS = "there are no limits on memory, disk or processes"
 
 
-class InProcessEnvironment:
+class InProcessEnvironment(BaseEnvironment):
     """Opens sessions as threads of this process; they stop nothing and nobody."""
 
     name = "inprocess"
-    is_sandbox = False
-    """So what a stranger may have pickled is not read here."""
     no_sandbox = (
         "inprocess is no sandbox, so there is nothing to attack: every attack would succeed"
     )
-    lacks: ClassVar[dict[str, str]] = {
+    lacks: Mapping[str, str] = {
         "names: the namespace is the real __main__": _MAIN,
         "snippets: pickle and copy": _MAIN,
         "cells: hashes and random numbers": _ONE_PROCESS,
@@ -54,7 +53,7 @@ class InProcessEnvironment:
         "interrupts: a select without end": _IN_C,
         "interrupts: the __str__ of an answer": _IN_C,
     }
-    harms_host: ClassVar[dict[str, str]] = {
+    harms_host: Mapping[str, str] = {
         "interrupts: a regular expression that explodes": _HOLDS_GIL,
         "interrupts: a sum in C": _HOLDS_GIL,
         "interrupts: an endless iterator in C": _HOLDS_GIL,

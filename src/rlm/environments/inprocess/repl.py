@@ -1,26 +1,27 @@
-"""One REPL in a thread of the host, made of the worker's own parts."""
+"""One REPL in a thread of the host, made of the worker's own parts; its output is captured."""
 
 import asyncio
+import contextlib
 import contextvars
 import itertools
+import os
+import pdb  # noqa: T100 - to debug cells is what this environment is for
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Generator, Iterable
+from contextvars import ContextVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from rlm.environments.inprocess.channel import DirectChannel, StartCall
+from rlm.environments.inprocess.calls import DirectChannel, StartCall
 from rlm.environments.inprocess.interrupts import ThreadInterrupts
-from rlm.environments.inprocess.streams import Captured, captured, let_go
-from rlm.worker import repl as repl_names
-from rlm.worker import reports
 from rlm.worker.finals import Finals
-from rlm.worker.functions import CallFunctions
+from rlm.worker.functions import CallFunctions, made_tools, provide_names, value_of
 from rlm.worker.namespace import Namespace
-from rlm.worker.runner import Runner
+from rlm.worker.runner import Runner, parts_of_done
 from rlm.worker.variables import Variables
 
-__all__ = ["InProcessRepl"]
+__all__ = ["Captured", "InProcessRepl", "captured", "let_go"]
 
 _Value = TypeVar("_Value")
 _numbers = itertools.count(1)
@@ -61,7 +62,7 @@ class InProcessRepl:
         self._variables = Variables(self._namespace)
         self._finals = Finals(self._namespace.variables, self._variables)
         self._finals.max_chars = settings["max_submission_chars"]
-        repl_names.provide_names(self._namespace, self._variables, self._finals, functions)
+        provide_names(self._namespace, self._variables, self._finals, functions)
         self._functions = functions
         self._namespace.provide_tools({"exit": _leave, "quit": _leave, "input": _no_input})
         self.set_tools(settings["tools"])
@@ -112,19 +113,19 @@ class InProcessRepl:
         self._finals.begin_cell()
         with captured(self._captured):
             outcome = self._runner.run_cell(code, self._finals.collect)
-        return reports.parts_of_done(outcome, self._runner, self._variables)
+        return parts_of_done(outcome, self._runner, self._variables)
 
     def load(self, name: str, kind: str, chunks: Iterable[bytes]) -> str | None:
         """Bind a context; why that could not be done, or None."""
         try:
-            self._namespace.load(name, repl_names.value_of(kind, b"".join(chunks)))
+            self._namespace.load(name, value_of(kind, b"".join(chunks)))
         except (OSError, ValueError, MemoryError, RecursionError) as error:
             return f"{type(error).__name__}: {error}"
         return None
 
     def set_tools(self, listed: list[dict[str, str]]) -> None:
         """From now on there are these tools, and no others."""
-        self._namespace.set_tools(repl_names.made_tools(listed, self._functions))
+        self._namespace.set_tools(made_tools(listed, self._functions))
 
     def fetch(self, name: str) -> str | None:
         """The text of a variable; None if there is none or it has no text."""
@@ -146,3 +147,79 @@ def _no_input(prompt: object = "", /) -> NoReturn:
     """The terminal is the program's, not the cell's; `breakpoint()` may use it."""
     sys.stdout.write(str(prompt))
     raise EOFError("a cell can't ask for input")
+
+
+# -- output --
+
+
+class Captured(NamedTuple):
+    """Where the output of a session's cells goes, and who is told that one is being debugged."""
+
+    stdout: Any
+    stderr: Any
+    on_breakpoint: Callable[[], None]
+
+
+_current: ContextVar[Captured | None] = ContextVar("rlm_inprocess_output", default=None)
+_lock = threading.Lock()
+_users: list[Captured] = []
+_originals: dict[str, Any] = {}
+
+
+class _StandIn:
+    """`sys.stdout` or `sys.stderr` while cells run."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        mine = _current.get()
+        stream = _originals[self._name] if mine is None else getattr(mine, self._name)
+        return getattr(stream, attribute)
+
+
+_STAND_INS = {name: _StandIn(name) for name in ("stdout", "stderr")}
+
+
+@contextlib.contextmanager
+def captured(session: Captured) -> Generator[None, None, None]:
+    """Let this thread's output, and that of tasks it makes, go to the session."""
+    _current.set(session)
+    with _lock:
+        if not _users:
+            _originals.update(
+                stdout=sys.stdout, stderr=sys.stderr, breakpointhook=sys.breakpointhook
+            )
+        _users.append(session)
+        _install()
+    try:
+        yield
+    finally:
+        let_go(session)
+
+
+def let_go(session: Captured) -> None:
+    """Leave the streams alone, unless other cells need them; may be called twice."""
+    with _lock:
+        if session in _users:
+            _users.remove(session)
+            if _users:
+                _install()  # The cell may have put something else there.
+            else:
+                vars(sys).update(_originals)
+
+
+def _install() -> None:
+    vars(sys).update(_STAND_INS, breakpointhook=_on_breakpoint)
+
+
+def _on_breakpoint(*arguments: Any, **named: Any) -> Any:
+    """Open the debugger for a cell on the real terminal, where its output would not appear."""
+    session = _current.get()
+    chosen = os.environ.get("PYTHONBREAKPOINT") or "pdb.set_trace"
+    if session is None or chosen != "pdb.set_trace":
+        return _originals["breakpointhook"](*arguments, **named)
+    session.on_breakpoint()
+    debugger = pdb.Pdb(stdin=sys.__stdin__, stdout=sys.__stdout__, nosigint=True)
+    debugger.set_trace(sys._getframe(1))
+    return None

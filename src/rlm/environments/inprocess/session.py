@@ -8,11 +8,10 @@ from typing import Any, TypeVar
 from rlm.environments import _frames
 from rlm.environments._clock import CellClock, CellStopper, timed_out
 from rlm.environments._session import note_names
-from rlm.environments.inprocess.answers import Answers
-from rlm.environments.inprocess.channel import Deliver
+from rlm.environments.inprocess.calls import Answers, Deliver
 from rlm.environments.inprocess.repl import InProcessRepl
 from rlm.errors import SessionDied, SessionError
-from rlm.protocols import ContextSource, Host
+from rlm.protocols import BaseSession, ContextSource, Host
 from rlm.results import CellResult
 from rlm.worker import wire
 
@@ -25,7 +24,7 @@ _FAREWELL_SECONDS = 0.5
 _STUCK = "the cell {}; its thread can't be killed, so it goes on in this process"
 
 
-class InProcessSession:
+class InProcessSession(BaseSession):
     """Cells run on a thread; their calls are answered here, on the event loop."""
 
     def __init__(self, host: Host, settings: dict[str, Any]) -> None:

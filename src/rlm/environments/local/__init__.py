@@ -19,7 +19,7 @@ from rlm.environments._shared import shared_context, worth_sharing
 from rlm.environments.local import packages as allowed_packages
 from rlm.environments.local.zygotes import Zygote, zygote_for
 from rlm.errors import ConfigError, SessionDied
-from rlm.protocols import ContextSource, Host
+from rlm.protocols import BaseEnvironment, ContextSource, Host
 
 __all__ = ["LocalEnvironment"]
 
@@ -32,7 +32,7 @@ _ELSEWHERE = (
 )
 
 
-class LocalEnvironment:
+class LocalEnvironment(BaseEnvironment):
     """Opens sessions as hardened processes.
 
     `packages`: installed distributions that cells may import besides the standard library.
@@ -48,7 +48,7 @@ class LocalEnvironment:
     """
 
     name = "local"
-    is_paid = False
+    is_sandbox = True
 
     def __init__(
         self,

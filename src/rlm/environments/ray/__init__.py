@@ -17,10 +17,9 @@ from rlm.environments._session import greeting_of
 from rlm.environments.ray import cluster
 from rlm.environments.ray.actor import SessionHost
 from rlm.environments.ray.contexts import ContextStore
-from rlm.environments.ray.pipe import ActorPipe
-from rlm.environments.ray.pool import Pool, RemoteHost
+from rlm.environments.ray.pool import ActorPipe, Pool, RemoteHost
 from rlm.errors import ConfigError, SessionDied
-from rlm.protocols import Host
+from rlm.protocols import BaseEnvironment, Host
 
 __all__ = ["RayEnvironment"]
 
@@ -28,7 +27,7 @@ _MOST_CALLS = 100_000
 """At the same time in one actor; each session has one that waits for something to happen."""
 
 
-class RayEnvironment:
+class RayEnvironment(BaseEnvironment):
     """Opens sessions in actors of a Ray cluster.
 
     `address`: "ray://host:10001", "host:6379" or "auto"; without one, a cluster of this machine is
@@ -39,7 +38,6 @@ class RayEnvironment:
     """
 
     name = "ray"
-    is_paid = False
     is_sandbox = True
     patience = 4.0
     """The time limits of the conformance suite are longer by this: an actor takes a second."""

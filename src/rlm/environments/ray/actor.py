@@ -1,22 +1,207 @@
-"""The actor: hosts sessions on its node, each a fresh fork in the sandbox of `local`.
+"""The actor, which runs on a node and hosts sessions, each a fresh fork in the sandbox of `local`.
 
-It knows nothing of models, budgets or journals; it passes bytes on. Everything here runs on the
-cluster, and is called by `pool.py`.
+It knows nothing of models, budgets or journals; it relays bytes and holds the files of contexts.
+`pool.py` calls it.
 """
 
+import asyncio
+import contextlib
 import os
-from collections.abc import Sequence
+import socket
+from collections import deque
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
+
+from msgspec import Struct
 
 from rlm._util.distribution import own_version
 from rlm.environments._forkserver import Pair
+from rlm.environments._relay import Channel
+from rlm.environments._shared import MemoryFile
 from rlm.environments.local import LocalEnvironment
-from rlm.environments.ray.carrier import Carrier
 from rlm.environments.ray.cluster import sdk
-from rlm.environments.ray.files import NodeFiles, Place
 from rlm.errors import SessionDied
+from rlm.worker import multiplex
 
-__all__ = ["SessionHost"]
+__all__ = ["Carrier", "NodeFiles", "Place", "SessionHost"]
+
+
+# -- one session --
+
+_MOST_GIVEN_BYTES = multiplex.MAX_PIECE_BYTES
+"""Little enough for Ray to send it along with the reply instead of by its object store."""
+
+_AGAIN_SECONDS = 0.002
+
+
+class Carrier:
+    """One session. `take` what was sent to it, `give` what it says, `close` in the end."""
+
+    def __init__(self, ends: Pair) -> None:
+        self._multiplexer = multiplex.Multiplexer()
+        self._loop = asyncio.get_running_loop()
+        numbers = (multiplex.STREAM, multiplex.MONITOR)
+        self._channels = {number: Channel(end) for number, end in zip(numbers, ends, strict=True)}
+        self._outgoing = bytearray()
+        self._news = asyncio.Event()
+        self._speaking = set(self._channels)
+        self._lent: deque[int] = deque()
+        self._tasks = [
+            self._loop.create_task(carry(number, channel))
+            for number, channel in self._channels.items()
+            for carry in (self._carry_in, self._carry_out)
+        ]
+
+    def take(self, data: bytes) -> None:
+        """Pass on what came from the driver."""
+        for number, piece in self._multiplexer.feed(data):
+            if number in self._channels:
+                self._channels[number].incoming.put_nowait(piece)
+        for number, channel in self._channels.items():
+            if self._multiplexer.room(number):
+                channel.has_room.set()
+
+    def lend(self, fd: int) -> None:
+        """Have a descriptor go along with the next bytes of the stream."""
+        self._lent.append(fd)
+
+    async def give(self) -> bytes:
+        """What the session has to say, as soon as it says something; nothing once it is over."""
+        while not self._outgoing and self._speaking:
+            self._news.clear()
+            await self._news.wait()
+        data = bytes(self._outgoing[:_MOST_GIVEN_BYTES])
+        del self._outgoing[: len(data)]
+        return data
+
+    async def close(self) -> None:
+        """End the session: its zygote kills it when the monitor is gone."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for channel in self._channels.values():
+            channel.socket.close()
+        self._speaking.clear()
+        self._outgoing.clear()
+        self._news.set()
+
+    async def _carry_in(self, number: int, channel: Channel) -> None:
+        """Write what came; its end ends the session's socket."""
+        with contextlib.suppress(OSError):  # The session has closed its end.
+            while piece := await channel.incoming.get():
+                await self._write(number, channel, piece)
+                self._say(self._multiplexer.took(number, len(piece)))
+            channel.socket.shutdown(socket.SHUT_WR)
+
+    async def _write(self, number: int, channel: Channel, piece: bytes) -> None:
+        while number == multiplex.STREAM and self._lent:
+            try:
+                sent = socket.send_fds(channel.socket, [piece], [self._lent[0]])
+            except BlockingIOError:
+                await asyncio.sleep(_AGAIN_SECONDS)
+                continue
+            self._lent.popleft()
+            piece = piece[sent:]
+            if not piece:
+                return
+        await self._loop.sock_sendall(channel.socket, piece)
+
+    async def _carry_out(self, number: int, channel: Channel) -> None:
+        """Keep what the session wrote, as there is room for it; its end too."""
+        data = b"more"
+        while data:
+            while not (room := self._multiplexer.room(number)):
+                channel.has_room.clear()
+                await channel.has_room.wait()
+            try:
+                data = await self._loop.sock_recv(channel.socket, room)
+            except OSError:
+                data = b""
+            if not data:
+                self._speaking.discard(number)
+            self._say(self._multiplexer.packed(number, data))
+
+    def _say(self, data: bytes) -> None:
+        self._outgoing += data
+        if data:
+            self._news.set()
+
+
+# -- the files of contexts --
+
+_COPIED_BYTES = 4 << 20
+
+
+class Place(Struct, frozen=True):
+    """Where another process on the same node finds a file, and how it knows that it is the one."""
+
+    process: int
+    fd: int
+    device: int
+    inode: int
+    size_bytes: int
+
+
+class NodeFiles:
+    """The files that this actor holds, by the name of their context."""
+
+    def __init__(self) -> None:
+        self._fds: dict[str, int] = {}
+
+    def found(self, name: str, place: Place | None) -> int | None:
+        """The file, if it is here or where another actor is said to hold it."""
+        if name not in self._fds and place is not None:
+            fd = _opened(place)
+            if fd is not None:
+                self._fds[name] = fd
+        return self._fds.get(name)
+
+    async def write(self, name: str, pieces: Iterable[Awaitable[Any]]) -> Place:
+        """Make the file from buffers of the object store; they are mapped, not copied."""
+        file = MemoryFile()
+        try:
+            for piece in pieces:
+                buffer = await piece
+                await asyncio.to_thread(_append, file, buffer)
+                del buffer
+            file.seal()
+        except BaseException:
+            file.close()
+            raise
+        self.forget([name])
+        self._fds[name] = file.fd
+        known = os.fstat(file.fd)
+        return Place(os.getpid(), file.fd, known.st_dev, known.st_ino, known.st_size)
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Let go of files that nobody will ask for any more."""
+        for name in names:
+            if (fd := self._fds.pop(name, None)) is not None:
+                os.close(fd)
+
+
+def _append(file: MemoryFile, buffer: Any) -> None:
+    view = memoryview(buffer).cast("B")
+    for at in range(0, len(view), _COPIED_BYTES):
+        file.append(view[at : at + _COPIED_BYTES])
+
+
+def _opened(place: Place) -> int | None:
+    """A descriptor of our own of another process's file; process numbers may be used again."""
+    with contextlib.suppress(OSError):
+        fd = os.open(f"/proc/{place.process}/fd/{place.fd}", os.O_RDONLY | os.O_CLOEXEC)
+        known = os.fstat(fd)
+        if (known.st_dev, known.st_ino, known.st_size) == (
+            place.device,
+            place.inode,
+            place.size_bytes,
+        ):
+            return fd
+        os.close(fd)
+    return None
+
+
+# -- the actor --
 
 
 class SessionHost:

@@ -17,8 +17,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from rlm.environments._shared import written_context
+from rlm.environments.ray.actor import Place
 from rlm.environments.ray.cluster import landed, sdk
-from rlm.environments.ray.files import Place
 from rlm.environments.ray.pool import RemoteHost
 from rlm.errors import SessionError
 from rlm.protocols import ContextSource

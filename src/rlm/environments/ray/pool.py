@@ -14,9 +14,9 @@ from typing import Any
 
 from rlm._util.distribution import NAME, own_version
 from rlm.environments.ray.cluster import awaited, landed, sdk, translated
-from rlm.errors import ConfigError, RLMError, SessionDied
+from rlm.errors import ConfigError, RLMError, SessionDied, SessionError
 
-__all__ = ["Pool", "RemoteHost"]
+__all__ = ["ActorPipe", "Pool", "RemoteHost"]
 
 PATIENCE_SECONDS = 3.0
 """How long a session waits for a new actor before it asks whether the cluster is full."""
@@ -212,3 +212,48 @@ def _kill_all(hosts: list[RemoteHost], coming: list[Any]) -> None:
     for handle in coming:
         with contextlib.suppress(sdk().exceptions.RayError, ConnectionError, ValueError):
             sdk().kill(handle)
+
+
+# -- the pipe of a session --
+
+_CLOSE_SECONDS = 30.0
+
+
+class ActorPipe:
+    """Implements `rlm.environments.pipes.Pipe`; `over` is told once the session is closed."""
+
+    def __init__(self, host: RemoteHost, number: int, over: Callable[[], None]) -> None:
+        self._host = host
+        self._number = number
+        self._over = over
+        self._closing: asyncio.Task[None] | None = None
+
+    async def send(self, data: bytes) -> None:
+        """Returns when the actor has it; only then the next may be sent, so that order is kept."""
+        await self._host.call("send", self._number, data)
+
+    async def receive(self) -> bytes:
+        """Waits at the actor until something is to be had."""
+        data: bytes = await self._host.call("receive", self._number)
+        return data
+
+    async def close(self) -> None:
+        """End the session; the actor is for others then."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def ending(self) -> str:
+        """An actor that is lost says so by an error; here the session has ended by itself."""
+        return "has ended"
+
+    async def _close(self) -> None:
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._host.call("close", self._number)
+        except TimeoutError:
+            await asyncio.to_thread(self._host.kill)  # Whoever does not answer is of no use.
+        except SessionError:
+            pass  # It is gone, and the session with it.
+        finally:
+            self._over()

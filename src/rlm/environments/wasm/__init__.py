@@ -8,7 +8,8 @@ processes. It needs no rights and nothing of Linux.
 import asyncio
 import importlib.util
 import sys
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 from rlm._util.distribution import install_command
 from rlm.environments._frames import SessionBounds
@@ -16,7 +17,7 @@ from rlm.environments._session import WorkerSession, greeting_of
 from rlm.environments.wasm.guest.memory import RESERVE_BYTES
 from rlm.environments.wasm.process import ChildProcess
 from rlm.errors import ConfigError, SessionDied
-from rlm.protocols import Host
+from rlm.protocols import BaseEnvironment, Host
 
 __all__ = ["WasmEnvironment"]
 
@@ -31,12 +32,12 @@ _C_CODE = "code in C, and loops that do nothing but count, can't be interrupted:
 _LEFT_OUT = "this build of Python comes without bz2, lzma, mmap, ctypes and a few others"
 
 
-class WasmEnvironment:
+class WasmEnvironment(BaseEnvironment):
     """Opens sessions in WebAssembly. `warm_sessions`: how many children are kept ready."""
 
     name = "wasm"
-    is_paid = False
-    lacks: ClassVar[dict[str, str]] = {
+    is_sandbox = True
+    lacks: Mapping[str, str] = {
         "concurrency: twenty threads": _NO_THREADS,
         "concurrency: many threads": _NO_THREADS,
         "concurrency: calls are nested: a thread": _NO_THREADS,

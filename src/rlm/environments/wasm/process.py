@@ -1,15 +1,19 @@
-"""The host's side of the child process: how it is interrupted and ended."""
+"""The host's side of the child process: how it is started, interrupted and ended."""
 
 import asyncio
 import contextlib
+import os
 import socket
 import subprocess
+import sys
+from pathlib import Path
 
+from rlm import worker
 from rlm.environments._clock import ProcessState
-from rlm.environments.wasm.starting import started
+from rlm.errors import ConfigError
 from rlm.worker.sandbox import process_state
 
-__all__ = ["ChildProcess"]
+__all__ = ["ChildProcess", "private_folder", "started"]
 
 _MOST_WORDS_BYTES = 1_000
 _PATIENCE_SECONDS = 0.5
@@ -112,3 +116,92 @@ class ChildProcess:
             return await asyncio.get_running_loop().sock_recv(self._control, 4_096)
         except OSError:
             return b""
+
+
+# -- how a child is started --
+
+_HERE = str(Path(__file__).parent)
+_WORKER = str(Path(worker.__file__).parent)
+
+# Only the files beside this one are to be found in the child: no other file of rlm, no folder of
+# the user's. That spares it most of its imports.
+_START = f"""
+import sys, types
+for name, path in {{
+    "rlm": [], "rlm.environments": [], "rlm.environments.wasm": [{_HERE!r}]
+}}.items():
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = path
+from rlm.environments.wasm.child import main
+main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
+"""
+
+
+def started(guest_bytes: int, sockets: list[socket.socket]) -> "subprocess.Popen[bytes]":
+    """Start a child, with these sockets and nothing else of this process."""
+    folder = str(private_folder())
+    command = [sys.executable, "-I", "-c", _START, _WORKER, str(guest_bytes)]
+    variables = {"TMPDIR": folder, "TEMP": folder, "TMP": folder, "MALLOC_ARENA_MAX": "2"}
+    if sys.platform == "win32":  # Sockets are no files there, and are made over to a process.
+        child = subprocess.Popen(  # noqa: S603 - our own interpreter and program
+            command,
+            cwd=folder,
+            env={**variables, "SYSTEMROOT": os.environ["SYSTEMROOT"]},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            creationflags=subprocess.CREATE_NEW_PROCESS_GROUP,
+        )
+        assert child.stdin is not None
+        with child.stdin as line:
+            for each in sockets:
+                data = each.share(child.pid)
+                line.write(len(data).to_bytes(4, "little") + data)
+        return child
+    numbers = [each.fileno() for each in sockets]
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and program
+        [*command, *map(str, numbers)],
+        cwd=folder,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=numbers,
+        start_new_session=True,
+    )
+
+
+# -- the folder of the runtime --
+
+_OTHERS_MAY_WRITE = 0o022
+
+
+def private_folder() -> Path:
+    """That folder, made if it is not there; about 60 MB will be in it."""
+    folder = _caches() / "rlm" / "wasm"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise ConfigError(
+            f"{folder} can't be made: {error.strerror}; set XDG_CACHE_HOME to a folder of your own"
+        ) from error
+    if sys.platform != "win32" and (
+        found.st_uid != os.geteuid() or found.st_mode & _OTHERS_MAY_WRITE
+    ):
+        raise ConfigError(
+            f"{folder} can be changed by other users; run `chmod 700 {folder}`, or set "
+            "XDG_CACHE_HOME to a folder of your own"
+        )
+    return folder
+
+
+def _caches() -> Path:
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    if Path(named).is_absolute():
+        return Path(named)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path.home() / ".cache"

@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from rlm.errors import CallRefused, RLMError, SessionError
-from rlm.protocols import Environment, Session
+from rlm.protocols import Environment, Session, with_defaults
 from rlm.results import CellResult
 
 __all__ = [
@@ -201,10 +201,8 @@ class Bench:
     """Opens sessions of the environment under test, and closes them whatever happens."""
 
     def __init__(self, environment: Environment) -> None:
-        self.environment = environment
-        self.patience = float(getattr(environment, "patience", 1.0))
-        self._lacks: Mapping[str, str] = getattr(environment, "lacks", {})
-        self._harms: Mapping[str, str] = getattr(environment, "harms_host", {})
+        self.environment = with_defaults(environment)
+        self.patience = self.environment.patience
         self._shared: Repl | None = None
 
     def excuse_for(self, row: str) -> str | None:
@@ -212,11 +210,11 @@ class Bench:
 
         Its `lacks`, if it has any, maps a part of `group: name` to the reason.
         """
-        return next((why for part, why in self._lacks.items() if part in row), None)
+        return next((why for part, why in self.environment.lacks.items() if part in row), None)
 
     def harm_of(self, row: str) -> str | None:
         """Why a check must not even be tried; `harms_host` says so in the same way."""
-        return next((why for part, why in self._harms.items() if part in row), None)
+        return next((why for part, why in self.environment.harms_host.items() if part in row), None)
 
     @contextlib.asynccontextmanager
     async def opened(self, **options: Any) -> AsyncGenerator[Repl, None]:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["GROWTH_BYTES", "Cgroup", "Cgroups", "delegated_folder", "find"]
+from .orders import GROWTH_BYTES
+
+__all__ = ["Cgroup", "Cgroups", "delegated_folder", "find"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-GROWTH_BYTES = 64 << 20
-"""By this much a session's memory is raised with each order to do so."""
 
 _PREFIX = "rlm-"
 _NEEDED = ("memory", "pids")

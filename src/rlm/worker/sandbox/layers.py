@@ -19,7 +19,6 @@ from . import (
     namespaces,
     privileges,
     probes,
-    rlimits,
     seccomp,
 )
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
-    from .settings import Settings
+    from .orders import Settings
     from .trials import Trials
 
 _FIRST_OWN_UID = 0x70000000
@@ -336,7 +335,7 @@ def harden(layers: Layers) -> None:
     """
     settings = layers.settings
     max_file_bytes = settings.max_file_bytes
-    rlimits.apply(
+    privileges.apply(
         max_file_bytes=settings.scratch_bytes if max_file_bytes is None else max_file_bytes,
         max_open_files=settings.max_open_files,
         max_processes=layers.max_tasks,
@@ -347,7 +346,7 @@ def harden(layers: Layers) -> None:
     privileges.forbid_new_privileges()
     if layers.landlock_abi:
         _restrict_files(layers)
-    rlimits.be_nice()  # Late, so that this session is ready soon, but before it is forbidden.
+    privileges.be_nice()  # Late, so that this session is ready soon, but before it is forbidden.
     if layers.seccomp:
         seccomp.install(seccomp.bind_to_process(layers.program, os.getpid()))
 

@@ -1,8 +1,26 @@
-"""What a host may ask of the zygote, a byte each; both sides use this file."""
+"""What the host tells a zygote: the settings of the sandbox, and orders of a byte each."""
 
 from __future__ import annotations
 
-__all__ = ["GROW", "INTERRUPT", "NOW", "PERMIT_FORK", "RETIRE", "STATE", "TERMINATE", "WARM"]
+import os
+
+__all__ = [
+    "GROW",
+    "GROWTH_BYTES",
+    "INTERRUPT",
+    "NOW",
+    "PERMIT_FORK",
+    "RETIRE",
+    "STATE",
+    "TERMINATE",
+    "UNUSED_CHECKPOINT",
+    "WARM",
+    "Settings",
+]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # On the control socket, with two descriptors: a session for a run that waits, or one to be kept
 # ready, which can wait for the preloading. What memory its cells may take may follow, in 8 bytes.
@@ -18,3 +36,53 @@ STATE = b"L"
 TERMINATE = b"T"
 PERMIT_FORK = b"P"
 GROW = b"G"
+
+GROWTH_BYTES = 64 << 20
+"""Each order to grow raises the memory limit of a session's control group by this much."""
+
+UNUSED_CHECKPOINT = 75
+"""The exit status of a checkpoint that was not needed."""
+
+
+class Settings:
+    """What the host wants, as it comes over the wire: `Settings(**data)`.
+
+    `readable`: what sessions may read besides the interpreter. `listable`: folders whose names they
+    may list. `max_processes` counts threads too. `forbid`: layers not even to be tried.
+    None leaves a limit as it is. `scratch`: a folder that sessions may write to where they have no
+    namespace with one of their own; the machine is theirs then. `cgroup`: a folder of control
+    groups to use; "" for one that is found.
+    """
+
+    def __init__(
+        self,
+        *,
+        readable: Iterable[str] = (),
+        listable: Iterable[str] = (),
+        scratch: str = "",
+        scratch_bytes: int = 64 << 20,
+        max_processes: int = 128,
+        max_file_bytes: int | None = None,
+        max_open_files: int | None = 256,
+        cpu_seconds: int | None = None,
+        checkpoints: bool = True,
+        allow_unsafe: bool = False,
+        forbid: Iterable[str] = (),
+        cgroup: str = "",
+    ) -> None:
+        self.readable = [os.path.abspath(path) for path in readable]
+        self.listable = [os.path.abspath(path) for path in listable]
+        self.scratch = scratch
+        self.scratch_bytes = scratch_bytes
+        self.max_processes = max_processes
+        self.max_file_bytes = max_file_bytes
+        self.max_open_files = max_open_files
+        self.cpu_seconds = cpu_seconds
+        self.checkpoints = checkpoints
+        self.allow_unsafe = allow_unsafe
+        self.forbid = tuple(forbid)
+        self.cgroup = cgroup
+
+    def forbidden(self, layer: str) -> str:
+        """Why a layer is not even to be tried; "" if it may be."""
+        return "forbidden by the settings" if layer in self.forbid else ""

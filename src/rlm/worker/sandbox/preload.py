@@ -11,12 +11,22 @@ import _thread
 import importlib
 import os
 import sys
+from importlib.machinery import PathFinder
 
-__all__ = ["COMMON_MODULES", "SINGLE_THREADED", "Preloading", "thread_count", "try_import"]
+__all__ = [
+    "COMMON_MODULES",
+    "SINGLE_THREADED",
+    "Preloading",
+    "hide_others",
+    "thread_count",
+    "try_import",
+]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from importlib.machinery import ModuleSpec
+    from typing import Any
 
 COMMON_MODULES = (
     # What nearly every cell uses, and what running a cell and formatting its error uses.
@@ -163,3 +173,33 @@ def _make_event_loop() -> None:
         loop.run_until_complete(asyncio.sleep(0))
     finally:
         loop.close()
+
+
+# -- packages that are not allowed --
+
+
+def hide_others(folders: Iterable[str], names: Iterable[str]) -> None:
+    """Have only packages of these names found in these folders. It keeps nobody from reading."""
+    places = tuple(f"{folder.rstrip('/')}/" for folder in folders)
+    allowed = frozenset(names)
+
+    class AllowedFinder(PathFinder):
+        @classmethod
+        def find_spec(cls, fullname: str, *args: Any, **options: Any) -> ModuleSpec | None:
+            spec = super().find_spec(fullname, *args, **options)
+            hidden = spec is not None and _is_in(spec, places) and not _is_of(fullname, allowed)
+            return None if hidden else spec
+
+    if places:
+        where = sys.meta_path.index(PathFinder)
+        sys.meta_path[where] = AllowedFinder
+
+
+def _is_of(name: str, allowed: frozenset[str]) -> bool:
+    """Whether a module belongs to one of them, or is a folder around one, as `google` is."""
+    return any(f"{name}.".startswith(f"{each}.") or each.startswith(f"{name}.") for each in allowed)
+
+
+def _is_in(spec: ModuleSpec, places: tuple[str, ...]) -> bool:
+    files = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+    return any(file.startswith(places) for file in files)

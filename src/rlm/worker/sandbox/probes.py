@@ -8,7 +8,7 @@ import resource
 import select
 import signal
 
-from . import interpreter, kernel, namespaces, privileges, rlimits
+from . import interpreter, kernel, namespaces, privileges
 from . import landlock as rules
 from . import seccomp as filters
 
@@ -184,7 +184,7 @@ def _processes_are_counted() -> bool:
 
     If others counted there would be no room for the first: the zygote and this probe are two.
     """
-    rlimits.lower(resource.RLIMIT_NPROC, 2)
+    privileges.lower(resource.RLIMIT_NPROC, 2)
     children = [_fork_to_wait(), _fork_to_wait()]
     for child in children:
         if child:

@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 
-from .settings import Settings
+from .orders import Settings
 from .trials import Trials
 
 __all__ = ["main"]

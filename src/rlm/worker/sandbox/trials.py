@@ -12,8 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .orders import Settings
     from .probes import Trial
-    from .settings import Settings
 
 
 class Trials:

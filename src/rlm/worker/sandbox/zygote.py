@@ -21,8 +21,8 @@ import sys
 
 from .. import memory, shared
 from ..main import Worker
-from . import allowed, boot, layers, namespaces, permits, preload, privileges, sealed
-from .forked_worker import ForkedWorker
+from . import layers, namespaces, permits, preload, privileges, sealed
+from .forked_worker import ForkedWorker, be_a_worker
 from .orders import RETIRE, WARM
 
 __all__ = ["Zygote", "made"]
@@ -61,7 +61,7 @@ def made(
         if found.scratch:
             os.environ.update(TMPDIR=found.scratch, HOME=found.scratch)
         if not found.namespaces:
-            allowed.hide_others(settings["search_path"], [name for name, _ in settings["roots"]])
+            preload.hide_others(settings["search_path"], [name for name, _ in settings["roots"]])
         loading.process_folder = found.process_folder
         if found.sealed or settings["packages"]:
             # Sessions of a sealed sandbox can load nothing more themselves.
@@ -193,7 +193,7 @@ class Zygote:
             return
         if pid == 0:
             self._parent_pid = 0  # Cells can reach this object.
-            boot.be_a_worker(
+            be_a_worker(
                 self._worker,
                 self._layers,
                 self._count,

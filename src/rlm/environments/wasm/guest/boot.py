@@ -11,7 +11,8 @@ __all__ = ["WORK_FOLDER", "boot"]
 WORK_FOLDER = "/data"
 """A file tree in memory, which the runtime limits."""
 
-_REPLACED = ("channel", "checkpoints", "memory")
+_REPLACED = {"channel": "channel", "checkpoints": "channel", "memory": "memory"}
+"""Modules of the worker, and the modules here that take their place."""
 _HERE = "rlm.environments.wasm.guest"
 
 
@@ -21,23 +22,20 @@ def boot(path: str | None) -> None:
         "__main__"
     )  # The runtime keeps its own things in the other.
     session = _worker_session()
-    from rlm.environments.wasm.guest import locks, loop, nesting, stand_ins
+    from rlm.environments.wasm.guest import stand_ins
     from rlm.environments.wasm.guest.shared_file import SharedFile
 
     if path is None:
         return
     channel = session._channel
-    loop.make_default(channel)
-    stand_ins.put_in_place(channel)
-    locks.put_in_place()
-    nesting.guard(sys.modules["rlm.worker.compiling"])
+    stand_ins.put_in_place(channel, sys.modules["rlm.worker.compiling"])
     os.chdir(WORK_FOLDER)
     session.serve(SharedFile(path))
 
 
 def _worker_session() -> Any:
-    for name in _REPLACED:
-        sys.modules[f"rlm.worker.{name}"] = importlib.import_module(f"{_HERE}.{name}")
+    for name, stand_in in _REPLACED.items():
+        sys.modules[f"rlm.worker.{name}"] = importlib.import_module(f"{_HERE}.{stand_in}")
     sys.modules["rlm.worker.shared"] = ModuleType("rlm.worker.shared")  # Needs shared memory.
     interrupts: Any = importlib.import_module("rlm.worker.interrupts")
     polled: Any = importlib.import_module(f"{_HERE}.interrupts")

@@ -8,15 +8,15 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlm.environments.wasm.guest.shared_file import SharedFile
 from rlm.worker import wire
 
+__all__ = ["Channel", "ChannelClosed", "Checkpoints", "question"]
+
 if TYPE_CHECKING:
     from rlm.environments.wasm.guest.interrupts import PolledInterrupts
-
-__all__ = ["Channel", "ChannelClosed", "question"]
 
 _EAGER_SECONDS = 0.001
 _SHARE = 0.1
@@ -133,3 +133,16 @@ class Channel:
 def question(kind: str, arguments: bytes, texts: list[str]) -> list[bytes]:
     """The parts of a CALL frame; `arguments` is JSON."""
     return [wire.to_bytes(kind), arguments, *[wire.to_bytes(text) for text in texts]]
+
+
+class Checkpoints:
+    """Answers that there are none."""
+
+    def __init__(self, channel: "Channel", *_: Any) -> None:
+        self._channel = channel
+
+    def take(self, frame: wire.Frame) -> bool:
+        """Tell the host."""
+        meta = {"error": "this sandbox has no checkpoints"}
+        self._channel.send(wire.VALUE, frame.id, [wire.to_json(meta)])
+        return False

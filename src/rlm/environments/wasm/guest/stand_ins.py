@@ -1,18 +1,38 @@
-"""Parts of the standard library that would hang or fail in WebAssembly, done as well as can be."""
+"""Parts of Python that would hang or fail in WebAssembly, replaced as well as possible.
 
+The runtime has no threads, and waiting for one of its locks that is held ends the whole sandbox. So
+code that would wait for ever gets an error.
+"""
+
+import asyncio
 import concurrent.futures
 import concurrent.futures.thread
 import errno
+import functools
+import io
+import itertools
 import select
 import socket
+import threading
 import time
+import tokenize
+from asyncio import base_events
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
+
+__all__ = ["MOST_BRACKETS", "put_in_place"]
 
 if TYPE_CHECKING:
     from rlm.environments.wasm.guest.channel import Channel
 
-__all__ = ["put_in_place"]
+
+def put_in_place(channel: "Channel", compiling: Any) -> None:
+    """Replace what cells use under its usual name; `compiling` is the worker's module."""
+    _make_loop_default(channel)
+    _replace_functions(channel)
+    _replace_locks()
+    _limit_nesting(compiling)
 
 
 class ThreadPoolExecutor(concurrent.futures.Executor):
@@ -54,8 +74,7 @@ class NoSocket(socket.socket):
         raise PermissionError(errno.EPERM, "there is no network in this sandbox")
 
 
-def put_in_place(channel: "Channel") -> None:
-    """Give them to cells under their usual names."""
+def _replace_functions(channel: "Channel") -> None:
     real_select: Any = select.select
 
     def sleep(seconds: float, /) -> None:
@@ -80,3 +99,149 @@ def put_in_place(channel: "Channel") -> None:
     vars(select)["select"] = select_files
     for module in (concurrent.futures, concurrent.futures.thread):
         vars(module)["ThreadPoolExecutor"] = ThreadPoolExecutor
+
+
+# -- locks --
+
+
+class Lock:
+    """A lock that knows that nobody else can release it."""
+
+    def __init__(self) -> None:
+        self._is_held = False
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take it; wait in vain if there is a time limit, else say that it would be for ever."""
+        if not self._is_held:
+            self._is_held = True
+            return True
+        if blocking and timeout < 0:
+            raise RuntimeError("this lock is held, and without threads nobody can release it")
+        if blocking:
+            time.sleep(timeout)
+        return False
+
+    def release(self) -> None:
+        """Give it back."""
+        if not self._is_held:
+            raise RuntimeError("release unlocked lock")
+        self._is_held = False
+
+    def locked(self) -> bool:
+        """Whether somebody holds it."""
+        return self._is_held
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def _wait(condition: Any, timeout: float | None = None) -> bool:
+    """`Condition.wait`, where nobody can notify."""
+    if timeout is None:
+        raise RuntimeError("without threads nobody can end this wait; WebAssembly has none")
+    time.sleep(max(0.0, timeout))
+    return False
+
+
+def _replace_locks() -> None:
+    vars(threading).update(Lock=Lock)
+    condition: Any = threading.Condition
+    condition.wait = _wait
+
+
+# -- the event loop of cells --
+
+_Given = TypeVarTuple("_Given")
+_Result = TypeVar("_Result")
+
+
+class _Selector:
+    """What a loop waits with; nothing but the host can have anything to say."""
+
+    def __init__(self, channel: "Channel") -> None:
+        self._channel = channel
+
+    def select(self, timeout_seconds: float | None) -> list[Any]:
+        """Wait until something came, and no longer than that."""
+        if timeout_seconds is None:
+            self._channel.wait()
+        else:
+            self._channel.wait(time.monotonic() + timeout_seconds)
+        return []
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _PollingLoop(base_events.BaseEventLoop):
+    def __init__(self, channel: "Channel") -> None:
+        super().__init__()
+        self._selector = _Selector(channel)
+
+    def _process_events(self, events: list[Any]) -> None:
+        """None come from the selector: the channel settles futures itself."""
+
+    def _write_to_self(self) -> None:
+        """There is no other thread that could wake this one."""
+
+    def add_reader(
+        self, fd: Any, callback: Callable[[Unpack[_Given]], Any], *args: *_Given
+    ) -> None:
+        """Interrupts come by the shared file; nothing else can be read from."""
+        if fd != -1:
+            raise NotImplementedError("there are no files to wait for in WebAssembly")
+
+    def run_in_executor(
+        self, executor: Any, func: Callable[[Unpack[_Given]], _Result], *args: *_Given
+    ) -> "asyncio.Future[_Result]":
+        """Run it here and now: there are no threads."""
+        return asyncio.wrap_future(ThreadPoolExecutor().submit(func, *args), loop=self)
+
+
+def _make_loop_default(channel: "Channel") -> None:
+    """Have `asyncio.run` and `asyncio.new_event_loop` make loops of this kind."""
+    events: Any = asyncio.events
+    events._set_running_loop(None)  # The runtime leaves one of its own there.
+    type(events._get_event_loop_policy())._loop_factory = staticmethod(
+        functools.partial(_PollingLoop, channel)
+    )
+
+
+# -- deeply nested brackets --
+
+MOST_BRACKETS = 100
+"""The parser gives in at some 130 here, and by itself at 200."""
+
+_STEPS = {**dict.fromkeys("([{", 1), **dict.fromkeys(")]}", -1)}
+
+
+def _limit_nesting(compiling: Any) -> None:
+    """Have `compiling.compile_cell` look first."""
+    compile_cell = compiling.compile_cell
+
+    def compile_shallow(source: str, filename: str) -> Any:
+        if _depth(source) > MOST_BRACKETS and _depth_outside_strings(source) > MOST_BRACKETS:
+            raise SyntaxError("too many nested parentheses")
+        return compile_cell(source, filename)
+
+    compiling.compile_cell = compile_shallow
+
+
+def _depth(brackets: Any) -> int:
+    return max(itertools.accumulate(_STEPS.get(each, 0) for each in brackets), default=0)
+
+
+def _depth_outside_strings(source: str) -> int:
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    try:
+        return _depth([token.string for token in tokens if token.type == tokenize.OP])
+    except (SyntaxError, tokenize.TokenError):
+        return _depth(source)  # It is no Python anyway.
