@@ -54,7 +54,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.server.border:__call__",
         "rlm.viewer._border:answered",
     ),
-    "command": ("rlm.cli._border:run",),
+    "command": ("rlm.cli._errors:run",),
     "elizaOS": (
         "elizaos_plugin_rlm.client:_answered",
         "elizaos_plugin_rlm.client:generate",

@@ -7,8 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from rlm.cli._models import choose
-from rlm.cli._servers import Server
+from rlm.cli._models import Server, choose
 from rlm.errors import CallRefused, ConfigError, RLMError
 from rlm.limits import Limits
 from rlm.wiring.registry import PROVIDERS, make_client, make_environment, split_model

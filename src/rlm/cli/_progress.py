@@ -1,9 +1,11 @@
-"""What stands around a run of a command: progress, a log, Ctrl-C, and a word on how to go on."""
+"""What surrounds a run of a command: progress, a log, Ctrl-C, and how to continue afterwards."""
 
+import logging
 import os
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack, redirect_stdout
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +13,95 @@ import click
 from msgspec import Struct
 
 from rlm.api import RLM
-from rlm.cli._border import FAILED, say
-from rlm.cli._complaints import Complaints
-from rlm.cli._interrupts import Watch, first_interrupt_stops
+from rlm.cli._errors import CANCELLED, FAILED, say
 from rlm.cli._output import how_to_go_on, show
 from rlm.errors import RLMError, UnknownPriceError
+from rlm.events import Event, RunStarted
 from rlm.logger import RLMLogger
 from rlm.protocols import Recorder
 from rlm.records.recorders.console import ConsoleRecorder
 from rlm.results import RunResult
 
-__all__ = ["Manner", "Stage"]
+__all__ = ["Complaints", "Manner", "Stage"]
+
+JOURNAL = "journal"
+MOST_TEXTS = 20
+
+
+class Complaints(logging.Handler):
+    """What journals could not keep; whatever else is logged, commands tell in their own words.
+
+    While it listens, nothing is logged to the terminal by itself.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        is_news = len(self.texts) < MOST_TEXTS and text not in self.texts
+        if is_news and Path(record.pathname).parent.name == JOURNAL:
+            self.texts.append(text)
+
+    def listen(self) -> None:
+        logging.getLogger("rlm").addHandler(self)
+
+    def close(self) -> None:
+        logging.getLogger("rlm").removeHandler(self)
+        super().close()
+
+
+SHOW_CURSOR = "\x1b[?25h"
+
+
+class Watch:
+    """A recorder that knows whether a run has begun, and which; and whether it is journaled."""
+
+    def __init__(self, *, journaled: bool = False) -> None:
+        self.run_id: str | None = None
+        self.journaled = journaled
+        self.farewell: str | None = None
+        """What to say on leaving at once, if it is something of the caller's own."""
+
+    def record(self, event: Event) -> None:
+        if self.run_id is None and isinstance(event, RunStarted):
+            self.run_id = event.run_id
+
+
+@contextmanager
+def first_interrupt_stops(
+    engine: RLM, watch: Watch, note: Callable[[str], None] | None
+) -> Generator[None, None, None]:
+    """Before a run has begun there is nothing to answer with: Ctrl-C then just ends the command."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:  # started in the background: Ctrl-C is not meant for us
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        signal.signal(signal.SIGINT, lambda *_: _quit(watch))
+        if watch.run_id is None:
+            raise KeyboardInterrupt
+        if note is not None:
+            note("Stopping; press Ctrl-C again to quit at once.")
+        engine.stop()
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _quit(watch: Watch) -> None:
+    """Without another word from anyone: workers end with this process."""
+    if sys.stderr is not None:
+        cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
+        more = f"\n{how_to_go_on(watch.run_id)}" if watch.journaled and watch.run_id else ""
+        said = watch.farewell or f"Quit: run {watch.run_id}{more}"
+        os.write(2, f"{cursor}\n{said}\n".encode())
+    os._exit(CANCELLED)
 
 
 class Manner(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Where commands meet the shell: one line for what went wrong, an exit code, no traceback."""
+"""Turn errors into one line and an exit code, and write messages to standard error."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What `rlm replay` does: find the record and its context, execute it again, tell what differs."""
+"""Execute a recorded run again for `rlm replay`, and show the first difference."""
 
 import logging
 from contextlib import suppress
@@ -8,8 +8,8 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from rlm.cli._border import ANSWERED, FAILED, say
 from rlm.cli._context import context_of
+from rlm.cli._errors import ANSWERED, FAILED, say
 from rlm.cli._output import as_harmless_json
 from rlm.cli._records import Recorded, archive, find_recorded
 from rlm.context import StoredContext
