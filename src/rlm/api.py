@@ -28,9 +28,7 @@ from rlm.portal import in_a_run, portal
 from rlm.prompts import FIXED_QUERY
 from rlm.protocols import Client, Environment, Recorder, ReplyStore
 from rlm.records.journal import kept
-from rlm.records.recorders.callbacks import CallbackRecorder
-from rlm.records.recorders.memory import MemoryRecorder
-from rlm.records.recorders.queue import events_of
+from rlm.records.recorders.in_process import CallbackRecorder, MemoryRecorder, events_of
 from rlm.results import RunResult, Submission
 from rlm.typed import AnswerMismatch, AnswerType, aanswer_type, with_typed_answer
 from rlm.wiring.listeners import Listeners

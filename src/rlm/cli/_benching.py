@@ -14,14 +14,11 @@ from msgspec import Struct
 
 import rlm
 from rlm.api import RLM
-from rlm.bench.datasets import write_dataset
-from rlm.bench.journals import journals_in
-from rlm.bench.plan import METHODS, Settings, Work, check_sizes, works
-from rlm.bench.registry import find_tasks, known_tasks
+from rlm.bench.plan import METHODS, Settings, Work, check_sizes, parse_sizes, show_size, works
+from rlm.bench.registry import find_tasks, known_tasks, write_dataset
 from rlm.bench.report import write_report
 from rlm.bench.results import Outcome, Results
-from rlm.bench.running import Bench, Tally
-from rlm.bench.sizes import parse_sizes, show_size
+from rlm.bench.running import Bench, Tally, journals_in
 from rlm.bench.task import Task
 from rlm.cli import _asking as asking
 from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say

@@ -1,4 +1,4 @@
-"""Conversations in the form that OpenAI's fine-tuning takes: `{"messages": [...]}` a line."""
+"""Export runs as training data: one row per step, or OpenAI conversations."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,12 +8,92 @@ import msgspec
 from rlm.events import ModelAsked, ModelReplied
 from rlm.messages import Message, ToolCall
 from rlm.prompts import NATIVE_TOOLS
-from rlm.records.trajectories.exports._conversation import Conversation, finished
 from rlm.records.trajectories.exports._texts import json_of, text_of
 from rlm.records.trajectories.index import RunOutline
 from rlm.records.trajectories.read import Trajectory
 
-__all__ = ["openai_chat"]
+__all__ = ["Conversation", "openai_chat", "sft"]
+
+
+class Conversation:
+    """The messages of one run. A log has only what each request added to the one before."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._sent = 0
+
+    def ask(self, event: ModelAsked) -> list[Message]:
+        """Take in a request. What came before is given back if this one does not go on from it.
+
+        That is so after a compaction, and for requests that stand alone.
+        """
+        base = max(0, event.message_count - len(event.new_messages))
+        before = self.messages
+        self.messages = [*before[:base], *event.new_messages]
+        goes_on = before[: self._sent] == self.messages[: self._sent]
+        self._sent = len(self.messages)
+        return [] if goes_on else finished(before)
+
+    def reply(self, event: ModelReplied) -> None:
+        """Take in a reply. If the model was then asked anew, the next request leaves it out."""
+        if event.error is None:
+            self.messages.append(
+                Message("assistant", event.text, tool_calls=tuple(event.tool_calls))
+            )
+
+
+def finished(messages: list[Message]) -> list[Message]:
+    """The conversation up to its last reply; empty if there was none."""
+    last = max((at for at, each in enumerate(messages) if each.role == "assistant"), default=-1)
+    return messages[: last + 1]
+
+
+def sft(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]:
+    """`prompt` and `completion` are lists of messages, as trainers take them.
+
+    Child runs have rows of their own. Empty and failed replies have none.
+    """
+    for run in runs:
+        conversation = Conversation()
+        for event in trajectory.run_events(run.run_id):
+            if isinstance(event, ModelAsked):
+                conversation.ask(event)
+            elif isinstance(event, ModelReplied):
+                if event.error is None and (event.text.strip() or event.tool_calls):
+                    yield json_of(_row(run, event, conversation.messages)) + "\n"
+                conversation.reply(event)
+
+
+def _row(run: RunOutline, event: ModelReplied, prompt: list[Message]) -> dict[str, Any]:
+    reply = Message("assistant", event.text, tool_calls=tuple(event.tool_calls))
+    row = {
+        "run_id": run.run_id,
+        "parent_id": run.parent_id,
+        "depth": run.depth,
+        "step": event.step,
+        "purpose": event.purpose,
+        "model": event.model,
+        "prompt": [_message(each) for each in prompt],
+        "completion": [_message(reply)],
+        "finish_reason": event.finish_reason,
+        "run_stop_reason": run.stop_reason or run.status,
+        "run_answer_source": run.answer_source,
+    }
+    return {**row, "reasoning": event.reasoning} if event.reasoning else row
+
+
+def _message(message: Message) -> dict[str, Any]:
+    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        told["tool_calls"] = [_call(call) for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        told["tool_call_id"] = message.tool_call_id
+    return told
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def openai_chat(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]:
@@ -76,7 +156,7 @@ class _Telling:
             if (answered is None or call.id in answered) and call.id not in self._names:
                 self._calls += 1
                 self._names[call.id] = f"call_{self._calls}"
-                calls.append(_call(call, self._names[call.id]))
+                calls.append(_openai_call(call, self._names[call.id]))
         text = text_of(message.content)
         if text.strip() or not calls:
             told["content"] = text
@@ -87,7 +167,7 @@ class _Telling:
         return told
 
 
-def _call(call: ToolCall, name: str) -> dict[str, Any]:
+def _openai_call(call: ToolCall, name: str) -> dict[str, Any]:
     arguments = json_of(call.arguments)
     return {
         "id": name,

@@ -1,18 +1,26 @@
-"""The reference engine's four callbacks, driven by our events.
-
-They are the caller's code and may block, so they run in a thread of their own, in order; a run
-waits for them before it returns.
-"""
+"""Recorders that keep events, or hand them to callbacks or a queue."""
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rlm.events import BudgetChanged, CallEnded, CallStarted, Event, RunEnded, StepStarted
+from rlm.protocols import Recorder
 
-__all__ = ["CallbackRecorder"]
+__all__ = ["CallbackRecorder", "MemoryRecorder", "events_of"]
+
+
+class MemoryRecorder:
+    """The simplest recorder: `events` is what a RunResult carries."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def record(self, event: Event) -> None:
+        self.events.append(event)
+
 
 log = logging.getLogger("rlm")
 
@@ -69,3 +77,30 @@ def _call(callback: Callable[..., Any], facts: tuple[Any, ...]) -> None:
         callback(*facts)
     except Exception:  # the plugin border: a callback is the caller's code
         log.exception("callback %r failed", callback)
+
+
+async def events_of(
+    start: Callable[[Recorder], Coroutine[Any, Any, object]],
+) -> AsyncGenerator[Event, None]:
+    """Start a run with a recorder, and give every event while it goes on.
+
+    Leaving the loop cancels the run. What the run raises is raised after its last event.
+    """
+    queue = _QueueRecorder()
+    run = asyncio.ensure_future(start(queue))
+    run.add_done_callback(lambda _: queue.events.put_nowait(None))
+    try:
+        while (event := await queue.events.get()) is not None:
+            yield event
+        await run
+    finally:
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+
+
+class _QueueRecorder:
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[Event | None] = asyncio.Queue()
+
+    def record(self, event: Event) -> None:
+        self.events.put_nowait(event)

@@ -1,15 +1,12 @@
-"""Pictures among files: checked and hashed once, read again when a model is to see them.
-
-Their bytes stay here. A session is told which there are; its code names them, no more.
-"""
+"""Pictures among the files of a context."""
 
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from rlm.context.describe import counted
-from rlm.context.describe_files import FILE_NAME
 from rlm.context.opening import Stamp, blocks_of, shown
+from rlm.context.scanning import FILE_NAME
 from rlm.errors import ConfigError
 from rlm.images import MAX_IMAGE_BYTES, Picture, media_type_of, picture_of
 
