@@ -20,7 +20,7 @@ if not __package__:  # run as a file: its folder is on the path, but not the one
 
 from benchmarks.machine import describe_machine, in_lines, load_average
 from benchmarks.measures.talk import CALLBACKS
-from rlm.cli._matrix import options_of
+from rlm.cli._environment_checks import options_of
 from rlm.cli._options import key_and_value
 from rlm.errors import RLMError
 from rlm.protocols import Environment, Session

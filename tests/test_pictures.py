@@ -13,7 +13,7 @@ from rlm.events import CallEnded, CallStarted
 from rlm.images import image_tokens
 from rlm.limits import Limits
 from rlm.messages import Price, Request
-from rlm.records.recorders.memory import MemoryRecorder
+from rlm.records.recorders.in_process import MemoryRecorder
 from tests.context.helpers import make_tree
 from tests.picture_samples import gif, png
 

@@ -17,7 +17,7 @@ from rlm import compat
 from rlm.agent import AgentRLM
 from rlm.api import RLM
 from rlm.cli import commands
-from rlm.cli._border import MISUSED
+from rlm.cli._errors import MISUSED
 from rlm.cli._output import EXIT_CODES
 from rlm.cli.bench import bench
 from rlm.cli.env import env

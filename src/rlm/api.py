@@ -21,7 +21,7 @@ from rlm.messages import Price
 from rlm.portal import portal
 from rlm.prompts import FIXED_QUERY
 from rlm.protocols import Client, Environment, Recorder
-from rlm.records.recorders.queue import events_of
+from rlm.records.recorders.in_process import events_of
 from rlm.results import RunResult
 from rlm.wiring.listeners import Listeners
 from rlm.wiring.resources import CallPolicy, Model, ModelSettings, Resources

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from rlm.api import RLM
-from rlm.bench.journals import journals_in
 from rlm.bench.plan import Settings, works
 from rlm.bench.registry import find_tasks, known_tasks
 from rlm.bench.results import Outcome, Results
-from rlm.bench.running import Bench, Tally
+from rlm.bench.running import Bench, Tally, journals_in
 from rlm.bench.task import Task
 from rlm.clients._estimate import request_text
 from rlm.messages import Request

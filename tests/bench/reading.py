@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from typing import Any
 
-from rlm.bench.texts import SUBJECTS, labelled_texts
+from rlm.bench.random_text import SUBJECTS, labelled_texts
 
 # -- needles --------------------------------------------------------------------------------------
 

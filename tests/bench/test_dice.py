@@ -6,9 +6,12 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.bench.dice import Dice
+from rlm.bench.random_text import Dice
 
-CODE = "from rlm.bench.dice import Dice; d = Dice('a', 1); print([d.below(1000) for _ in range(8)])"
+CODE = (
+    "from rlm.bench.random_text import Dice; d = Dice('a', 1); "
+    "print([d.below(1000) for _ in range(8)])"
+)
 
 
 def test_the_stream_of_a_key_is_fixed_for_all_time() -> None:

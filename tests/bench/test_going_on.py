@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from rlm.api import RLM
-from rlm.bench.journals import TrialJournals, journals_in
 from rlm.bench.plan import METHODS, Trial
 from rlm.bench.results import Outcome, Results, read_outcomes
+from rlm.bench.running import TrialJournals, journals_in
 from rlm.errors import ConfigError, ModelError
 from rlm.limits import Budget
 from rlm.messages import PICODOLLARS, Price, Reply, Request

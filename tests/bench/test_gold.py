@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rlm.bench.random_text import SUBJECTS
 from rlm.bench.registry import find_tasks
 from rlm.bench.task import Sample
-from rlm.bench.tasks._code_tree import Module, headed
-from rlm.bench.tasks.codeqa import CodeQA
-from rlm.bench.texts import SUBJECTS
+from rlm.bench.tasks.codeqa import CodeQA, Module, headed
 from tests.bench.benches import ALL
 from tests.bench.reading import (
     Line,

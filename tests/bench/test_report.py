@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rlm.bench.plan import Settings
 from rlm.bench.report import write_report
-from rlm.bench.report.summary import figures, interval, pooled_task, summarise
 from rlm.bench.report.svg import Point, Series, chart
+from rlm.bench.report.writing import figures, interval, pooled_task, summarise
 from rlm.bench.results import Outcome, Results
 from rlm.errors import ConfigError
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from rlm.api import RLM
-from rlm.bench.dice import Dice
 from rlm.bench.plan import Trial, works
+from rlm.bench.random_text import Dice
 from rlm.bench.registry import register
 from rlm.bench.results import Outcome, Results, read_outcomes
 from rlm.bench.running import FAILURES_IN_A_ROW

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.bench import answers, scoring
+from rlm.bench import scoring
 from rlm.bench.registry import find_tasks
 from rlm.bench.task import Task
 
@@ -111,9 +111,9 @@ def test_a_label(answer: str, score: float) -> None:
 
 def test_a_label_within_another_one_is_not_mentioned() -> None:
     among = ["phone", "lost or stolen phone", "less common"]
-    assert answers.one_choice("It is lost_or_stolen-phone!", among) == "lost or stolen phone"
-    assert answers.one_choice("phone", among) == "phone"
-    assert answers.one_choice("Less  common", among) == "less common"
+    assert scoring.one_choice("It is lost_or_stolen-phone!", among) == "lost or stolen phone"
+    assert scoring.one_choice("phone", among) == "phone"
+    assert scoring.one_choice("Less  common", among) == "less common"
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_pairs_are_read_in_any_order_and_form(
         answer = "\n".join(f"{one}, {two}" for one, two in shown)
     else:
         answer = "; ".join(f"({one},{two})" for one, two in shown)
-    assert answers.all_pairs(answer) == pairs
+    assert scoring.all_pairs(answer) == pairs
 
 
 @given(PAIRS, PAIRS)
@@ -352,6 +352,6 @@ def test_a_number_scores_by_its_distance(wanted: int, error: int) -> None:
 
 @given(st.text(max_size=200))
 def test_the_part_that_counts_is_part_of_the_answer(text: str) -> None:
-    found = answers.final_text(text)
+    found = scoring.final_text(text)
     as_text = re.sub(r"\s+", "", found)
     assert as_text in re.sub(r"\s+", "", text) or text.strip()[:1] in '{["'

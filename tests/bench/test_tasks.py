@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from rlm.bench.plan import CHARS_A_TOKEN, parse_size, parse_sizes, show_size
+from rlm.bench.random_text import SUBJECTS, labelled_texts
 from rlm.bench.registry import find_tasks, known_tasks
-from rlm.bench.sizes import CHARS_A_TOKEN, parse_size, parse_sizes, show_size
 from rlm.bench.task import Sample, Task
-from rlm.bench.texts import SUBJECTS, labelled_texts
 from rlm.errors import ConfigError
 
 TASKS: dict[str, Task] = {
@@ -96,7 +96,7 @@ def test_sizes_as_people_write_them() -> None:
         ("s-niah,depth=300", "0 to 100 percent"),
         ("s-niah,depth=deep", "0 to 100 percent"),
         ("codeqa,tree=/nowhere/at/all", "there is no folder"),
-        ("rlm.bench.dice:Dice", "no class derived from rlm.bench.Task"),
+        ("rlm.bench.random_text:Dice", "no class derived from rlm.bench.Task"),
         ("rlm.bench.nowhere:Dice", "a file is named as"),
         ("oolong:user", "a variant is named as oolong/user"),
         ("nowhere.py:Dice", "there is no file"),

@@ -18,7 +18,7 @@ from rlm.limits import Budget, Limits
 from rlm.messages import Message, ModelInfo, Price, Reply, ReplyKey, Request, Usage
 from rlm.protocols import ReplyStore
 from rlm.records.recorders.console import ConsoleRecorder
-from rlm.records.recorders.memory import MemoryRecorder
+from rlm.records.recorders.in_process import MemoryRecorder
 from rlm.testing.scripted import ScriptedClient
 from tests.stores import MemoryStore
 from tests.virtual_time import now, run

@@ -13,7 +13,7 @@ from rlm.errors import ModelError
 from rlm.events import CallEnded
 from rlm.limits import Budget, Limits
 from rlm.messages import Message, ModelInfo, Reply, ReplyKey, Request, Usage
-from rlm.records.recorders.memory import MemoryRecorder
+from rlm.records.recorders.in_process import MemoryRecorder
 from tests.stores import MemoryStore
 from tests.virtual_time import now, run
 

@@ -23,7 +23,7 @@ from rlm.events import CallEnded
 from rlm.limits import Budget, Limits
 from rlm.messages import Message, ModelInfo, Price, Reply, Request, ToolCall, ToolSpec, Usage
 from rlm.prompts.observation import observation
-from rlm.records.recorders.memory import MemoryRecorder
+from rlm.records.recorders.in_process import MemoryRecorder
 from rlm.results import CellResult
 from rlm.testing.scripted import ScriptedClient
 from tests.fakes import PlanEnvironment, cell

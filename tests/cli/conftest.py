@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm.cli import _border, commands
+from rlm.cli import _errors, commands
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -31,7 +31,7 @@ def run(tmp_path: Path) -> Run:
             for variable, value in {"RLM_STATE_DIR": str(tmp_path / "state"), **variables}.items():
                 patch.setenv(variable, value)
             patch.chdir(tmp_path)
-            code = _border.run(commands, arguments)
+            code = _errors.run(commands, arguments)
             for stream in streams[1:]:
                 stream.flush()
         return code, out.getvalue().decode(), err.getvalue().decode()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlm import RLM, RunResult
-from rlm.cli._stage import Manner, Stage
+from rlm.cli._progress import Manner, Stage
 from tests.cli.running import QUESTION, TEXT, command, environment, one_clear_line, rlm
 from tests.cli.scripts import AS_CODE, HOSTILE, submits
 from tests.endpoint import endpoint

@@ -177,7 +177,7 @@ def test_another_model_goes_on_with_everything(notes: Path, state: Path) -> None
 def test_old_chats_make_room_for_new_ones(
     notes: Path, state: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlm.cli._chat_files.MOST_CHATS", 3)
+    monkeypatch.setattr("rlm.cli._chat_commands.MOST_CHATS", 3)
     for _ in range(5):
         assert run("chat", str(notes), stdin=QUESTION.encode())[0] == 0
     assert len(list((state / "chats").iterdir())) == 3
@@ -201,7 +201,7 @@ def test_a_conversation(notes: Path, state: Path) -> None:
         shown = terminal.say(QUESTION)
         assert shown.endswith(f"{FOUND}\n\nrlm> ")
         assert "ended: answer" in shown
-        assert "offline_hits: list[1]" in terminal.say("/vars")
+        assert "matches: list[1]" in terminal.say("/vars")
         assert "There is no command /nothing" in terminal.say("/nothing")
         assert "Usage: /context FILE..." in terminal.say("/context")
         assert "Error: " in terminal.say("/context /no/such/file")

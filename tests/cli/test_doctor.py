@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlm.cli import _checks
-from rlm.cli._servers import Server
+from rlm.cli._models import Server
 from rlm.cli.doctor import _server, adapters_line, to_do
 from rlm.environments.local import LocalEnvironment
 from tests.cli.local_servers import nowhere, ollama, playing

@@ -160,7 +160,7 @@ def test_several_environments_are_one_object() -> None:
 
 
 def test_an_option_may_be_for_one_of_them() -> None:
-    from rlm.cli._matrix import options_of
+    from rlm.cli._environment_checks import options_of
 
     given = (("docker.image", "x"), ("cpus", 2), ("wasm.warm_sessions", 0))
     assert options_of("docker", given) == {"image": "x", "cpus": 2}
@@ -168,7 +168,9 @@ def test_an_option_may_be_for_one_of_them() -> None:
 
 
 def test_a_table_with_something_bad_in_it_ends_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlm.cli._matrix.make_environment", lambda name, options: Described())
+    monkeypatch.setattr(
+        "rlm.cli._environment_checks.make_environment", lambda name, options: Described()
+    )
     command = ["env", "check", "one", "two", "--attacks", "--only", "read /etc/passwd"]
     done = CliRunner().invoke(commands, command)
     assert done.exit_code == 1

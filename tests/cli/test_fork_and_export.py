@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rlm import RLMLogger
 from rlm.cli import _exporting
-from rlm.cli._forking import MOST_BYTES, as_block
-from rlm.cli.export import FORMATS
+from rlm.cli._resuming import MOST_BYTES, as_block
+from rlm.cli.runs import FORMATS
 from rlm.engine.cells import parse_reply
 from rlm.records.journal import Places
 from rlm.records.trajectories import exports

@@ -97,7 +97,7 @@ def test_the_second_quits_at_once_even_if_the_run_goes_on(journaled: bool, told:
     """A stand-in for an engine that does not stop, in a process of its own."""
     program = f"""
         import os, time
-        from rlm.cli._interrupts import Watch, first_interrupt_stops
+        from rlm.cli._progress import Watch, first_interrupt_stops
 
         class Deaf:
             def stop(self):

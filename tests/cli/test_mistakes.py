@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm.cli import _border, commands
+from rlm.cli import _errors, commands
 from tests.cli.running import QUESTION, one_clear_line, rlm
 from tests.clients.misbehaving import replies, serving
 
@@ -79,7 +79,7 @@ def test_wrong_usage(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(folder)
-    assert _border.run(commands, arguments) == 2
+    assert _errors.run(commands, arguments) == 2
     seen = capfd.readouterr()
     assert seen.out == ""
     line = one_clear_line(seen.err)
@@ -117,11 +117,11 @@ def test_the_unexpected_is_one_line_too(
         raise ZeroDivisionError("oops\x1b[31m\nmore")
 
     monkeypatch.setattr("rlm.cli._asking.answer", fails)
-    assert _border.run(commands, ["ask", "?"]) == 1
+    assert _errors.run(commands, ["ask", "?"]) == 1
     line = one_clear_line(capfd.readouterr().err)
     assert line.startswith("Error: ZeroDivisionError: oops")
     assert "--verbose" in line
-    assert _border.run(commands, ["ask", "?", "--verbose"]) == 1
+    assert _errors.run(commands, ["ask", "?", "--verbose"]) == 1
     shown = capfd.readouterr().err
     assert "Traceback" in shown
     assert "\x1b" not in shown

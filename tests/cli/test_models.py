@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm.cli._models import choose, windows_of
-from rlm.cli._servers import Server
+from rlm.cli._models import Server, choose, windows_of
 from rlm.wiring.registry import PROVIDERS, default_model, make_client
 from tests.cli.local_servers import nowhere, ollama, playing
 from tests.cli.running import QUESTION, TEXT, rlm

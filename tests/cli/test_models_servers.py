@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.cli import _servers
-from rlm.cli._servers import Server, address_of, find_servers, first_model, is_local, probe
+from rlm.cli import _models
+from rlm.cli._models import Server, address_of, find_servers, first_model, is_local, probe
 from tests.cli.local_servers import listed, nowhere, ollama, playing
 
 LONG = 30.0
@@ -97,7 +97,7 @@ def test_what_is_no_model_server_does_not_count(body: bytes) -> None:
     )
 )
 def test_nothing_a_server_says_about_windows_breaks_anything(said: Any) -> None:
-    for ask in _servers.WINDOWS.values():
+    for ask in _models.WINDOWS.values():
         found = ask(lambda path: said, ["m"])
         assert all(isinstance(name, str) for name in found)
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rlm import RLM, Limits, ModelError, ScriptedClient
-from rlm.cli._rebuilding import keywords_of, recipe_of
+from rlm.cli._resuming import keywords_of, recipe_of
 from rlm.config import RunConfig
 from rlm.records.journal import Archive, Places
 from tests.cli import kept

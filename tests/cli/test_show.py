@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm import Limits, RLMLogger
-from rlm.cli import _steps
-from rlm.cli._steps import InFull, InShort
+from rlm.cli import _showing
+from rlm.cli._showing import InFull, InShort
 from rlm.events import CallEnded, CallStarted, Event, StepStarted
 from rlm.records.recorders.console import CONTROL
 from rlm.results import RunResult
@@ -190,7 +190,7 @@ def test_very_many_calls_take_little_memory() -> None:
         )
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert size < 2 * _steps.OPEN_CALLS * _steps.TEXT_CHARS
+    assert size < 2 * _showing.OPEN_CALLS * _showing.TEXT_CHARS
 
 
 def test_what_is_not_there(state: Path, tmp_path: Path, run: Run) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from rlm.clients._anthropic import AnthropicDialect
-from rlm.clients.anthropic import AnthropicClient
+from rlm.clients.anthropic import AnthropicClient, AnthropicDialect
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Message, Reply, ToolCall, ToolSpec, Usage
 from tests.clients.misbehaving import Server, asked, replies

@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 from typing import Any
 
-from rlm.clients._anthropic import AnthropicDialect
+from rlm.clients.anthropic import AnthropicDialect
 from rlm.messages import Message
 from tests.clients.test_anthropic import CALLS, LOOK, THOUGHT, back, body_of, message, said
 

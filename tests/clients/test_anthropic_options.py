@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from rlm.clients._anthropic import AnthropicDialect
-from rlm.clients.anthropic import AnthropicClient
+from rlm.clients.anthropic import AnthropicClient, AnthropicDialect
 from rlm.errors import ConfigError
 from rlm.messages import Request
 from tests.clients.misbehaving import Server, asked

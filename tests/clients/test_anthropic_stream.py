@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.clients._anthropic import AnthropicDialect
-from rlm.clients._anthropic_reply import StreamedMessage
-from rlm.clients.anthropic import AnthropicClient
+from rlm.clients.anthropic import AnthropicClient, AnthropicDialect, StreamedMessage
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Message, Reply, ToolCall, Usage
 from tests.clients.hostile import ANYTHING, mutated, withstands

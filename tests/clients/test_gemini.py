@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from rlm.clients._gemini import GeminiDialect
-from rlm.clients.gemini import GeminiClient
+from rlm.clients.gemini import GeminiClient, GeminiDialect
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Message, Reply, ToolCall, ToolSpec, Usage
 from tests.clients.misbehaving import Server, asked, replies

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.clients._gemini import GeminiDialect
-from rlm.clients._gemini_reply import StreamedContent
-from rlm.clients.gemini import GeminiClient
+from rlm.clients.gemini import GeminiClient, GeminiDialect, StreamedContent
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Message, Reply, Usage
 from tests.clients.hostile import ANYTHING, mutated, withstands

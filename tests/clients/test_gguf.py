@@ -18,8 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.clients._gguf_file import read_header
-from rlm.clients.gguf import GGUFClient
+from rlm.clients.gguf import GGUFClient, read_header
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Price, Reply, Usage
 from rlm.protocols import Client

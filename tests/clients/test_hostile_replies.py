@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rlm.clients._chat import ChatDialect
 from rlm.clients._dialect import Dialect
 from rlm.clients._quirks import QUIRKS
-from rlm.clients._responses import ResponsesDialect
+from rlm.clients.responses import ResponsesDialect
 from rlm.errors import ConfigError
 from rlm.messages import Message, Reply
 from tests.clients.hostile import ANYTHING, mutated

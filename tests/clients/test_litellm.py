@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlm.clients._failures import model_error, public_line
+from rlm.clients._adapters import model_error, public_line
 from rlm.clients.litellm import LiteLLMClient, _info, _litellm, _row
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Message, ModelInfo, Price, Reply, Request, ToolCall, ToolSpec, Usage
@@ -71,7 +71,7 @@ def test_importing_it_fetches_nothing_and_leaves_the_variables_alone(
         seen.append(os.environ.get("LITELLM_LOCAL_MODEL_COST_MAP"))
         return types.ModuleType(name)
 
-    monkeypatch.setattr("rlm.clients._failures.import_module", find)
+    monkeypatch.setattr("rlm.clients._adapters.import_module", find)
     monkeypatch.delenv("LITELLM_LOCAL_MODEL_COST_MAP", raising=False)
     assert _litellm().suppress_debug_info
     assert "LITELLM_LOCAL_MODEL_COST_MAP" not in os.environ

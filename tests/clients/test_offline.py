@@ -1,95 +1,33 @@
-"""The offline model's turns: which situation a request is, and what it answers there."""
+"""The steps of the offline model: which situation a request is, and what it answers there."""
 
 import ast
 import asyncio
-import contextlib
-import io
-import sys
-from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from rlm.clients import offline_cells
 from rlm.clients.offline import MODEL, OfflineClient
-from rlm.messages import Message, ModelInfo, Price, Reply, Request, ToolSpec
-
-SYSTEM = "You answer a query. Write code in a ```repl block. Names: llm_query, FINAL."
-QUESTION = "What is the access code for silver-dolphin?"
-NEEDLE = "The access code for silver-dolphin is 4821."
-OTHER = "The access code for amber-falcon is 9999."
-TOOLS = (ToolSpec("execute_python", "", {}), ToolSpec("submit_answer", "", {}))
-
-
-def root(*turns: tuple[Any, str], query: str = QUESTION, **facts: Any) -> Request:
-    """A step of a run: the standing messages, then (role, text) turns."""
-    first = f"Query: {query}\n\nContext: str, 10,485,760 characters\n\nYou have 30 steps. Begin."
-    messages = [Message("system", SYSTEM), Message("user", first)]
-    messages += [Message(role, text) for role, text in turns]
-    given: dict[str, Any] = {
-        "model": MODEL,
-        "messages": tuple(messages),
-        "max_output_tokens": 8_192,
-    }
-    return Request(**{**given, **facts})
-
-
-def sub(prompt: str, system: str = "You are a sub-LLM. Answer from the text.") -> Request:
-    messages = (Message("system", system), Message("user", prompt))
-    return Request(model=MODEL, messages=messages, max_output_tokens=4_096)
-
-
-async def ask(request: Request) -> Reply:
-    return await OfflineClient().complete(request, timeout_seconds=5)
-
-
-def code_in(reply: Reply) -> str:
-    """The one cell of a reply."""
-    assert reply.text.count("```") == 2, "one cell, and no fence inside it"
-    return reply.text.split("```repl\n")[1].split("\n```")[0]
-
-
-class Repl:
-    """Just enough of a REPL to run what the model writes; calls go to the model itself."""
-
-    def __init__(self, context: object) -> None:
-        self.prompts: list[str] = []
-        self.submitted: list[str] = []
-        self.names: dict[str, Any] = {
-            "context": context,
-            "llm_query": self.llm_query,
-            "FINAL": self.submitted.append,
-            "__name__": "__main__",
-        }
-
-    def llm_query(self, prompt: str) -> str:
-        self.prompts.append(prompt)
-        return asyncio.run(ask(sub(prompt))).text
-
-    def run(self, code: str) -> str:
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            exec(compile(code, "<cell>", "exec"), self.names)
-        return out.getvalue()
-
-
-def play(repl: Repl, query: str = QUESTION, most_steps: int = 6) -> list[str]:
-    """A whole run without an engine; returns what was printed at each step."""
-    turns: list[tuple[str, str]] = []
-    printed: list[str] = []
-    while not repl.submitted and len(printed) < most_steps:
-        reply = asyncio.run(ask(root(*turns, query=query)))
-        printed.append(repl.run(code_in(reply)))
-        shown = f"{printed[-1]}stdout 1.2K chars | 0.1 s | 28 steps left"
-        turns += [("assistant", reply.text), ("user", shown)]
-    return printed
+from rlm.messages import Message, ModelInfo, Price, Reply
+from tests.clients.offline_runs import (
+    NEEDLE,
+    OTHER,
+    QUESTION,
+    TOOLS,
+    Repl,
+    ask,
+    code_in,
+    play,
+    root,
+    sub,
+)
 
 
 def test_a_run_in_two_steps() -> None:
     repl = Repl(f"{OTHER}\n{'Some filler here.' * 50}\n{NEEDLE}\n{'More of it.' * 50}\n")
     printed = play(repl)
     assert len(printed) == 2
-    assert "offline-search: 1 passages, 1 that qualify" in printed[0]
-    assert f"> {NEEDLE}" in printed[0]
+    assert "1 matches in 1 places" in printed[0]
+    assert NEEDLE in printed[0]
     assert repl.submitted == [NEEDLE]
     assert len(repl.prompts) == 1
     assert repl.prompts[0].startswith(f"Question: {QUESTION}\n\nPassage: ")
@@ -116,7 +54,7 @@ def test_a_run_whose_task_is_its_context() -> None:
     repl = Repl(f"Read the notes below.\n\n{OTHER}\n{NEEDLE}\n\n{QUESTION}")
     printed = play(repl, query)
     assert len(printed) == 3
-    assert printed[0].startswith("offline-task:")
+    assert printed[0].startswith("Task:")
     assert repl.submitted == [NEEDLE]
 
 
@@ -142,37 +80,50 @@ async def test_the_reply_says_what_it_is_and_what_it_costs() -> None:
     assert await ask(root()) == reply, "deterministic"
 
 
-def test_the_cell_needs_only_the_standard_library_of_any_supported_python() -> None:
-    tree = ast.parse(offline_cells.search_cell(QUESTION), feature_version=(3, 9))
-    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    imported |= {
+async def test_the_cell_is_short_and_runs_on_any_supported_python() -> None:
+    code = code_in(await ask(root()))
+    assert len(code) < 900
+    tree = ast.parse(code, feature_version=(3, 9))
+    imported = {
         a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names
     }
-    assert {str(name).partition(".")[0] for name in imported} <= sys.stdlib_module_names
-    unions = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.AnnAssign | ast.arg)
-        and node.annotation is not None
-        and any(isinstance(part, ast.BitOr) for part in ast.walk(node.annotation))
-    ]
-    assert unions == [], "`X | Y` in an annotation fails before Python 3.10"
+    assert imported == {"re"}
+
+
+def shown(*passages: str) -> tuple[str, str]:
+    """What the search cell prints."""
+    listed = "".join(f"--- at {400 * at}\n{text}\n" for at, text in enumerate(passages))
+    return ("user", f"1 matches in 1 places\n{listed}---\n28 steps left")
 
 
 async def test_a_submission_that_was_not_taken_is_tried_once_more_then_written_out() -> None:
-    searched = [("assistant", "cell"), ("user", f"offline-search: 1\n> {NEEDLE}\n28 steps left")]
-    submitted = [("assistant", offline_cells.submit_cell()), ("user", "[error]\nNameError")]
-    assert "conclude(" in code_in(await ask(root(*searched)))
-    assert "conclude(" in code_in(await ask(root(*searched, *submitted)))
+    searched = [("assistant", "cell"), shown(NEEDLE)]
+    first = await ask(root(*searched))
+    submitted = [("assistant", first.text), ("user", "[error]\nNameError")]
+    assert "FINAL(reply)" in code_in(first)
+    assert "FINAL(reply)" in code_in(await ask(root(*searched, *submitted)))
     last = await ask(root(*searched, *submitted, *submitted))
     assert last.text == f"Final Answer: {NEEDLE}"
 
 
 async def test_a_search_that_fails_twice_ends_in_not_found() -> None:
-    failed = [("assistant", "offline_hits = report(offline_plan"), ("user", "[error]\nMemoryError")]
-    assert "report(" in code_in(await ask(root(*failed)))
+    failed = [("assistant", "matches = ctx.find("), ("user", "[error]\nMemoryError")]
+    assert "ctx.find(" in code_in(await ask(root(*failed)))
     reply = await ask(root(*failed, *failed))
     assert reply.text.startswith("Final Answer: Not found")
+
+
+async def test_a_passage_that_the_call_finds_no_answer_in() -> None:
+    searched = [("assistant", "cell"), shown(NEEDLE)]
+    refused = [("assistant", "FINAL(reply)"), ("user", "The passage at 0 says: NOT FOUND\n27 left")]
+    assert code_in(await ask(root(*searched, *refused))).startswith("FINAL('Not found: no")
+
+
+async def test_a_child_run_reads_the_passage_where_there_may_be_one() -> None:
+    request = root(("assistant", "cell"), shown(NEEDLE))
+    system = Message("system", "Write ```repl blocks. rlm_query(prompt, context) is a child run.")
+    reply = await ask(replace(request, messages=(system, *request.messages[1:])))
+    assert "rlm_query(question, context=evidence)" in code_in(reply)
 
 
 @pytest.mark.parametrize(
@@ -183,31 +134,31 @@ async def test_a_search_that_fails_twice_ends_in_not_found() -> None:
     ],
 )
 async def test_answering_now_from_what_was_printed(order: str) -> None:
-    searched = [("assistant", "cell"), ("user", f"offline-search: 2\n> {OTHER}\n> {NEEDLE}\n")]
+    searched = [("assistant", "cell"), shown(OTHER, NEEDLE)]
     assert (await ask(root(*searched, ("user", order)))).text == NEEDLE
-    nothing = await ask(root(("assistant", "cell"), ("user", f"> {OTHER}"), ("user", order)))
+    nothing = await ask(root(("assistant", "cell"), shown(OTHER), ("user", order)))
     assert nothing.text.startswith("Not found")
 
 
 async def test_a_passage_that_talks_of_code_is_no_order_to_stop() -> None:
-    shown = "offline-search: 1\n> It can be opened without code by silver-dolphin.\n28 steps left"
-    assert "conclude(" in code_in(await ask(root(("assistant", "cell"), ("user", shown))))
+    printed = shown("It can be opened without code by silver-dolphin.")
+    assert "FINAL(reply)" in code_in(await ask(root(("assistant", "cell"), printed)))
 
 
 async def test_native_tools() -> None:
     first = await ask(root(tools=TOOLS))
     (call,) = first.tool_calls
     assert (call.name, first.finish_reason) == ("execute_python", "tool_calls")
-    assert "report(offline_plan, context)" in call.arguments["code"]
+    assert "ctx.find(" in call.arguments["code"]
     assert first.usage is not None
-    assert first.usage.output_tokens > 1_000
+    assert first.usage.output_tokens > 100
     searched = (
         Message("assistant", "", tool_calls=(call,)),
-        Message("tool", f"offline-search: 1\n> {NEEDLE}", tool_call_id=call.id),
+        Message("tool", shown(NEEDLE)[1], tool_call_id=call.id),
     )
     standing = root(tools=TOOLS).messages
     second = await ask(root(tools=TOOLS, messages=standing + searched))
-    assert second.tool_calls[0].arguments == {"code": offline_cells.submit_cell()}
+    assert "FINAL(reply)" in second.tool_calls[0].arguments["code"]
     again = (Message("assistant", "", tool_calls=second.tool_calls), Message("tool", "no"))
     last = await ask(root(tools=TOOLS, messages=standing + searched + again + again))
     assert (last.tool_calls[0].name, last.tool_calls[0].arguments) == (

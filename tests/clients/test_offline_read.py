@@ -4,22 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.clients.offline import MODEL, OfflineClient
-from rlm.clients.offline_read import NOT_FOUND, answer_prompt, query_of
-from rlm.messages import Message, Reply, Request
-
-QUESTION = "What is the access code for silver-dolphin?"
-NEEDLE = "The access code for silver-dolphin is 4821."
-OTHER = "The access code for amber-falcon is 9999."
-
-
-def sub(prompt: str, system: str = "You are a sub-LLM. Answer from the text.") -> Request:
-    messages = (Message("system", system), Message("user", prompt))
-    return Request(model=MODEL, messages=messages, max_output_tokens=4_096)
-
-
-async def ask(request: Request) -> Reply:
-    return await OfflineClient().complete(request, timeout_seconds=5)
+from rlm.clients.offline import NOT_FOUND, answer_prompt, query_of
+from tests.clients.offline_runs import NEEDLE, OTHER, QUESTION, ask, sub
 
 
 @pytest.mark.parametrize(

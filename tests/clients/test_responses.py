@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from rlm.clients._quirks import QUIRKS
-from rlm.clients._responses import ResponsesDialect
-from rlm.clients.responses import ResponsesClient
+from rlm.clients.responses import ResponsesClient, ResponsesDialect
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Message, ToolCall, ToolSpec, Usage
 from tests.clients.misbehaving import Server, asked, replies

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.clients._chat import ChatDialect
+from rlm.clients._chat import ChatDialect, InlineThinking
 from rlm.clients._quirks import QUIRKS
-from rlm.clients._thinking import InlineThinking
 from tests.clients.misbehaving import completion, delta
 
 LOCAL = ChatDialect(QUIRKS["vllm"])

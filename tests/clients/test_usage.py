@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rlm.clients._usage import usage_of
+from rlm.clients._fields import usage_of
 from rlm.messages import Usage
 
 

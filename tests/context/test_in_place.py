@@ -6,7 +6,7 @@ import hashlib
 import pytest
 
 from rlm.context import store_context
-from rlm.context.in_place import ascii_in_place
+from rlm.context.stored import ascii_in_place
 
 LARGE = "a line of some length, again and again\n" * 30_000
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlm.context import files, joining, picturing, store_context
+from rlm.context import files, pictures, reading, store_context
 from rlm.errors import ConfigError
 from tests.context.helpers import make_tree, seen_by_worker
 from tests.picture_samples import gif, jpeg, png, webp
@@ -105,8 +105,8 @@ def test_text_that_begins_like_a_picture_stays_text(tmp_path: Path) -> None:
 def test_large_pictures_are_left_out_and_said_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joining, "MAX_IMAGE_BYTES", 1000)
-    monkeypatch.setattr(picturing, "MAX_IMAGE_BYTES", 1000)
+    monkeypatch.setattr(reading, "MAX_IMAGE_BYTES", 1000)
+    monkeypatch.setattr(pictures, "MAX_IMAGE_BYTES", 1000)
     make_tree(tmp_path, {"a.txt": "one", "b.png": png(4, 3), "c.png": png(4, 3, bytes(1000))})
     stored = store_context(tmp_path)
     assert list(stored.pictures) == ["b.png"]
@@ -123,7 +123,7 @@ def test_an_unreadable_picture_is_left_out_or_an_error(
         raise ConfigError(f"{path} can't be read: the disk is broken")
 
     make_tree(tmp_path, {"a.txt": "one", "b.png": PNG})
-    monkeypatch.setattr(picturing, "blocks_of", failing)
+    monkeypatch.setattr(pictures, "blocks_of", failing)
     assert dict(store_context(tmp_path).skipped) == {"b.png": "unreadable entry"}
     with pytest.raises(ConfigError, match="the disk is broken"):
         store_context([tmp_path / "a.txt", tmp_path / "b.png"])

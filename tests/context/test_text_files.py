@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rlm.context import decode, describe, opening, store_context
+from rlm.context import describe, opening, store_context
 from rlm.errors import ConfigError
 from tests.context.helpers import seen_by_worker
 
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(b"\xf0\x9f\x98", 1)
 def test_any_bytes_decode_as_a_whole_would(data: bytes, block: int) -> None:
     blocks = [data[at : at + block] for at in range(0, len(data), block)]
-    assert "".join(decode.decoded(blocks, "utf-8")) == data.decode("utf-8", "surrogateescape")
+    assert "".join(opening.decoded(blocks, "utf-8")) == data.decode("utf-8", "surrogateescape")
 
 
 @given(data=BYTES, chunk=st.integers(1, 9), read=st.integers(1, 9))
@@ -45,8 +45,8 @@ def test_a_file_is_seen_exactly(folder: Path, data: bytes, chunk: int, read: int
         seen = seen_by_worker(stored, chunk)
     if stored.kind == "bytes":
         assert seen == data
-        assert decode.looks_binary(data)
-    elif decode.encoding_of(data) == "utf-8":
+        assert opening.looks_binary(data)
+    elif opening.encoding_of(data) == "utf-8":
         assert seen == data.decode("utf-8", "surrogateescape")
         assert stored.description == describe(seen)
 
@@ -60,7 +60,7 @@ def test_marked_encodings(folder: Path, encoding: str, text: str, chunk: int, re
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "READ_BYTES", read)
         seen = seen_by_worker(store_context(path), chunk)
-    if decode.encoding_of(data) == encoding:  # a NUL after a UTF-16 mark makes it a UTF-32 mark
+    if opening.encoding_of(data) == encoding:  # a NUL after a UTF-16 mark makes it a UTF-32 mark
         assert seen == data.decode(encoding, "surrogatepass")
 
 

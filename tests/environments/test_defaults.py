@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlm import RLM, ScriptedClient
-from rlm.cli import _suites
+from rlm.cli import _environment_checks
 from rlm.environments.inprocess import InProcessEnvironment
 from rlm.environments.local import LocalEnvironment
 from rlm.environments.remote import RemoteEnvironment
@@ -170,5 +170,7 @@ async def test_env_check_takes_facts_that_are_not_awaited() -> None:
             return
 
     shown = Shown()
-    await _suites.run(TellingEnvironment(), shown, attacks=True, only="no such row")
+    await _environment_checks.run_suites(
+        TellingEnvironment(), shown, attacks=True, only="no such row"
+    )
     assert shown.told == {"isolation": "glass"}

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 from mcp import Client
 
-from rlm.cli._mcp_models import models_of
 from rlm.cli._mcp_roots import denials_of
+from rlm.cli._mcp_serving import models_of
 from rlm.errors import ConfigError
 from rlm.gateway.denial import USUAL_DENIALS
 from rlm.gateway.wire import MOST_LINE_BYTES

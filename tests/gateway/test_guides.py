@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from rlm.cli._mcp_clients import CLIENTS
+from rlm.cli._mcp_install import CLIENTS
 from rlm.cli.mcp import CLIENTS as OFFERED
 from rlm.cli.mcp import mcp
 from rlm.gateway.completing import MOST_ANSWER_BYTES

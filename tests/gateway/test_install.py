@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from rlm.cli._jsonc import value_of
-from rlm.cli._mcp_clients import CLIENTS, Server, entry_for, file_of
-from rlm.cli._mcp_install import changed, write
+from rlm.cli._mcp_install import CLIENTS, Server, changed, entry_for, file_of, write
 from rlm.errors import ConfigError
 from tests.cli.conftest import Run
 

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.tools._mcp.naming import free_name, python_name
-from rlm.tools._mcp.parameters import ServerParameters
-from rlm.tools._shapes import Schemas
-from rlm.tools._texts import one_line, with_notes
+from rlm.tools._mcp.tool import ServerParameters, free_name, python_name
+from rlm.tools._results import one_line, with_notes
+from rlm.tools._schemas import Schemas
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

@@ -31,12 +31,12 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.worker.runner:describe",
     ),
     "plugin call": (
-        "rlm.clients._threads:_outcome",
+        "rlm.clients._adapters:_outcome",
         "rlm.environments._cloud_streams:outcome_of",
         "rlm.environments._calls:_answer_frame",
         "rlm.testing.conformance.runner:_row",
         "rlm.environments.ray.cluster:_serve",
-        "rlm.records.recorders.callbacks:_call",
+        "rlm.records.recorders.in_process:_call",
         "rlm.records.recorders.telemetry:record",
         "rlm.calls.scope:emit",
         "rlm.tools._function:_outcome",
@@ -55,7 +55,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.server.border:__call__",
         "rlm.viewer._border:answered",
     ),
-    "command": ("rlm.cli._border:run",),
+    "command": ("rlm.cli._errors:run",),
     "elizaOS": (
         "elizaos_plugin_rlm.client:_answered",
         "elizaos_plugin_rlm.client:generate",

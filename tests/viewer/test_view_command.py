@@ -24,13 +24,13 @@ from tests.viewer.serving import static_folder
 
 START = """
 import sys, click, pathlib
-from rlm.cli import _border
+from rlm.cli import _errors
 from rlm.cli.view import view
 import rlm.viewer.assets, rlm.viewer.server
 rlm.viewer.server.ViewerServer.__init__.__kwdefaults__["static"] = pathlib.Path(sys.argv.pop(1))
 commands = click.Group()
 commands.add_command(view)
-sys.exit(_border.run(commands))
+sys.exit(_errors.run(commands))
 """
 """With a page of the tests, so that they do not depend on the one that is built."""
 
@@ -118,7 +118,7 @@ def test_what_can_not_be_shown_is_one_sentence(
 def test_a_viewer_beside_a_run_opens_its_page_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from rlm.cli import _view_beside
+    from rlm.cli import _viewing
     from rlm.viewer import server
 
     opened: queue.Queue[str] = queue.Queue()
@@ -126,7 +126,7 @@ def test_a_viewer_beside_a_run_opens_its_page_once(
     monkeypatch.setitem(defaults, "static", static_folder(tmp_path))
     monkeypatch.setenv("RLM_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setattr("webbrowser.open", opened.put)
-    with _view_beside.view_beside(0) as page:
+    with _viewing.view_beside(0) as page:
         for _ in range(2):
             page.record(one_run("r")[0])
         file = _file_of(opened.get(timeout=60))

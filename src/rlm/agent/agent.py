@@ -23,7 +23,7 @@ from rlm.errors import ConfigError, ModelError
 from rlm.events import Event, Noted, OutputStreamed
 from rlm.logger import RLMLogger
 from rlm.protocols import Recorder, Tool
-from rlm.records.recorders.queue import events_of
+from rlm.records.recorders.in_process import events_of
 from rlm.results import RunResult
 from rlm.tools import as_tools
 from rlm.wiring.resources import Model

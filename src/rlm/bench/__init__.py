@@ -4,7 +4,7 @@ A task makes its samples offline, from a seed. To add one, derive from `Task` an
 name it on the command line as `file.py:Class`.
 """
 
-from rlm.bench.dice import Dice
+from rlm.bench.random_text import Dice
 from rlm.bench.registry import find_tasks, known_tasks, register
 from rlm.bench.task import Sample, Task
 

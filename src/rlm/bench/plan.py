@@ -1,17 +1,68 @@
-"""What a benchmark consists of: which samples, by which methods, with which settings."""
+"""What a benchmark run covers: tasks, sizes, models and strategies."""
 
 import hashlib
+import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from rlm.bench.sizes import show_size
 from rlm.bench.task import Task
 from rlm.errors import ConfigError
 
-__all__ = ["METHODS", "Settings", "Strategy", "Trial", "Work", "check_sizes", "works"]
+__all__ = [
+    "CHARS_A_TOKEN",
+    "METHODS",
+    "Settings",
+    "Strategy",
+    "Trial",
+    "Work",
+    "check_sizes",
+    "parse_size",
+    "parse_sizes",
+    "show_size",
+    "size_chars",
+    "works",
+]
+
+CHARS_A_TOKEN = 4
+SMALLEST, LARGEST = 500, 100_000_000
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([kKmM]?)")
+_UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
+
+
+def size_chars(tokens: int) -> int:
+    """The characters of a context of so many tokens."""
+    return tokens * CHARS_A_TOKEN
+
+
+def parse_size(text: str) -> int:
+    """`8k` is 8,000 tokens and `1M` a million."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ConfigError(f"{text!r} is no size in tokens, such as 8000, 8k, 1.5M")
+    whole, _, part = found[1].partition(".")
+    unit = _UNITS[found[2].lower()]
+    tokens = int(whole) * unit + (int(part) * unit // 10 ** len(part) if part else 0)
+    if not SMALLEST <= tokens <= LARGEST:
+        least, most = show_size(SMALLEST), show_size(LARGEST)
+        raise ConfigError(f"a context has {least} to {most} tokens, not {text}")
+    return tokens
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Several, with commas between them; in their order, none twice."""
+    return tuple(dict.fromkeys(parse_size(part) for part in text.split(",") if part.strip()))
+
+
+def show_size(tokens: int) -> str:
+    """As people write it: 8k, 1.5M."""
+    for unit, letter in ((1_000_000, "M"), (1_000, "k")):
+        if tokens >= unit and tokens * 1_000 % unit == 0:
+            return f"{tokens / unit:.3f}".rstrip("0").rstrip(".") + letter
+    return str(tokens)
+
 
 Strategy = Literal["rlm", "direct", "mapreduce"]
 METHODS: dict[str, Strategy] = {"rlm": "rlm", "plain": "direct", "mapreduce": "mapreduce"}

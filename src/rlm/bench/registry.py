@@ -1,17 +1,18 @@
-"""Which tasks there are, and which ones a word on the command line means.
+"""Where tasks come from: built in, entry points, Python files and datasets."""
 
-`s-niah` is all variants of a task, `s-niah/single` one of them, `s-niah/single,depth=50` one with
-an option of its constructor. `package.module:Class` and `file.py:Class` are tasks of your own.
-"""
-
+import hashlib
 import importlib
 import importlib.util
 import inspect
 import json
 import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from rlm._util.atomic import replacing
 from rlm.bench.task import Task
 from rlm.bench.tasks.codeqa import CodeQA
 from rlm.bench.tasks.graphwalks import Graphwalks
@@ -22,7 +23,61 @@ from rlm.bench.tasks.oolong_pairs import OolongPairs
 from rlm.errors import ConfigError
 from rlm.wiring.plugins import offers
 
-__all__ = ["find_tasks", "known_tasks", "register", "spec_of"]
+__all__ = ["find_tasks", "known_tasks", "register", "spec_of", "write_dataset"]
+
+SAMPLES, CONTEXTS = "samples.jsonl", "contexts"
+
+
+def write_dataset(
+    tasks: Mapping[str, Task],
+    sizes: Sequence[int],
+    seeds: Sequence[int],
+    out: Path,
+    on_sample: Callable[[str], None] = lambda name: None,
+) -> int:
+    """Write all samples; returns how many. The same words always give the same bytes.
+
+    `answer` is a right answer in words; `gold` is what the task's scorer takes.
+    """
+    if (out / SAMPLES).exists():
+        raise ConfigError(f"{out / SAMPLES} is there already; choose another --out")
+    (out / CONTEXTS).mkdir(parents=True, exist_ok=True)
+    count = 0
+    with replacing(out / SAMPLES) as lines:
+        for spec, task in tasks.items():
+            for size in sizes:
+                for seed in seeds:
+                    line = _sample(task, spec, size, seed, out)
+                    lines.write(msgspec.json.encode(line) + b"\n")
+                    count += 1
+                    on_sample(str(line["context_file"]))
+    (out / SAMPLES).chmod(0o644)
+    return count
+
+
+def _sample(task: Task, spec: str, size: int, seed: int, out: Path) -> dict[str, object]:
+    sample = task.generate(seed, size)
+    name = f"{re.sub(r'[^a-z0-9]+', '-', spec.lower())}-{size}-{seed}.txt"
+    digest, chars = hashlib.sha256(), 0
+    with (out / CONTEXTS / name).open("w", encoding="utf-8", newline="") as file:
+        for piece in sample.pieces():
+            file.write(piece)
+            digest.update(piece.encode())
+            chars += len(piece)
+    return {
+        "id": f"{spec}|{size}|{seed}",
+        "task": spec,
+        "size": size,
+        "seed": seed,
+        "query": sample.query,
+        "context_file": f"{CONTEXTS}/{name}",
+        "context_chars": chars,
+        "context_sha256": digest.hexdigest(),
+        "answer": task.reference(sample.gold),
+        "gold": sample.gold,
+        "facts": sample.facts,
+    }
+
 
 _TASKS: dict[str, type[Task]] = {
     task.name: task for task in (Needles, Oolong, OolongPairs, Multihop, CodeQA, Graphwalks)

@@ -18,7 +18,7 @@ from rlm.messages import Usage
 from rlm.portal import portal
 from rlm.prompts import FIXED_QUERY
 from rlm.protocols import Recorder
-from rlm.records.recorders.queue import events_of
+from rlm.records.recorders.in_process import events_of
 from rlm.results import RunResult
 
 __all__ = ["Chat"]

@@ -7,7 +7,7 @@ from typing import NoReturn
 import click
 
 import rlm
-from rlm.cli import _border
+from rlm.cli import _errors
 from rlm.cli.ask import ask
 from rlm.cli.batch import batch
 from rlm.cli.bench import bench
@@ -15,18 +15,13 @@ from rlm.cli.chat import chat
 from rlm.cli.completion import completion
 from rlm.cli.doctor import doctor
 from rlm.cli.env import env
-from rlm.cli.export import export
 from rlm.cli.fake_server import fake_server
-from rlm.cli.fork import fork
 from rlm.cli.mcp import mcp
 from rlm.cli.models import models
 from rlm.cli.provenance import provenance
-from rlm.cli.replay import replay
-from rlm.cli.resume import resume
-from rlm.cli.rm import rm
-from rlm.cli.runs import runs
+from rlm.cli.resume import fork, replay, resume
+from rlm.cli.runs import export, rm, runs, show
 from rlm.cli.serve import serve
-from rlm.cli.show import show
 from rlm.cli.view import view
 
 __all__ = ["commands", "main"]
@@ -123,4 +118,4 @@ for command in (
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
-    sys.exit(_border.run(commands, arguments))
+    sys.exit(_errors.run(commands, arguments))

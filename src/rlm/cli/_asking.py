@@ -14,12 +14,11 @@ from msgspec.structs import replace
 from rlm import models, prompts
 from rlm.api import RLM
 from rlm.cli import dotenv
-from rlm.cli._border import say
 from rlm.cli._context import context_of
-from rlm.cli._models import Choice, choose, windows_of
+from rlm.cli._errors import say
+from rlm.cli._models import Choice, choose, find_servers, windows_of
+from rlm.cli._progress import Manner, Stage
 from rlm.cli._records import where_to_journal
-from rlm.cli._servers import find_servers
-from rlm.cli._stage import Manner, Stage
 from rlm.config import Strategy
 from rlm.errors import ConfigError, UnknownPriceError
 from rlm.limits import Limits
@@ -109,7 +108,7 @@ def _page(wanted: bool, journal: Path | None) -> AbstractContextManager[Any]:
         return nullcontext()
     if journal is None:
         raise click.ClickException("--view shows what is journaled: leave out --no-journal")
-    from rlm.cli._view_beside import view_beside
+    from rlm.cli._viewing import view_beside
 
     return view_beside()
 

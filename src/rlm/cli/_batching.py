@@ -1,9 +1,10 @@
-"""What `rlm batch` does with its options: one engine, one budget, a table beside the answers."""
+"""Run `rlm batch`, and show how far it is: a bar in a terminal, else a line now and then."""
 
 import asyncio
 import signal
 import sys
-from contextlib import closing, redirect_stdout, suppress
+import time
+from contextlib import AbstractContextManager, closing, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,127 @@ from rlm.batch import Batch, BatchFolder, Plan, Tally
 from rlm.batch.rows import Source
 from rlm.batch.table import RowTable
 from rlm.cli._asking import Options, Setting, engine_of, prepare, unknown_price
-from rlm.cli._batch_progress import progress_of
-from rlm.cli._border import ANSWERED, CANCELLED, FAILED, LIMITED, say
-from rlm.cli._complaints import Complaints
+from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say
+from rlm.cli._progress import Complaints
 from rlm.config import Strategy
 from rlm.errors import UnknownPriceError
 from rlm.limits import Budget, Limits
+from rlm.messages import PICODOLLARS
 
-__all__ = ["BatchOptions", "answer_all"]
+__all__ = ["BatchOptions", "answer_all", "progress_of"]
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Silent(AbstractContextManager["Silent"]):
+    """Nothing is shown."""
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def update(self, tally: Tally) -> None:
+        return None
+
+
+class Lines(Silent):
+    """For logs: a line at most every few seconds, and one at the end."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._began = time.monotonic()
+        self._said_at = self._began
+        self._tally = Tally()
+
+    def __exit__(self, *_: object) -> None:
+        self._show(self._words())
+
+    def update(self, tally: Tally) -> None:
+        self._tally = tally
+        if time.monotonic() - self._said_at >= SECONDS_BETWEEN_LINES:
+            self._said_at = time.monotonic()
+            self._show(self._words())
+
+    def _show(self, text: str) -> None:
+        say(text)
+
+    def _words(self) -> str:
+        """Rows, rate, money, and when it will be over."""
+        tally, seconds = self._tally, time.monotonic() - self._began
+        done = tally.answered + tally.failed
+        words = [f"{done:,}/{tally.total:,} rows"]
+        rate = tally.done_now / seconds if seconds else 0.0
+        if tally.done_now:
+            words.append(f"{rate:,.1f} rows/s" if rate >= 1 else f"{rate * 60:,.1f} rows/min")
+        words.append(f"{self._budget.used.tokens:,} tokens")
+        if self._budget.used.picodollars:
+            words.append(f"${self._budget.used.picodollars / PICODOLLARS:,.4f}")
+        if tally.failed:
+            words.append(f"{tally.failed:,} failed")
+        if rate and done < tally.total:
+            words.append(f"{duration((tally.total - done) / rate)} left")
+        else:
+            words.append(duration(seconds))
+        return " · ".join(words)
+
+
+class Bar(Lines):
+    """For people: a bar with the same words, drawn in place."""
+
+    def __init__(self, budget: Budget) -> None:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.progress_bar import ProgressBar
+
+        super().__init__(budget)
+        self._console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        self._bar = ProgressBar(total=1, width=max(8, self._console.width // 6))
+        self._live = Live(
+            get_renderable=self._drawn,
+            console=self._console,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def __enter__(self) -> "Bar":
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._live.__exit__(*exception)
+        super().__exit__()
+
+    def update(self, tally: Tally) -> None:
+        self._tally = tally
+
+    def _drawn(self) -> Any:
+        from rich.table import Table
+        from rich.text import Text
+
+        tally = self._tally
+        self._bar.update(completed=tally.answered + tally.failed, total=max(1, tally.total))
+        words = f"{self._words()} · {tally.running} running"
+        table = Table.grid(padding=(0, 1))
+        # Room for the ^C that a terminal shows: a second line would stay behind.
+        table.width = max(1, self._console.width - 4)
+        table.add_row(self._bar, Text(words, no_wrap=True, overflow="ellipsis"))
+        return table
+
+
+def progress_of(budget: Budget, *, quiet: bool) -> Silent:
+    """What suits where stderr leads."""
+    if quiet or sys.stderr is None:
+        return Silent()
+    return Bar(budget) if sys.stderr.isatty() else Lines(budget)
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h {minutes:02}m"
+    return f"{minutes}m {rest:02}s" if minutes else f"{rest}s"
+
 
 TOLD_FAILURES = 5
 RAY = "ray"

@@ -13,13 +13,12 @@ from msgspec.structs import replace
 from rlm.api import RLM
 from rlm.chat.chat import Chat
 from rlm.cli._asking import Options, Setting, engine_of, prepare, unknown_price
-from rlm.cli._border import ANSWERED, say
-from rlm.cli._chat_commands import COMMANDS, perform
-from rlm.cli._chat_files import MOST_CONTEXT_BYTES, ChatFolder
+from rlm.cli._chat_commands import COMMANDS, MOST_CONTEXT_BYTES, ChatFolder, perform
 from rlm.cli._chat_input import Keyboard, Piped
 from rlm.cli._context import STDIN, context_of
+from rlm.cli._errors import ANSWERED, say
 from rlm.cli._output import show
-from rlm.cli._stage import Stage
+from rlm.cli._progress import Stage
 from rlm.errors import ConfigError, RLMError, UnknownPriceError
 from rlm.logger import RLMLogger
 from rlm.portal import portal

@@ -8,8 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from rlm._util.distribution import install_command
-from rlm.cli._models import choose
-from rlm.cli._servers import Server
+from rlm.cli._models import Server, choose
 from rlm.errors import CallRefused, ConfigError, RLMError
 from rlm.limits import Limits
 from rlm.protocols import BaseEnvironment, with_defaults

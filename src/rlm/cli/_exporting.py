@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from rlm._util.atomic import replacing
-from rlm.cli._border import say
+from rlm.cli._errors import say
 from rlm.cli._records import find_recorded
 from rlm.errors import ConfigError
 from rlm.records.recorders.console import harmless

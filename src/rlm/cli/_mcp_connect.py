@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 import rlm
-from rlm.cli._border import say
+from rlm.cli._errors import say
 from rlm.cli._mcp_serving import needs_the_extra
 from rlm.errors import ConfigError
 from rlm.gateway.wire import Wire

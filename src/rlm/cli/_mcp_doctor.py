@@ -19,9 +19,8 @@ from msgspec import Struct
 
 from rlm._util.distribution import install_command
 from rlm.cli._jsonc import Unreadable, value_of
-from rlm.cli._mcp_clients import CLIENTS, file_of
 from rlm.cli._mcp_connect import connected, token_for
-from rlm.cli._mcp_install import is_ours
+from rlm.cli._mcp_install import CLIENTS, file_of, is_ours
 from rlm.cli._mcp_roots import keep_out_of, named_folders, new_record, roots_of
 from rlm.errors import ConfigError
 from rlm.gateway.denial import Denials
@@ -64,7 +63,7 @@ def examine(asked: Asked) -> int:
     if asked.as_json:
         click.echo(json.dumps({"ok": well, "findings": msgspec.to_builtins(found)}))
     else:
-        from rlm.cli._table import show_facts
+        from rlm.cli._output import show_facts
 
         show_facts((each.what, _told(each)) for each in found)
         works = "A client can use this gateway." if well else "A client could not use it."

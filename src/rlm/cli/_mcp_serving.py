@@ -1,4 +1,4 @@
-"""What `rlm mcp` does: open what the operator says, serve it, and leave nothing behind."""
+"""Run `rlm mcp`: open the roots, serve them, and leave nothing behind."""
 
 import asyncio
 import contextlib
@@ -8,27 +8,84 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
-from msgspec import Struct
+from msgspec import Struct, structs
 
 import rlm
 from rlm._util.distribution import install_command
-from rlm.cli._border import say
+from rlm.cli._errors import say
 from rlm.cli._mcp_roots import denials_of, keep_out_of, new_record, roots_of
+from rlm.errors import ConfigError
 from rlm.gateway.doors import bound_socket, bracketed, check_door
+from rlm.gateway.models import USUAL_LIMITS, Models
 from rlm.gateway.paths import Root
 from rlm.gateway.principals import LOCAL, UNNAMED, Tokens, read_tokens
 from rlm.gateway.provenance import Provenance
 from rlm.gateway.sessions import Ceilings
 from rlm.gateway.wire import Wire
+from rlm.wiring.registry import default_model, environments, split_model
 
 if TYPE_CHECKING:
     from rlm.gateway.gateway import Gateway
 
-__all__ = ["Options", "needs_the_extra", "serve"]
+__all__ = ["Options", "models_of", "needs_the_extra", "serve"]
+
+
+class Said(Protocol):
+    """What the command line says about runs."""
+
+    @property
+    def model(self) -> str | None: ...
+    @property
+    def sub_model(self) -> str | None: ...
+    @property
+    def environment(self) -> str: ...
+    @property
+    def environment_options(self) -> tuple[tuple[str, Any], ...]: ...
+    @property
+    def max_steps(self) -> int | None: ...
+    @property
+    def max_depth(self) -> int | None: ...
+    @property
+    def max_tokens(self) -> int | None: ...
+    @property
+    def timeout(self) -> float | None: ...
+    @property
+    def price(self) -> tuple[float, float] | None: ...
+
+
+def models_of(said: Said, variables: Mapping[str, str]) -> Models:
+    """From options, then variables. No `.env` is read: it may be that of a stranger's project."""
+    model = said.model or default_model(variables)
+    sub_model = said.sub_model or variables.get("RLM_SUB_MODEL") or None
+    for name in filter(None, (model, sub_model)):
+        split_model(name)  # complains about one that can't be
+    if said.environment not in environments():
+        known = ", ".join(environments())
+        raise ConfigError(f"there is no environment {said.environment!r}; there are: {known}")
+    given = {
+        "max_steps": said.max_steps,
+        "max_depth": said.max_depth,
+        "max_tokens": said.max_tokens,
+        "max_seconds": said.timeout,
+    }
+    limits = structs.replace(
+        USUAL_LIMITS, **{name: value for name, value in given.items() if value is not None}
+    )
+    options: dict[str, Any] = {
+        "environment": said.environment,
+        "environment_kwargs": dict(said.environment_options),
+    }
+    if model is not None:
+        options["sub_model"] = sub_model
+        if said.price is not None:
+            options["prices"] = dict.fromkeys(filter(None, (model, sub_model)), said.price)
+    return Models(model, limits=limits, **options)
+
 
 LONGEST_NOTE_CHARS = 10_000
 
@@ -120,7 +177,6 @@ def serve(options: Options, wire: Wire | None) -> int:
 
 
 def _gateway(options: Options, roots: list[Root], record: Provenance) -> "Gateway":
-    from rlm.cli._mcp_models import models_of
     from rlm.gateway.gateway import Gateway
 
     return Gateway(

@@ -1,11 +1,212 @@
-"""Which models a command uses, and why: options, then variables, then what needs no key."""
+"""Choose the model of a command, and find model servers on this machine."""
 
+import http.client
+import ipaddress
+import json
+import threading
+import time
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, urlsplit
 
-from rlm.cli._servers import LOCAL, Server, find_servers, first_model
+from msgspec import Struct, field
+
 from rlm.errors import ConfigError
+from rlm.wiring import registry
 from rlm.wiring.registry import OFFLINE_MODEL, PROVIDERS, default_model, split_model
+
+__all__ = ["LOCAL", "Server", "find_servers", "first_model", "probe"]
+
+CONNECT_SECONDS = 0.3
+ANSWER_SECONDS = 2.0
+"""A port where nobody listens says so at once; somebody who does may need a moment."""
+
+LARGEST_ANSWER_BYTES = 1_000_000
+MOST_MODELS = 200
+LONGEST_NAME = 200
+LARGEST_WINDOW = 100_000_000
+NOT_FOR_CHATS = ("embed", "rerank", "whisper", "bge-", "minilm", "clip", "tts", "ocr")
+
+
+class Server(Struct, frozen=True):
+    """A place where a model server may be. `windows`: of the models of which it said so."""
+
+    provider: str
+    address: str
+    answers: bool
+    models: tuple[str, ...] = ()
+    windows: dict[str, int] = field(default_factory=dict)
+
+
+def _split(address: str) -> SplitResult:
+    """The parts of an address; none of those of one that is none."""
+    try:
+        parts = urlsplit(address)
+        _ = parts.port
+    except ValueError:
+        return urlsplit("")
+    return parts
+
+
+def is_local(address: str) -> bool:
+    """Whether an address is this machine's own."""
+    host = _split(address).hostname or ""
+    if host in {"localhost", "localhost.localdomain"}:
+        return True
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return found.is_loopback or found.is_unspecified
+
+
+LOCAL = tuple(
+    name
+    for name, each in PROVIDERS.items()
+    if each.base_url is not None and is_local(each.base_url)
+)
+"""Providers that are a server on this machine unless somebody says otherwise."""
+
+
+def address_of(provider: str, variables: Mapping[str, str], doubtful: Collection[str]) -> str:
+    """Where to ask: as variables say; the `doubtful`, a `.env`'s, can only name this machine."""
+    known = PROVIDERS[provider]
+    for variable in known.base_url_variables:
+        if named := variables.get(variable):
+            address = registry.as_base_url(provider, named)
+            if variable not in doubtful or is_local(address):
+                return address
+    return known.base_url or ""
+
+
+def find_servers(
+    variables: Mapping[str, str],
+    doubtful: Collection[str] = (),
+    *,
+    only: Collection[str] = LOCAL,
+    seconds: float = ANSWER_SECONDS,
+) -> list[Server]:
+    """Ask all of them at once, and none for long."""
+    addresses = {name: address_of(name, variables, doubtful) for name in LOCAL if name in only}
+    found: dict[str, Server] = {}
+
+    def ask(name: str) -> None:
+        keys = PROVIDERS[name].key_variables
+        key = next((variables[each] for each in keys if variables.get(each)), None)
+        found[name] = probe(name, addresses[name], key, seconds)
+
+    threads = [threading.Thread(target=ask, args=(name,), daemon=True) for name in addresses]
+    ending = time.monotonic() + seconds
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, ending - time.monotonic()))
+    return [found.get(name, Server(name, address, False)) for name, address in addresses.items()]
+
+
+def first_model(servers: Collection[Server]) -> tuple[Server, str] | None:
+    """The first model that can talk, of the first server that has one."""
+    for server in servers:
+        for name in server.models:
+            if not any(word in name.lower() for word in NOT_FOR_CHATS):
+                return server, name
+    return None
+
+
+def probe(
+    provider: str, address: str, key: str | None = None, seconds: float = ANSWER_SECONDS
+) -> Server:
+    """What a server says of its models; it does not answer if what is there is something else."""
+    deadline = time.monotonic() + seconds
+    listed = _get(address, "/models", key, deadline)
+    rows = listed.get("data") if isinstance(listed, dict) else None
+    if not isinstance(rows, list) or not all(_is_model(row) for row in rows[:MOST_MODELS]):
+        return Server(provider, address, False)
+    rows = rows[:MOST_MODELS]
+    windows = {row["id"]: row.get("max_model_len") for row in rows}
+    ask = WINDOWS.get(provider)
+    if ask is not None and rows:
+        root = address.rstrip("/").removesuffix("/v1")
+        windows |= ask(lambda path: _get(root, path, key, deadline), list(windows))
+    sound = {name: size for name, size in windows.items() if _is_window(size)}
+    return Server(provider, address, True, tuple(row["id"] for row in rows), sound)
+
+
+def _is_model(row: Any) -> bool:
+    name = row.get("id") if isinstance(row, dict) else None
+    return isinstance(name, str) and 0 < len(name) <= LONGEST_NAME
+
+
+def _is_window(size: Any) -> bool:
+    return isinstance(size, int) and not isinstance(size, bool) and 0 < size <= LARGEST_WINDOW
+
+
+# -- what windows they run with -------------------------------------------------------------------
+
+Ask = Callable[[str], Any]
+
+
+def _ollamas(ask: Ask, names: list[str]) -> dict[str, Any]:
+    """Of the models in memory; what others will get is decided when they are loaded."""
+    return _column(ask("/api/ps"), "models", "name", "context_length")
+
+
+def _lmstudios(ask: Ask, names: list[str]) -> dict[str, Any]:
+    return _column(ask("/api/v0/models"), "data", "id", "loaded_context_length")
+
+
+def _llamacpps(ask: Ask, names: list[str]) -> dict[str, Any]:
+    """It serves one model, in so many slots of this size."""
+    facts = ask("/props")
+    facts = facts.get("default_generation_settings") if isinstance(facts, dict) else None
+    size = facts.get("n_ctx") if isinstance(facts, dict) else None
+    return dict.fromkeys(names, size) if len(names) == 1 else {}
+
+
+WINDOWS: dict[str, Callable[[Ask, list[str]], dict[str, Any]]] = {
+    "llamacpp": _llamacpps,
+    "lmstudio": _lmstudios,
+    "ollama": _ollamas,
+}
+"""vLLM says it in its list of models."""
+
+
+def _column(answer: Any, rows: str, name: str, value: str) -> dict[str, Any]:
+    listed = answer.get(rows) if isinstance(answer, dict) else None
+    listed = listed if isinstance(listed, list) else []
+    found = [row for row in listed if isinstance(row, dict) and isinstance(row.get(name), str)]
+    return {row[name]: row.get(value) for row in found[:MOST_MODELS]}
+
+
+# -- asking ---------------------------------------------------------------------------------------
+
+
+def _get(address: str, path: str, key: str | None, deadline: float) -> Any:
+    """The JSON at a path, or None if there is none to be had in time."""
+    parts = _split(address)
+    secure = parts.scheme == "https"
+    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+    left = deadline - time.monotonic()
+    if not parts.hostname or parts.scheme not in {"http", "https"} or left <= 0:
+        return None
+    headers = {"Accept": "application/json"}
+    if key is not None:
+        headers["Authorization"] = f"Bearer {key}"
+    connection: http.client.HTTPConnection | None = None
+    try:
+        connection = kind(parts.hostname, parts.port, timeout=min(CONNECT_SECONDS, left))
+        connection.connect()
+        connection.sock.settimeout(max(0.001, deadline - time.monotonic()))
+        connection.request("GET", f"{parts.path.rstrip('/')}{path}", headers=headers)
+        response = connection.getresponse()
+        data = response.read(LARGEST_ANSWER_BYTES) if response.status == 200 else b""
+        return json.loads(data)
+    except (OSError, http.client.HTTPException, ValueError, RecursionError):
+        return None
+    finally:
+        if connection is not None:
+            connection.close()
+
 
 OFFLINE_NOTICE = (
     f"No model is configured (set a key such as OPENAI_API_KEY, set RLM_MODEL, or pass -m): "

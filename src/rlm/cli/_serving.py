@@ -16,10 +16,9 @@ from rlm._util.distribution import install_command
 from rlm.api import RLM
 from rlm.cli import dotenv
 from rlm.cli._asking import _client_options, _infos, _notices
-from rlm.cli._border import say
-from rlm.cli._models import Choice, choose, windows_of
+from rlm.cli._errors import say
+from rlm.cli._models import Choice, choose, find_servers, windows_of
 from rlm.cli._records import where_to_journal
-from rlm.cli._servers import find_servers
 from rlm.errors import ConfigError
 from rlm.limits import Limits
 from rlm.protocols import Environment

@@ -1,24 +1,266 @@
-"""What `rlm show` prints, event by event: a trajectory of any size is never held as a whole."""
+"""Print a recorded run for `rlm show`, event by event, without holding it in memory."""
 
-from collections.abc import Iterator
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 
 import click
 import msgspec
 
-from rlm.cli._border import say
+from rlm.cli._errors import say
 from rlm.cli._listing import summary_of
-from rlm.cli._output import as_harmless_json
+from rlm.cli._output import as_harmless_json, show_facts
 from rlm.cli._records import Recorded, archive, find_recorded
-from rlm.cli._steps import InFull, InShort
-from rlm.cli._table import show_facts
 from rlm.errors import ConfigError
-from rlm.events import Event, RunEnded, RunStarted
-from rlm.records.recorders.console import counted, harmless, one_line
-from rlm.records.trajectories import RunOutline, Trajectory, open_trajectory
+from rlm.events import (
+    CallEnded,
+    CallStarted,
+    CellEnded,
+    CellOutput,
+    CellStarted,
+    Compacted,
+    Diverged,
+    Event,
+    ModelAsked,
+    ModelReplied,
+    Noted,
+    OutputStreamed,
+    Planned,
+    RunEnded,
+    RunStarted,
+    SessionLost,
+    StepStarted,
+    ToolCalled,
+)
+from rlm.messages import Message, Usage
+from rlm.records.recorders.console import counted, divergence, harmless, loss, one_line, plan
+from rlm.records.trajectories import RunOutline, StepUsage, Trajectory, open_trajectory
 
-__all__ = ["show_recorded"]
+__all__ = ["InFull", "InShort", "show_recorded"]
+
+CODE_LINES, OUTPUT_LINES = 12, 8
+TEXT_CHARS = 4_000
+"""Of a cell's code or output, before it is cut into lines."""
+
+SHOWN_CALLS = 3
+PROMPT_CHARS, REPLY_CHARS = 60, 80
+OPEN_CALLS = 1_000
+"""The beginnings of so many prompts are kept for their replies."""
+
+
+class InShort:
+    """Each step with code, output and calls, a few lines of each."""
+
+    def __init__(self, used: Mapping[int, StepUsage]) -> None:
+        self._used = used
+        self._prompts: dict[str, str] = {}
+        self._calls: list[str] = []
+        self._counts: Counter[str] = Counter()
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, StepStarted):
+            self.finish()
+            click.echo(f"\nstep {event.step}{_step_usage(self._used.get(event.step))}")
+        elif isinstance(event, ModelReplied):
+            _echo(f"  {_reply_head(event)}")
+        elif isinstance(event, CellStarted):
+            _echo_text(event.code, "  > ", CODE_LINES)
+        elif isinstance(event, CellOutput):
+            _echo_text(event.text, "  | ", OUTPUT_LINES, event.written_chars)
+        elif isinstance(event, CellEnded):
+            self.finish()
+            if event.error_type:
+                _echo(f"  ! {event.error_type}: {event.error_message}")
+        else:
+            self._note(event)
+
+    def finish(self) -> None:
+        """What was called since a cell began, the first few one by one."""
+        for line in self._calls:
+            _echo(line)
+        told = [f"{count:,} {what}" for what, count in self._counts.items()]
+        if more := sum(self._counts[each] for each in ("llm", "rlm", "tool")) - len(self._calls):
+            _echo(f"  … {counted(more, 'more call')} ({', '.join(told)} in all)")
+        self._prompts.clear()
+        self._calls.clear()
+        self._counts.clear()
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, CallStarted):
+            if len(self._prompts) < OPEN_CALLS:
+                self._prompts[event.call_id] = event.prompt[:TEXT_CHARS]
+        elif isinstance(event, CallEnded):
+            prompt = self._prompts.pop(event.call_id, "")
+            self._count(event.kind, event.error)
+            if len(self._calls) < SHOWN_CALLS:
+                self._calls.append(_call_line(event, prompt))
+        elif isinstance(event, ToolCalled):
+            self._count("tool", event.error)
+            if len(self._calls) < SHOWN_CALLS:
+                self._calls.append(f"  tool {event.name}: {_outcome(event.result, event.error)}")
+        elif (line := _notable(event)) is not None:
+            _echo(f"  {line}")
+
+    def _count(self, kind: str, error: str | None) -> None:
+        self._counts[kind] += 1
+        if error is not None:
+            self._counts["failed"] += 1
+
+
+class InFull:
+    """One step, with every text whole. Calls come as they began and as they ended."""
+
+    def __init__(self, used: Mapping[int, StepUsage]) -> None:
+        self._used = used
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, StepStarted):
+            used = _step_usage(self._used.get(event.step))
+            _head(f"step {event.step} of run {event.run_id}{used}")
+        elif isinstance(event, ModelAsked):
+            _head(f"asked {event.model} ({event.purpose}), {event.message_count} messages; new:")
+            for message in event.new_messages:
+                if message.role != "assistant":  # Those are replies, and were shown as such.
+                    _whole(_content(message), f"[{message.role}]")
+        elif isinstance(event, ModelReplied):
+            _head(_reply_head(event))
+            _whole(event.reasoning, "thinking:")
+            _whole(event.text)
+            for call in event.tool_calls:
+                _whole(f"{call.name}({call.arguments})")
+        elif isinstance(event, CellStarted):
+            _head(f"cell {event.cell} runs:")
+            _whole(event.code)
+        elif isinstance(event, CellOutput):
+            kept = "" if event.written_chars <= len(event.text) else ", the beginning of it"
+            _head(f"cell {event.cell} wrote to {event.stream}{kept}:")
+            _whole(event.text)
+        elif isinstance(event, CellEnded):
+            self._cell_ended(event)
+        else:
+            self._call(event)
+
+    def _cell_ended(self, event: CellEnded) -> None:
+        _head(f"cell {event.cell} ended: {event.seconds:.2f} s, {counted(event.calls, 'call')}")
+        for name, told in {**event.new_variables, **event.changed_variables}.items():
+            _echo(f"{name}: {told}")
+        if event.error_type:
+            _whole(event.traceback or f"{event.error_type}: {event.error_message}")
+
+    def _call(self, event: Event) -> None:
+        if isinstance(event, CallStarted):
+            _head(f"call {_end(event.call_id)} ({event.kind}) asks {event.model}:")
+            _whole(event.prompt)
+        elif isinstance(event, CallEnded):
+            child = f", by run {event.child_run_id}" if event.child_run_id else ""
+            _head(f"call {_end(event.call_id)} ended{child}: {_cost(event.usage, event.seconds)}")
+            _whole(event.reply if event.error is None else f"failed: {event.error}")
+        elif isinstance(event, ToolCalled):
+            _head(f"tool {event.name}({event.arguments}): {event.seconds:.2f} s")
+            _whole(event.result if event.error is None else f"failed: {event.error}")
+        elif isinstance(event, RunEnded):
+            _head(f"run {event.run_id} ended: {event.stop_reason}")
+            _whole(event.answer or event.detail)
+        elif (line := _notable(event)) is not None:
+            _head(line)
+
+
+# -- pieces ---------------------------------------------------------------------------------------
+
+
+def _notable(event: Event) -> str | None:
+    if isinstance(event, SessionLost):
+        return loss(event)
+    if isinstance(event, Diverged):
+        return divergence(event)
+    if isinstance(event, Planned):
+        return plan(event)
+    if isinstance(event, Compacted):
+        before, after = event.messages_before, event.messages_after
+        return f"the history was shortened: {before} messages to {after}"
+    if isinstance(event, OutputStreamed):
+        return f"shown to the user: {one_line(event.text, REPLY_CHARS)!r}"
+    if isinstance(event, Noted):
+        return f"noted {one_line(event.key, PROMPT_CHARS)!r}: {one_line(event.value, REPLY_CHARS)}"
+    return None
+
+
+def _reply_head(event: ModelReplied) -> str:
+    what = "" if event.purpose == "step" else f" ({event.purpose})"
+    if event.error is not None:
+        return f"{event.model} failed{what}: {event.error}"
+    stored = ", from the journal" if event.stored else ""
+    return f"{event.model} replied{what}: {_cost(event.usage, event.seconds)}{stored}"
+
+
+def _call_line(event: CallEnded, prompt: str) -> str:
+    child = f" (run {event.child_run_id})" if event.child_run_id else ""
+    asked = one_line(prompt, PROMPT_CHARS)
+    return f"  {event.kind} {asked!r}{child}: {_outcome(event.reply, event.error)}"
+
+
+def _outcome(text: str, error: str | None) -> str:
+    return one_line(text, REPLY_CHARS) if error is None else one_line(f"failed: {error}")
+
+
+def _step_usage(used: StepUsage | None) -> str:
+    """What a step used with its child runs and, if it had any, by itself."""
+    if used is None or not used.whole.total_tokens:
+        return ""
+    own = "" if used.own == used.whole else f"; without child runs {_tokens(used.own)}"
+    return f": {_tokens(used.whole)}{own}"
+
+
+def _tokens(usage: Usage) -> str:
+    cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.4f}"
+    return f"{usage.total_tokens:,} tokens{cost}"
+
+
+def _cost(usage: Usage | None, seconds: float) -> str:
+    return f"{seconds:.2f} s" if usage is None else f"{_tokens(usage)}, {seconds:.2f} s"
+
+
+def _content(message: Message) -> str:
+    """What a message says; of a part that is a picture, that it is one."""
+    if isinstance(message.content, str):
+        return message.content
+    parts = message.content
+    return "\n".join(str(part.get("text", f"({part.get('type', 'part')})")) for part in parts)
+
+
+def _end(call_id: str) -> str:
+    """A call's id without that of its run."""
+    return ".".join(call_id.rsplit(".", 2)[1:]) or call_id
+
+
+def _head(text: str) -> None:
+    _echo(f"-- {text}")
+
+
+def _echo(line: str) -> None:
+    """One line, harmless, with its own indent."""
+    indent = len(line) - len(line.lstrip(" "))
+    click.echo(" " * indent + one_line(line))
+
+
+def _whole(text: str, head: str = "") -> None:
+    """All of a text, further to the right than any line of ours."""
+    if text:
+        told = harmless(f"{head}\n{text}" if head else text)
+        click.echo(textwrap.indent(told, "   ", lambda _: True))
+
+
+def _echo_text(text: str, mark: str, most_lines: int, written_chars: int = 0) -> None:
+    """The first lines of a text behind a mark, and how much there is of it."""
+    lines = harmless(text[:TEXT_CHARS]).splitlines()
+    for line in lines[:most_lines]:
+        click.echo(mark + (line if len(line) <= 200 else f"{line[:199]}…"))
+    size = max(len(text), written_chars)
+    if len(lines) > most_lines or size > TEXT_CHARS:
+        click.echo(f"{mark}… ({size:,} characters in all)")
+
 
 QUERY_CHARS = 2_000
 ANSWER_CHARS = 20_000

@@ -1,4 +1,4 @@
-"""What `rlm view` does: find what to show, serve it, and go on with runs that are forked there."""
+"""Run `rlm view`, and the viewer that `rlm ask --view` starts beside a run."""
 
 import asyncio
 import html
@@ -7,27 +7,38 @@ import signal
 import tempfile
 import threading
 import webbrowser
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 import rlm
 from rlm.api import RLM
 from rlm.cli import dotenv
-from rlm.cli._border import say
-from rlm.cli._rebuilding import keywords_of, recipe_of
+from rlm.cli._errors import say
 from rlm.cli._records import archive, find_recorded
+from rlm.cli._resuming import keywords_of, recipe_of
 from rlm.context import StoredContext, store_context
 from rlm.errors import ConfigError
+from rlm.events import Event, RunStarted
 from rlm.records.journal import Archive, RunFacts
+from rlm.viewer import DEFAULT_PORT
 from rlm.viewer.contexts import ContextDesk
 from rlm.viewer.library import Folder, Journals, Library, OneFile, Shelf
 from rlm.viewer.server import ViewerServer
 
-__all__ = ["Options", "RecordedEngines", "opened", "serve", "server_for", "shelf_of"]
+__all__ = [
+    "Options",
+    "RecordedEngines",
+    "ViewBeside",
+    "opened",
+    "serve",
+    "server_for",
+    "shelf_of",
+    "view_beside",
+]
 
 LEADS_TO = """\
 <!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">
@@ -156,3 +167,68 @@ def opened(address: str) -> Generator[None, None, None]:
         yield
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+T = TypeVar("T")
+
+
+class ViewBeside:
+    """A recorder that opens the page of the first root run it hears of."""
+
+    def __init__(self, server: ViewerServer) -> None:
+        self._server = server
+        self._is_open = False
+        self._page = ExitStack()
+
+    def close(self) -> None:
+        self._page.close()
+
+    def record(self, event: Event) -> None:
+        if isinstance(event, RunStarted) and event.parent_id is None and not self._is_open:
+            self._is_open = True
+            address = f"{self._server.url}#/run/{event.run_id}"
+            say(f"Viewer: {address}")
+            self._page.enter_context(opened(address))
+
+    def wait(self) -> None:
+        """Until Ctrl-C: what has ended can still be looked at."""
+        say("The viewer goes on; Ctrl-C ends it.")
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            return
+
+
+@contextmanager
+def view_beside(port: int = DEFAULT_PORT) -> Generator[ViewBeside, None, None]:
+    """A viewer of all kept runs; if the usual port is taken, any other."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="rlm-viewer", daemon=True)
+    thread.start()
+    try:
+        server = _on(loop, _started(port))
+        try:
+            with closing(ViewBeside(server)) as beside:
+                yield beside
+        finally:
+            _on(loop, server.__aexit__())
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _started(port: int) -> ViewerServer:
+    shelf = Journals(archive())
+    for each in (port, 0):
+        server = server_for(shelf, port=each, token=os.environ.get("RLM_VIEW_TOKEN"))
+        try:
+            return await server.__aenter__()
+        except ConfigError:
+            if each == 0:
+                raise
+    raise AssertionError("a free port is always found, or the error raised")
+
+
+def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run_coroutine_threadsafe(work, loop).result()

@@ -84,7 +84,7 @@ def chat(
     exclusive(ctx, quiet=given["quiet"], verbose=given["verbose"])
     exclusive(ctx, load=load, **{"continue": go_on})
     if listed:
-        from rlm.cli._chat_files import show_chats
+        from rlm.cli._chat_commands import show_chats
 
         show_chats(as_json=given["as_json"])
         return

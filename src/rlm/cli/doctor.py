@@ -30,7 +30,7 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found))
     else:
-        from rlm.cli._table import show_facts
+        from rlm.cli._output import show_facts
 
         show_facts(report(found))
     ctx.exit(0 if found["ok"] else 1)
@@ -45,7 +45,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
     import rlm
     from rlm._util import distribution
     from rlm.cli import _checks
-    from rlm.cli._servers import find_servers
+    from rlm.cli._models import find_servers
 
     servers = find_servers(settings.variables, settings.taken)
     model = _checks.check_model(settings.variables, servers)

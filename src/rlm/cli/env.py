@@ -9,7 +9,7 @@ import click
 from rlm.cli._options import key_and_value
 
 if TYPE_CHECKING:
-    from rlm.cli._suites import Suites
+    from rlm.cli._environment_checks import Suites
 
 __all__ = ["env"]
 
@@ -78,16 +78,16 @@ def check(
 
     Exit code 0 means that every promise is kept and, with --attacks, that no attack succeeded.
     """
-    from rlm.cli import _matrix
+    from rlm.cli import _environment_checks
 
     if len(names) == 1:
         found = {names[0]: _check_one(names[0], dict(options), attacks, only, as_json)}
     else:
-        found = _matrix.checked(names, options, attacks=attacks, only=only)
+        found = _environment_checks.checked(names, options, attacks=attacks, only=only)
     if not any(report.rows for each in found.values() for report in each.reports.values()):
         raise click.UsageError(f"no row contains {only!r}", ctx)
     if len(names) > 1:
-        _matrix.show(found, as_json)
+        _environment_checks.show(found, as_json)
     ctx.exit(0 if all(each.ok for each in found.values()) else 1)
 
 
@@ -96,23 +96,25 @@ def _check_one(
 ) -> "Suites":
     import asyncio
 
-    from rlm.cli import _suites
+    from rlm.cli import _environment_checks
     from rlm.wiring.registry import make_environment
 
     environment = make_environment(name, options)
     shown = _shown(as_json)
     with shown:
-        suites: Suites = asyncio.run(_suites.run(environment, shown, attacks=attacks, only=only))
+        suites: Suites = asyncio.run(
+            _environment_checks.run_suites(environment, shown, attacks=attacks, only=only)
+        )
     if any(report.rows for report in suites.reports.values()):
         shown.result(name, suites)
     return suites
 
 
 def _shown(as_json: bool) -> Any:
-    from rlm.cli import _rows
+    from rlm.cli import _environment_checks
 
     if as_json:
-        return _rows.AsJson()
+        return _environment_checks.AsJson()
     if sys.stdout is not None and sys.stdout.isatty():
-        return _rows.AsTable()
-    return _rows.AsLines()
+        return _environment_checks.AsTable()
+    return _environment_checks.AsLines()

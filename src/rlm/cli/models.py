@@ -49,7 +49,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
 
     from rlm import models
     from rlm.cli import _checks
-    from rlm.cli._servers import find_servers
+    from rlm.cli._models import find_servers
 
     variables = settings.variables
     servers = find_servers(variables, settings.taken)
@@ -133,7 +133,7 @@ def _source(source: Any) -> dict[str, str]:
 
 def _search(pattern: str, as_json: bool) -> int:
     from rlm import models
-    from rlm.cli._border import say
+    from rlm.cli._errors import say
 
     rows = [_facts(name, info, "") for name, info in models.search(pattern)]
     for row in rows:
@@ -158,7 +158,7 @@ def _search(pattern: str, as_json: bool) -> int:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from rlm.cli._table import show_facts
+    from rlm.cli._output import show_facts
 
     _show_rows(found["models"])
     click.echo()
@@ -166,7 +166,7 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _show_rows(rows: list[dict[str, Any]]) -> None:
-    from rlm.cli._table import show_table
+    from rlm.cli._output import show_table
 
     head = ["", "model", "window", "$/M in, out", "profile", "from"]
     columns = slice(0, None) if "from" in rows[0] else slice(1, -1)

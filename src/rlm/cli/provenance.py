@@ -42,7 +42,7 @@ def verify(
     if as_json:
         click.echo(json.dumps(found))
     else:
-        from rlm.cli._table import show_facts
+        from rlm.cli._output import show_facts
 
         show_facts(report(found))
     ctx.exit(0 if found["whole"] else 1)

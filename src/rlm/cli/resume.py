@@ -1,14 +1,14 @@
-"""`rlm resume`: go on with a run that was interrupted. Here are its options."""
+"""Commands that run a record again: `rlm resume`, `rlm fork` and `rlm replay`."""
 
 from typing import Any
 
 import click
 
-from rlm.cli._options import exclusive, of_going_on, run_argument
+from rlm.cli._options import exclusive, of_going_on, recorded_argument, run_argument
 
-__all__ = ["resume"]
+__all__ = ["fork", "replay", "resume"]
 
-EXAMPLES = """\b
+RESUME_EXAMPLES = """\b
 Examples:
   rlm resume last
   rlm resume 5d41402a --max-steps 60
@@ -19,22 +19,106 @@ Exit codes are those of `rlm ask`.
 """
 
 
-@click.command(epilog=EXAMPLES)
+@click.command(epilog=RESUME_EXAMPLES)
 @run_argument
 @of_going_on
 @click.pass_context
 def resume(ctx: click.Context, /, run: str, **given: Any) -> None:
-    """Go on with a run that was interrupted.
+    """Continue a run that was interrupted.
 
     It may have been killed, cancelled with Ctrl-C, ended by an error, or stopped at a limit. RUN is
-    a run's id, a beginning or an end of it, or the word last; `rlm runs` lists them. The query, the
-    context, the models and the settings are those of the record; keys and addresses are taken from
-    the environment, as `rlm ask` does. Replies that were paid for are not asked for again. A run
-    that has answered prints its answer once more, for nothing.
+    the id of a run, the first or last part of it, or the word last; `rlm runs` lists them. The
+    query, context, models and settings come from the record; keys and addresses come from the
+    environment, as for `rlm ask`. Replies that were paid for are not requested again. A run that
+    has an answer prints it again, at no cost.
     """
-    from rlm.cli._going_on import GoOn, go_on
     from rlm.cli._records import archive, find_run
+    from rlm.cli._resuming import GoOn, go_on
 
     exclusive(ctx, quiet=given["quiet"], verbose=given["verbose"])
     kept = archive()
     ctx.exit(go_on(kept, find_run(kept, run), GoOn(**given)))
+
+
+FORK_EXAMPLES = """\b
+Examples:
+  rlm fork last --step 3
+  rlm fork 5d41402a --step 2 --edit better.py
+  echo 'FINAL("42")' > answer.py && rlm fork last --step 4 --edit answer.py
+  rlm fork last --step 3 --no-run
+
+\b
+Exit codes are those of `rlm ask`.
+"""
+
+
+@click.command(epilog=FORK_EXAMPLES)
+@run_argument
+@click.option(
+    "--step",
+    type=click.IntRange(min=1),
+    required=True,
+    help="The step at which the new run begins.",
+)
+@click.option(
+    "--edit",
+    type=click.Path(allow_dash=True, path_type=str),
+    metavar="FILE",
+    help="Use the text of FILE as the reply of that step (code if it ends in .py; - reads stdin).",
+)
+@click.option(
+    "--no-run", is_flag=True, help="Create the new run without running it, and print its id."
+)
+@of_going_on
+@click.pass_context
+def fork(
+    ctx: click.Context, /, run: str, step: int, edit: str | None, no_run: bool, **given: Any
+) -> None:
+    """Start a new run from a step of another run.
+
+    RUN is the id of a run, the first or last part of it, or the word last; it stays as it is. The
+    new run shares the earlier steps, which cost nothing. --edit supplies the reply of the step;
+    without it, the model is asked again.
+    """
+    from rlm.cli._resuming import GoOn, fork_run
+
+    exclusive(ctx, quiet=given["quiet"], verbose=given["verbose"])
+    if edit == "-" and "-" in given["files"]:
+        raise click.UsageError("--edit and -f can't both read stdin", ctx)
+    ctx.exit(fork_run(run, step, edit, GoOn(**given), only_make=no_run))
+
+
+REPLAY_EXAMPLES = """\b
+Examples:
+  rlm replay last
+  rlm replay logs/rlm_20261115-093000-123-5d41402a.jsonl -f contract.txt
+
+\b
+Exit codes: 0 nothing differed, 1 something differed or failed.
+"""
+
+
+@click.command(epilog=REPLAY_EXAMPLES)
+@recorded_argument
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(allow_dash=True, path_type=str),
+    help="The context, if it was not recorded; a different one shows what would change.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+@click.pass_context
+def replay(ctx: click.Context, recorded: str, files: tuple[str, ...], as_json: bool) -> None:
+    """Execute a recorded run again without a model, and compare.
+
+    RUN is the id of a run, the first or last part of it, or the word last. LOG is a file written by
+    --log-dir or RLMLogger.
+
+    Models and tools answer from the record; the code of cells really runs, in the sandbox. Nothing
+    is sent and nothing is paid. The first difference is shown as a diff.
+    """
+    from rlm.cli import _replaying
+
+    ctx.exit(_replaying.replay_recorded(recorded, files, as_json=as_json))

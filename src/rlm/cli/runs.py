@@ -1,10 +1,14 @@
-"""`rlm runs`: the runs that are kept here, the newest first. Here are its options."""
+"""Commands about recorded runs: `rlm runs`, `rlm show`, `rlm export` and `rlm rm`."""
+
+from pathlib import Path
 
 import click
 
-__all__ = ["runs"]
+from rlm.cli._options import above_zero, complete_runs, recorded_argument
 
-EXAMPLES = """\b
+__all__ = ["export", "rm", "runs", "show"]
+
+RUNS_EXAMPLES = """\b
 Examples:
   rlm runs
   rlm runs --status interrupted
@@ -18,24 +22,161 @@ cancelled or error, as the run ended. All but running and answer can be resumed.
 STATUSES = ("running", "interrupted", "answer", "steps", "limit", "cancelled", "error")
 
 
-@click.command(epilog=EXAMPLES)
+@click.command(epilog=RUNS_EXAMPLES)
 @click.option("--json", "as_json", is_flag=True, help="Print the runs as one JSON array.")
-@click.option("--all", "every", is_flag=True, help="All of them, however many.")
+@click.option("--all", "every", is_flag=True, help="Show all runs.")
 @click.option(
-    "-n", "--number", type=click.IntRange(min=1), default=20, help="At most so many; else 20."
+    "-n",
+    "--number",
+    type=click.IntRange(min=1),
+    default=20,
+    metavar="N",
+    help="Show at most N runs (default 20).",
 )
 @click.option(
     "--status",
     type=click.Choice(STATUSES),
     metavar="STATUS",
-    help="Only those of this status, such as interrupted.",
+    help="Show only runs with this status, such as interrupted.",
 )
 def runs(as_json: bool, every: bool, number: int, status: str | None) -> None:
-    """List the runs that are kept here.
+    """List the recorded runs, newest first.
 
-    The newest come first. The first column is what `rlm show`, `rlm resume` and the others take for
-    RUN; so is any other beginning or end of a run's id, and the word last.
+    The first column is what `rlm show`, `rlm resume` and other commands accept as RUN. They also
+    accept the first or last part of a run's id, and the word last.
     """
     from rlm.cli import _listing
 
     _listing.show_runs(as_json=as_json, most=None if every else number, status=status)
+
+
+SHOW_EXAMPLES = """\b
+Examples:
+  rlm show last
+  rlm show last --step 2
+  rlm show logs/rlm_20261115-093000-123-5d41402a.jsonl
+  rlm show last --json | jq -r 'select(.type == "call_ended") | .reply'
+"""
+
+
+@click.command(epilog=SHOW_EXAMPLES)
+@recorded_argument
+@click.option(
+    "--step",
+    type=click.IntRange(min=0),
+    help="Show only this step, in full; 0 is everything before the first step.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print all events as JSON lines, including those of child runs.",
+)
+def show(recorded: str, step: int | None, as_json: bool) -> None:
+    """Show what a run did, step by step.
+
+    RUN is the id of a run, the first or last part of it, or the word last; the id of a
+    child run works too. LOG is a file or folder written by --log-dir or RLMLogger.
+    """
+    from rlm.cli import _showing
+
+    _showing.show_recorded(recorded, step=step, as_json=as_json)
+
+
+FORMATS = ("sft", "openai-chat", "markdown", "html", "reference-jsonl")
+
+EXPORT_EXAMPLES = """\b
+Formats:
+  sft              one row per step for training: the conversation so far and the reply
+  openai-chat      one conversation per run, for OpenAI fine-tuning
+  markdown, html   a report to read and to share
+  reference-jsonl  a log as the reference engine writes it
+
+\b
+Examples:
+  rlm export last --format html -o report.html
+  rlm export logs/ --format sft > turns.jsonl
+"""
+
+
+@click.command(epilog=EXPORT_EXAMPLES)
+@recorded_argument
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    metavar="FORMAT",
+    required=True,
+    help="sft, openai-chat, markdown, html or reference-jsonl.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write to FILE, readable only by you, instead of standard output.",
+)
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
+def export(recorded: str, form: str, output: Path | None, force: bool) -> None:
+    """Export a run in another format, to share it or to train on it.
+
+    Child runs are included. RUN is the id of a run, the first or last part of it, or the word last.
+    LOG is a file or folder written by --log-dir or RLMLogger. The context itself is not exported,
+    but what cells printed of it and the prompts of calls are: look before you share.
+    """
+    from rlm.cli import _exporting
+
+    _exporting.export_recorded(recorded, form, output, force=force)
+
+
+RM_EXAMPLES = """\b
+Examples:
+  rlm rm last
+  rlm rm 5d41402a 7215ee9c
+  rlm rm --older-than 7 --status error
+  rlm rm --all --yes
+"""
+
+
+@click.command(epilog=RM_EXAMPLES)
+@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_runs)
+@click.option("--all", "every", is_flag=True, help="Remove all runs.")
+@click.option(
+    "--older-than",
+    type=above_zero,
+    metavar="N",
+    help="Remove runs untouched for N days.",
+)
+@click.option(
+    "--status",
+    type=click.Choice(STATUSES),
+    metavar="STATUS",
+    help="Remove runs with this status, such as error.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.pass_context
+def rm(
+    ctx: click.Context,
+    runs: tuple[str, ...],
+    every: bool,
+    older_than: float | None,
+    status: str | None,
+    yes: bool,
+) -> None:
+    """Remove recorded runs.
+
+    RUN is the id of a run, the first or last part of it, or the word last. Contexts that no other
+    run uses are removed too. A run in progress is not removed. The ids of removed runs are printed.
+    The oldest runs are also removed automatically: after 30 days, or when there are more than
+    1,000 runs or 10 GiB.
+    """
+    from rlm.cli import _listing
+
+    chosen = every or older_than is not None or status is not None
+    if bool(runs) == chosen:
+        raise click.UsageError(
+            "name runs, or choose them with --all, --older-than or --status", ctx
+        )
+    if every and (older_than is not None or status is not None):
+        raise click.UsageError("--all cannot be combined with --older-than or --status", ctx)
+    ctx.exit(_listing.remove_runs(runs, older_than, status, yes=yes))

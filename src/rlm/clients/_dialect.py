@@ -1,21 +1,203 @@
-"""What one wire dialect has to know, and the client that all dialects share.
+"""What the dialects of model servers share: a protocol, message parts, sampling options."""
 
-A dialect is pure: a request becomes a body, a body becomes a reply. Connections, time limits, what
-failures mean and secrets are the `Endpoint`'s.
-"""
-
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rlm import models
+from rlm._util.text import sendable
+from rlm.clients._fields import parse
 from rlm.clients._http import Endpoint
-from rlm.clients._json import parse
-from rlm.errors import ModelError
-from rlm.messages import ModelInfo, Reply, Request
+from rlm.errors import ConfigError, ModelError
+from rlm.messages import Message, ModelInfo, Reply, Request
 
-__all__ = ["Dialect", "ErrorReport", "HttpClient", "Streamed"]
+__all__ = [
+    "EFFORTS",
+    "EMPTY",
+    "Dialect",
+    "ErrorReport",
+    "HttpClient",
+    "Image",
+    "Streamed",
+    "after_instructions",
+    "given_options",
+    "image_of",
+    "is_blank",
+    "late_instructions",
+    "output_cap",
+    "parts_of",
+    "refuse",
+    "same_text",
+    "schema_of",
+    "stops_of",
+    "thinking",
+]
+
+EMPTY = "(empty)"
+"""Stands for a turn without content: providers refuse those, and leaving it out joins others."""
+
+
+class Image(NamedTuple):
+    """An image as base64 `data`, or where it is."""
+
+    media_type: str | None
+    data: str | None = None
+    url: str = ""
+
+
+def parts_of(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A message's content as parts; blank texts are left out, because providers refuse them."""
+    if isinstance(content, str):
+        return [] if is_blank(content) else [{"type": "text", "text": content}]
+    for part in content:
+        if not isinstance(part, dict):
+            raise ConfigError(f"a content part must be a dict, not {type(part).__name__}")
+    return [
+        part for part in content if part.get("type") != "text" or not is_blank(part.get("text"))
+    ]
+
+
+def is_blank(text: Any) -> bool:
+    return isinstance(text, str) and not text.strip()
+
+
+def same_text(one: str, other: str) -> bool:
+    """Whether both are the same on the wire, where there are no lone surrogates."""
+    return one == other or sendable(one) == sendable(other)
+
+
+def after_instructions(messages: Sequence[Message]) -> int:
+    """How many messages stand at the beginning that are all the system's."""
+    for number, message in enumerate(messages):
+        if message.role != "system":
+            return number
+    return len(messages)
+
+
+def late_instructions(message: Message) -> list[dict[str, Any]]:
+    """A system message among the turns, as parts of the user's turn there.
+
+    Moved to the front it would change what comes before every turn: caches and signatures of
+    thoughts hold only for an unchanged beginning.
+    """
+    parts = parts_of(message.content)
+    texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
+    if not texts or len(texts) < len(parts):
+        return parts
+    text = "\n\n".join(texts)
+    return [{"type": "text", "text": f"<system>\n{text}\n</system>"}]
+
+
+def image_of(part: dict[str, Any]) -> Image | None:
+    """The image in a neutral part; None for every other part, a provider's own image included."""
+    if part.get("type") != "image" or not ("data" in part or "url" in part):
+        return None
+    if "data" in part:
+        return _with_type(part.get("media_type"), part["data"])
+    url = part["url"]
+    if not isinstance(url, str):
+        raise ConfigError("the url of an image part must be a string")
+    if not url.startswith("data:"):
+        return Image(part.get("media_type"), url=url)
+    about, comma, data = url.removeprefix("data:").partition(",")
+    if not comma or not about.endswith(";base64"):
+        raise ConfigError("an image's data URL must hold base64: data:image/png;base64,...")
+    return _with_type(about.removesuffix(";base64") or part.get("media_type"), data)
+
+
+def _with_type(media_type: Any, data: Any) -> Image:
+    if not isinstance(media_type, str) or not isinstance(data, str):
+        raise ConfigError("an image part needs a media_type, e.g. image/png, and data in base64")
+    return Image(media_type, data)
+
+
+CAP_NAMES = ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens")
+COUNT_NAMES = ("n", "candidate_count", "candidateCount")
+LEFT_OUT = frozenset({"stream", "stream_options", "prompt_cache_key", "safety_identifier"})
+"""Without them a reply is the same; `stream` is the caller's to say, by what it calls."""
+
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+SMALLEST_BUDGET = 1024
+
+
+def given_options(sampling: dict[str, Any]) -> dict[str, Any]:
+    """A copy of the options to take from; None means that nothing was said."""
+    options = {
+        name: value
+        for name, value in sampling.items()
+        if value is not None and name not in LEFT_OUT
+    }
+    for name in COUNT_NAMES:
+        if options.pop(name, 1) != 1:
+            raise ConfigError(
+                f"sampling {name} must be 1: one request is one reply, and is budgeted as one"
+            )
+    return options
+
+
+def output_cap(request: Request, *holders: dict[str, Any]) -> int:
+    """The request's cap, or a smaller one that is taken from the options."""
+    cap = request.max_output_tokens
+    for holder in holders:
+        for name in holder.keys() & set(CAP_NAMES):
+            asked = holder.pop(name)
+            if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
+                raise ConfigError(f"sampling {name} must be a whole number above 0, not {asked!r}")
+            cap = min(cap, asked)
+    return cap
+
+
+def refuse(options: dict[str, Any], provider: str, names: Iterable[str]) -> None:
+    """Raise for options the provider has no equivalent for; those that say nothing are dropped."""
+    for name in names:
+        value = options.pop(name, None)
+        if value or (name == "seed" and value is not None):
+            raise ConfigError(
+                f"{provider} has no equivalent of the sampling option {name!r}: leave it out"
+            )
+
+
+def stops_of(options: dict[str, Any], *names: str) -> list[str]:
+    """Stop sequences under any of these names, each a text or a list of texts."""
+    found: list[str] = []
+    for name in names:
+        given = options.pop(name, [])
+        texts = [given] if isinstance(given, str) else given
+        if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+            raise ConfigError(f"sampling {name} must be a text or a list of texts")
+        found += texts
+    return found
+
+
+def schema_of(response_format: Any) -> dict[str, Any] | None:
+    """The JSON schema that an OpenAI `response_format` asks for.
+
+    None if it asks for plain text, and an empty one for any JSON (`json_object`).
+    """
+    kind = response_format.get("type") if isinstance(response_format, dict) else None
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return {}
+    holder = response_format.get("json_schema") if kind == "json_schema" else None
+    schema = holder.get("schema") if isinstance(holder, dict) else None
+    if not isinstance(schema, dict):
+        raise ConfigError(
+            "sampling response_format must be {'type': 'json_schema', 'json_schema': "
+            "{'name': ..., 'schema': {...}}}, or of type 'json_object' or 'text'"
+        )
+    return schema
+
+
+def thinking(wanted: int, cap: int) -> int | None:
+    """A budget for thoughts, which count as output, that leaves room to answer; None if none can.
+
+    The cap may shrink in a run, as its budget does: better a reply with less thought than none.
+    """
+    budget = min(wanted, cap * 3 // 4)
+    return budget if budget >= SMALLEST_BUDGET else None
+
 
 _Read = TypeVar("_Read")
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from rlm._util.loop_end import LoopEnd, at_loop_end
-from rlm.clients._json import parse
+from rlm.clients._fields import parse
 from rlm.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:

@@ -14,11 +14,10 @@ from typing import Any, Literal, get_origin
 import msgspec
 from msgspec import Struct
 
+from rlm.clients._adapters import Flow, Threads, each_within, last_of, model_error
 from rlm.clients._chat import ChatDialect
 from rlm.clients._estimate import BYTES_A_TOKEN, message_text
-from rlm.clients._failures import model_error
-from rlm.clients._json import parse
-from rlm.clients._threads import Flow, Threads, each_within, last_of
+from rlm.clients._fields import parse
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import ModelInfo, Reply, Request
 

@@ -9,10 +9,9 @@ from msgspec.structs import replace
 from rlm.clients._chat import ChatDialect
 from rlm.clients._dialect import HttpClient
 from rlm.clients._estimate import message_text
+from rlm.clients._fields import dump, usage_of
 from rlm.clients._http import Endpoint
-from rlm.clients._json import dump
 from rlm.clients._quirks import quirks_for
-from rlm.clients._usage import usage_of
 from rlm.errors import ConfigError
 from rlm.messages import Message, Reply, Request
 

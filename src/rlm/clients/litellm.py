@@ -11,10 +11,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from rlm.clients._adapters import each_within, imported, last_of, model_error, public_line
 from rlm.clients._chat import ChatDialect
-from rlm.clients._failures import imported, model_error, public_line
-from rlm.clients._json import parse
-from rlm.clients._threads import each_within, last_of
+from rlm.clients._fields import parse
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Message, ModelInfo, Price, Reply, Request
 

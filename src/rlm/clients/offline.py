@@ -1,8 +1,9 @@
 """The offline model: an extractive stand-in, not a language model. It needs no key and no download.
 
-It takes part in the real loop. As a run's model it writes cells that search the context inside the
-sandbox and submits what a call over the best passage answers; as the model of such a call it quotes
-the sentence that fits the question best. It never writes a sentence of its own about the context.
+It takes part in the real loop. As the model of a run it writes short cells that search the context
+inside the sandbox, and submits what a call over the best passage answers; as the model of such a
+call it quotes the sentence that fits the question best. It never writes a sentence about the
+context itself.
 """
 
 import asyncio
@@ -12,36 +13,91 @@ from collections.abc import AsyncGenerator
 from msgspec.structs import replace
 
 from rlm.clients._estimate import capped_reply, message_text, request_text, usage_of, word_by_word
-from rlm.clients.offline_cells import SUBMISSION, search_cell, submit_cell, task_cell
-from rlm.clients.offline_read import answer_prompt, extract, query_of, question_in
-from rlm.clients.offline_search import MARK, TASK_MARK
+from rlm.clients._quoting import Question, quote, stems_of
 from rlm.messages import Message, ModelInfo, Price, Reply, Request, ToolCall
 
-__all__ = ["MODEL", "OfflineClient"]
+__all__ = ["MODEL", "NOT_FOUND", "OfflineClient", "answer_prompt", "query_of"]
 
 MODEL = "offline/extractive"
 INFO = ModelInfo(window_tokens=128_000, price=Price(0.0, 0.0))
-WHO = "Offline extractive stand-in, not a language model:"
+PREFIX = "Offline extractive stand-in, not a language model:"
+NOT_FOUND = "NOT FOUND"
+ONLY_QUOTES = "This offline stand-in can only quote, not count or sum up. The closest passage: "
+COUNTING = re.compile(
+    r"\b(how many|how often|count|sum|total number|average|summar\w+|compare|list all)\b",
+    re.IGNORECASE,
+)
 LARGE_CHARS = 1_000_000
+LONGEST_QUESTION_CHARS = 400
 MOST_TRIES = 2
+TASK = "Task:\n"
+
+LOOK = """\
+print("Task:")
+print(peek(3000))
+if len(ctx) > 3000:
+    print("...")
+    print(tail(3000))"""
+
+SEARCH = """\
+import re
+
+def passage(place):
+    return ctx.slice(place - 200, place + 600)
+
+# Look at the context, and find where it speaks of the subject.
+print(ctx.describe())
+matches = ctx.find({pattern}, regex=True, case_sensitive=False, max_matches=100_000)
+places = sorted({{start // 400 * 400 for start, end, text in matches}})
+print(f"{{len(matches):,}} matches in {{len(places):,}} places")
+
+# Read the places that hold most of the question's words.
+words = re.compile({words}, re.IGNORECASE)
+places.sort(key=lambda place: -len(set(words.findall(passage(place)))))
+for place in places[:6]:
+    print(f"--- at {{place}}")
+    print(passage(place))
+print("---")"""
+
+SUBMIT = """\
+question = {question}
+evidence = passage({place})
+reply = {call}
+print(f"The passage at {place:,} says: {{reply}}")
+if reply.lower().startswith("not found"):
+    reply = {not_found}
+FINAL(reply)"""
 
 REPL_WORDS = re.compile(r"```repl|\bREPL\b|\bllm_query\b|\bFINAL(_VAR)?\b|execute_python")
 SUB_CALL = re.compile(r"\s*you are a sub-llm", re.IGNORECASE)
 ANSWER_NOW = re.compile(r"without code|no (more )?code|answer (the query )?now", re.IGNORECASE)
 TASK_IN_CONTEXT = re.compile(r"task is in .{0,24}context", re.IGNORECASE)
-PRINTED = re.compile(r"^> (.*)", re.MULTILINE)
+SEARCHED = re.compile(r"^[\d,]+ matches in [\d,]+ places$", re.MULTILINE)
+REFUSED = re.compile(r"^The passage at [\d,]+ says: not found", re.IGNORECASE | re.MULTILINE)
+PASSAGE = re.compile(r"^--- at (\d+)\n(.*?)\n(?=---)", re.MULTILINE | re.DOTALL)
+
+QUERY = re.compile(r"^Query:\s*(.+?)\s*(?=\n\s*Context:|\Z)", re.MULTILINE | re.DOTALL)
+QUESTION = re.compile(r"^[ \t]*(?:question|query)[ \t]*:[ \t]*", re.IGNORECASE | re.MULTILINE)
+BODY = re.compile(
+    r"(?:^|(?<=\s))(?P<kind>passage|text|chunk|context|document|excerpt|content"
+    r"|notes|(?:partial )?answers|findings|replies)[ \t]*\d*[ \t]*:\s*",
+    re.IGNORECASE | re.MULTILINE,
+)
+NOTES = ("notes", "answers", "partial answers", "findings", "replies")
+MISSING = re.compile(r"\W*(?:\w+ ?\d*[:.)\]] *)?not found\W*", re.IGNORECASE)
+NUMBERING = re.compile(r"^\s*(?:[-*•]|\[?\d+[\].):]|(?:answer|part|note) ?\d*:)\s*", re.IGNORECASE)
 
 
 class OfflineClient:
-    """Answers by quoting, always alike and for nothing; without a match it says so."""
+    """Answers by quoting: deterministic and free; without a match it says so."""
 
     @classmethod
     def for_model(cls, model: str) -> "OfflineClient":
-        """Whatever the model is called."""
+        """Return a client, whatever the model is called."""
         return cls()
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
-        """A cell, a quotation or NOT FOUND, whichever the request asks for."""
+        """Return a cell, a quotation or NOT FOUND, whichever the request asks for."""
         if len(request_text(request)) > LARGE_CHARS:
             return await asyncio.to_thread(_reply, request)
         return _reply(request)
@@ -49,7 +105,7 @@ class OfflineClient:
     async def stream(
         self, request: Request, *, timeout_seconds: float
     ) -> AsyncGenerator[str | Reply, None]:
-        """The same reply word by word, then whole."""
+        """Yield the reply word by word, then whole."""
         reply = await self.complete(request, timeout_seconds=timeout_seconds)
         async for part in word_by_word(reply):
             yield part
@@ -58,7 +114,7 @@ class OfflineClient:
         return INFO
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 def _reply(request: Request) -> Reply:
@@ -66,11 +122,11 @@ def _reply(request: Request) -> Reply:
     if query is None:
         prompts = [message_text(each) for each in request.messages if each.role == "user"]
         return capped_reply(request, answer_prompt("\n".join(prompts)))
-    return _Run(request, query).reply()
+    return _Step(request, query).reply()
 
 
 def _query_of_a_run(request: Request) -> str | None:
-    """The query, if this is a step of a run and not a call over a text."""
+    """Return the query if the request is a step of a run, not a call over a text."""
     system = "\n".join(message_text(each) for each in request.messages if each.role == "system")
     asked = [message_text(each) for each in request.messages if each.role == "user"]
     queries = [query for text in asked if (query := query_of(text))]
@@ -80,8 +136,8 @@ def _query_of_a_run(request: Request) -> str | None:
     return queries[0] if has_repl or asked[0].lstrip().startswith("Query:") else None
 
 
-class _Run:
-    """The next turn of a run, worked out from its messages alone."""
+class _Step:
+    """The next step of a run, worked out from its messages alone."""
 
     def __init__(self, request: Request, query: str) -> None:
         self.request = request
@@ -89,58 +145,157 @@ class _Run:
         own = [each for each in request.messages if each.role == "assistant"]
         self.written = [_written(message) for message in own]
         first = next(i for i, each in enumerate(request.messages) if each.role == "user")
-        told = [each for each in request.messages[first + 1 :] if each.role in {"user", "tool"}]
-        self.seen = "\n".join(message_text(message) for message in told)
+        shown = [each for each in request.messages[first + 1 :] if each.role in {"user", "tool"}]
+        self.shown = "\n".join(message_text(message) for message in shown)
         self.last = message_text(request.messages[-1])
         system = "\n".join(message_text(m) for m in request.messages if m.role == "system")
         self.may_start_children = "rlm_query(" in system
+        if TASK_IN_CONTEXT.search(query) and TASK in self.shown:
+            self.query = question_in(self.shown.split(TASK)[1] + "\n\n")
+
+    @property
+    def not_found(self) -> str:
+        return (
+            f"Not found: no passage of the context answers {self.query!r} "
+            "(searched by the offline extractive stand-in, which is not a language model)."
+        )
 
     def reply(self) -> Reply:
-        if ANSWER_NOW.search(PRINTED.sub("", self.last)):
-            return capped_reply(self.request, self._from_output())
-        if MARK in self.seen:
-            if self._tries(SUBMISSION) < MOST_TRIES:
-                cell = submit_cell(with_child=self.may_start_children)
-                return self._cell(cell, "reading the best passage and submitting.")
-            return self._final(self._from_output())
+        if ANSWER_NOW.search(PASSAGE.sub("", self.last)):
+            return capped_reply(self.request, self._from_passages()[1])
+        if SEARCHED.search(self.shown):
+            place, answer = self._from_passages()
+            if REFUSED.search(self.last):
+                place, answer = None, self.not_found
+            if self._tries("FINAL(") >= MOST_TRIES:
+                return self._final(answer)
+            if place is None:
+                return self._cell(f"FINAL({_literal(answer)})", "no passage answers the question.")
+            return self._cell(self._submission(place), f"the passage at {place:,} answers it.")
         if TASK_IN_CONTEXT.search(self.query):
-            if TASK_MARK not in self.seen:
-                return self._cell(task_cell(), "the task is in the context; looking at it.")
-            self.query = question_in(self.seen.split(TASK_MARK)[-1] + "\n\n")
-        if self._tries("report(offline_plan") >= MOST_TRIES:
+            return self._cell(LOOK, "the task is in the context, so I read it first.")
+        if self._tries("ctx.find(") >= MOST_TRIES:
             return self._final(f"Not found: the search could not be run for {self.query!r}.")
-        return self._cell(search_cell(self.query), "searching the context.")
+        return self._search()
+
+    def _search(self) -> Reply:
+        question = Question(self.query)
+        words = sorted(question.stems | question.related)
+        keys = sorted(question.keys, key=lambda key: -len(key.text))
+        if not keys:
+            words = words or sorted(stems_of(self.query))
+        pattern = keys[0].pattern if keys else "|".join(words)
+        ranked = "|".join([*(re.escape(key.text) for key in keys), *words])
+        topic = keys[0].text if keys else " ".join(words)
+        code = SEARCH.format(pattern=_pattern(pattern), words=_pattern(ranked))
+        return self._cell(code, f"I look at the context and search it for {topic!r}.")
+
+    def _submission(self, place: int) -> str:
+        call = 'llm_query(f"Question: {question}\\n\\nPassage: {evidence}")'
+        if self.may_start_children:
+            call = "rlm_query(question, context=evidence)"
+        return SUBMIT.format(question=_literal(self.query), place=place, call=call)
 
     def _tries(self, code: str) -> int:
         return sum(code in text for text in self.written)
 
-    def _from_output(self) -> str:
-        """What the printed passages answer: all there is to go by when no more code may run."""
-        answer = extract(self.query, "\n".join(PRINTED.findall(self.seen)) or self.seen)
-        return answer or f"Not found: nothing that was printed answers {self.query!r}."
+    def _from_passages(self) -> tuple[int | None, str]:
+        """Return the best passage that was printed, and what it answers."""
+        question = Question(self.query)
+        found = [(quote(question, text), int(at)) for at, text in PASSAGE.findall(self.shown)]
+        sure = [(each.score, -at, each.text) for each, at in found if each and each.sure]
+        if not sure:
+            return None, self.not_found
+        _, place, sentence = max(sure)
+        return -place, _disclaimer(self.query) + sentence
 
     def _cell(self, code: str, why: str) -> Reply:
         if self._has_tool("execute_python"):
-            return self._call("execute_python", {"code": code})
-        return capped_reply(self.request, f"{WHO} {why}\n\n```repl\n{code}\n```")
+            return self._call("execute_python", {"code": code}, why)
+        return capped_reply(self.request, f"{PREFIX} {why}\n\n```repl\n{code}\n```")
 
     def _final(self, answer: str) -> Reply:
         if self._has_tool("submit_answer"):
-            return self._call("submit_answer", {"answer": answer})
+            return self._call("submit_answer", {"answer": answer}, "this is all I found.")
         return capped_reply(self.request, f"Final Answer: {answer}")
 
     def _has_tool(self, name: str) -> bool:
         return any(tool.name == name for tool in self.request.tools)
 
-    def _call(self, name: str, arguments: dict[str, str]) -> Reply:
+    def _call(self, name: str, arguments: dict[str, str], why: str) -> Reply:
         call = ToolCall(id=f"call_{len(self.written)}", name=name, arguments=dict(arguments))
+        text = f"{PREFIX} {why}"
         reply = Reply(
-            text=WHO, tool_calls=(call,), finish_reason="tool_calls", model=self.request.model
+            text=text, tool_calls=(call,), finish_reason="tool_calls", model=self.request.model
         )
         return replace(reply, usage=usage_of(self.request, reply))
 
 
 def _written(message: Message) -> str:
-    """What the model itself wrote in a turn, in either protocol."""
+    """Return what the model wrote in a message, in either protocol."""
     codes = [str(call.arguments.get("code", "")) for call in message.tool_calls]
     return "\n".join([message_text(message), *codes])
+
+
+def _literal(text: str) -> str:
+    """Return Python source for a text; a fence of backticks in it would end the cell."""
+    return repr(text).replace("`", "\\x60")
+
+
+def _pattern(pattern: str) -> str:
+    """Return Python source for a regular expression that matches from the beginning of a word."""
+    whole = rf"\b(?:{pattern})" if "|" in pattern else rf"\b{pattern}"
+    return _literal(whole) if set(whole) & set('"`\n') else f'r"{whole}"'
+
+
+def _disclaimer(question: str) -> str:
+    return ONLY_QUOTES if COUNTING.search(question) else ""
+
+
+def query_of(text: str) -> str | None:
+    """Return what follows `Query:` in a run's first message, up to the context's description."""
+    found = QUERY.search(text)
+    return question_in(found[1]) if found else None
+
+
+def question_in(text: str) -> str:
+    """Return the part of a text that asks: all of it if short, else its last question."""
+    if len(text) <= LONGEST_QUESTION_CHARS and "\n\n" not in text:
+        return text.strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    asking = [line for line in lines if line.endswith(("?", "？"))]
+    return (asking or lines[:1] or [""])[-1]
+
+
+def answer_prompt(prompt: str) -> str:
+    """Answer a prompt that holds a question and a text: with a quotation, or NOT FOUND."""
+    question, body, is_notes = _parts(prompt)
+    lines = body.splitlines()
+    kept = [line for line in lines if not MISSING.fullmatch(line)]
+    merging = is_notes or len(kept) < len(lines)
+    if merging:
+        kept = [NUMBERING.sub("", line).strip() for line in kept if line.strip()]
+    found = quote(Question(question), "\n".join(kept))
+    if found and found.sure:
+        return _disclaimer(question) + found.text
+    return kept[0] if merging and kept else NOT_FOUND
+
+
+def _parts(prompt: str) -> tuple[str, str, bool]:
+    """Return the question, the text, and whether the text is a list of partial answers."""
+    asked = QUESTION.search(prompt)
+    marked = BODY.search(prompt, asked.end() if asked else 0)
+    if asked and marked:
+        head = prompt[asked.end() : marked.start()].strip()
+        return head.split("\n\n")[0], prompt[marked.end() :], marked["kind"].lower() in NOTES
+    if asked:
+        before, after = prompt[: asked.start()], prompt[asked.end() :]
+        question, _, rest = after.partition("\n")
+        return question, f"{before}\n{rest}", False
+    if marked and prompt[: marked.start()].strip():
+        question = question_in(prompt[: marked.start()] + "\n\n")
+        return question, prompt[marked.end() :], marked["kind"].lower() in NOTES
+    lines = prompt.strip().splitlines() or [""]
+    asking = [number for number, line in enumerate(lines) if line.rstrip().endswith("?")]
+    at = asking[-1] if asking else 0
+    return lines[at], "\n".join(lines[:at] + lines[at + 1 :]), False

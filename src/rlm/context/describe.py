@@ -1,16 +1,174 @@
-"""What a model is told about a context it can't see: its structure, never its values.
+"""Describe the structure of a context without its content."""
 
-Names are told (JSON keys, column names) because code needs them; they are cut and filtered so that
-no sentence of the context can pass as one.
-"""
-
+import csv
+import io
+import json
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rlm.context.formats import counted, format_of, key_names
+from rlm._util.python_source import PythonParser
 
-__all__ = ["SAMPLE_CHARS", "ListShape", "counted", "describe", "told"]
+__all__ = [
+    "MOST_NAMES",
+    "SAMPLE_CHARS",
+    "ListShape",
+    "counted",
+    "describe",
+    "format_of",
+    "header_of",
+    "key_names",
+    "table_of",
+    "told",
+]
+
+MOST_NAMES = 20
+NAME = re.compile(r"[A-Za-z_][\w .\-/]{0,39}")
+SEPARATORS = (",", "\t", ";", "|")
+CUT_TOKEN_CHARS = 16
+"""As long as a number or `false` that the end of the sample cuts in two."""
+
+_HEADING = re.compile(r"#{1,6}[ \t]+\S")
+_FENCE = re.compile(r" {0,3}(```|~~~)")
+_HTML = re.compile(r"<!doctype\s+html\b|<html[\s>]", re.IGNORECASE)
+_UNREADABLE = (ValueError, RecursionError)
+
+
+def format_of(sample: str, *, whole: bool) -> str:
+    """What to add to the description of a text, with its field names; nothing if in doubt."""
+    stripped = sample.lstrip()
+    looks = "looks like" if whole else "begins like"
+    if stripped.startswith(("{", "[")):
+        return _json_lines(stripped, looks, whole) or _json(stripped, whole)
+    if columns := _columns(sample, whole):
+        return f"; {looks} CSV with columns {columns}"
+    if _is_markdown(sample):
+        return "; looks like Markdown"
+    return "; looks like HTML" if _HTML.match(stripped) else ""
+
+
+def table_of(sample: str, separators: Sequence[str], *, whole: bool) -> tuple[int, str] | None:
+    """The number of rows of a table and the names of its columns, which are no row.
+
+    None unless all rows have as many cells, by one of the separators that occur.
+    """
+    occurring = [each for each in separators if each in sample] or separators[:1]
+    tables = [table for each in occurring if (table := _rows(sample, each, whole))]
+    for rows in tables:
+        if len(rows) > 1 and (columns := header_of(rows[0])):
+            return len(rows) - 1, columns
+    return (len(tables[0]), "") if tables else None
+
+
+def header_of(cells: list[str]) -> str:
+    """The names in the first row of a table, if that holds nothing but names."""
+    names = [name.strip().strip('"') for name in cells]
+    if len(names) < 2 or len(set(names)) < len(names):
+        return ""
+    if not all(NAME.fullmatch(name) and len(name.split()) <= 3 for name in names):
+        return ""
+    return _listed(names)
+
+
+def key_names(keys: Iterable[Any]) -> str:
+    names = [str(key) for key in keys if isinstance(key, str) and NAME.fullmatch(key)]
+    return f" with keys {_listed(names)}" if names else ""
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
+# -- JSON -----------------------------------------------------------------------------------------
+
+
+def _json_lines(text: str, looks: str, whole: bool) -> str:
+    """Objects, one a line; the keys that all of them have."""
+    lines = text.split("\n")
+    if not whole:
+        lines.pop()  # it may be cut
+    lines = [line for line in lines if line.strip()]
+    if len(lines) < 2 or not lines[0].startswith("{"):
+        return ""
+    keys: dict[Any, None] | None = None
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except _UNREADABLE:
+            return ""
+        if not isinstance(row, dict):
+            return ""
+        keys = {key: None for key in (row if keys is None else keys) if key in row}
+    return f"; {looks} JSON Lines{key_names(keys or ())}"
+
+
+def _json(text: str, whole: bool) -> str:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        return "" if whole or not _is_cut(error, text) else "; begins like JSON"
+    except _UNREADABLE:
+        return ""
+    if not whole:
+        return ""  # something else follows what was a value of its own
+    if isinstance(value, dict):
+        return f"; looks like a JSON object{key_names(value)}"
+    return f"; looks like a JSON array of {counted(len(value), 'item')}"
+
+
+def _is_cut(error: json.JSONDecodeError, text: str) -> bool:
+    """Whether nothing is wrong with a JSON text but that it does not end."""
+    unterminated = error.msg.startswith("Unterminated string")
+    return unterminated or error.pos >= len(text.rstrip()) - CUT_TOKEN_CHARS
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def _columns(sample: str, whole: bool) -> str:
+    """Column names, if the first row holds only names and two more rows at least as many cells."""
+    header = sample.partition("\n")[0]
+    for separator in SEPARATORS:
+        rows = _rows(sample, separator, whole) if separator in header else []
+        if len(rows) > 2 and (names := header_of(rows[0])):
+            return names
+    return ""
+
+
+def _rows(sample: str, separator: str, whole: bool) -> list[list[str]]:
+    """The rows as `csv` reads them, without empty ones; none unless all have as many cells."""
+    text = io.StringIO(sample.removeprefix("\N{BYTE ORDER MARK}"), newline="")
+    try:
+        rows = [row for row in csv.reader(text, delimiter=separator, strict=whole) if row]
+    except (csv.Error, ValueError):
+        return []
+    if not whole and len(rows) > 1:
+        rows.pop()  # it may be cut
+    return rows if all(len(row) == len(rows[0]) for row in rows) else []
+
+
+# -- Markdown -------------------------------------------------------------------------------------
+
+
+def _is_markdown(sample: str) -> bool:
+    """Headings of two levels, outside of code; in a program the same lines are comments."""
+    levels, count, in_code = set[str](), 0, False
+    for line in sample.split("\n"):
+        in_code ^= _FENCE.match(line) is not None
+        if not in_code and _HEADING.match(line):
+            levels.add(line.split(None, 1)[0])
+            count += 1
+    if count < 2 or "##" not in levels or sample.startswith("#!"):
+        return False
+    tree = PythonParser().parse(sample)
+    return tree is None or all(type(each).__name__ == "Expr" for each in tree.body)
+
 
 SAMPLE_CHARS = 200_000
 COUNTED_CHARS = 16_000_000

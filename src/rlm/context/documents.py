@@ -1,23 +1,82 @@
-"""PDF, Office and HTML files become text, by way of markitdown, the extra `documents`.
+"""Convert PDF, Office and other documents to text, in a process with limits."""
 
-A few kilobytes of a document can stand for gigabytes of text, or for hours of work. So each is
-converted in a process of its own, with limits on memory, time and output.
-"""
-
+import importlib
 import importlib.util
-from functools import cached_property
+import warnings
+from contextlib import suppress
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 from rlm._util.distribution import own_name
 from rlm._util.limited import JobLimits, Jobs, JobStopped
-from rlm.context.converting import CONVERTERS
-from rlm.context.opening import shown, unreadable
+from rlm.context.opening import open_regular, shown, unreadable
 from rlm.context.skipping import FAILED, NEEDS_EXTRA, NO_TEXT
 from rlm.errors import ConfigError
 
-__all__ = ["Converter", "DocumentError"]
+__all__ = ["CONVERTERS", "Converter", "DocumentError", "convert", "preload"]
 
-_JOBS = Jobs("rlm.context.converting")
+CONVERTERS = {
+    ".docx": "DocxConverter",
+    ".epub": "EpubConverter",
+    ".htm": "HtmlConverter",
+    ".html": "HtmlConverter",
+    ".msg": "OutlookMsgConverter",
+    ".pdf": "PdfConverter",
+    ".pptx": "PptxConverter",
+    ".xls": "XlsConverter",
+    ".xlsx": "XlsxConverter",
+}
+
+
+def preload() -> None:
+    """Load markitdown and all that its converters need."""
+    with suppress(ImportError):
+        _engine()
+
+
+def convert(path: str, suffix: str) -> str | dict[str, str]:
+    """The text of a document, or the problem with it: what it is called, and what it says."""
+    markitdown = importlib.import_module("markitdown")
+    info = markitdown.StreamInfo(extension=suffix)
+    handle, _ = open_regular(Path(path))
+    try:
+        with handle, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return str(_engine().convert_stream(handle, stream_info=info).text_content)
+    except markitdown.MarkItDownException as error:
+        cause = _cause(error)
+        if isinstance(cause, MemoryError):
+            raise MemoryError from error
+        if isinstance(cause, markitdown.MissingDependencyException):
+            return {"missing": suffix}
+        return _problem(cause)
+    except (OSError, ValueError, RecursionError) as error:
+        return _problem(error)
+
+
+@cache
+def _engine() -> Any:
+    markitdown = importlib.import_module("markitdown")
+    converters = importlib.import_module("markitdown.converters")
+    engine = markitdown.MarkItDown(enable_builtins=False, enable_plugins=False)
+    for name in sorted(set(CONVERTERS.values())):
+        engine.register_converter(getattr(converters, name)())
+    return engine
+
+
+def _cause(error: Exception) -> BaseException:
+    """One of the many errors that markitdown lists: what its first attempt ran into."""
+    attempts = [each for each in getattr(error, "attempts", None) or () if each.exc_info]
+    cause: BaseException = attempts[0].exc_info[1] if attempts else error
+    return cause
+
+
+def _problem(cause: BaseException) -> dict[str, str]:
+    return {"problem": f"{type(cause).__name__}: {' '.join(str(cause)[:2_000].split())[:200]}"}
+
+
+_JOBS = Jobs("rlm.context.documents")
 _LEAST_SECONDS, _MOST_SECONDS, _BYTES_A_SECOND = 30.0, 600.0, 50_000
 _LEAST_MEMORY_BYTES, _MOST_MEMORY_BYTES, _MEMORY_FACTOR = 512 << 20, 4 << 30, 100
 _LEAST_TEXT_BYTES, _MOST_TEXT_BYTES, _TEXT_FACTOR = 16 << 20, 256 << 20, 20

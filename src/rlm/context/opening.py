@@ -1,27 +1,72 @@
-"""Opening files without surprises: regular files only, never one that makes us wait.
+"""Open files that may be hostile, and decode text."""
 
-Every error is a ConfigError of one line that names the file and what to do.
-"""
-
+import codecs
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from rlm.errors import ConfigError
 
 __all__ = [
+    "SAMPLE_BYTES",
     "Stamp",
     "blocks_of",
     "check_unchanged",
+    "decoded",
+    "encoding_of",
     "head_of",
     "is_folder",
+    "is_utf8",
+    "looks_binary",
     "open_regular",
     "shown",
     "unreadable",
 ]
+
+SAMPLE_BYTES = 8192
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_CONTROLS = bytes(set(range(32)) - set(b"\b\t\n\v\f\r\x1b"))
+_MOST_CONTROLS = 0.1
+
+
+def encoding_of(sample: bytes) -> str:
+    """The encoding that the beginning of a file shows; the mark itself stays in the text."""
+    return next((name for mark, name in _MARKS if sample.startswith(mark)), "utf-8")
+
+
+def decoded(blocks: Iterable[bytes], encoding: str) -> Iterator[str]:
+    """The text of consecutive blocks; only UTF-16 and UTF-32 can raise UnicodeDecodeError."""
+    errors = "surrogateescape" if encoding == "utf-8" else "surrogatepass"
+    decoder = codecs.getincrementaldecoder(encoding)(errors)
+    for block in blocks:
+        yield decoder.decode(block)
+    yield decoder.decode(b"", final=True)
+
+
+def looks_binary(sample: bytes) -> bool:
+    """Whether the beginning of a file holds a NUL or many other control characters."""
+    if encoding_of(sample) != "utf-8":
+        return False
+    controls = len(sample) - len(sample.translate(None, _CONTROLS))
+    return b"\0" in sample or controls > _MOST_CONTROLS * len(sample)
+
+
+def is_utf8(sample: bytes) -> bool:
+    """Whether the beginning of a file is UTF-8; its last character may be cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(sample)
+    except UnicodeDecodeError:
+        return False
+    return True
+
 
 READ_BYTES = 1 << 18
 SHOWN_CHARS = 200

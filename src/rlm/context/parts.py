@@ -12,8 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from rlm.context.decode import decoded
-from rlm.context.opening import Stamp, blocks_of, check_unchanged
+from rlm.context.opening import Stamp, blocks_of, check_unchanged, decoded
 
 __all__ = [
     "Documents",

@@ -9,7 +9,7 @@ from typing import Any
 from rlm.context.describe import describe
 from rlm.context.fileset import FileSet
 from rlm.context.parts import HeldTexts
-from rlm.context.picturing import told_picture
+from rlm.context.pictures import told_picture
 from rlm.context.stored import StoredContext
 from rlm.errors import ConfigError
 from rlm.images import Picture, picture_of
@@ -61,10 +61,9 @@ def _stored(value: ContextValue) -> StoredContext:
 
 def _store_files(value: PathLike[Any] | FileSet | list[Path]) -> StoredContext:
     """What reads files is imported here: many programs hand in nothing but texts."""
-    from rlm.context.gathering import gather_folder, gather_paths, gather_set
-    from rlm.context.joining import store_files
     from rlm.context.opening import is_folder
-    from rlm.context.reading import store_file
+    from rlm.context.reading import store_file, store_files
+    from rlm.context.walking import gather_folder, gather_paths, gather_set
 
     if isinstance(value, list):
         return store_files(gather_paths(value))

@@ -1,8 +1,9 @@
-"""One stored context: what travels to every session of a run, and what is told about it."""
+"""A context as it is stored: its bytes, its description, and what was skipped."""
 
 import asyncio
 import hashlib
 import json
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -10,15 +11,37 @@ from functools import cached_property
 from itertools import chain
 from typing import Literal
 
-from rlm.context.in_place import ascii_in_place
 from rlm.context.parts import Documents, FileTexts, HeldText, HeldTexts, MemoryPart, Part, cut
-from rlm.context.picturing import manifest, stand_in
+from rlm.context.pictures import manifest, stand_in
 from rlm.context.scanning import HASHED_AT_ONCE_BYTES
 from rlm.context.skipping import Skipped, left_out
 from rlm.errors import ConfigError
 from rlm.images import Picture
 
-__all__ = ["StoredContext"]
+__all__ = ["StoredContext", "ascii_in_place"]
+
+_LEAST_CHARS = 1 << 20
+"""Below this a copy takes less time than `ctypes` takes to load."""
+
+
+def ascii_in_place(text: str) -> memoryview | None:
+    """A view of the text, which lives as long as that is used; None if its bytes must be made.
+
+    With it a hash and a system call can go through a gigabyte without holding the interpreter up.
+    """
+    if len(text) < _LEAST_CHARS or not text.isascii() or sys.implementation.name != "cpython":
+        return None
+    import ctypes
+
+    size = ctypes.c_ssize_t()
+    find = ctypes.pythonapi.PyUnicode_AsUTF8AndSize  # Of ASCII it makes no copy.
+    find.restype = ctypes.c_void_p
+    find.argtypes = [ctypes.py_object, ctypes.POINTER(ctypes.c_ssize_t)]
+    address = find(text, ctypes.byref(size))
+    data = (ctypes.c_char * size.value).from_address(address)
+    vars(data)["text"] = text  # It must not go before its bytes do.
+    return memoryview(data).cast("B").toreadonly()
+
 
 _one_at_a_time = threading.Lock()
 """Held while it is decided who hashes a context, not while it is hashed."""

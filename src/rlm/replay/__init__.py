@@ -16,7 +16,7 @@ from rlm.events import Event
 from rlm.messages import Reply
 from rlm.portal import portal
 from rlm.records.journal import long_results
-from rlm.records.recorders.memory import MemoryRecorder
+from rlm.records.recorders.in_process import MemoryRecorder
 from rlm.records.trajectories import open_trajectory
 from rlm.replay.comparing import compare
 from rlm.replay.differences import Difference

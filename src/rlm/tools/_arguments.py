@@ -23,9 +23,9 @@ from msgspec.inspect import (
     type_info,
 )
 
-from rlm.tools import _pydantic
+from rlm.tools import _schemas
 from rlm.tools._presets import Presets
-from rlm.tools._pydantic import is_pydantic
+from rlm.tools._schemas import is_pydantic
 
 __all__ = ["DICT_HINT", "POSITIONAL", "Parameters", "body_of", "summary"]
 
@@ -68,7 +68,7 @@ class Parameters:
             name: _resolved(parameter.annotation, names)
             for name, parameter in self._signature.parameters.items()
         }
-        self._validators = {name: _pydantic.validator_of(kind) for name, kind in full.items()}
+        self._validators = {name: _schemas.validator_of(kind) for name, kind in full.items()}
         self._types = {name: _convertible(kind) for name, kind in full.items()}
         self.shown = _shown(self._signature, names)
         self.notes = {name: text for name, kind in full.items() if (text := _note(kind))}
@@ -153,14 +153,12 @@ def _inside(function: Any) -> Any:
 
 def _note(annotation: Any) -> str:
     """What a reader wants to know of a parameter besides the name of its type."""
-    return ", ".join(
-        filter(None, (_pydantic.described(annotation), _pydantic.shape_of(annotation)))
-    )
+    return ", ".join(filter(None, (_schemas.described(annotation), _schemas.shape_of(annotation))))
 
 
 def _unfolded(signature: inspect.Signature) -> tuple[inspect.Signature, dict[str, Any]]:
     """The signature without `Field(...)` for defaults, and the defaults that these stood for."""
-    parameters = {name: _pydantic.unfolded(each) for name, each in signature.parameters.items()}
+    parameters = {name: _schemas.unfolded(each) for name, each in signature.parameters.items()}
     defaults = {
         name: each.default
         for name, each in parameters.items()
@@ -181,11 +179,11 @@ def _open_signature(presets: Presets) -> inspect.Signature:
 def _aliases(presets: Presets, names: dict[str, Any]) -> set[str]:
     """Further names under which pydantic would take what is fixed."""
     parameters = {
-        name: _resolved(_pydantic.unfolded(each).annotation, names)
+        name: _resolved(_schemas.unfolded(each).annotation, names)
         for name, each in presets.core_signature.parameters.items()
     }
     found: set[str] = set()
-    for keys in _pydantic.names_by_field(presets.core, parameters):
+    for keys in _schemas.names_by_field(presets.core, parameters):
         if not presets.fixed.isdisjoint(keys):
             found |= keys
     return found

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 from rlm.errors import ConfigError, ToolError
 from rlm.tools import _arguments, _results
-from rlm.tools._texts import with_notes
+from rlm.tools._results import with_notes
 from rlm.worker.namespace import REPL_NAMES
 
 __all__ = ["FunctionTool", "checked_name", "is_taken", "prompt_line"]
@@ -75,7 +75,7 @@ class FunctionTool:
             raise ToolError(f"{self.name} failed: {error}") from error.__cause__
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the plugin border
             cause = error.error if isinstance(error, _Raised) else error
-            reason = _results.one_line(cause, arguments)
+            reason = _results.error_line(cause, arguments)
             raise ToolError(f"{self.name} failed: {reason}") from cause
 
     async def _finished(self, call: Callable[[], Any]) -> Any:

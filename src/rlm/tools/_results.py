@@ -1,8 +1,9 @@
-"""From what a function gave back, or raised, to what a cell may see of it."""
+"""Turn what a tool returns into a value that a cell can hold, within limits."""
 
 import itertools
 import json
 import re
+import unicodedata
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence, ValuesView
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -12,7 +13,41 @@ import msgspec
 
 from rlm.errors import ToolError
 
-__all__ = ["collected", "one_line", "plain", "problem"]
+__all__ = ["collected", "cut", "error_line", "one_line", "plain", "problem", "with_notes"]
+
+MOST_NOTE_CHARS = 100
+MOST_NOTES_CHARS = 400
+
+
+def cut(text: str, most: int) -> str:
+    """The text, or its beginning and an ellipsis."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def one_line(text: str, most: int) -> str:
+    """A stranger's text on one line: no control characters, nothing that ends a code span."""
+    some = text[: 8 * most]
+    kept = (
+        " " if each.isspace() or unicodedata.category(each) in {"Zl", "Zp"} else each
+        for each in some
+        if each.isspace() or unicodedata.category(each)[0] != "C"
+    )
+    return cut(" ".join("".join(kept).replace("`", "'").split()), most)
+
+
+def with_notes(text: str, notes: Mapping[str, str]) -> str:
+    """A description, and behind it in short what is told of each parameter."""
+    told, left = [], MOST_NOTES_CHARS
+    for name, note in notes.items():
+        line = f"{name}: {one_line(note, MOST_NOTE_CHARS).rstrip('.')}"
+        left -= len(line)
+        if left < 0:
+            break
+        told.append(line)
+    if not told:
+        return text
+    return f"{text} ({'; '.join(told)})" if text else f"({'; '.join(told)})"
+
 
 MAX_RESULT_BYTES = 16 << 20
 MAX_ITEMS = 1_000_000
@@ -51,7 +86,7 @@ async def collected(items: AsyncIterator[Any]) -> list[Any]:
     return found
 
 
-def one_line(error: BaseException, arguments: Any) -> str:
+def error_line(error: BaseException, arguments: Any) -> str:
     """`ValueError: text` on one line, without paths of this machine that the model did not name."""
     kind, text = type(error).__name__, _safe_text(error)
     return _shortened(f"{kind}: {text}" if text else kind, arguments)
@@ -68,7 +103,7 @@ def problem(error: Exception, arguments: Any) -> str:
     elif isinstance(error, TypeError | msgspec.ValidationError):
         text = _safe_text(error)
     else:
-        text = one_line(error, arguments)
+        text = error_line(error, arguments)
     notes = [f"{note}: " for note in getattr(error, "__notes__", ())]
     return _shortened("".join(notes) + text, arguments)
 

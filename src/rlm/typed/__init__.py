@@ -21,8 +21,15 @@ from rlm._util.distribution import install_command
 from rlm._util.limited import JobLimits, Jobs, JobStopped
 from rlm.errors import ConfigError
 from rlm.results import RunResult, Submission
-from rlm.typed._problems import AnswerMismatch, cut, listed, mismatch, problems_of
-from rlm.typed._readings import UNREADABLE, readings
+from rlm.typed._problems import (
+    UNREADABLE,
+    AnswerMismatch,
+    cut,
+    listed,
+    mismatch,
+    problems_of,
+    readings,
+)
 
 __all__ = [
     "MOST_SCHEMA_CHARS",

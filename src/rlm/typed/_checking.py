@@ -1,19 +1,123 @@
-"""Jobs about schemas and answers; `rlm._util.limited` runs each in a process of its own."""
+"""Check answers against schemas. Runs in a process with limits."""
 
 import importlib
+import itertools
 import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from rlm._util.distribution import install_command
 from rlm.errors import ConfigError
 from rlm.results import Submission
-from rlm.typed._problems import AnswerMismatch, mismatch, problems_of
-from rlm.typed._readings import readings
-from rlm.typed._schemas import SchemaCheck
+from rlm.typed._problems import (
+    MOST_PROBLEMS,
+    UNREADABLE,
+    AnswerMismatch,
+    cut,
+    mismatch,
+    problems_of,
+    readings,
+    schema_problem,
+)
 
-__all__ = ["check", "preload", "read", "try_patterns"]
+__all__ = ["SchemaCheck", "check", "preload", "read", "try_patterns"]
+
+_MOST_LEVELS = 200
+
+
+class SchemaCheck:
+    """Checks values against a JSON schema; ConfigError if it is none.
+
+    It can take any amount of time and memory, so it is used in processes with limits only.
+    """
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        library = _library("jsonschema")
+        try:
+            _check_depth(schema)
+            if not isinstance(schema.get("$schema", ""), str):
+                raise TypeError("$schema must be a str")
+            latest = library.Draft202012Validator
+            kind = library.validators.validator_for(schema, default=latest)
+            kind.check_schema(schema)
+        except library.exceptions.SchemaError as error:
+            raise ConfigError(f"this is no JSON schema: {schema_problem(error)}") from error
+        except UNREADABLE as error:
+            raise ConfigError(f"this is no JSON schema: {cut(str(error))}") from error
+        if schema and schema.keys().isdisjoint(kind.VALIDATORS):
+            listed = cut(", ".join(map(str, schema)))
+            raise ConfigError(
+                f'this is no JSON schema: it has no "type" or the like, only {listed}'
+            )
+        _check_references(kind, schema)
+        registry = _library("jsonschema_specifications").REGISTRY  # without one, it would download
+        self._validator = kind(schema, registry=registry, format_checker=kind.FORMAT_CHECKER)
+        self._most_relevant = library.exceptions.best_match
+        try:
+            self._validator.is_valid(None)
+        except RecursionError:
+            raise ConfigError("this JSON schema refers to itself without end") from None
+
+    def __call__(self, value: Any) -> Any:
+        """The value itself, or AnswerMismatch."""
+        errors = list(itertools.islice(self._validator.iter_errors(value), MOST_PROBLEMS))
+        if errors:
+            raise mismatch(schema_problem(self._most_relevant([each])) for each in errors)
+        return value
+
+
+def _check_depth(schema: dict[str, Any]) -> None:
+    level: list[Any] = [schema]
+    for _ in range(_MOST_LEVELS):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return
+    raise ConfigError(f"this JSON schema is nested more than {_MOST_LEVELS} levels deep")
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(f"a JSON schema for answers needs: {install_command('typed')}") from error
+
+
+def _check_references(kind: Any, schema: dict[str, Any]) -> None:
+    referencing = _library("referencing")
+    specification = _library("referencing.jsonschema").specification_with(
+        kind.ID_OF(kind.META_SCHEMA)
+    )
+    seen: set[int] = set()
+
+    def check(contents: Any, resolver: Any) -> None:
+        if not isinstance(contents, dict) or id(contents) in seen:
+            return
+        seen.add(id(contents))
+        for keyword in ("$ref", "$dynamicRef"):
+            if isinstance(contents.get(keyword), str):
+                found = resolver.lookup(contents[keyword])
+                check(found.contents, found.resolver)
+        for inner in specification.subresources_of(contents):
+            check(inner, resolver.in_subresource(specification.create_resource(inner)))
+
+    registry = _library("jsonschema_specifications").REGISTRY
+    try:
+        check(schema, registry.resolver_with_root(specification.create_resource(schema)))
+    except referencing.exceptions.Unresolvable as error:
+        missing = cut(str(getattr(error, "ref", error)))
+        raise ConfigError(
+            f"the JSON schema refers to {missing!r}, which is not in it; nothing is downloaded"
+        ) from error
+    except RecursionError:
+        raise ConfigError("this JSON schema is nested too deeply") from None
+
 
 _MISFITS = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
 """What a validator may raise on a value that nobody thought of."""

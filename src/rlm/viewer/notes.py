@@ -11,9 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from rlm.records.trajectories.decoding import KNOWN_TYPES, Glance, glance_at
-from rlm.records.trajectories.lines import Line
-from rlm.records.trajectories.skipped import Skipped
+from rlm.records.trajectories.decoding import KNOWN_TYPES, Glance, Line, Skipped, glance_at
 
 __all__ = ["CODES", "Notes", "RunNotes", "StepNotes", "Sum"]
 

@@ -11,9 +11,8 @@ from typing import Protocol
 from rlm.logger import encoded
 from rlm.records.journal import database
 from rlm.records.trajectories import read
-from rlm.records.trajectories.lines import MOST_LINE_BYTES, lines_of
+from rlm.records.trajectories.decoding import MOST_LINE_BYTES, Skipped, lines_of
 from rlm.records.trajectories.reference import ReferenceSource
-from rlm.records.trajectories.skipped import Skipped
 from rlm.records.trajectories.sources import JournalSource, changed_lately, opened
 
 __all__ = ["JournalPages", "LogPages", "Pages", "ReferencePages", "pages_of"]

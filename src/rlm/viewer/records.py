@@ -14,8 +14,7 @@ from pathlib import Path
 from rlm.errors import ConfigError
 from rlm.events import Event
 from rlm.records.trajectories import Skipped
-from rlm.records.trajectories.decoding import event_of
-from rlm.records.trajectories.lines import Line
+from rlm.records.trajectories.decoding import Line, event_of
 from rlm.viewer.notes import Notes, RunNotes
 from rlm.viewer.outlines import Forest
 from rlm.viewer.pages import Pages, pages_of

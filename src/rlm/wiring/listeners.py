@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm.errors import ConfigError
 from rlm.protocols import Recorder
-from rlm.records.recorders.callbacks import CallbackRecorder
+from rlm.records.recorders.in_process import CallbackRecorder
 
 if TYPE_CHECKING:
     from rlm.logger import RLMLogger

@@ -20,8 +20,7 @@ from rlm.messages import Reply
 from rlm.portal import in_a_run
 from rlm.protocols import Recorder, ReplyStore
 from rlm.records.journal import kept
-from rlm.records.recorders.callbacks import CallbackRecorder
-from rlm.records.recorders.memory import MemoryRecorder
+from rlm.records.recorders.in_process import CallbackRecorder, MemoryRecorder
 from rlm.results import RunResult, Submission
 from rlm.typed import AnswerMismatch, AnswerType, aanswer_type, with_typed_answer
 from rlm.wiring.listeners import Listeners

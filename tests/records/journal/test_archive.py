@@ -26,7 +26,7 @@ from rlm.records.journal import (
     database,
     facts_of,
 )
-from rlm.records.journal.tail import tail_of
+from rlm.records.journal.records import tail_of
 from rlm.testing.fake_server import FakeServer
 from tests.context.helpers import make_tree, seen_by_worker
 from tests.picture_samples import gif, png

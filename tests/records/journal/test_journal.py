@@ -20,8 +20,7 @@ from rlm.errors import ConfigError
 from rlm.events import RunEnded, StepStarted
 from rlm.messages import Message, Reply, ReplyKey, Request, ToolCall, Usage
 from rlm.records.journal import Journal, database
-from rlm.records.journal.records import packed, places_in, unpacked
-from rlm.records.journal.tail import tail_of
+from rlm.records.journal.records import packed, places_in, tail_of, unpacked
 from rlm.results import Shown
 
 REQUEST = Request(model="m", messages=(Message("user", "?"),), max_output_tokens=9)

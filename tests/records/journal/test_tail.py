@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm.messages import Reply, ReplyKey, Usage
-from rlm.records.journal import tail
-from rlm.records.journal.records import HEAD_BYTES, end_of, packed
-from rlm.records.journal.tail import ROOM_BYTES, Tail, tail_of
+from rlm.records.journal import records
+from rlm.records.journal.records import HEAD_BYTES, ROOM_BYTES, Tail, end_of, packed, tail_of
 
 
 def record(text: str) -> bytes:
@@ -27,7 +26,7 @@ def opened(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Tail]:
     kind = "ext4" if request.param == "mapped" else "a kind that nobody knows"
-    monkeypatch.setattr(tail, "_file_system", lambda device: kind)
+    monkeypatch.setattr(records, "_file_system", lambda device: kind)
     made = Tail(tmp_path / "run.sqlite")
     made.open()
     assert (made._map is not None) == (request.param == "mapped")
@@ -93,10 +92,10 @@ def test_records_survive_sigkill(tmp_path: Path, kind: str) -> None:
     program = f"""
 import os, signal, sys
 from pathlib import Path
-from rlm.records.journal import tail
+from rlm.records.journal import records
 from tests.records.journal.test_tail import record
-tail._file_system = lambda device: {kind!r}
-one = tail.Tail(Path({str(tmp_path / "run.sqlite")!r}))
+records._file_system = lambda device: {kind!r}
+one = records.Tail(Path({str(tmp_path / "run.sqlite")!r}))
 one.open()
 for number in range(50):
     one.add(record(str(number)))
@@ -116,7 +115,7 @@ def test_a_disk_that_gives_no_room_beforehand_is_written_to(
     def full(fd: int, start: int, size: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tail, "_file_system", lambda device: "ext4")
+    monkeypatch.setattr(records, "_file_system", lambda device: "ext4")
     monkeypatch.setattr(os, "posix_fallocate", full)
     one = Tail(tmp_path / "run.sqlite")
     one.open()
@@ -127,5 +126,5 @@ def test_a_disk_that_gives_no_room_beforehand_is_written_to(
 
 
 def test_the_kind_of_a_file_system_is_known_or_empty(tmp_path: Path) -> None:
-    assert isinstance(tail._file_system(tmp_path.stat().st_dev), str)
-    assert tail._file_system(os.makedev(4000, 4000)) == ""
+    assert isinstance(records._file_system(tmp_path.stat().st_dev), str)
+    assert records._file_system(os.makedev(4000, 4000)) == ""

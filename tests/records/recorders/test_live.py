@@ -24,9 +24,16 @@ from rlm.events import (
 )
 from rlm.messages import Usage
 from rlm.records.recorders._progress import Progress
-from rlm.records.recorders._screen import Screen
-from rlm.records.recorders._tree import PLAIN, PRETTY, Drawing, Line, age, shortly
-from rlm.records.recorders.live import LiveRecorder
+from rlm.records.recorders.live import (
+    PLAIN,
+    PRETTY,
+    Drawing,
+    Line,
+    LiveRecorder,
+    Screen,
+    age,
+    shortly,
+)
 from tests.cli.scripts import HOSTILE
 from tests.cli.test_progress import Terminal, calls, ended, started
 from tests.records.recorders.any_events import many_events

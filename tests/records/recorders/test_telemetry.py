@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from rlm.events import CallEnded, CallStarted, CellEnded, CellStarted, ToolCalled
 from rlm.messages import Usage
-from rlm.records.recorders import _genai, _meters, telemetry
+from rlm.records.recorders import _genai, _spans, telemetry
 from tests.cli.test_progress import ended, started
 from tests.records.recorders.telemetry_spies import (
     InMemoryMetricReader,
@@ -92,8 +92,8 @@ def test_our_names_are_those_that_the_conventions_package_ships() -> None:
     used = {key for span in spies.spans for key in span.attributes if key.startswith("gen_ai.")}
     assert len(used) > 15
     assert used <= known
-    assert metrics.GEN_AI_CLIENT_TOKEN_USAGE == _meters.TOKENS
-    assert metrics.GEN_AI_CLIENT_OPERATION_DURATION == _meters.SECONDS
+    assert metrics.GEN_AI_CLIENT_TOKEN_USAGE == _spans.TOKENS
+    assert metrics.GEN_AI_CLIENT_OPERATION_DURATION == _spans.SECONDS
 
 
 FULL = Usage(9, 9, 1, 1, 0.1, 1, 1)
@@ -237,7 +237,7 @@ def test_requests_are_measured() -> None:
     data = reader.get_metrics_data()
     assert data is not None
     metrics = {each.name: each for each in data.resource_metrics[0].scope_metrics[0].metrics}
-    tokens, seconds = metrics[_meters.TOKENS], metrics[_meters.SECONDS]
+    tokens, seconds = metrics[_spans.TOKENS], metrics[_spans.SECONDS]
     points: Any = tokens.data.data_points
     sums = {
         (point.attributes["gen_ai.request.model"], point.attributes["gen_ai.token.type"]): point.sum

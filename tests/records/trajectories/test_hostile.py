@@ -16,8 +16,7 @@ from rlm.errors import ConfigError
 from rlm.logger import encoded
 from rlm.records.trajectories import open_trajectory
 from rlm.records.trajectories.exports import FORMATS, export
-from rlm.records.trajectories.exports._html import POLICY
-from rlm.records.trajectories.exports._markdown import fenced, inline
+from rlm.records.trajectories.exports._report import POLICY, fenced, inline
 from tests.records.trajectories.samples import REFERENCE_LOG, one_run, scripted_log, written
 
 HOSTILE = (

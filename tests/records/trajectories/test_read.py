@@ -12,11 +12,9 @@ import pytest
 from rlm.errors import ConfigError
 from rlm.events import Event, RunStarted, StepStarted
 from rlm.logger import encoded
-from rlm.records.trajectories import Trajectory, open_trajectory
+from rlm.records.trajectories import Trajectory, decoding, open_trajectory
 from rlm.records.trajectories import index as index_module
-from rlm.records.trajectories import lines as lines_module
-from rlm.records.trajectories.lines import lines_of
-from rlm.records.trajectories.skipped import Skipped
+from rlm.records.trajectories.decoding import Skipped, lines_of
 from rlm.records.trajectories.sources import QUIET_SECONDS
 from tests.records.trajectories.samples import (
     ended,
@@ -163,7 +161,7 @@ def test_lines_that_are_too_long_are_passed_over(
     path = tmp_path / "a.jsonl"
     written(path, [b"short\n", b"x" * 5_000 + b"\n", b"last\n", b"y" * 5_000])
     skipped = Skipped()
-    monkeypatch.setattr(lines_module, "_CHUNK_BYTES", 64)
+    monkeypatch.setattr(decoding, "_CHUNK_BYTES", 64)
     with path.open("rb") as file:
         found = list(lines_of(file, skipped, most_bytes=100))
     assert [line.text for line in found] == [b"short\n", b"", b"last\n", b""]

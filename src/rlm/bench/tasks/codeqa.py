@@ -1,22 +1,294 @@
-"""`codeqa`: questions about a tree of code, with four choices; gold is read from its syntax tree.
+"""Questions about a generated or a given source tree."""
 
-`codeqa,tree=src` asks about the Python files of a folder of yours instead of generated ones.
-"""
-
+import ast
+import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from rlm.bench import scoring
-from rlm.bench.dice import Dice
-from rlm.bench.sizes import LARGEST, size_chars
+from rlm.bench.plan import LARGEST, size_chars
+from rlm.bench.random_text import CODE_VERBS, NOUNS, Dice
 from rlm.bench.task import Sample, Task
-from rlm.bench.tasks._code_facts import Facts, calls_of, facts_of
-from rlm.bench.tasks._code_tree import GivenTree, Tree, WrittenTree, headed
 from rlm.errors import ConfigError
 
-__all__ = ["CodeQA"]
+__all__ = [
+    "CodeQA",
+    "Facts",
+    "GivenTree",
+    "Module",
+    "Tree",
+    "WrittenTree",
+    "calls_of",
+    "facts_of",
+    "headed",
+]
+
+PACKAGES = ("billing", "catalog", "delivery", "ledger", "planning", "reports", "stock", "users")
+FUNCTIONS = 5
+CLASSES = 2
+ERRORS = 24
+FAMILY = 25
+"""So many modules share one hierarchy of classes, and import nothing of it from elsewhere."""
+
+CALLED = 40
+"""One of so many functions is called from everywhere."""
+
+MODULE_CHARS = 2_600
+LARGEST_FILE = 1_000_000
+
+
+class Module(NamedTuple):
+    """A file of a tree: its path, as it is told, and its text."""
+
+    path: str
+    source: str
+
+
+class Tree(Protocol):
+    """Modules by their number; asked for twice, they are the same."""
+
+    def __len__(self) -> int: ...
+
+    def module(self, number: int) -> Module: ...
+
+
+def headed(module: Module) -> str:
+    """A module as it stands in a context."""
+    return f"=== {module.path} ===\n{module.source}\n"
+
+
+class WrittenTree:
+    """Modules that are written from numbers, each by itself; as many as fit into `chars`."""
+
+    def __init__(self, key: tuple[str | int, ...], chars: int) -> None:
+        self._key = key
+        self._about = max(1, chars // MODULE_CHARS)
+        self._count = 0
+        room = chars
+        while (room := room - len(headed(self.module(self._count)))) >= 0:
+            self._count += 1
+        self._count = max(1, self._count)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def module(self, number: int) -> Module:
+        dice = Dice(*self._key, number)
+        package = PACKAGES[number // FAMILY % len(PACKAGES)]
+        path = f"{package}/{NOUNS[number % len(NOUNS)]}_{number}.py"
+        parts = [f'"""{package.title()}: module {number}."""\n']
+        parts += [self._class(dice, number, which) for which in range(CLASSES)]
+        parts += [self._function(dice, number, which) for which in range(FUNCTIONS)]
+        return Module(path, "\n\n".join(parts))
+
+    def _class(self, dice: Dice, number: int, which: int) -> str:
+        own = number * CLASSES + which
+        first = number // FAMILY * FAMILY * CLASSES
+        is_root = own == first or not dice.below(5)
+        base = "" if is_root else f"({_class_name(first + dice.below(own - first))})"
+        aside = _class_name(first + dice.below(own - first + 1))
+        return (
+            f"class {_class_name(own)}{base}:\n"
+            f'    """Used beside {aside}."""\n\n'
+            f"    limit = {dice.between(2, 99)}\n\n"
+            f"    def apply(self, item):\n"
+            f"        return {self._called(dice)}(item, self.limit)\n"
+        )
+
+    def _function(self, dice: Dice, number: int, which: int) -> str:
+        name = _function_name(number * FUNCTIONS + which)
+        raised, caught, told = (_error_name(dice.below(ERRORS)) for _ in range(3))
+        one, two, three = (self._called(dice) for _ in range(3))
+        lines = [
+            f"def {name}(item, limit=0):",
+            f'    """See also {self._called(dice)}; {told} is not for here."""',
+            f"    if limit > {dice.between(2, 99)}:",
+            f"        raise {raised}(limit)" if dice.below(2) else f"        return {one}(item)",
+            "    try:",
+            f"        found = {two}(item, {dice.between(1, 9)})",
+            f"    except {caught}:",
+            f"        found = None  # {self._called(dice)} would not do",
+            f"    handlers = [{self._called(dice)}, {three}]",
+            f"    return [{one}(found), handlers]" if dice.below(3) else "    return handlers",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _called(self, dice: Dice) -> str:
+        functions = self._about * FUNCTIONS
+        return _function_name(dice.below(max(12, functions // CALLED)))
+
+
+def _function_name(number: int) -> str:
+    more, place = divmod(number, len(CODE_VERBS) * len(NOUNS))
+    noun, verb = divmod(place, len(CODE_VERBS))
+    return f"{CODE_VERBS[verb]}_{NOUNS[noun]}" + (f"_{more}" if more else "")
+
+
+def _class_name(number: int) -> str:
+    more, place = divmod(number, len(NOUNS) * len(PACKAGES))
+    noun, package = divmod(place, len(PACKAGES))
+    return f"{PACKAGES[package].title()}{NOUNS[noun].title()}" + (f"{more}" if more else "")
+
+
+def _error_name(number: int) -> str:
+    return f"{NOUNS[number].title()}Error"
+
+
+class GivenTree:
+    """The Python files of a folder, in the order of their paths; as many as fit into `chars`."""
+
+    def __init__(self, folder: Path, chars: int) -> None:
+        if not folder.is_dir():
+            raise ConfigError(f"there is no folder {folder}")
+        self._folder = folder
+        self._paths: list[Path] = []
+        room = chars
+        for path, text in _python_files(folder):
+            room -= len(headed(Module(path.as_posix(), text)))
+            if room < 0:
+                break
+            self._paths.append(path)
+        if not self._paths:
+            raise ConfigError(f"no Python file of {folder} fits into {chars:,} characters")
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def module(self, number: int) -> Module:
+        path = self._paths[number]
+        return Module(path.as_posix(), (self._folder / path).read_text("utf-8"))
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes with whatever is in the files."""
+        whole = hashlib.sha256()
+        for number in range(len(self)):
+            whole.update(headed(self.module(number)).encode())
+        return whole.hexdigest()[:16]
+
+
+def _python_files(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Readable ones, below the folder, that are ASCII and not enormous."""
+    for path in sorted(folder.rglob("*.py")):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if hidden or path.is_symlink() or path.stat().st_size > LARGEST_FILE:
+            continue
+        try:
+            text = path.read_text("ascii")
+        except ValueError:
+            continue
+        yield path.relative_to(folder), text
+
+
+_parsing = threading.Lock()
+"""`catch_warnings` is for one thread at a time, and samples are made in several."""
+
+
+@dataclass
+class Facts:
+    """Of some modules of a tree."""
+
+    functions: dict[str, set[str]] = field(default_factory=dict)
+    """`path:name` of a function → the exceptions that its own statements raise."""
+
+    mentions: dict[str, str] = field(default_factory=dict)
+    """`path:name` of a function → its lines, for what it only mentions."""
+
+    classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    called: Counter[str] = field(default_factory=Counter)
+    doubled: set[str] = field(default_factory=set)
+
+    def ancestors(self, name: str) -> set[str] | None:
+        """All classes that this one is derived from; None if one of them is not known here."""
+        found: set[str] = set()
+        ahead = list(self.classes[name])
+        while ahead:
+            base = ahead.pop()
+            if base not in self.classes or base in self.doubled:
+                return None
+            if base not in found:
+                found.add(base)
+                ahead += self.classes[base]
+        return found
+
+
+def facts_of(modules: Iterable[Module]) -> Facts:
+    """Parse all of these; what is no Python of today is passed over."""
+    facts = Facts()
+    for module in modules:
+        if (tree := _parsed(module.source)) is not None:
+            _add_functions(facts, module, tree)
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef):
+                    _add_class(facts, node)
+                elif isinstance(node, ast.Call) and (name := _name_of(node.func)):
+                    facts.called[name] += 1
+    return facts
+
+
+def calls_of(tree: Tree, name: str) -> int:
+    """Call expressions in the whole tree that call something of this name.
+
+    A module that does not hold the name need not be parsed: that is what makes this quick.
+    """
+    count = 0
+    for number in range(len(tree)):
+        source = tree.module(number).source
+        parsed = _parsed(source) if name in source else None
+        if parsed is not None:
+            count += sum(
+                isinstance(node, ast.Call) and _name_of(node.func) == name
+                for node in ast.walk(parsed)
+            )
+    return count
+
+
+def _add_functions(facts: Facts, module: Module, tree: ast.Module) -> None:
+    lines = module.source.split("\n")
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            label = f"{module.path}:{node.name}"
+            facts.functions[label] = set(_raised(node))
+            facts.mentions[label] = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+
+
+def _raised(node: ast.AST) -> Iterable[str]:
+    for child in ast.walk(node):
+        if isinstance(child, ast.Raise) and child.exc is not None:
+            raised = child.exc.func if isinstance(child.exc, ast.Call) else child.exc
+            if name := _name_of(raised):
+                yield name
+
+
+def _add_class(facts: Facts, node: ast.ClassDef) -> None:
+    bases = tuple(_name_of(base) or "?" for base in node.bases)
+    if node.name in facts.classes:
+        facts.doubled.add(node.name)
+    facts.classes[node.name] = bases
+
+
+def _name_of(node: ast.expr) -> str:
+    """`f` of `f` and of `x.f`."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _parsed(source: str) -> ast.Module | None:
+    with _parsing, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of somebody's escapes, which are none of our business
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
 
 WINDOW = 75
 """So many modules in a row are looked at for something to ask about."""

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator
 from math import gcd
 from typing import Any, ClassVar
 
-from rlm.bench import answers, scoring
-from rlm.bench.dice import Dice
-from rlm.bench.sizes import size_chars
+from rlm.bench import scoring
+from rlm.bench.plan import size_chars
+from rlm.bench.random_text import ADJECTIVES, NOUNS, Dice
 from rlm.bench.task import Sample, Task
-from rlm.bench.words import ADJECTIVES, NOUNS
 
 __all__ = ["Graphwalks"]
 
@@ -109,7 +108,7 @@ class Graphwalks(Task):
         return Sample(query, graph.pieces, gold, facts)
 
     def score(self, answer: str, gold: Any) -> float:
-        return scoring.f1(answers.all_names(answer.lower(), NODE), set(gold))
+        return scoring.f1(scoring.all_names(answer.lower(), NODE), set(gold))
 
     def reference(self, gold: Any) -> str:
         return "\n".join(gold)

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 from rlm.bench import scoring
-from rlm.bench.dice import Dice
-from rlm.bench.sizes import size_chars
+from rlm.bench.plan import size_chars
+from rlm.bench.random_text import Dice, coined_names, sentence
 from rlm.bench.task import Sample, Task
-from rlm.bench.words import coined_names, sentence
 
 __all__ = ["Multihop"]
 

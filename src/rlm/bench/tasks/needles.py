@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from rlm.bench import scoring
-from rlm.bench.dice import Dice
-from rlm.bench.sizes import size_chars
+from rlm.bench.plan import size_chars
+from rlm.bench.random_text import ADJECTIVES, NOUNS, Dice, paragraphs
 from rlm.bench.task import Sample, Task
-from rlm.bench.words import ADJECTIVES, NOUNS, paragraphs
 from rlm.errors import ConfigError
 
 __all__ = ["Needles"]

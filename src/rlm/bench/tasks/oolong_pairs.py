@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from rlm.bench import answers, scoring
-from rlm.bench.dice import Dice
-from rlm.bench.sizes import size_chars
+from rlm.bench import scoring
+from rlm.bench.plan import size_chars
+from rlm.bench.random_text import Dice
 from rlm.bench.task import Sample, Task
-from rlm.bench.tasks._oolong_lines import DAYS, Lines, shown_date
-from rlm.bench.tasks.oolong import introduction
+from rlm.bench.tasks.oolong import DAYS, Lines, introduction, shown_date
 
 __all__ = ["OolongPairs"]
 
@@ -196,7 +195,7 @@ class OolongPairs(Task):
         return Sample(query, lines.pieces, [list(pair) for pair in gold], facts)
 
     def score(self, answer: str, gold: Any) -> float:
-        return scoring.f1(answers.all_pairs(answer), {frozenset(pair) for pair in gold})
+        return scoring.f1(scoring.all_pairs(answer), {frozenset(pair) for pair in gold})
 
     def reference(self, gold: Any) -> str:
         return "\n".join(f"({one}, {two})" for one, two in gold)

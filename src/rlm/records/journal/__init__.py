@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from rlm._util.lazy import on_demand
 
 if TYPE_CHECKING:
-    from rlm.records.journal.archive import Archive, Retention, RunSummary, facts_of
+    from rlm.records.journal.archive import Archive, Retention, RunSummary, facts_of, fork
     from rlm.records.journal.contexts import ContextFolder
     from rlm.records.journal.facts import Origin, RunFacts
-    from rlm.records.journal.forking import fork
     from rlm.records.journal.journal import Journal, events_after, events_of, long_results
     from rlm.records.journal.keeping import Record, kept
     from rlm.records.journal.places import Places, RunFile
@@ -53,7 +52,7 @@ __getattr__, __dir__ = on_demand(
         "events_after": "journal",
         "events_of": "journal",
         "facts_of": "archive",
-        "fork": "forking",
+        "fork": "archive",
         "kept": "keeping",
         "long_results": "journal",
     },

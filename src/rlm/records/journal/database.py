@@ -12,10 +12,7 @@ from typing import Any, BinaryIO
 
 from rlm.errors import ConfigError
 from rlm.messages import Reply, ReplyKey
-from rlm.records.journal.private import private
-from rlm.records.journal.records import places_in, unpacked
-from rlm.records.journal.sealing import unsealed
-from rlm.records.journal.tail import Tail, tail_of
+from rlm.records.journal.records import Tail, places_in, private, tail_of, unpacked, unsealed
 
 __all__ = [
     "FAILURES",

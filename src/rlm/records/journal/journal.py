@@ -19,9 +19,7 @@ from rlm.events import MOST_RESULT_CHARS, Event, RunEnded
 from rlm.logger import encoded
 from rlm.messages import Reply, ReplyKey, Request
 from rlm.records.journal import database
-from rlm.records.journal.records import packed, unpacked
-from rlm.records.journal.sealing import sealed, unsealed
-from rlm.records.journal.tail import Tail
+from rlm.records.journal.records import Tail, packed, sealed, unpacked, unsealed
 from rlm.results import Shown
 
 __all__ = ["Journal", "events_after", "events_of", "long_results", "text_in"]

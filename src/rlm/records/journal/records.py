@@ -1,18 +1,63 @@
-"""Replies as they stand in a journal: one record behind the other, each with its checksum.
+"""Records of a journal: replies and texts behind a checksum, and the file of recent replies.
 
-A record that is not what it was, or only half there, is left out; its reply is asked for again.
+A record that changed, or is only half there, is left out; its reply is requested again.
 """
 
+import functools
 import json
+import mmap
+import os
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from zlib import crc32
 
 import msgspec
 
 from rlm.messages import Reply, ReplyKey
 
-__all__ = ["HEAD_BYTES", "end_of", "packed", "places_in", "unpacked"]
+__all__ = [
+    "HEAD_BYTES",
+    "Tail",
+    "end_of",
+    "packed",
+    "places_in",
+    "private",
+    "sealed",
+    "tail_of",
+    "unpacked",
+    "unsealed",
+]
+
+
+def private(path: str | Path, flags: int) -> int:
+    """Open a file for its owner only; a link is refused, since it may lead to anything."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+_CHECKSUM_BYTES = 4
+
+
+def sealed(name: str, data: bytes) -> bytes:
+    """The same bytes, with a checksum of them and of what they are called before them."""
+    return crc32(data, crc32(name.encode())).to_bytes(_CHECKSUM_BYTES, "big") + data
+
+
+def unsealed(name: object, found: object) -> bytes:
+    """What `sealed` was given under this name; ValueError if it is not what it was."""
+    if not isinstance(found, bytes) or not isinstance(name, str):
+        raise ValueError("something else stands where a text was")
+    data = found[_CHECKSUM_BYTES:]
+    if _checksum(name, data) != found[:_CHECKSUM_BYTES]:
+        raise ValueError(f"the checksum of {name[:80]!r} does not match")
+    return data
+
+
+def _checksum(name: str, data: bytes) -> bytes:
+    named = crc32(name.encode("utf-8", "surrogatepass"))
+    return crc32(data, named).to_bytes(_CHECKSUM_BYTES, "big")
+
 
 _SIZE_BYTES = 4
 HEAD_BYTES = 8
@@ -63,3 +108,88 @@ def places_in(records: object) -> Iterator[tuple[int, int]]:
         if crc32(records[start:end]).to_bytes(4, "big") == records[at + _SIZE_BYTES : start]:
             yield start, end
         at = end
+
+
+ROOM_BYTES = 1 << 18
+_END = bytes(4)
+_KEEPS_WHAT_IT_GAVE = {"ext2", "ext3", "ext4", "tmpfs", "xfs"}
+"""File systems that have no excuse, once `fallocate` has given room, for not having it. On another
+one, a full disk could end the process that touches the mapping."""
+
+
+def tail_of(path: Path) -> Path:
+    return path.with_suffix(".tail")
+
+
+class Tail:
+    """Records on their way into a journal. Whoever has the lock of the journal has this too."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = tail_of(path)
+        self._fd = private(self._path, os.O_RDWR | os.O_CREAT)
+        self._end = 0
+        self._map: mmap.mmap | None = None
+
+    def records(self) -> bytes:
+        """What another process has left, whole records only; ask before adding any."""
+        found = self._path.read_bytes()
+        return found[: end_of(found)]
+
+    def open(self) -> None:
+        """Be empty, and ready for records."""
+        os.ftruncate(self._fd, 0)
+        if _file_system(os.fstat(self._fd).st_dev) in _KEEPS_WHAT_IT_GAVE:
+            with suppress(OSError):  # There is no room; then there may be for a little.
+                os.posix_fallocate(self._fd, 0, ROOM_BYTES)
+                self._map = mmap.mmap(self._fd, ROOM_BYTES)
+
+    def add(self, record: bytes) -> bool:
+        """Commit a record; False, with nothing done, if there is no room in here.
+
+        OSError if the disk is full.
+        """
+        start = self._end
+        end = start + len(record)
+        if end + len(_END) > ROOM_BYTES:
+            return False
+        if self._map is None:
+            if os.pwrite(self._fd, record, start) != len(record):
+                os.ftruncate(self._fd, start)
+                return False
+        else:
+            self._map[start + HEAD_BYTES : end + len(_END)] = record[HEAD_BYTES:] + _END
+            self._map[start : start + HEAD_BYTES] = record[:HEAD_BYTES]
+        self._end = end
+        return True
+
+    def clear(self) -> None:
+        """What was in here is elsewhere now."""
+        self._end = 0
+        if self._map is None:
+            os.ftruncate(self._fd, 0)
+        else:
+            self._map[: len(_END)] = _END
+
+    def close(self) -> None:
+        """Leave nothing behind, if nothing is in it; may be called twice."""
+        if self._fd < 0:
+            return
+        if not self._end and not self.records():
+            self._path.unlink(missing_ok=True)
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+        os.close(self._fd)
+        self._fd = -1
+
+
+@functools.lru_cache(maxsize=16)
+def _file_system(device: int) -> str:
+    """What kind of file system a device has; empty if that can't be known."""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    with suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
+            about, _, source = line.partition(" - ")
+            if about.split(maxsplit=3)[2] == wanted:
+                return source.split(maxsplit=1)[0]
+    return ""

@@ -6,10 +6,10 @@ from rlm._util.lazy import on_demand
 
 if TYPE_CHECKING:
     from rlm.records.recorders.console import ConsoleRecorder
-    from rlm.records.recorders.memory import MemoryRecorder
+    from rlm.records.recorders.in_process import MemoryRecorder
 
 __all__ = ["ConsoleRecorder", "MemoryRecorder"]
 
 __getattr__, __dir__ = on_demand(
-    __name__, {"ConsoleRecorder": "console", "MemoryRecorder": "memory"}
+    __name__, {"ConsoleRecorder": "console", "MemoryRecorder": "in_process"}
 )

@@ -37,8 +37,7 @@ from rlm.events import (
     ToolCalled,
 )
 from rlm.records.recorders import _genai
-from rlm.records.recorders._meters import Meters
-from rlm.records.recorders._spans import OpenRun, Spans
+from rlm.records.recorders._spans import Meters, OpenRun, Spans
 
 __all__ = ["CAPTURE_VARIABLE", "TelemetryRecorder"]
 

@@ -3,8 +3,8 @@
 `open_trajectory` gives the events of a file or a folder, without ever holding all of them.
 """
 
+from rlm.records.trajectories.decoding import Skipped
 from rlm.records.trajectories.index import RunOutline, StepUsage
 from rlm.records.trajectories.read import Trajectory, open_trajectory
-from rlm.records.trajectories.skipped import Skipped
 
 __all__ = ["RunOutline", "Skipped", "StepUsage", "Trajectory", "open_trajectory"]

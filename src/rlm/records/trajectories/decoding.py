@@ -1,20 +1,125 @@
-"""One line to one event, in two grades: a glance at what an index needs, or all of it.
+"""Decode the lines of a log, and remember what was skipped."""
 
-Readers are tolerant on purpose: fields they do not know are ignored, types they do not know are
-counted and passed over, so that logs of newer versions can be read as far as they go.
-"""
-
-from typing import Annotated, get_args
+from collections.abc import Iterator
+from typing import Annotated, BinaryIO, NamedTuple, get_args
 
 import msgspec
 from msgspec import Meta, Struct
 
 from rlm.events import SCHEMA_VERSION, Event
 from rlm.messages import Usage
-from rlm.records.trajectories.lines import Line
-from rlm.records.trajectories.skipped import Skipped
+from rlm.records.recorders.console import one_line
 
-__all__ = ["Glance", "event_of", "glance_at", "glance_of"]
+__all__ = [
+    "MOST_LINE_BYTES",
+    "Glance",
+    "Line",
+    "Skipped",
+    "event_of",
+    "glance_at",
+    "glance_of",
+    "lines_of",
+]
+
+MOST_EXAMPLES = 5
+EXAMPLE_CHARS = 200
+
+
+class Skipped:
+    """How many lines were passed over, by reason, with the first few; and notices besides."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.first: list[str] = []
+        self.notices: list[str] = []
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    def add(self, reason: str, where: str, detail: str = "") -> None:
+        """Count one line; `where` and `detail` are only kept of the first few."""
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        if len(self.first) < MOST_EXAMPLES:
+            told = f"{where}: {reason}" + (f" ({detail})" if detail else "")
+            self.first.append(one_line(told, EXAMPLE_CHARS))
+
+    def notice(self, text: str) -> None:
+        """Say something that holds for the whole file, once."""
+        text = one_line(text)
+        if text not in self.notices and len(self.notices) < MOST_EXAMPLES:
+            self.notices.append(text)
+
+    def include(self, other: "Skipped") -> None:
+        """Add another's counts and examples."""
+        for reason, count in other.counts.items():
+            self.counts[reason] = self.counts.get(reason, 0) + count
+        self.first += other.first[: MOST_EXAMPLES - len(self.first)]
+        for text in other.notices:
+            self.notice(text)
+
+    def __str__(self) -> str:
+        """One line for people; empty if there is nothing to say."""
+        parts = [f"{count:,} {reason}" for reason, count in sorted(self.counts.items())]
+        lines = "line was" if self.total == 1 else "lines were"
+        told = [f"{self.total:,} {lines} skipped: {', '.join(parts)}"] if parts else []
+        return "; ".join([*told, *self.notices])
+
+
+MOST_LINE_BYTES = 64 << 20
+"""Longer lines are passed over. The longest of our own hold a cell's kept output."""
+
+_CHUNK_BYTES = 1 << 20
+
+
+class Line(NamedTuple):
+    """Where a line starts, where the next one does, and its text; `torn`: it has no line end."""
+
+    start: int
+    end: int
+    text: bytes
+    torn: bool = False
+
+
+def lines_of(
+    file: BinaryIO,
+    skipped: Skipped,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    most_bytes: int = MOST_LINE_BYTES,
+) -> Iterator[Line]:
+    """The lines that start from `start` on and before `stop`, without empty ones.
+
+    One that is too long is counted, and comes without its text.
+    """
+    at = file.seek(start)
+    while stop is None or at < stop:
+        text = file.readline(most_bytes + 1)
+        if not text:
+            return
+        ended = text.endswith(b"\n")
+        if not ended and len(text) > most_bytes:
+            end = at + len(text) + _pass_over(file)
+            skipped.add("too long", f"byte {at:,}", f"{end - at:,} bytes")
+            yield Line(at, end, b"")
+            at = end
+            continue
+        end = at + len(text)
+        if not text.isspace():
+            yield Line(at, end, text, torn=not ended)
+        at = end
+
+
+def _pass_over(file: BinaryIO) -> int:
+    """Read to the end of the line without keeping it; how many bytes that took."""
+    passed = 0
+    while chunk := file.readline(_CHUNK_BYTES):
+        passed += len(chunk)
+        if chunk.endswith(b"\n"):
+            break
+    return passed
+
 
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 

@@ -12,8 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rlm.messages import Usage
-from rlm.records.trajectories.decoding import Glance
-from rlm.records.trajectories.skipped import Skipped
+from rlm.records.trajectories.decoding import Glance, Skipped
 
 __all__ = ["Index", "RunOutline", "StepUsage"]
 

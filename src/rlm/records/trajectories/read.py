@@ -7,9 +7,9 @@ from pathlib import Path
 from rlm.errors import ConfigError
 from rlm.events import Event
 from rlm.messages import Usage
+from rlm.records.trajectories.decoding import Skipped
 from rlm.records.trajectories.index import Index, RunOutline, StepUsage
 from rlm.records.trajectories.reference import REFERENCE_TYPES, ReferenceSource
-from rlm.records.trajectories.skipped import Skipped
 from rlm.records.trajectories.sources import JournalSource, LogSource, Source, opened
 
 __all__ = ["MOST_FILES", "Trajectory", "open_trajectory", "source_of"]

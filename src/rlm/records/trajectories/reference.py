@@ -1,24 +1,296 @@
-"""Logs of the reference engine, read as if they were ours.
+"""Read logs of the reference engine as events."""
 
-Such a file has a line `metadata`, then a line `iteration` a step; runs follow each other in it
-without a mark, and child runs stand inside the calls that started them.
-"""
-
+import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
-from rlm.events import Event
-from rlm.records.trajectories.conversion import SoFar, converted
-from rlm.records.trajectories.decoding import Glance, glance_of
-from rlm.records.trajectories.lines import Line, lines_of
-from rlm.records.trajectories.skipped import Skipped
+from rlm.events import (
+    CallEnded,
+    CallStarted,
+    CellEnded,
+    CellOutput,
+    CellStarted,
+    Event,
+    ModelAsked,
+    ModelReplied,
+    RunEnded,
+    RunStarted,
+    StepStarted,
+)
+from rlm.messages import Message, Usage
+from rlm.records.trajectories.decoding import Glance, Line, Skipped, glance_of, lines_of
 from rlm.records.trajectories.sources import Span, changed_lately, opened
+from rlm.records.trajectories.values import (
+    as_count,
+    as_dict,
+    as_list,
+    as_message,
+    as_seconds,
+    as_text,
+    as_time,
+    as_usage,
+    described,
+)
 
-__all__ = ["REFERENCE_TYPES", "ReferenceSource"]
+__all__ = ["REFERENCE_TYPES", "ReferenceSource", "SoFar", "converted"]
+
+MOST_DEPTH = 50
+MOST_VARIABLES = 1_000
+_ASKED = (("Answer the following: ", "\n\nYour context is "), ('original query: "', '"'))
+"""What stands before and after the query in the prompts of the reference's versions."""
+
+_ERROR = re.compile(
+    r"^(\w{0,100}(?:Error|Exception|Interrupt|Exit)): ?(.*)\Z", re.MULTILINE | re.DOTALL
+)
+
+
+class SoFar(Struct, frozen=True, kw_only=True):
+    """A run before one of its iterations: all that is needed to convert that one by itself."""
+
+    run_id: str
+    parent_id: str | None = None
+    parent_call_id: str | None = None
+    depth: int = 0
+    query: str = ""
+    steps: int = 0
+    started: float = 0.0
+    seconds: float = 0.0
+    calls: int = 0
+    messages: int = 0
+    digest: bytes = b""
+    variables: frozenset[str] = frozenset()
+    usage: Usage = Usage()
+    is_over: bool = False
+
+    def is_over_before(self, iteration: dict[str, Any]) -> bool:
+        """Whether that iteration is of a run that comes after this one."""
+        number = as_count(iteration.get("iteration"))
+        return self.is_over or 0 < number <= self.steps
+
+
+def converted(
+    iteration: dict[str, Any], metadata: dict[str, Any], before: SoFar
+) -> tuple[list[Event], SoFar]:
+    """The events of one iteration, those of child runs included, and the run after it."""
+    made = _Making(iteration, metadata, before)
+    made.convert()
+    return made.events, made.after
+
+
+class _Making:
+    """One iteration on its way to events."""
+
+    def __init__(self, iteration: dict[str, Any], metadata: dict[str, Any], before: SoFar) -> None:
+        self.events: list[Event] = []
+        self._iteration = iteration
+        self._metadata = metadata
+        self._seconds = as_seconds(iteration.get("iteration_time"))
+        self._end = as_time(iteration.get("timestamp"))
+        self._start = max(0.0, self._end - self._seconds)
+        number = as_count(iteration.get("iteration"))
+        self._is_first = before.steps == 0
+        self.after = replace(
+            before,
+            steps=max(number, before.steps + 1),
+            started=self._start if self._is_first else before.started,
+            seconds=before.seconds + self._seconds,
+        )
+
+    @property
+    def _model(self) -> str:
+        return as_text(self._metadata.get("root_model"))
+
+    def convert(self) -> None:
+        messages = _messages(self._iteration.get("prompt"))
+        if self._is_first:
+            self._begin(messages)
+        self._tell(StepStarted, at=self._start)
+        self._ask(messages)
+        for number, block in enumerate(as_list(self._iteration.get("code_blocks")), 1):
+            self._run_cell(number, as_dict(block))
+        answer = _answer(self._iteration.get("final_answer"))
+        if answer is not None:
+            self._finish(answer)
+
+    def _tell(
+        self, kind: Any, /, *, at: float | None = None, step: int | None = None, **facts: Any
+    ) -> None:
+        moment = self._end if at is None else at
+        self.events.append(
+            kind(
+                run_id=self.after.run_id,
+                parent_id=self.after.parent_id,
+                depth=self.after.depth,
+                step=self.after.steps if step is None else step,
+                wall_time=moment,
+                monotonic_time=moment,
+                **facts,
+            )
+        )
+
+    def _begin(self, messages: tuple[Message, ...]) -> None:
+        self._tell(
+            RunStarted,
+            at=self._start,
+            step=0,
+            query=_query(messages) or self.after.query,
+            model=self._model,
+            sub_model=", ".join(map(as_text, as_list(self._metadata.get("other_backends")))),
+            strategy="rlm",
+            environment=as_text(self._metadata.get("environment_type")),
+            context_kind="text",
+            context_bytes=0,
+            context_sha256="",
+            context_description="",
+            parent_call_id=self.after.parent_call_id,
+        )
+
+    def _ask(self, messages: tuple[Message, ...]) -> None:
+        """The reference logs the whole conversation every time; an event has what is new in it."""
+        known = self.after.messages
+        same = known <= len(messages) and _digest(messages[:known]) == self.after.digest
+        self._tell(
+            ModelAsked,
+            at=self._start,
+            purpose="step",
+            model=self._model,
+            new_messages=messages[known:] if same else messages,
+            message_count=len(messages),
+            max_output_tokens=0,
+        )
+        self.after = replace(self.after, messages=len(messages), digest=_digest(messages))
+        blocks = [as_dict(block) for block in as_list(self._iteration.get("code_blocks"))]
+        cells = sum(as_seconds(as_dict(b.get("result")).get("execution_time")) for b in blocks)
+        self._tell(
+            ModelReplied,
+            purpose="step",
+            model=self._model,
+            text=as_text(self._iteration.get("response")),
+            seconds=max(0.0, self._seconds - cells),
+        )
+
+    def _run_cell(self, number: int, block: dict[str, Any]) -> None:
+        result = as_dict(block.get("result"))
+        calls = as_list(result.get("rlm_calls"))
+        self._tell(CellStarted, cell=number, code=as_text(block.get("code")))
+        for call in calls:
+            self._call(as_dict(call))
+        texts = {stream: as_text(result.get(stream)) for stream in ("stdout", "stderr")}
+        for stream, text in texts.items():
+            if text:
+                written = len(text)
+                self._tell(CellOutput, cell=number, stream=stream, text=text, written_chars=written)
+        error = _ERROR.search(texts["stderr"].strip()[-2_000:])
+        self._tell(
+            CellEnded,
+            cell=number,
+            seconds=as_seconds(result.get("execution_time")),
+            calls=len(calls),
+            error_type=error and error[1],
+            error_message=error and error[2],
+            new_variables=self._new_variables(as_dict(result.get("locals"))),
+            submitted=result.get("final_answer") is not None,
+        )
+
+    def _new_variables(self, variables: dict[str, Any]) -> dict[str, str]:
+        room = max(0, MOST_VARIABLES - len(self.after.variables))
+        names = [name for name in variables if as_text(name) not in self.after.variables][:room]
+        new = {as_text(name): described(variables[name]) for name in names}
+        self.after = replace(self.after, variables=self.after.variables | new.keys())
+        return new
+
+    def _call(self, call: dict[str, Any]) -> None:
+        number = self.after.calls + 1
+        self.after = replace(self.after, calls=number)
+        call_id = f"{self.after.run_id}.reference.{number}"
+        trajectory = call.get("metadata")
+        is_child = isinstance(trajectory, dict) and self.after.depth < MOST_DEPTH
+        model, usage = as_text(call.get("root_model")), as_usage(call.get("usage_summary"))
+        about: dict[str, Any] = {
+            "call_id": call_id,
+            "kind": "rlm" if is_child else "llm",
+            "model": model,
+        }
+        prompt = as_text(call.get("prompt"))
+        self._tell(CallStarted, **about, prompt=prompt)
+        child = f"{self.after.run_id}-call{number}" if is_child else None
+        if child is not None:
+            self._child(as_dict(trajectory), child, call_id, prompt)
+        self.after = replace(self.after, usage=self.after.usage + usage)
+        self._tell(
+            CallEnded,
+            **about,
+            reply=as_text(call.get("response")),
+            usage=usage,
+            seconds=as_seconds(call.get("execution_time")),
+            child_run_id=child,
+            error=None if call.get("error") is None else as_text(call.get("error")),
+        )
+
+    def _child(self, trajectory: dict[str, Any], child_id: str, call_id: str, query: str) -> None:
+        metadata = as_dict(trajectory.get("run_metadata"))
+        state = SoFar(
+            run_id=child_id,
+            parent_id=self.after.run_id,
+            parent_call_id=call_id,
+            depth=self.after.depth + 1,
+            query=query,
+        )
+        for each in as_list(trajectory.get("iterations")):
+            events, state = converted(as_dict(each), metadata, state)
+            self.events += events
+
+    def _finish(self, answer: str) -> None:
+        """An answer without cells and without a time is what it asks for when no step is left."""
+        was_asked = not self._iteration.get("code_blocks") and not self._seconds
+        elapsed = self._end - self.after.started
+        self._tell(
+            RunEnded,
+            stop_reason="steps" if was_asked else "answer",
+            answer_source="asked" if was_asked else "submitted",
+            answer=answer,
+            steps=self.after.steps,
+            usage=self.after.usage,
+            seconds=elapsed if self.after.started and elapsed >= 0 else self.after.seconds,
+        )
+        self.after = replace(self.after, is_over=True)
+
+
+def _messages(prompt: Any) -> tuple[Message, ...]:
+    if isinstance(prompt, list):
+        return tuple(map(as_message, prompt))
+    return () if prompt is None else (as_message(prompt),)
+
+
+def _query(messages: tuple[Message, ...]) -> str:
+    """What was asked, if the prompt has it in one of the forms that the reference has used."""
+    for message in messages:
+        for before, after in _ASKED if message.role == "user" else ():
+            text = str(message.content)
+            if (start := text.find(before)) >= 0:
+                start += len(before)
+                if (end := text.find(after, start)) >= 0:
+                    return text[start:end]
+    return ""
+
+
+def _answer(value: Any) -> str | None:
+    """Older versions wrote a pair of the kind of answer and the answer."""
+    if isinstance(value, list) and value:
+        value = value[-1]
+    return None if value is None else as_text(value)
+
+
+def _digest(messages: tuple[Message, ...]) -> bytes:
+    return hashlib.sha256(msgspec.json.encode(messages)).digest()[:8]
+
 
 REFERENCE_TYPES = (b"metadata", b"iteration")
 MOST_ITERATIONS = 100_000

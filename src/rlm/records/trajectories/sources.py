@@ -8,9 +8,7 @@ from typing import BinaryIO, Protocol
 
 from rlm.errors import ConfigError
 from rlm.events import Event
-from rlm.records.trajectories.decoding import Glance, event_of, glance_at
-from rlm.records.trajectories.lines import Line, lines_of
-from rlm.records.trajectories.skipped import Skipped
+from rlm.records.trajectories.decoding import Glance, Line, Skipped, event_of, glance_at, lines_of
 
 __all__ = ["JournalSource", "LogSource", "Source", "Span", "opened"]
 

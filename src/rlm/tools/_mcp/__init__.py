@@ -11,9 +11,8 @@ from pathlib import Path
 from rlm._util.distribution import install_command
 from rlm.errors import ConfigError
 from rlm.tools._mcp.address import Transport, check_seconds, parse_address
-from rlm.tools._mcp.naming import free_name, python_name
 from rlm.tools._mcp.server import McpServer
-from rlm.tools._mcp.tool import McpTool
+from rlm.tools._mcp.tool import McpTool, free_name, python_name
 
 __all__ = ["McpServer", "McpTool", "mcp", "tools_of_all"]
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rlm.errors import ConfigError, PortalError
 from rlm.portal import Portal, existing_portal, portal
 from rlm.tools._mcp.address import Address
-from rlm.tools._mcp.connection import Connection
-from rlm.tools._mcp.listing import Listed, chosen
+from rlm.tools._mcp.connection import Connection, Listed, chosen
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult

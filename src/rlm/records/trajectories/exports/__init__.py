@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from rlm.errors import ConfigError
-from rlm.records.trajectories.exports._chat import openai_chat
-from rlm.records.trajectories.exports._html import html
-from rlm.records.trajectories.exports._markdown import markdown
 from rlm.records.trajectories.exports._reference import reference_jsonl
-from rlm.records.trajectories.exports._sft import sft
-from rlm.records.trajectories.exports._tree import in_tree_order
+from rlm.records.trajectories.exports._report import html, markdown
+from rlm.records.trajectories.exports._texts import in_tree_order
+from rlm.records.trajectories.exports._training import openai_chat, sft
 from rlm.records.trajectories.index import RunOutline
 from rlm.records.trajectories.read import Trajectory
 

@@ -1,5 +1,9 @@
-"""A report as a stream of blocks, in the order of the events; Markdown and HTML write them out."""
+"""Export a run as a report in Markdown or HTML."""
 
+import base64
+import hashlib
+import html as html_module
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,7 +31,7 @@ from rlm.events import (
     ToolCalled,
 )
 from rlm.messages import Usage
-from rlm.records.recorders.console import one_line, plan
+from rlm.records.recorders.console import harmless, one_line, plan
 from rlm.records.trajectories.exports._texts import clock_time, json_of, text_of
 from rlm.records.trajectories.index import RunOutline, StepUsage
 from rlm.records.trajectories.read import Trajectory
@@ -42,6 +46,10 @@ __all__ = [
     "Row",
     "TableEnd",
     "blocks",
+    "fenced",
+    "html",
+    "inline",
+    "markdown",
 ]
 
 SHOWN_ROWS = 1_000
@@ -308,3 +316,138 @@ def _other(event: Any) -> Iterator[Block]:
         yield Passage("Recorded", event.recorded)
         yield Passage("Now", event.now)
         yield FoldEnd()
+
+
+_TICKS = re.compile(r"`+")
+_MEANING = re.compile(r"([\\`*_\[\]#!|~<>&$@]|:(?=//)|(?<=www)\.|^[-+=]|(?<=\d)[.)](?=\s))")
+
+
+def markdown(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]:
+    """One piece a block."""
+    for block in blocks(trajectory, runs):
+        yield _in_markdown(block)
+
+
+def _in_markdown(block: Block) -> str:
+    if isinstance(block, Heading):
+        anchor = f'<a id="{block.anchor}"></a>\n\n' if block.anchor else ""
+        return f"{anchor}{'#' * block.level} {inline(block.text)}\n\n"
+    if isinstance(block, Passage):
+        return f"**{inline(block.label)}**\n\n{fenced(block.text, block.language)}\n"
+    if isinstance(block, Note):
+        text = f"[{inline(block.text)}](#{block.target})" if block.target else inline(block.text)
+        return f"{'⚠ ' if block.is_trouble else ''}{text}\n\n"
+    if isinstance(block, FoldStart):
+        mark = "⚠ " if block.is_trouble else ""
+        return f"<details>\n<summary>{mark}{html_module.escape(block.summary)}</summary>\n\n"
+    if isinstance(block, FoldEnd):
+        return "</details>\n\n"
+    return _markdown_row(block) if isinstance(block, Row) else "\n"
+
+
+def _markdown_row(row: Row) -> str:
+    cells = [inline(cell) for cell in row.cells]
+    if row.target:
+        cells[0] = f"[{cells[0]}](#{row.target})"
+    line = f"| {' | '.join(cells)} |\n"
+    return line + "|---" * len(cells) + "|\n" if row.is_head else line
+
+
+def inline(text: str) -> str:
+    """Text within a line, with everything that means something to Markdown taken literally."""
+    return _MEANING.sub(r"\\\1", text)
+
+
+def fenced(text: str, language: str = "text") -> str:
+    """Text in a fence that it can't close."""
+    text = harmless(text)
+    longest = max((len(ticks) for ticks in _TICKS.findall(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}{'' if text.endswith(chr(10)) else chr(10)}{fence}\n"
+
+
+STYLE = """
+:root { color-scheme: light dark; --text: #1d232b; --dim: #5b6672; --back: #ffffff;
+  --box: #f4f6f8; --line: #d9dfe5; --link: #0b5cad; --bad: #b3261e; --code: #eef3fb; }
+@media (prefers-color-scheme: dark) { :root { --text: #e4e8ed; --dim: #98a4b1; --back: #14181d;
+  --box: #1d232a; --line: #343d47; --link: #7db7f5; --bad: #ff8f86; --code: #1a2433; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 62rem; padding: 1.5rem 1rem 4rem; background: var(--back);
+  color: var(--text); font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; line-height: 1.25; }
+h2 { font-size: 1.2rem; margin: 2.5rem 0 .5rem; padding-top: .75rem;
+  border-top: 1px solid var(--line); }
+h3 { font-size: 1rem; margin: 1.75rem 0 .25rem; }
+a { color: var(--link); }
+p { margin: .35rem 0; color: var(--dim); font-size: .875rem; }
+.trouble { color: var(--bad); }
+.label { margin: .9rem 0 .2rem; font-weight: 600; color: var(--text); }
+pre { margin: 0; padding: .6rem .75rem; max-height: 32rem; overflow: auto; background: var(--box);
+  border: 1px solid var(--line); border-radius: 6px; white-space: pre-wrap; tab-size: 4;
+  font: .8125rem/1.45 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
+pre.python { background: var(--code); }
+details { margin: .5rem 0; padding: .1rem .75rem; border-left: 3px solid var(--line); }
+summary { cursor: pointer; color: var(--dim); font-size: .875rem; padding: .2rem 0; }
+details.trouble > summary { color: var(--bad); }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .875rem; }
+th, td { padding: .3rem .7rem .3rem 0; text-align: left; white-space: nowrap;
+  border-bottom: 1px solid var(--line); }
+th { color: var(--dim); font-weight: 600; }
+"""
+_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
+"""Nothing may be loaded or run; the only style is ours, known by its hash."""
+
+
+def html(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]:
+    """One piece a block; a browser shows the start of the file while the rest is written."""
+    first, rest = None, blocks(trajectory, runs)
+    first = next(rest)
+    title = first.text if isinstance(first, Heading) else "rlm"
+    yield (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        f"<title>{_safe(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+    )
+    yield _in_html(first)
+    for block in rest:
+        yield _in_html(block)
+    yield "</body>\n</html>\n"
+
+
+def _safe(text: str) -> str:
+    """Text that is only text: escaped, with control characters made visible."""
+    return html_module.escape(harmless(text))
+
+
+def _in_html(block: Block) -> str:
+    if isinstance(block, Heading):
+        anchor = f' id="{block.anchor}"' if block.anchor else ""
+        return f"<h{block.level}{anchor}>{_safe(block.text)}</h{block.level}>\n"
+    if isinstance(block, Passage):
+        # A line end right behind <pre> is not shown, so that ours keeps one of theirs.
+        body = f'<pre class="{block.language}">\n{_safe(block.text)}</pre>\n'
+        return f'<p class="label">{_safe(block.label)}</p>\n{body}'
+    if isinstance(block, Note):
+        kind = ' class="trouble"' if block.is_trouble else ""
+        return f"<p{kind}>{_linked(block.text, block.target)}</p>\n"
+    if isinstance(block, FoldStart):
+        kind = ' class="trouble"' if block.is_trouble else ""
+        return f"<details{kind}>\n<summary>{_safe(block.summary)}</summary>\n"
+    if isinstance(block, FoldEnd):
+        return "</details>\n"
+    return _html_row(block) if isinstance(block, Row) else "</table></div>\n"
+
+
+def _html_row(row: Row) -> str:
+    tag = "th" if row.is_head else "td"
+    cells = [_linked(row.cells[0], row.target), *(_safe(cell) for cell in row.cells[1:])]
+    line = "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>\n"
+    return f'<div class="wide"><table>\n{line}' if row.is_head else line
+
+
+def _linked(text: str, target: str) -> str:
+    return f'<a href="#{target}">{_safe(text)}</a>' if target else _safe(text)

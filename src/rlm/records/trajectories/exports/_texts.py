@@ -1,4 +1,4 @@
-"""Values of a stranger's log as text, whatever is in them."""
+"""Texts and order that all exports share."""
 
 import time
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 
 from rlm.images import shown
+from rlm.records.trajectories.index import RunOutline
 
-__all__ = ["clock_time", "json_of", "text_of"]
+__all__ = ["clock_time", "in_tree_order", "json_of", "text_of"]
 
 
 def text_of(content: str | list[dict[str, Any]]) -> str:
@@ -39,3 +40,21 @@ def clock_time(seconds: float) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds)) if seconds > 0 else ""
     except (ValueError, OverflowError, OSError):
         return ""
+
+
+def in_tree_order(runs: list[RunOutline], only: str | None = None) -> list[RunOutline]:
+    """All runs, or one of them with all below it. Made without recursion: depth is theirs."""
+    known = {run.run_id for run in runs}
+    below: dict[str | None, list[RunOutline]] = {}
+    for run in runs:
+        parent = run.parent_id if run.parent_id in known else None
+        below.setdefault(parent, []).append(run)
+    ahead = list(below.get(None, [])) if only is None else [r for r in runs if r.run_id == only]
+    ahead.reverse()
+    ordered: dict[str, RunOutline] = {}
+    while ahead:
+        run = ahead.pop()
+        if run.run_id not in ordered:
+            ordered[run.run_id] = run
+            ahead += reversed(below.get(run.run_id, []))
+    return list(ordered.values())

@@ -1,0 +1,90 @@
+"""Turn errors into one line and an exit code, and write messages to standard error."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+__all__ = ["ANSWERED", "CANCELLED", "FAILED", "LIMITED", "MISUSED", "run", "say"]
+
+ANSWERED, FAILED, MISUSED, LIMITED, CANCELLED = 0, 1, 2, 3, 130
+
+
+def run(commands: click.Group, arguments: Sequence[str] | None = None) -> int:
+    """Run a command to its end; whatever happens becomes an exit code."""
+    try:
+        code = commands.main(arguments, prog_name="rlm", standalone_mode=False)
+        _flush()
+        return code if isinstance(code, int) else ANSWERED
+    except SystemExit as ending:
+        return ending.code if isinstance(ending.code, int) else FAILED
+    except (click.Abort, KeyboardInterrupt):
+        return say("Cancelled.", CANCELLED)
+    except click.UsageError as error:
+        return say(f"Error: {_with_hint(error)}", MISUSED)
+    except click.ClickException as error:
+        return say(f"Error: {error.format_message()}", error.exit_code)
+    except BrokenPipeError:  # whoever read the answer has gone away
+        _drop(1)
+        return FAILED
+    except Exception as error:  # noqa: BLE001 - the command border: no traceback leaves here
+        return _failed(error, "--verbose" in (arguments or sys.argv))
+
+
+def say(text: str, code: int = FAILED) -> int:
+    """One harmless line on stderr, if there is one; returns the code."""
+    from rlm.records.recorders.console import one_line
+
+    try:
+        click.echo(one_line(text, limit=1_000), err=True)
+    except OSError:
+        _drop(2)
+    return code
+
+
+def _with_hint(error: click.UsageError) -> str:
+    text = error.format_message().rstrip(".")
+    path = error.ctx.command_path if error.ctx else "rlm"
+    return f"{text}. See '{path} --help'."
+
+
+def _failed(error: Exception, verbose: bool) -> int:
+    """Errors of ours and of the system say what to do; others are bugs, and say so."""
+    from rlm.errors import RLMError
+
+    if isinstance(error, OSError):
+        _drop_if_broken()
+    if isinstance(error, RLMError):
+        return say(f"Error: {error}")
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return say(f"Error: {where}{error.strerror}")
+    if verbose:
+        from rlm.records.recorders.console import harmless
+
+        click.echo(harmless("".join(traceback.format_exception(error))), err=True, nl=False)
+        return FAILED
+    what = f"{type(error).__name__}: {error}"
+    return say(f"Error: {what} (unexpected: run with --verbose for the traceback)")
+
+
+def _flush() -> None:
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _drop_if_broken() -> None:
+    """If stdout can't be written to, Python's own last flush must not complain a second time."""
+    try:
+        _flush()
+    except OSError:
+        _drop(1)
+
+
+def _drop(number: int) -> None:
+    """Let a stream that can't be written to lead nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, number)
+    os.close(nowhere)

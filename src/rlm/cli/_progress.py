@@ -1,0 +1,195 @@
+"""What surrounds a run of a command: progress, a log, Ctrl-C, and how to continue afterwards."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from rlm.api import RLM
+from rlm.cli._errors import CANCELLED, FAILED, say
+from rlm.cli._output import how_to_go_on, show
+from rlm.errors import RLMError, UnknownPriceError
+from rlm.events import Event, RunStarted
+from rlm.logger import RLMLogger
+from rlm.protocols import Recorder
+from rlm.records.recorders.console import ConsoleRecorder
+from rlm.results import RunResult
+
+__all__ = ["Complaints", "Manner", "Stage"]
+
+JOURNAL = "journal"
+MOST_TEXTS = 20
+
+
+class Complaints(logging.Handler):
+    """What journals could not keep; whatever else is logged, commands tell in their own words.
+
+    While it listens, nothing is logged to the terminal by itself.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        is_news = len(self.texts) < MOST_TEXTS and text not in self.texts
+        if is_news and Path(record.pathname).parent.name == JOURNAL:
+            self.texts.append(text)
+
+    def listen(self) -> None:
+        logging.getLogger("rlm").addHandler(self)
+
+    def close(self) -> None:
+        logging.getLogger("rlm").removeHandler(self)
+        super().close()
+
+
+SHOW_CURSOR = "\x1b[?25h"
+
+
+class Watch:
+    """A recorder that knows whether a run has begun, and which; and whether it is journaled."""
+
+    def __init__(self, *, journaled: bool = False) -> None:
+        self.run_id: str | None = None
+        self.journaled = journaled
+        self.farewell: str | None = None
+        """What to say on leaving at once, if it is something of the caller's own."""
+
+    def record(self, event: Event) -> None:
+        if self.run_id is None and isinstance(event, RunStarted):
+            self.run_id = event.run_id
+
+
+@contextmanager
+def first_interrupt_stops(
+    engine: RLM, watch: Watch, note: Callable[[str], None] | None
+) -> Generator[None, None, None]:
+    """Before a run has begun there is nothing to answer with: Ctrl-C then just ends the command."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:  # started in the background: Ctrl-C is not meant for us
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        signal.signal(signal.SIGINT, lambda *_: _quit(watch))
+        if watch.run_id is None:
+            raise KeyboardInterrupt
+        if note is not None:
+            note("Stopping; press Ctrl-C again to quit at once.")
+        engine.stop()
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _quit(watch: Watch) -> None:
+    """Without another word from anyone: workers end with this process."""
+    if sys.stderr is not None:
+        cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
+        more = f"\n{how_to_go_on(watch.run_id)}" if watch.journaled and watch.run_id else ""
+        said = watch.farewell or f"Quit: run {watch.run_id}{more}"
+        os.write(2, f"{cursor}\n{said}\n".encode())
+    os._exit(CANCELLED)
+
+
+class Manner(Struct, frozen=True, kw_only=True):
+    """How a run shows itself, as options say."""
+
+    as_json: bool
+    log_dir: Path | None
+    quiet: bool
+    verbose: bool
+
+
+class Stage:
+    """One run on it. `journaled`: what is interrupted can be gone on with."""
+
+    def __init__(self, manner: Manner, *, journaled: bool) -> None:
+        self._manner = manner
+        self._log = None if manner.log_dir is None else RLMLogger(log_dir=manner.log_dir)
+        self._watch = Watch(journaled=journaled)
+        self._progress = _progress(manner)
+        self._complaints = Complaints()
+        self._complaints.listen()
+
+    @property
+    def recorders(self) -> list[Recorder]:
+        given: tuple[Any, ...] = (self._watch, self._log, self._progress)
+        return [each for each in given if each is not None]
+
+    def run(self, engine: RLM, ask: Callable[[], RunResult]) -> RunResult:
+        """Ask, with everything around it. An error is told here, if one can go on after it."""
+        note = None if self._progress is None else self._progress.note
+        try:
+            with ExitStack() as stack:
+                if self._progress is not None:
+                    stack.enter_context(self._progress)
+                stack.enter_context(first_interrupt_stops(engine, self._watch, note))
+                # What libraries and tools print is no answer.
+                stack.enter_context(redirect_stdout(sys.stderr))
+                result = ask()
+        except UnknownPriceError:
+            raise
+        except RLMError as error:
+            self._tell_complaints()
+            if self._watch.run_id is None or not self._watch.journaled or self._manner.quiet:
+                raise
+            say(f"Error: {error}")
+            say(how_to_go_on(self._watch.run_id))
+            raise click.exceptions.Exit(FAILED) from error
+        self._tell_complaints()
+        return result
+
+    def show(self, result: RunResult, model: str, *, typed: bool) -> int:
+        """The answer, where its log is, and how to go on; returns the exit code."""
+        manner = self._manner
+        if self._log is not None and self._log.log_file_path and not manner.quiet:
+            say(f"Log: {self._log.log_file_path}")
+        return show(
+            result,
+            model,
+            as_json=manner.as_json,
+            typed=typed,
+            quiet=manner.quiet,
+            resumable=self._watch.journaled,
+        )
+
+    def leave_with(self, farewell: str) -> None:
+        """What a second Ctrl-C is to say; with it, nobody is told how to resume the run."""
+        self._watch.farewell = farewell
+        self._watch.journaled = False
+
+    def close(self) -> None:
+        """For those who have several, one after the other."""
+        self._complaints.close()
+
+    def _tell_complaints(self) -> None:
+        """A journal that is not whole is of no use to go on with."""
+        if self._complaints.texts:
+            self._watch.journaled = False
+        for text in self._complaints.texts:
+            if not self._manner.quiet:
+                say(text)
+
+
+def _progress(manner: Manner) -> Any:
+    """A live tree in a terminal, plain lines elsewhere, nothing if nobody wants to know."""
+    if manner.quiet or sys.stderr is None:
+        return None
+    if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        from rlm.records.recorders.live import LiveRecorder
+
+        return LiveRecorder(sys.stderr, verbose=manner.verbose)
+    return ConsoleRecorder(sys.stderr, verbose=manner.verbose)

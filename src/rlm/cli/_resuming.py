@@ -1,0 +1,273 @@
+"""Continue recorded runs: `rlm resume` and `rlm fork` build the `RLM` of a record and ask it."""
+
+import math
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from rlm.api import RLM
+from rlm.cli import dotenv
+from rlm.cli._asking import unknown_price
+from rlm.cli._context import context_of
+from rlm.cli._errors import ANSWERED, say
+from rlm.cli._progress import Manner, Stage
+from rlm.cli._records import archive, facts_of, find_run
+from rlm.config import RunConfig
+from rlm.context import StoredContext, store_context
+from rlm.errors import ConfigError, UnknownPriceError
+from rlm.messages import ModelInfo, Price
+from rlm.records.journal import Archive, RunFacts, RunFile, fork
+from rlm.results import RunResult
+from rlm.wiring.registry import PROVIDERS, split_model
+
+__all__ = [
+    "GoOn",
+    "Recipe",
+    "context_for",
+    "fork_run",
+    "go_on",
+    "keywords_of",
+    "recipe_of",
+    "reply_in",
+]
+
+
+class _Named(Struct, frozen=True):
+    name: str
+
+
+class Recipe(Struct, frozen=True, kw_only=True):
+    """The settings of a run: what `Resources.settings` wrote, as far as it is needed here."""
+
+    config: RunConfig
+    environment: str = "local"
+    environment_kwargs: dict[str, Any] = field(default_factory=dict)
+    infos: dict[str, ModelInfo] = field(default_factory=dict)
+    tools: tuple[_Named, ...] = ()
+    values: tuple[str, ...] = ()
+    answer_schema: dict[str, Any] | None = None
+    own: tuple[str, ...] = ()
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        config = self.config
+        return tuple(dict.fromkeys((config.model, config.sub_model, *config.models)))
+
+    def check(self, facts: RunFacts) -> None:
+        """A command has what a command line can say, and nothing of the program that asked."""
+        if facts.in_chat:
+            raise ConfigError(
+                f"run {facts.run_id} was a turn of a chat: the variables of the turns before it "
+                "are gone with that chat, so it can't go on; ask again in a new one"
+            )
+        names = [*(tool.name for tool in self.tools), *self.values, *self.own]
+        if names:
+            raise ConfigError(
+                f"run {facts.run_id} was made by a program, with things that only that has "
+                f"({', '.join(dict.fromkeys(names))}); go on from there, with the same RLM(…, "
+                f'journal=True).ask(query, context, run_id="{facts.run_id}")'
+            )
+
+
+def recipe_of(facts: RunFacts) -> Recipe:
+    """What a journal says of its settings; ConfigError if that is not enough to go on."""
+    try:
+        recipe = msgspec.convert(facts.settings, Recipe)
+        for info in recipe.infos.values():
+            _check_price(info.price)
+        return recipe
+    except (msgspec.ValidationError, ConfigError, RecursionError) as error:
+        raise ConfigError(
+            f"the journal of run {facts.run_id} does not say how it was run: {error}"
+        ) from error
+
+
+def _check_price(price: Price | None) -> None:
+    figures = () if price is None else (price.input_per_million, price.output_per_million)
+    if not all(0 <= figure < math.inf for figure in figures):
+        raise ConfigError(f"{figures} are no prices")
+
+
+def keywords_of(
+    recipe: Recipe, limits: dict[str, Any], price: tuple[float, float] | None
+) -> dict[str, Any]:
+    """What to give to `RLM`. New limits stand in for the old ones, a new price for all prices."""
+    config = replace(recipe.config, limits=replace(recipe.config.limits, **limits))
+    keywords = {name: getattr(config, name) for name in RunConfig.__struct_fields__}
+    keywords["sub_model"] = None if config.sub_model == config.model else config.sub_model
+    infos = {name: recipe.infos[name] for name in recipe.models if name in recipe.infos}
+    if price is not None:
+        infos = {name: replace(info, price=Price(*price)) for name, info in infos.items()}
+    return {
+        **keywords,
+        "environment": recipe.environment,
+        "environment_kwargs": recipe.environment_kwargs or None,
+        "prices": {name: info.price for name, info in infos.items() if info.price},
+        "windows": {name: info.window_tokens for name, info in infos.items() if info.window_tokens},
+        "client_options": _client_options(infos),
+    }
+
+
+def _client_options(infos: dict[str, ModelInfo]) -> dict[str, dict[str, Any]]:
+    """For models of servers, what was known of them then: also what no keyword can say."""
+    parts = {name: split_model(name) for name in infos}
+    return {
+        name: {"infos": {wire_name: infos[name]}}
+        for name, (provider, wire_name) in parts.items()
+        if provider in PROVIDERS
+    }
+
+
+class GoOn(Struct, frozen=True, kw_only=True):
+    """What was said on the command line of a run that goes on."""
+
+    files: tuple[str, ...]
+    max_steps: int | None
+    max_depth: int | None
+    budget_usd: float | None
+    price: tuple[float, float] | None
+    max_tokens: int | None
+    timeout: float | None
+    as_json: bool
+    log_dir: Path | None
+    quiet: bool
+    verbose: bool
+
+    @property
+    def manner(self) -> Manner:
+        return Manner(
+            as_json=self.as_json, log_dir=self.log_dir, quiet=self.quiet, verbose=self.verbose
+        )
+
+    def limits(self) -> dict[str, Any]:
+        given = {
+            "max_steps": self.max_steps,
+            "max_depth": self.max_depth,
+            "max_cost_usd": self.budget_usd,
+            "max_tokens": self.max_tokens,
+            "max_seconds": self.timeout,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def go_on(kept: Archive, run: RunFile, options: GoOn) -> int:
+    """Answer, show it, and return the exit code."""
+    facts = facts_of(kept, run)
+    recipe = recipe_of(facts)
+    stage = Stage(options.manner, journaled=True)
+    result = kept.answered(run)  # From the record alone: no key and no context is needed.
+    if result is not None:
+        if not options.quiet:
+            say(f"Run {facts.run_id} has answered before; this is its answer.")
+        if recipe.answer_schema is not None and result.answer_json is not None:
+            result = replace(result, answer=_value(result.answer_json))
+    else:
+        recipe.check(facts)
+        result = _run(kept, facts, recipe, options, stage)
+    return stage.show(result, recipe.config.model, typed=recipe.answer_schema is not None)
+
+
+def _run(kept: Archive, facts: RunFacts, recipe: Recipe, options: GoOn, stage: Stage) -> RunResult:
+    variables = dotenv.settings(os.environ, Path.cwd()).variables
+    engine = RLM(
+        **keywords_of(recipe, options.limits(), options.price),
+        variables=variables,
+        recorders=stage.recorders,
+        journal=kept.places.root,
+    )
+    with engine:
+        context: Any = context_for(kept, facts, options.files)
+        schema, run_id = recipe.answer_schema, facts.run_id
+        try:
+            return stage.run(
+                engine,
+                lambda: engine.ask(facts.query, context, response_model=schema, run_id=run_id),
+            )
+        except UnknownPriceError as error:
+            raise unknown_price(recipe.models) from error
+
+
+def context_for(kept: Archive, facts: RunFacts, files: tuple[str, ...]) -> StoredContext:
+    """The context of a run: as it was kept, or as it is given once more."""
+    if not files:
+        try:
+            return kept.context_of(facts)
+        except ConfigError as error:
+            raise ConfigError(f"{error} with -f FILE") from error
+    found = store_context(context_of(files))
+    wanted = facts.context
+    given = replace(wanted, kind=found.kind, sha256=found.sha256, size_bytes=found.size_bytes)
+    if not wanted.is_same(given):
+        raise ConfigError(
+            f"{', '.join(files)} is not the context of run {facts.run_id}: that was {wanted.kind} "
+            f"of {wanted.size_bytes:,} bytes with SHA-256 {wanted.sha256[:12]}…, this is "
+            f"{found.kind} of {found.size_bytes:,} bytes with {found.sha256[:12]}…"
+        )
+    # The model was told of it in these words, whatever the files are called now.
+    found.description, found.documents = wanted.description, wanted.documents
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ConfigError(f"the answer in the journal can't be read: {error}") from error
+
+
+MOST_BYTES = 10 << 20
+STDIN = "-"
+
+
+def fork_run(name: str, step: int, edit: str | None, options: GoOn, *, only_make: bool) -> int:
+    """Fork and go on; returns the exit code."""
+    kept = archive()
+    run = find_run(kept, name)
+    facts = facts_of(kept, run)
+    if not only_make:
+        recipe_of(facts).check(facts)
+    reply = None if edit is None else reply_in(edit)
+    run_id = fork(kept, run, step, reply)
+    if only_make:
+        click.echo(run_id)
+        return ANSWERED
+    if not options.quiet:
+        say(f"Run {run_id} parts from {run.run_id} at step {step}.")
+    return go_on(kept, kept.places.find(run_id), options)
+
+
+def reply_in(source: str) -> str:
+    """A reply from a file; one that ends in .py is code, and is put into a block of its own."""
+    data = _bytes_in(source)
+    if len(data) > MOST_BYTES:
+        raise ConfigError(f"{source} has more than {MOST_BYTES:,} bytes; no reply is that long")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{source} is not UTF-8: {error.reason} at byte {error.start}") from error
+    if not text.strip():
+        raise ConfigError(f"{source} is empty; leave out --edit to have the model asked again")
+    return as_block(text) if source.endswith(".py") else text
+
+
+def as_block(code: str) -> str:
+    """Code as a model would write it, between fences that the code itself does not hold."""
+    longest = max((len(each) for each in re.findall(r"`{3,}", code)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}repl\n{code.rstrip()}\n{fence}"
+
+
+def _bytes_in(source: str) -> bytes:
+    if source == STDIN:
+        if sys.stdin is None:
+            raise ConfigError("--edit - reads standard input, but it is closed")
+        return sys.stdin.buffer.read(MOST_BYTES + 1)
+    with Path(source).open("rb") as file:
+        return file.read(MOST_BYTES + 1)

@@ -1,0 +1,286 @@
+"""What adapters of Python libraries share: calls in threads, and what their errors mean."""
+
+import asyncio
+import contextlib
+import contextvars
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any, Generic, TypeVar, cast
+
+from rlm._util.distribution import install_command
+from rlm.errors import ConfigError, ModelError
+
+__all__ = ["Flow", "Threads", "each_within", "imported", "last_of", "model_error", "public_line"]
+
+SHOWN_CHARS = 300
+SHORTEST_SECRET_CHARS = 8
+RETRYABLE = frozenset({408, 409, 429})
+NEVER_SENT = re.compile(
+    r"(Connect|ConnectionRefused|Proxy|PoolTimeout|NameResolution)(Error|Timeout)?$"
+)
+LATE_OR_LOST = re.compile(r"Timeout|TimedOut|Connection|Connect|Network|Disconnected|ReadError")
+SECRET_NAME = re.compile(r".*(API_?KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL)S?$", re.IGNORECASE)
+SECRET_SHAPE = re.compile(
+    r"\b(?:sk|pk|rk|gsk|xai|hf|ghp|AIza)[-_A-Za-z0-9]{16,}"
+    r"|(?i:\bbearer\s+)[-._~+/=\w]{8,}"
+    r"|(?<=://)[^/\s@]+(?=@)"
+    r"|(?i:(?<=[?&]key=)|(?<=api_key=)|(?<=api-key: ))[^&\s'\"]+"
+)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]|\x1b\[[0-9;]*m")
+_SECONDS = re.compile(r"\d{1,9}(\.\d+)?")
+
+
+def imported(module: str, extra: str, wanted_by: str) -> Any:
+    """A library on its first use; without it, the command that installs it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        raise ConfigError(
+            f"{wanted_by} needs the package {error.name!r}: {install_command(extra)}"
+        ) from None
+
+
+def model_error(model: str, error: BaseException, secrets: Iterable[str] = ()) -> ModelError:
+    """An error of a library in one line, with what it says about trying again and about billing."""
+    status = _status(error)
+    names = [kind.__name__ for kind in type(error).__mro__]
+    lost = isinstance(error, OSError) or any(LATE_OR_LOST.search(name) for name in names)
+    unsent = isinstance(error, ConnectionRefusedError) or bool(NEVER_SENT.search(names[0]))
+    if status is not None and status >= 500 and not any(_headers(error)):
+        lost = True  # no server's answer: some libraries write 500 for a lost connection
+    said = re.sub(rf"^(?:(?:\w+\.)*{names[0]}:\s*)+", "", public_line(str(error), secrets))
+    text = f"{model}: {names[0]}" + (f": {said}" if said else "") + _advice(status, lost)
+    return ModelError(
+        text,
+        status=status,
+        retryable=lost if status is None else status in RETRYABLE or status >= 500,
+        ambiguous=lost and not unsent if status is None else lost,
+        retry_after_seconds=_retry_after(error),
+    )
+
+
+def public_line(text: str, secrets: Iterable[str] = ()) -> str:
+    """One short line without secrets: the given ones, the environment's, and what looks like one.
+
+    They are removed before anything is cut, so that no half of one is left.
+    """
+    hidden = {*secrets, *_secrets_of_the_environment()}
+    for secret in sorted(hidden, key=len, reverse=True):
+        if len(secret) >= SHORTEST_SECRET_CHARS:
+            text = text.replace(secret, "[secret]")
+    text = SECRET_SHAPE.sub("[secret]", text)
+    text = " ".join(_CONTROL.sub(" ", text).split())
+    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
+
+
+def _secrets_of_the_environment() -> list[str]:
+    return [value for name, value in os.environ.items() if SECRET_NAME.fullmatch(name)]
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status an error tells, in any of the places where libraries keep it."""
+    holders = (error, getattr(error, "response", None))
+    for holder in holders:
+        for name in ("status_code", "status", "code"):
+            value = getattr(holder, name, None)
+            if isinstance(value, int) and not isinstance(value, bool) and 400 <= value < 600:
+                return int(value)
+    return None
+
+
+def _headers(error: BaseException) -> list[Mapping[Any, Any]]:
+    """The headers of the server's answer, in any of the places where libraries keep them."""
+    holders = (error, getattr(error, "response", None))
+    names = ("headers", "litellm_response_headers")
+    found = [getattr(holder, name, None) for holder in holders for name in names]
+    return [headers for headers in found if isinstance(headers, Mapping)]
+
+
+def _retry_after(error: BaseException) -> float | None:
+    waits = (_wait_in(headers) for headers in _headers(error))
+    return next((wait for wait in waits if wait is not None), None)
+
+
+def _wait_in(headers: Mapping[Any, Any]) -> float | None:
+    found = {str(name).lower(): str(value).strip() for name, value in headers.items()}
+    if _SECONDS.fullmatch(found.get("retry-after-ms", "")):
+        return float(found["retry-after-ms"]) / 1000
+    if _SECONDS.fullmatch(found.get("retry-after", "")):
+        return float(found["retry-after"])
+    return None
+
+
+def _advice(status: int | None, lost: bool) -> str:
+    advice = {
+        401: "; check the key",
+        403: "; check that the key may use this model",
+        404: "; check the model's name",
+        429: "; wait, lower max_concurrent_calls, or check the account's quota",
+    }
+    if status is None:
+        return "; is the server reachable, and not overloaded?" if lost else ""
+    return advice.get(status, "; try again later" if status >= 500 else "")
+
+
+T = TypeVar("T")
+
+
+class Flow:
+    """What a blocking function is handed: where its pieces go, and whether anybody still waits."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.given_up = False
+        self._loop = loop
+        self._said: asyncio.Queue[tuple[bool, object]] = asyncio.Queue()
+
+    def send(self, piece: object) -> bool:
+        """Hand over a piece, from the thread; False if nobody waits for it any more."""
+        self.put(False, piece)
+        return not self.given_up
+
+    def put(self, is_last: bool, value: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+            self._loop.call_soon_threadsafe(self._said.put_nowait, (is_last, value))
+
+    async def get(self) -> tuple[bool, object]:
+        return await self._said.get()
+
+
+class _Failed:
+    """What a function raised in its thread, on its way to the loop."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class Threads(Generic[T]):
+    """Runs functions in threads of their own, `most` at a time; T is what they return."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._waiting: deque[tuple[Flow, Callable[[], None]]] = deque()
+        self._running: set[Flow] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def abandoned(self) -> int:
+        """How many threads still work for callers that have given up."""
+        with self._lock:
+            return sum(flow.given_up for flow in self._running)
+
+    async def stream(self, work: Callable[[Flow], T]) -> AsyncGenerator[str | T, None]:
+        """Every piece the function sends, and at the end what it returns."""
+        flow = Flow(asyncio.get_running_loop())
+        context = contextvars.copy_context()
+        self._submit(flow, lambda: flow.put(True, context.run(_outcome, work, flow)))
+        try:
+            is_last = False
+            while not is_last:
+                is_last, value = await flow.get()
+                if isinstance(value, _Failed):
+                    raise value.error
+                yield cast("str | T", value)
+        finally:
+            flow.given_up = True
+
+    def give_up_all(self) -> None:
+        """Tell every function that nobody waits for it any more."""
+        with self._lock:
+            for flow in (*self._running, *(flow for flow, _ in self._waiting)):
+                flow.given_up = True
+
+    async def ended(self, timeout_seconds: float) -> bool:
+        """Wait until no thread runs; False if some still do when the time is over."""
+        deadline = time.monotonic() + timeout_seconds
+        while self._running:
+            if time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(0.01)
+        return True
+
+    def _submit(self, flow: Flow, job: Callable[[], None]) -> None:
+        with self._lock:
+            self._waiting.append((flow, job))
+            if len(self._running) >= self._most:
+                return
+            first = self._next()
+        if first is not None:
+            threading.Thread(target=self._work, args=first, name=self._name, daemon=True).start()
+
+    def _work(self, flow: Flow, job: Callable[[], None]) -> None:
+        """One thread's life: its job, then whatever waits; it ends when nothing does."""
+        upcoming: tuple[Flow, Callable[[], None]] | None = (flow, job)
+        while upcoming is not None:
+            flow, job = upcoming
+            job()
+            with self._lock:
+                self._running.discard(flow)
+                upcoming = self._next()
+
+    def _next(self) -> tuple[Flow, Callable[[], None]] | None:
+        """The next job that somebody still waits for. To be called with the lock held."""
+        while self._waiting:
+            flow, job = self._waiting.popleft()
+            if not flow.given_up:
+                self._running.add(flow)
+                return flow, job
+        return None
+
+
+def _outcome(work: Callable[[Flow], object], flow: Flow) -> object:
+    """What the function returns, or what it raised: raised again by who waits for it.
+
+    What would end a loop or a generator, not a call (SystemExit, StopIteration …), is wrapped.
+    """
+    try:
+        return work(flow)
+    except BaseException as error:  # noqa: BLE001 - the plugin border
+        if isinstance(error, Exception) and not isinstance(error, StopIteration):
+            return _Failed(error)
+        return _Failed(RuntimeError(f"{type(error).__name__}: {error}"))
+
+
+async def each_within(
+    pieces: AsyncGenerator[T, None],
+    seconds: float,
+    model: str,
+    explain: Callable[[], str] = str,
+) -> AsyncGenerator[T, None]:
+    """The pieces as they come, all of them within so many seconds; else a ModelError.
+
+    The clock is set for each wait alone: one that ran on while the consumer works would cancel it.
+    """
+    deadline = asyncio.get_running_loop().time() + seconds
+    async with contextlib.aclosing(pieces):
+        while True:
+            clock = asyncio.timeout_at(deadline)
+            try:
+                async with clock:
+                    piece = await anext(pieces)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                if not clock.expired():
+                    raise
+                raise ModelError(
+                    f"{model} did not answer within {seconds:g} s{explain()}",
+                    retryable=True,
+                    ambiguous=True,
+                ) from None
+            yield piece
+
+
+async def last_of(pieces: AsyncIterator[T]) -> T:
+    """The last piece of a stream that has one."""
+    last = await anext(pieces)
+    async for last in pieces:  # noqa: B007 - only the last one matters
+        pass
+    return last

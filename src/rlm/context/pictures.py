@@ -1,0 +1,79 @@
+"""Pictures among the files of a context."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from rlm.context.describe import counted
+from rlm.context.opening import Stamp, blocks_of, shown
+from rlm.context.scanning import FILE_NAME
+from rlm.errors import ConfigError
+from rlm.images import MAX_IMAGE_BYTES, Picture, media_type_of, picture_of
+
+__all__ = [
+    "looks_like_picture",
+    "manifest",
+    "read_picture",
+    "stand_in",
+    "told_picture",
+    "told_pictures",
+]
+
+MOST_TOLD = 10
+
+
+def looks_like_picture(head: bytes) -> bool:
+    """Whether the beginning of a binary file is that of a picture that models take."""
+    return media_type_of(head) is not None
+
+
+def read_picture(path: Path, stamp: Stamp) -> Picture | None:
+    """The picture in a file; None if it is none after all, or larger than `MAX_IMAGE_BYTES`."""
+    if stamp.size > MAX_IMAGE_BYTES:
+        return None
+    data = b"".join(blocks_of(path, stamp))
+    digest = hashlib.sha256(data).digest()
+
+    def read() -> bytes:
+        again = b"".join(blocks_of(path, stamp))
+        if hashlib.sha256(again).digest() != digest:
+            raise ConfigError(f"{shown(path)} changed since it was handed in; ask again")
+        return again
+
+    return picture_of(data, read)
+
+
+def told_picture(picture: Picture, expression: str) -> str:
+    """What is told where the context itself is a picture; `expression` is how code says it."""
+    return (
+        f"bytes, {counted(picture.size_bytes, 'byte')}: a picture, {_facts(picture)}. "
+        f"Look at it with llm_query(question, images=[{expression}])."
+    )
+
+
+def told_pictures(pictures: Mapping[str, Picture]) -> str:
+    """Pictures beside a text: how many, the first names, and what code can do with them."""
+    if not pictures:
+        return ""
+    plain = {name: each for name, each in pictures.items() if FILE_NAME.fullmatch(name)}
+    first = [f"{name} ({_facts(each)})" for name, each in list(plain.items())[:MOST_TOLD]]
+    more = f" and {len(pictures) - len(first):,} more" if len(pictures) > len(first) else ""
+    names = f": {', '.join(first)}{more}" if first else ""
+    return (
+        f" {counted(len(pictures), 'picture')}, listed in the variable `pictures`{names}. "
+        "Look at one with llm_query(question, images=[name])."
+    )
+
+
+def stand_in(pictures: Mapping[str, Picture]) -> str:
+    """A text in place of a picture, for those who can only read."""
+    return "\n".join(f"[image: {shown(name)}, {_facts(each)}]" for name, each in pictures.items())
+
+
+def manifest(pictures: Mapping[str, Picture]) -> list[dict[str, str | int]]:
+    """What the variable `pictures` holds in the REPL."""
+    return [{"name": name, **each.facts()} for name, each in pictures.items()]
+
+
+def _facts(picture: Picture) -> str:
+    return f"{picture.media_type}, {picture.width:,} x {picture.height:,} pixels"

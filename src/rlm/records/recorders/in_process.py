@@ -1,0 +1,104 @@
+"""Recorders that keep events, or hand them to callbacks or a queue."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rlm.events import BudgetChanged, CallEnded, CallStarted, Event, RunEnded, StepStarted
+from rlm.protocols import Recorder
+
+__all__ = ["CallbackRecorder", "MemoryRecorder", "events_of"]
+
+
+class MemoryRecorder:
+    """The simplest recorder: `events` is what a RunResult carries."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.record = self.events.append
+
+
+log = logging.getLogger("rlm")
+
+PREVIEW_CHARS = 80
+
+
+class CallbackRecorder:
+    """`on_iteration_*` follow steps, `on_subcall_*` the calls made from cells."""
+
+    def __init__(
+        self,
+        on_iteration_start: Callable[[int, int], Any] | None = None,
+        on_iteration_complete: Callable[[int, int, float], Any] | None = None,
+        on_subcall_start: Callable[[int, str, str], Any] | None = None,
+        on_subcall_complete: Callable[[int, str, float, str | None], Any] | None = None,
+    ) -> None:
+        self._on_iteration_start = on_iteration_start
+        self._on_iteration_complete = on_iteration_complete
+        self._on_subcall_start = on_subcall_start
+        self._on_subcall_complete = on_subcall_complete
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rlm-callbacks")
+        self._step_started: dict[str, float] = {}
+
+    def record(self, event: Event) -> None:
+        if isinstance(event, StepStarted):
+            self._step_started[event.run_id] = event.monotonic_time
+            self._fire(self._on_iteration_start, event.depth, event.step)
+        elif isinstance(event, (BudgetChanged, RunEnded)):
+            self._complete_step(event)
+        elif isinstance(event, CallStarted):
+            preview = event.prompt[:PREVIEW_CHARS]
+            self._fire(self._on_subcall_start, event.depth + 1, event.model, preview)
+        elif isinstance(event, CallEnded):
+            facts = (event.depth + 1, event.model, event.seconds, event.error)
+            self._fire(self._on_subcall_complete, *facts)
+
+    async def finish(self) -> None:
+        """Wait until every callback has returned."""
+        await asyncio.to_thread(self._thread.shutdown)
+
+    def _complete_step(self, event: BudgetChanged | RunEnded) -> None:
+        started = self._step_started.pop(event.run_id, None)
+        if started is not None:
+            seconds = event.monotonic_time - started
+            self._fire(self._on_iteration_complete, event.depth, event.step, seconds)
+
+    def _fire(self, callback: Callable[..., Any] | None, *facts: Any) -> None:
+        if callback is not None:
+            self._thread.submit(_call, callback, facts)
+
+
+def _call(callback: Callable[..., Any], facts: tuple[Any, ...]) -> None:
+    try:
+        callback(*facts)
+    except Exception:  # the plugin border: a callback is the caller's code
+        log.exception("callback %r failed", callback)
+
+
+async def events_of(
+    start: Callable[[Recorder], Coroutine[Any, Any, object]],
+) -> AsyncGenerator[Event, None]:
+    """Start a run with a recorder, and give every event while it goes on.
+
+    Leaving the loop cancels the run. What the run raises is raised after its last event.
+    """
+    queue = _QueueRecorder()
+    run = asyncio.ensure_future(start(queue))
+    run.add_done_callback(lambda _: queue.events.put_nowait(None))
+    try:
+        while (event := await queue.events.get()) is not None:
+            yield event
+        await run
+    finally:
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+
+
+class _QueueRecorder:
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[Event | None] = asyncio.Queue()
+
+    def record(self, event: Event) -> None:
+        self.events.put_nowait(event)
