@@ -239,7 +239,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         done = rlm("mcp", "--http", "--port", port, "--root", str(tmp_path))
     assert done.returncode == 1
-    assert "choose another with --host and --port" in one_clear_line(done.stderr)
+    assert "choose one with --port N" in one_clear_line(done.stderr)
 
 
 def test_a_weak_token_is_refused_and_not_printed(tmp_path: Path) -> None:

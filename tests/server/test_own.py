@@ -63,7 +63,7 @@ async def test_the_document_names_every_address_and_no_other(tmp_path: Path) -> 
         app: Any = make_app(client.service)
         routes = {
             (method.lower(), route.path.replace(":path", ""))
-            for route in app._app.routes
+            for route in app._app._app.routes
             for method in route.methods - {"HEAD"}
         }
     assert document["openapi"] == "3.1.0"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rlm.limits import Limits
-from rlm.server import serving
 from rlm.testing.scripted import ScriptedClient
+from rlm.web import serving
 from tests.server.serving import WITH_REPL, Client, server
 
 

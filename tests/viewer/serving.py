@@ -49,7 +49,7 @@ class Client:
     def __init__(self, session: aiohttp.ClientSession, server: ViewerServer) -> None:
         self.session = session
         self.server = server
-        self.base = f"http://127.0.0.1:{server.doors.port}"
+        self.base = f"http://127.0.0.1:{server.port}"
 
     async def ask(self, path: str, method: str = "GET", **options: Any) -> Answer:
         address = URL(f"{self.base}{path}", encoded=True)
@@ -67,7 +67,7 @@ class Client:
         return answer.json
 
     async def fork(self, order: Any, **headers: str) -> Answer:
-        own = {"Origin": self.base, "X-RLM-Token": self.server.doors.token}
+        own = {"Origin": self.base, "X-RLM-Token": self.server.access.token.value}
         return await self.ask("/api/fork", "POST", json=order, headers={**own, **headers})
 
     @asynccontextmanager
@@ -121,7 +121,7 @@ async def serving(
     server = ViewerServer(
         Library(shelf), ContextDesk(kept, context), engines, port=0, static=static, **options
     )
-    headers = {"Authorization": f"Bearer {server.doors.token}"}
+    headers = {"Authorization": f"Bearer {server.access.token.value}"}
     async with server, aiohttp.ClientSession(read_bufsize=1 << 24, headers=headers) as session:
         yield Client(session, server)
 

@@ -254,7 +254,7 @@ async def test_a_fork_goes_on_in_the_server(tmp_path: Path) -> None:
         ({"step": 99}, 400, "can be forked at steps"),
         ({"step": 0}, 400, "can be forked at steps"),
         ({"step": -(2**70)}, 400, "can be forked at steps"),
-        ({"step": "1"}, 400, "no order"),
+        ({"step": "1"}, 400, "not a request to fork"),
     ],
 )
 async def test_what_can_not_be_forked_is_told(

@@ -17,12 +17,12 @@ from msgspec import Struct
 import rlm
 from rlm.cli._border import say
 from rlm.cli._mcp_roots import denials_of, keep_out_of, new_record, roots_of
-from rlm.gateway.doors import bound_socket, bracketed, check_door
 from rlm.gateway.paths import Root
-from rlm.gateway.principals import LOCAL, UNNAMED, Tokens, read_tokens
+from rlm.gateway.principals import LOCAL, UNNAMED, Tokens, check_address, read_tokens
 from rlm.gateway.provenance import Provenance
 from rlm.gateway.sessions import Ceilings
 from rlm.gateway.wire import Wire
+from rlm.web.hosts import bracketed
 
 if TYPE_CHECKING:
     from rlm.gateway.gateway import Gateway
@@ -107,8 +107,10 @@ def serve(options: Options, wire: Wire | None) -> int:
         tokens = _tokens(options)
         listening = None
         if wire is None:
-            check_door(options.host, tokens)
-            listening = opened.enter_context(bound_socket(options.host, options.port))
+            from rlm.web.serving import open_socket
+
+            check_address(options.host, tokens)
+            listening = opened.enter_context(open_socket(options.host, options.port, "gateway"))
         record = Provenance(path)
         opened.callback(record.close)
         if wire is not None:

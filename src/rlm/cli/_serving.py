@@ -26,7 +26,7 @@ from rlm.records.journal import Archive, Places
 from rlm.server.engines import PREFIX, Engines
 from rlm.server.settings import MIB, Settings
 from rlm.server.tokens import read_tokens
-from rlm.viewer.guard import Doors
+from rlm.web.hosts import HostPolicy
 from rlm.wiring.registry import make_environment
 
 __all__ = ["Options", "run_server"]
@@ -99,12 +99,12 @@ def run_server(options: Options) -> None:
     """Until a signal comes."""
     try:
         import prometheus_client
-        import starlette
-        import uvicorn
+        import python_multipart
     except ImportError as error:
         raise ConfigError(MISSING.format(package=error.name)) from error
-    del prometheus_client, starlette, uvicorn
-    from rlm.server.serving import check_address, open_socket
+    del prometheus_client, python_multipart
+    from rlm.server.access import check_address
+    from rlm.web.serving import open_socket
 
     tokens = read_tokens(options.tokens_file, options.tokens)
     check_address(options.host, bool(tokens))
@@ -140,7 +140,7 @@ async def _serve(
         _engines(options, settings, choices, folder),
         read_tokens(options.tokens_file, options.tokens),
         archive,
-        Doors(options.host, bound.getsockname()[1]),
+        HostPolicy(options.host, bound.getsockname()[1]),
     )
     for line in _welcome(options, service.engines.models, bound.getsockname()[1]):
         print(line, file=sys.stderr, flush=True)

@@ -1,11 +1,9 @@
 """`rlm ask --view`: a viewer beside a run, in a thread of its own, that shows it as it goes on."""
 
-import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Generator
-from contextlib import ExitStack, closing, contextmanager
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
 
 from rlm.cli._border import say
 from rlm.cli._records import archive
@@ -15,10 +13,9 @@ from rlm.events import Event, RunStarted
 from rlm.viewer import DEFAULT_PORT
 from rlm.viewer.library import Journals
 from rlm.viewer.server import ViewerServer
+from rlm.web.serving import in_thread
 
 __all__ = ["ViewBeside", "view_beside"]
-
-T = TypeVar("T")
 
 
 class ViewBeside:
@@ -51,33 +48,18 @@ class ViewBeside:
 @contextmanager
 def view_beside(port: int = DEFAULT_PORT) -> Generator[ViewBeside, None, None]:
     """A viewer of all kept runs; if the usual port is taken, any other."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="rlm-viewer", daemon=True)
-    thread.start()
-    try:
-        server = _on(loop, _started(port))
-        try:
-            with closing(ViewBeside(server)) as beside:
-                yield beside
-        finally:
-            _on(loop, server.__aexit__())
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    with in_thread(lambda: _server(port)) as server, closing(ViewBeside(server)) as beside:
+        yield beside
 
 
-async def _started(port: int) -> ViewerServer:
-    shelf = Journals(archive())
-    for each in (port, 0):
-        server = server_for(shelf, port=each, token=os.environ.get("RLM_VIEW_TOKEN"))
+@asynccontextmanager
+async def _server(port: int) -> AsyncGenerator[ViewerServer, None]:
+    token = os.environ.get("RLM_VIEW_TOKEN")
+    async with AsyncExitStack() as stack:
         try:
-            return await server.__aenter__()
+            server = server_for(Journals(archive()), port=port, token=token)
+            await stack.enter_async_context(server)
         except ConfigError:
-            if each == 0:
-                raise
-    raise AssertionError("a free port is always found, or the error raised")
-
-
-def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run_coroutine_threadsafe(work, loop).result()
+            server = server_for(Journals(archive()), port=0, token=token)
+            await stack.enter_async_context(server)
+        yield server

@@ -9,17 +9,19 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from rlm.server.asked import Asked, of_chat
-from rlm.server.border import error_of
 from rlm.server.completions import ChatWriter, completion_of
 from rlm.server.engines import unknown_model
+from rlm.server.errors import error_of
 from rlm.server.jobs import Job
 from rlm.server.replies import ModelList, ModelObject
 from rlm.server.requests import ChatRequest
 from rlm.server.response_requests import ResponsesRequest, of_responses
 from rlm.server.responses import ResponsesWriter, response_of
 from rlm.server.service import Service
-from rlm.server.streams import EventStream, Writer, told, while_connected
-from rlm.server.web import answer, who
+from rlm.server.streams import Writer, told
+from rlm.server.web import who
+from rlm.web.events import EventStream, while_connected
+from rlm.web.responses import json_response
 
 __all__ = ["AnswerRoutes"]
 
@@ -42,7 +44,7 @@ class AnswerRoutes:
             return self._stream(job, writer)
         try:
             outcome = await while_connected(request.receive, job.outcome())
-            return answer(completion_of(body.model, outcome))
+            return json_response(completion_of(body.model, outcome))
         finally:
             await job.leave()
 
@@ -52,7 +54,7 @@ class AnswerRoutes:
             return self._stream(job, ResponsesWriter(body))
         try:
             outcome = await while_connected(request.receive, job.outcome())
-            return answer(response_of(body, outcome))
+            return json_response(response_of(body, outcome))
         finally:
             await job.leave()
 
@@ -95,10 +97,10 @@ class AnswerRoutes:
         return [name for name in engines.offered if token.allows(name, engines.named(name)[0])]
 
     async def models(self, request: Request) -> Response:
-        return answer(ModelList([self._model(name) for name in self._allowed(request)]))
+        return json_response(ModelList([self._model(name) for name in self._allowed(request)]))
 
     async def model(self, request: Request) -> Response:
         name = request.path_params["model"]
         if name not in self._allowed(request):
             raise unknown_model(name)
-        return answer(self._model(name))
+        return json_response(self._model(name))

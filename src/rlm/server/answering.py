@@ -20,7 +20,7 @@ from rlm.server.planning import Plan
 from rlm.server.progress import Meter, Narrator
 from rlm.server.stopping import Stopper, cut_to_tokens
 from rlm.server.tokens import Token
-from rlm.viewer.shaping import without_paths
+from rlm.web.responses import without_paths
 
 __all__ = ["Answerer", "Facts", "Outcome", "facts_of"]
 

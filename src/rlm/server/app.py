@@ -7,12 +7,14 @@ from starlette.requests import Request
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
+from rlm.server.access import Access, RequestLog
 from rlm.server.answer_routes import AnswerRoutes
-from rlm.server.border import Border
+from rlm.server.errors import error_response
 from rlm.server.file_routes import FileRoutes
 from rlm.server.own_routes import OwnRoutes
 from rlm.server.run_routes import RunRoutes
 from rlm.server.service import Service
+from rlm.web.border import Border
 
 __all__ = ["make_app"]
 
@@ -57,14 +59,9 @@ def make_app(service: Service) -> ASGIApp:
         """The longest beginning of a path that is one of ours: labels must not be endless."""
         return max((each for each in known if path.startswith(each)), key=len, default="other")
 
-    app: ASGIApp = Border(
-        Router(routes, redirect_slashes=False),
-        service.settings,
-        service.tokens,
-        service.doors,
-        service.metrics,
-        route_of,
-    )
+    access = Access(service.settings, service.tokens, service.hosts)
+    border = Border(Router(routes, redirect_slashes=False), access.admit, error_response)
+    app: ASGIApp = RequestLog(border, service.metrics, route_of)
     if service.settings.cors_origins:
         app = CORSMiddleware(
             app,

@@ -13,12 +13,12 @@ from rlm.server.replies import (
     CompletionChunk,
     Delta,
     ReplyMessage,
-    json_bytes,
     now,
     tool_calls_of,
     usage_of,
 )
-from rlm.server.streams import event
+from rlm.web.events import event
+from rlm.web.responses import json_bytes
 
 __all__ = ["ChatWriter", "completion_of", "new_completion_id"]
 

@@ -3,24 +3,33 @@
 Nothing of the host is in it: no path, no address, no traceback. The operator's log says more.
 """
 
+import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
 from rlm._util.text import sendable
 from rlm.errors import CallRefused, ConfigError, ModelError, RLMError, UnknownPriceError
-from rlm.viewer.shaping import without_paths
+from rlm.records.recorders.console import one_line
+from rlm.web.responses import STATUS_MESSAGES, json_response, without_paths
 
 __all__ = [
     "ApiError",
     "Closing",
     "api_error",
     "bad_request",
+    "error_of",
+    "error_response",
     "not_found",
     "too_large",
     "too_many",
     "unavailable",
 ]
 
+log = logging.getLogger("rlm.server")
 MOST_MESSAGE_CHARS = 2_000
 TYPES = {
     401: "authentication_error",
@@ -129,3 +138,28 @@ def _of_model(error: ModelError) -> ApiError:
     return ApiError(
         502, "the model could not be asked; the server's log says why", code="model_failed"
     )
+
+
+def error_of(error: BaseException) -> ApiError:
+    """Return what a client gets to see of an error, and log the rest."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, asyncio.CancelledError):
+        return Closing()  # A client that left gets no answer, so the server cancelled it.
+    if isinstance(error, HTTPException):
+        message = STATUS_MESSAGES.get(error.status_code, error.detail)
+        return ApiError(error.status_code, message, headers=error.headers or {})
+    if isinstance(error, RLMError):
+        shown = api_error(error)
+        if shown.status >= 500:
+            log.warning("%s", one_line(f"{type(error).__name__}: {error}", 1_000))
+        return shown
+    log.error("a request failed", exc_info=error)
+    return ApiError(500, "the server failed; its log says why", code="internal_error")
+
+
+def error_response(error: Exception) -> Response:
+    shown = error_of(error)
+    response = json_response(shown.body(), shown.status)
+    response.headers.update(shown.headers)
+    return response

@@ -13,7 +13,8 @@ from rlm.server.errors import ApiError, bad_request, not_found
 from rlm.server.files import Incoming, StoredFile
 from rlm.server.replies import PURPOSES, Deleted, FileList, FileObject
 from rlm.server.service import Service
-from rlm.server.web import answer, page_of, who
+from rlm.server.web import page_of, who
+from rlm.web.responses import json_response
 
 __all__ = ["FileRoutes"]
 
@@ -42,7 +43,7 @@ class FileRoutes:
             name, purpose = await self._received(request, incoming)
             days = self._settings.file_days
             kept = await asyncio.to_thread(incoming.keep, name, purpose, days)
-        return answer(_file(kept))
+        return json_response(_file(kept))
 
     async def _received(self, request: Request, incoming: Incoming) -> tuple[str, str]:
         """The name and the purpose of a file whose bytes have been written."""
@@ -69,7 +70,7 @@ class FileRoutes:
             raise not_found("there is no such file to go on from", "after", "file_not_found")
         start = 0 if after is None else ids.index(after) + 1
         page = [_file(each) for each in kept[start : start + most]]
-        return answer(
+        return json_response(
             FileList(
                 data=page,
                 has_more=start + most < len(kept),
@@ -79,7 +80,9 @@ class FileRoutes:
         )
 
     async def file(self, request: Request) -> Response:
-        return answer(_file(self._service.files.get(who(request), request.path_params["file_id"])))
+        return json_response(
+            _file(self._service.files.get(who(request), request.path_params["file_id"]))
+        )
 
     async def content(self, request: Request) -> Response:
         path = self._service.files.data_of(who(request), request.path_params["file_id"])
@@ -88,7 +91,7 @@ class FileRoutes:
     async def delete(self, request: Request) -> Response:
         identity = request.path_params["file_id"]
         self._service.files.delete(who(request), identity)
-        return answer(Deleted(id=identity, object="file"))
+        return json_response(Deleted(id=identity, object="file"))
 
 
 def _file(kept: StoredFile) -> FileObject:

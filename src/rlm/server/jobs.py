@@ -14,8 +14,8 @@ from rlm.server.errors import Closing
 from rlm.server.ledger import Grant
 from rlm.server.outbox import Outbox
 from rlm.server.planning import Plan, Planner
-from rlm.server.streams import while_connected
 from rlm.server.tokens import Token
+from rlm.web.events import while_connected
 
 __all__ = ["Job", "Jobs"]
 

@@ -9,7 +9,7 @@ from rlm.server.metrics import CONTENT_TYPE
 from rlm.server.openapi import document
 from rlm.server.replies import Health
 from rlm.server.service import Service
-from rlm.server.web import answer
+from rlm.web.responses import json_response
 
 __all__ = ["OwnRoutes"]
 
@@ -24,13 +24,13 @@ class OwnRoutes:
     async def health(self, request: Request) -> Response:
         closing = self._service.closing
         state = Health(status="closing" if closing else "ok", version=_version())
-        return answer(state, 503 if closing else 200)
+        return json_response(state, 503 if closing else 200)
 
     async def metrics(self, request: Request) -> Response:
         return Response(self._service.metrics.text(), media_type=CONTENT_TYPE)
 
     async def openapi(self, request: Request) -> Response:
-        return answer(self._document)
+        return json_response(self._document)
 
 
 def _version() -> str:

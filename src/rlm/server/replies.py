@@ -1,14 +1,13 @@
 """What clients are answered, as types; the OpenAPI document is made of them, too."""
 
-import json
 import time
 from typing import Any, Literal
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from rlm.messages import ToolCall, Usage
 from rlm.server.answering import Facts
+from rlm.web.responses import json_bytes
 
 __all__ = [
     "PURPOSES",
@@ -31,7 +30,6 @@ __all__ = [
     "RunList",
     "RunObject",
     "TokenUsage",
-    "json_bytes",
     "now",
     "tool_calls_of",
     "usage_of",
@@ -40,14 +38,6 @@ __all__ = [
 
 def now() -> int:
     return int(time.time())
-
-
-def json_bytes(value: Any) -> bytes:
-    """As JSON; lone surrogates, which models can write and UTF-8 can't hold, are escaped."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(value)).encode("ascii")
 
 
 class ErrorBody(Struct, frozen=True):

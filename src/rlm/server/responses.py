@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from rlm.messages import Usage
 from rlm.server.answering import Facts, Outcome
 from rlm.server.errors import ApiError
-from rlm.server.replies import ErrorBody, json_bytes, now, tool_calls_of
+from rlm.server.replies import ErrorBody, now, tool_calls_of
 from rlm.server.response_requests import ResponsesRequest
-from rlm.server.streams import event
+from rlm.web.events import event
+from rlm.web.responses import json_bytes
 
 __all__ = ["ResponseObject", "ResponsesWriter", "response_of"]
 

@@ -15,11 +15,11 @@ import msgspec
 from rlm.errors import ConfigError
 from rlm.records.journal import events_after
 from rlm.server.errors import bad_request
-from rlm.server.replies import json_bytes
 from rlm.server.runs import Runs
 from rlm.server.settings import Settings
-from rlm.server.streams import BEAT, event
 from rlm.server.tokens import Token
+from rlm.web.events import HEARTBEAT, RETRY, event
+from rlm.web.responses import json_bytes
 
 __all__ = ["events_of_run", "place_of"]
 
@@ -45,7 +45,7 @@ async def events_of_run(
 ) -> AsyncGenerator[bytes, None]:
     """Every event behind a place, while the run goes on; then the run itself, as `end`."""
     path = runs.journal(run_id, token)
-    yield b"retry: 1000\n\n"
+    yield RETRY
     beat = time.monotonic()
     while True:
         live = runs.live(run_id)
@@ -63,7 +63,7 @@ async def events_of_run(
                 await asyncio.sleep(FLUSH_SECONDS)
             elif time.monotonic() - beat >= settings.heartbeat_seconds:
                 beat = time.monotonic()
-                yield BEAT
+                yield HEARTBEAT
     if not runs.closing:
         yield event(json_bytes(runs.get(run_id, token)), "end")
 

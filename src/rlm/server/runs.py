@@ -28,11 +28,12 @@ from rlm.server.ledger import Grant
 from rlm.server.memory import Share
 from rlm.server.planning import Plan, Planner
 from rlm.server.progress import Meter
-from rlm.server.replies import RunObject, RunState, json_bytes
+from rlm.server.replies import RunObject, RunState
 from rlm.server.requests import LimitsField, RunRequest
 from rlm.server.run_store import RunRow, RunStore, taken
 from rlm.server.run_telling import completed, failed, told_of
 from rlm.server.tokens import ANYBODY, Token
+from rlm.web.responses import json_bytes
 
 __all__ = ["LiveRun", "Runs"]
 

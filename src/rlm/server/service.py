@@ -20,7 +20,7 @@ from rlm.server.run_store import RunStore
 from rlm.server.runs import Runs
 from rlm.server.settings import Settings
 from rlm.server.tokens import Tokens
-from rlm.viewer.guard import Doors
+from rlm.web.hosts import HostPolicy
 
 __all__ = ["Service"]
 
@@ -31,12 +31,17 @@ class Service:
     """Made on the event loop that it lives on."""
 
     def __init__(
-        self, settings: Settings, engines: Engines, tokens: Tokens, archive: Archive, doors: Doors
+        self,
+        settings: Settings,
+        engines: Engines,
+        tokens: Tokens,
+        archive: Archive,
+        hosts: HostPolicy,
     ) -> None:
         self.settings = settings
         self.engines = engines
         self.tokens = tokens
-        self.doors = doors
+        self.hosts = hosts
         self.closing = False
         _check_prices(engines, tokens)
         archive.places.prepare()

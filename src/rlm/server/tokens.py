@@ -1,10 +1,8 @@
 """Who may use the server, and how much of it. Tokens are kept as digests only."""
 
-import hashlib
-import hmac
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +11,7 @@ from msgspec import Meta, Struct
 
 from rlm.errors import ConfigError
 from rlm.server.errors import ApiError
+from rlm.web.tokens import bearer_token, digest_of, find_owner
 
 __all__ = ["ANYBODY", "Token", "Tokens", "read_tokens"]
 
@@ -56,21 +55,19 @@ class Tokens:
             if len(set(seen)) < len(seen):
                 raise ConfigError(f"two tokens have the same {what}; each needs its own")
 
+        self._by_digest = {token.digest: token for token in self.all}
+
     def __bool__(self) -> bool:
         return bool(self.all)
 
-    def who(self, authorization: str | None) -> Token:
-        """Whose the header is. Every token is compared, so that time tells nothing."""
+    def find(self, authorization: Sequence[str]) -> Token:
+        """Return the token of the `Authorization` headers; raise ApiError if it is unknown."""
         if not self.all:
             return ANYBODY
-        scheme, _, given = (authorization or "").partition(" ")
-        given = given.strip()
-        if scheme.lower() != "bearer" or not given or len(given) > MOST_TOKEN_CHARS:
+        given = bearer_token(authorization)
+        if given is None:
             raise _refused("no token was sent: set the header `Authorization: Bearer TOKEN`")
-        digest, found = _digest(given), None
-        for token in self.all:
-            if hmac.compare_digest(digest, token.digest):
-                found = token
+        found = find_owner(given, self._by_digest)
         if found is None:
             raise _refused("this token is not known here")
         return found
@@ -80,10 +77,6 @@ def _refused(message: str) -> ApiError:
     return ApiError(
         401, message, code="invalid_api_key", headers={"WWW-Authenticate": 'Bearer realm="rlm"'}
     )
-
-
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
 # -- from the operator ----------------------------------------------------------------------------
@@ -143,7 +136,7 @@ def _token(entry: _Entry) -> Token:
         )
     if (entry.token is None) == (entry.token_sha256 is None):
         raise ConfigError(f"the token {entry.name!r} needs `token` or `token_sha256`, one of both")
-    digest = _digest(entry.token) if entry.token else (entry.token_sha256 or "").lower()
+    digest = digest_of(entry.token) if entry.token else (entry.token_sha256 or "").lower()
     if not _DIGEST.fullmatch(digest):
         raise ConfigError(f"token_sha256 of {entry.name!r} is not 64 hexadecimal digits")
     return Token(

@@ -1,23 +1,17 @@
 """What all addresses share: JSON out, who asks, which page of a list."""
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from rlm.server.errors import bad_request
-from rlm.server.replies import json_bytes
 from rlm.server.tokens import Token
 
-__all__ = ["MOST_WANTED", "USUALLY_LISTED", "answer", "page_of", "who"]
+__all__ = ["MOST_WANTED", "USUALLY_LISTED", "page_of", "who"]
 
 MOST_LISTED = 100
 MOST_WANTED = 10_000
 """OpenAI's clients may ask for so many; pages are smaller than that."""
 
 USUALLY_LISTED = 20
-
-
-def answer(value: object, status: int = 200) -> Response:
-    return Response(json_bytes(value), status, media_type="application/json")
 
 
 def who(request: Request) -> Token:

@@ -17,7 +17,7 @@ KINDS = {
     ".ico": "image/x-icon",
     ".js": "text/javascript",
     ".png": "image/png",
-    ".svg": "image/svg+xml",
+    ".svg": "image/svg+xml; charset=utf-8",
     ".txt": "text/plain",
 }
 _META = re.compile(r"<meta\s+name=[\"']rlm-token[\"'][^>]*>")
@@ -26,7 +26,7 @@ _META = re.compile(r"<meta\s+name=[\"']rlm-token[\"'][^>]*>")
 class Asset(NamedTuple):
     """A file of the page; `lasting`: its name has its hash in it, so it never changes."""
 
-    kind: str
+    media_type: str
     data: bytes
     lasting: bool
 

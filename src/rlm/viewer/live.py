@@ -7,9 +7,9 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import msgspec
-from aiohttp import web
 
 from rlm.errors import ConfigError
 from rlm.events import RunEnded
@@ -18,6 +18,8 @@ from rlm.viewer.outlines import Forest
 from rlm.viewer.records import RecordFile
 from rlm.viewer.shaping import Cutter
 from rlm.viewer.work import Busy, Work
+from rlm.web.events import HEARTBEAT, RETRY, EventStream, event
+from rlm.web.responses import json_bytes
 
 __all__ = ["Live", "Position"]
 
@@ -57,37 +59,35 @@ class Live:
         self._work = work
         self._streams = 0
 
-    async def run(self, request: web.Request, run_id: str, after: str) -> web.StreamResponse:
-        """A tree, from a position on; without one, from its newest event on."""
+    async def run(self, run_id: str, after: str, closing: asyncio.Event) -> EventStream:
+        """Stream a tree from a position on; without one, from its newest event on."""
         file = await self._work.run(self._library.find, run_id)
         position = Position.of(after)
         if position is None:
             position = await self._work.run(_newest, file, run_id)
-        return await self._send(request, self._events(file, run_id, position))
+        return self._stream(self._events(file, run_id, position), closing)
 
-    async def runs(self, request: web.Request) -> web.StreamResponse:
-        return await self._send(request, self._list_changes())
+    def runs(self, closing: asyncio.Event) -> EventStream:
+        """Stream a message whenever the list of runs changes."""
+        return self._stream(self._list_changes(), closing)
 
-    async def _send(
-        self, request: web.Request, messages: AsyncGenerator[bytes, None]
-    ) -> web.StreamResponse:
+    def _stream(self, messages: AsyncGenerator[bytes, None], closing: asyncio.Event) -> EventStream:
         if self._streams >= MOST_STREAMS:
             raise Busy("too many pages are watching already; close some of them")
         self._streams += 1
-        response = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
-        )
-        try:
-            await response.prepare(request)
-            await response.write(b"retry: 1000\n\n")
-            async for message in messages:
-                await response.write(message)
-            return response
-        except (ConnectionError, ConfigError):
-            return response  # Nobody listens any more, or the file is gone: they may ask again.
-        finally:
-            self._streams -= 1
-            await messages.aclose()
+        return EventStream(self._sent(messages), self._ended, closing)
+
+    async def _ended(self) -> None:
+        self._streams -= 1
+
+    async def _sent(self, messages: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        yield RETRY
+        async with aclosing(messages):
+            try:
+                async for message in messages:
+                    yield message
+            except ConfigError:
+                return  # The file is gone; the page may ask again.
 
     # -- a tree ------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class Live:
             for message in messages:
                 yield message
             if is_over:
-                yield b"event: end\ndata: {}\n\n"
+                yield event(b"{}", "end")
                 return
             if messages:
                 beat = time.monotonic()
@@ -112,23 +112,23 @@ class Live:
                 await self._work.run(file.wake)
                 if time.monotonic() - beat > BEAT_SECONDS:
                     beat = time.monotonic()
-                    yield b": still here\n\n"
+                    yield HEARTBEAT
 
     # -- the list ----------------------------------------------------------------------------
 
     async def _list_changes(self) -> AsyncGenerator[bytes, None]:
         known = await self._work.run(self._library.state)
-        yield b"event: runs\ndata: {}\n\n"  # what changed while nobody listened
+        yield event(b"{}", "runs")  # what changed while nobody listened
         beat = time.monotonic()
         while True:
             await asyncio.sleep(LIST_SECONDS)
             state = await self._work.run(self._library.state)
             if state != known:
                 known = state
-                yield b"event: runs\ndata: {}\n\n"
+                yield event(b"{}", "runs")
             elif time.monotonic() - beat > BEAT_SECONDS:
                 beat = time.monotonic()
-                yield b": still here\n\n"
+                yield HEARTBEAT
 
 
 def _portion(
@@ -144,17 +144,17 @@ def _portion(
     at = position
     events = file.tree_events(forest.below(root), after=position.place - 1)
     seen, place = -1, -1
-    for each_place, number, event in events:
+    for each_place, number, each in events:
         seen, place = (seen + 1, place) if each_place == place else (0, each_place)
         if Position(place, seen) <= position:
             continue
         at = Position(place, seen)
-        data = msgspec.json.encode(cutter.shaped(event, number))
-        messages.append(b"event: rlm\nid: %s\ndata: %s\n\n" % (str(at).encode(), data))
+        data = json_bytes(cutter.shaped(each, number))
+        messages.append(event(data, "rlm", str(at)))
         size += len(data)
         if len(messages) >= PORTION or size > PORTION_BYTES:
             break
-        if isinstance(event, RunEnded) and event.run_id == root and place >= last_end:
+        if isinstance(each, RunEnded) and each.run_id == root and place >= last_end:
             return messages, at, True
     is_over = not messages and last_end >= 0 and position.place >= last_end
     return messages, at, is_over

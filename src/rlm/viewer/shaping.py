@@ -4,7 +4,6 @@ A cut text keeps its beginning, and `cut` tells how long it was, by its field. T
 have names with dots, such as `new_messages.0.content`; lists and dicts are cut in the same way.
 """
 
-import re
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ import msgspec
 from rlm.events import Event
 from rlm.viewer.library import Unknown
 
-__all__ = ["Cutter", "text_in", "without_paths"]
+__all__ = ["Cutter", "text_in"]
 
 MOST_CHARS = 20_000
 MOST_ITEMS = 1_000
@@ -21,8 +20,6 @@ MOST_TEXT_CHARS = 5_000_000
 ANSWER_CHARS = 8_000_000
 SCANT_CHARS = 200
 """When an answer has grown too long, so much is left of every further text."""
-
-_PATH = re.compile(r"(?<![\w:/])(?:[A-Za-z]:)?[/\\](?:[^/\\\s'\":;,]+[/\\])+")
 
 
 class Cutter:
@@ -74,8 +71,3 @@ def text_in(event: Event, field: str) -> dict[str, Any]:
     if len(value) > MOST_TEXT_CHARS:
         return {"text": value[:MOST_TEXT_CHARS], "chars": len(value)}
     return {"text": value}
-
-
-def without_paths(text: str) -> str:
-    """A sentence of ours for the page: it may name files of this machine, not folders."""
-    return _PATH.sub("", text)

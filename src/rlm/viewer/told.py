@@ -17,7 +17,8 @@ from rlm.viewer.reading import readings
 from rlm.viewer.records import RecordFile
 from rlm.viewer.rows import call_rows, request_rows, step_rows, usage_points
 from rlm.viewer.search import search
-from rlm.viewer.shaping import Cutter, text_in, without_paths
+from rlm.viewer.shaping import Cutter, text_in
+from rlm.web.responses import without_paths
 
 __all__ = ["Teller"]
 
