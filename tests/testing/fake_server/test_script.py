@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Reply, ToolCall, Usage
 from rlm.testing.fake_server import BEHAVIOURS, Answer, read_script
+from rlm.testing.fake_server.reply import in_pieces
 from rlm.testing.fake_server.script import Behaviour, Call, Counts, Script, UsedUp, as_answer
-from rlm.testing.fake_server.turn import in_pieces
 
 TOML = '''
 [[answers]]

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 from rlm._util.lazy import on_demand
 
 if TYPE_CHECKING:
-    from rlm.testing.fake_server.asked import Asked
-    from rlm.testing.fake_server.received import Received
-    from rlm.testing.fake_server.script import BEHAVIOURS, Answer
-    from rlm.testing.fake_server.script_files import read_script
+    from rlm.testing.fake_server.requests import Asked, Received
+    from rlm.testing.fake_server.script import BEHAVIOURS, Answer, read_script
     from rlm.testing.fake_server.server import FakeServer
 
 __all__ = ["BEHAVIOURS", "Answer", "Asked", "FakeServer", "Received", "read_script"]
@@ -22,9 +20,9 @@ __getattr__, __dir__ = on_demand(
     {
         "BEHAVIOURS": "script",
         "Answer": "script",
-        "Asked": "asked",
+        "Asked": "requests",
         "FakeServer": "server",
-        "Received": "received",
-        "read_script": "script_files",
+        "Received": "requests",
+        "read_script": "script",
     },
 )

@@ -1,29 +1,24 @@
 """A fake server on a thread of its own, for tests that block and for tests that do not."""
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm.errors import ConfigError
+from rlm.testing.fake_server.connection import Connection
 from rlm.testing.fake_server.handler import Handler
-from rlm.testing.fake_server.received import Log, Received
-from rlm.testing.fake_server.script import Entry, Pattern, Script
-from rlm.testing.fake_server.script_files import read_script
+from rlm.testing.fake_server.requests import Log, Received
+from rlm.testing.fake_server.script import Entry, Pattern, Script, read_script
 
 if TYPE_CHECKING:
     import ssl
 
-    from aiohttp import web
-
 __all__ = ["FakeServer"]
 
 KEY = "fake"
-LARGEST_REQUEST_BYTES = 256 * 1024**2
-LAST_SECONDS = 0.1
-"""How long requests in flight are waited for when the server stops."""
-
 BACKLOG = 1024
 
 
@@ -156,52 +151,27 @@ class FakeServer:
         asyncio.run(self._run())
 
     async def _run(self) -> None:
-        from aiohttp import web
-
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        server = web.Server(
-            self._handler,
-            request_factory=_request_factory(self._loop),
-            handler_cancellation=True,
-            access_log=None,
-        )
-        runner = web.ServerRunner(server, shutdown_timeout=LAST_SECONDS)
-        await runner.setup()
+        numbers, opened = itertools.count(1), set[Connection]()
         try:
-            site = web.TCPSite(
-                runner, self._host, self._port, ssl_context=self._tls, backlog=BACKLOG
+            server = await self._loop.create_server(
+                lambda: Connection(next(numbers), self._handler, opened),
+                self._host,
+                self._port,
+                ssl=self._tls,
+                backlog=BACKLOG,
             )
-            await site.start()
-            self._address = self._address_of(runner)
-            self._started.set()
-            await self._stopping.wait()
-            _drop_connections(server)
         except OSError as error:
             self._problem = error
-        finally:
-            await runner.cleanup()
             self._started.set()
-
-    def _address_of(self, runner: "web.ServerRunner") -> str:
-        host, self._port = runner.addresses[0][:2]
-        shown = f"[{host}]" if ":" in host else host
-        return f"{'http' if self._tls is None else 'https'}://{shown}:{self._port}"
-
-
-def _drop_connections(server: "web.Server") -> None:
-    """Without a farewell, as when a process is killed."""
-    for connection in server.connections:
-        if connection.transport is not None:
-            connection.transport.abort()
-
-
-def _request_factory(loop: asyncio.AbstractEventLoop) -> Callable[..., Any]:
-    """Requests that may be large: prompts are."""
-    from aiohttp import web
-
-    def make(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> Any:
-        return web.BaseRequest(
-            message, payload, protocol, writer, task, loop, client_max_size=LARGEST_REQUEST_BYTES
-        )
-
-    return make
+            return
+        host, self._port = server.sockets[0].getsockname()[:2]
+        scheme = "http" if self._tls is None else "https"
+        self._address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{self._port}"
+        self._started.set()
+        await self._stopping.wait()
+        server.close()
+        left = [connection.task for connection in opened]
+        for connection in list(opened):
+            connection.drop()
+        await asyncio.gather(*left, return_exceptions=True)

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple, Protocol
 
-from rlm.testing.fake_server.turn import Turn
+from rlm.testing.fake_server.reply import FakeReply
 
 __all__ = ["DONE", "SIGNATURE", "Event", "Writer"]
 
@@ -23,16 +23,16 @@ DONE = Event("[DONE]")
 class Writer(Protocol):
     """Writes answers in one dialect."""
 
-    def plain(self, turn: Turn) -> dict[str, Any]:
+    def plain(self, reply: FakeReply) -> dict[str, Any]:
         """The body of a whole reply."""
 
-    def events(self, turn: Turn) -> list[Event]:
+    def events(self, reply: FakeReply) -> list[Event]:
         """The same as a stream."""
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         """The body of a refusal with that status."""
 
-    def failed(self, turn: Turn, status: int, message: str) -> dict[str, Any]:
+    def failed(self, reply: FakeReply, status: int, message: str) -> dict[str, Any]:
         """The body of a reply of status 200 that reports an error."""
 
     def error_event(self, status: int, message: str) -> Event:

@@ -8,11 +8,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rlm.testing.fake_server.asked import Asked
 from rlm.testing.fake_server.dialects import WRITERS
 from rlm.testing.fake_server.dialects.event import DONE, Event
+from rlm.testing.fake_server.reply import FakeReply, make_reply
+from rlm.testing.fake_server.requests import Asked
 from rlm.testing.fake_server.script import Answer
-from rlm.testing.fake_server.turn import Turn, make_turn
 
 __all__ = ["Wire", "error_wire", "wire_of"]
 
@@ -50,7 +50,7 @@ def wire_of(number: int, asked: Asked, answer: Answer) -> Wire:
             status = status if status >= 300 else 500
             wire = error_wire(asked, status, answer.error or f"scripted status {status}")
         else:
-            wire = _answered(make_turn(number, asked, answer), asked, answer)
+            wire = _answered(make_reply(number, asked, answer), asked, answer)
     if "truncated" in behaviours:
         wire = _truncated(wire)
     if "wrong_type" in behaviours:
@@ -73,21 +73,21 @@ def _replaced(answer: Answer, behaviours: frozenset[str]) -> Wire | None:
     return None
 
 
-def _answered(turn: Turn, asked: Asked, answer: Answer) -> Wire:
+def _answered(reply: FakeReply, asked: Asked, answer: Answer) -> Wire:
     behaviours = answer.behaviours
     if asked.stream and "unstreamed" not in behaviours:
-        return _streamed(turn, asked, answer)
+        return _streamed(reply, asked, answer)
     if "malformed" in behaviours:
         return _plain(200, BROKEN.encode())
     writer = WRITERS[asked.dialect]
     if "error_event" in behaviours:
-        return _plain(200, _dumped(writer.failed(turn, *_reported(answer))))
-    return _plain(200, _dumped(writer.plain(turn)))
+        return _plain(200, _dumped(writer.failed(reply, *_reported(answer))))
+    return _plain(200, _dumped(writer.plain(reply)))
 
 
-def _streamed(turn: Turn, asked: Asked, answer: Answer) -> Wire:
+def _streamed(reply: FakeReply, asked: Asked, answer: Answer) -> Wire:
     behaviours, writer = answer.behaviours, WRITERS[asked.dialect]
-    events = writer.events(turn)
+    events = writer.events(reply)
     middle = (len(events) + 1) // 2
     if "malformed" in behaviours:
         events[middle:middle] = [Event(BROKEN, events[-1].name)]

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from rlm._util.text import sendable
 from rlm.messages import Usage
-from rlm.testing.fake_server.asked import Asked
+from rlm.testing.fake_server.requests import Asked
 from rlm.testing.fake_server.script import Answer, Call
 
-__all__ = ["Turn", "in_pieces", "make_turn"]
+__all__ = ["FakeReply", "in_pieces", "make_reply"]
 
 BYTES_A_TOKEN = 4
 PIECE_CHARS = 65_536
@@ -22,7 +22,7 @@ FILLING = "0123456789abcde "
 _WORDS = re.compile(r"\s*\S+\s*")
 
 
-class Turn(Struct, frozen=True):
+class FakeReply(Struct, frozen=True):
     """What is to be said. `usage` is None if it is not to be stated; `empty`: no answer at all."""
 
     number: int
@@ -41,7 +41,7 @@ class Turn(Struct, frozen=True):
         return prefix + hashlib.blake2b(seed.encode(), digest_size=32).hexdigest()[:length]
 
 
-def make_turn(number: int, asked: Asked, answer: Answer) -> Turn:
+def make_reply(number: int, asked: Asked, answer: Answer) -> FakeReply:
     """The answer as this request gets it: capped as it asked, with token counts."""
     behaviours = answer.behaviours
     text, cut = sendable(answer.reply), False
@@ -49,7 +49,7 @@ def make_turn(number: int, asked: Asked, answer: Answer) -> Turn:
         text = (FILLING * (answer.size_bytes // len(FILLING) + 1))[: answer.size_bytes]
     elif asked.max_output_tokens is not None:
         text, cut = _capped(text, asked.max_output_tokens)
-    turn = Turn(
+    reply = FakeReply(
         number=number,
         model=asked.model,
         text=text,
@@ -61,7 +61,7 @@ def make_turn(number: int, asked: Asked, answer: Answer) -> Turn:
         empty="no_choices" in behaviours,
     )
     stated = "no_usage" not in behaviours and asked.wants_usage
-    return replace(turn, usage=_usage(turn, asked, answer)) if stated else turn
+    return replace(reply, usage=_usage(reply, asked, answer)) if stated else reply
 
 
 def _capped(text: str, tokens: int) -> tuple[str, bool]:
@@ -80,7 +80,7 @@ def _finish(answer: Answer, *, cut: bool) -> Literal["stop", "length", "tool_cal
     return "length" if cut else "stop"
 
 
-def _usage(turn: Turn, asked: Asked, answer: Answer) -> Usage:
+def _usage(reply: FakeReply, asked: Asked, answer: Answer) -> Usage:
     if (given := answer.usage) is not None:
         return Usage(
             input_tokens=given.input_tokens,
@@ -89,11 +89,11 @@ def _usage(turn: Turn, asked: Asked, answer: Answer) -> Usage:
             cache_write_tokens=given.cache_write_tokens,
             reasoning_tokens=given.reasoning_tokens,
         )
-    called = "".join(call.name + json.dumps(call.arguments) for call in turn.tool_calls)
-    thought = _tokens(turn.reasoning) if turn.reasoning else 0
+    called = "".join(call.name + json.dumps(call.arguments) for call in reply.tool_calls)
+    thought = _tokens(reply.reasoning) if reply.reasoning else 0
     return Usage(
         input_tokens=_tokens(asked.text),
-        output_tokens=_tokens(turn.text + turn.refusal + called) + thought,
+        output_tokens=_tokens(reply.text + reply.refusal + called) + thought,
         reasoning_tokens=thought,
     )
 
