@@ -7,8 +7,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rlm.messages import Price, Usage
-from rlm.server.app import make_app
-from rlm.server.operations import OPERATIONS
+from rlm.server.openapi import OPERATIONS
+from rlm.server.routes import make_app
 from rlm.testing.scripted import ScriptedClient
 from tests.server.serving import LARGE, WITH_REPL, server, submits
 

@@ -7,8 +7,7 @@ import pytest
 from rlm import events
 from rlm.events import CellEnded, CellStarted, RunStarted
 from rlm.server.answering import _rest
-from rlm.server.outbox import MOST_PROGRESS_LINES, Outbox
-from rlm.server.progress import Narrator
+from rlm.server.progress import MOST_PROGRESS_LINES, Narrator, Outbox
 from rlm.testing.scripted import ScriptedClient
 from rlm.wiring.registry import make_environment
 from tests.server.serving import WITH_REPL, server

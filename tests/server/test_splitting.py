@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm.prompts import FIXED_QUERY
-from rlm.server.splitting import EDGE_CHARS, Split, Spoken, is_large, split
-from rlm.server.stopping import Stopper, cut_to_tokens
+from rlm.server.answering import Stopper, cut_to_tokens
+from rlm.server.conversation import EDGE_CHARS, Split, Spoken, is_large, split
 
 LIMIT = 40
 TEXTS = st.text(alphabet="ab?\n é", max_size=120)

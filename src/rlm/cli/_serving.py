@@ -7,11 +7,12 @@ import socket
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+import rlm
 from rlm.api import RLM
 from rlm.cli import dotenv
 from rlm.cli._asking import _client_options, _infos, _notices
@@ -28,6 +29,9 @@ from rlm.server.settings import MIB, Settings
 from rlm.server.tokens import read_tokens
 from rlm.web.hosts import HostPolicy
 from rlm.wiring.registry import make_environment
+
+if TYPE_CHECKING:
+    from rlm.viewer.app import ViewerApp
 
 __all__ = ["Options", "run_server"]
 
@@ -62,6 +66,7 @@ class Options(Struct, frozen=True, kw_only=True):
     grace: float
     resumes: bool
     cors_origins: tuple[str, ...]
+    view: bool
     quiet: bool
 
     def limits(self) -> Limits:
@@ -142,9 +147,29 @@ async def _serve(
         archive,
         HostPolicy(options.host, bound.getsockname()[1]),
     )
+    viewer = _viewer(options.host, bound.getsockname()[1], archive) if options.view else None
     for line in _welcome(options, service.engines.models, bound.getsockname()[1]):
         print(line, file=sys.stderr, flush=True)
-    await serve(service, bound)
+    if viewer is not None:
+        print(f"Viewer: {viewer.access.url}", file=sys.stderr, flush=True)
+    await serve(service, bound, viewer)
+
+
+def _viewer(host: str, port: int, kept: Archive) -> "ViewerApp":
+    """A viewer of all runs, with a token of its own: the server's tokens do not open it."""
+    from rlm.cli._viewing import RecordedEngines
+    from rlm.viewer.access import Access
+    from rlm.viewer.app import ViewerApp
+    from rlm.viewer.contexts import ContextDesk
+    from rlm.viewer.library import Journals, Library
+
+    return ViewerApp(
+        Library(Journals(kept)),
+        ContextDesk(kept.contexts),
+        RecordedEngines(kept),
+        Access(host, port, token=os.environ.get("RLM_VIEW_TOKEN")),
+        version=rlm.__version__,
+    )
 
 
 def _choices(options: Options, settings: dotenv.Settings) -> list[Choice]:

@@ -17,7 +17,7 @@ from rlm.server.tokens import Token, Tokens
 from rlm.web.border import path_of
 from rlm.web.hosts import HostPolicy, is_loopback
 
-__all__ = ["Access", "RequestLog", "check_address"]
+__all__ = ["Access", "RequestLog", "check_address", "token_of"]
 
 log = logging.getLogger("rlm.server")
 CLIENT_CLOSED = 499
@@ -111,3 +111,9 @@ class RequestLog:
         path = path_of(scope)
         log.info("%s", one_line(f"{method} {path} {status} {seconds:.3f}s {who}"))
         self._metrics.request_ended(method, self._route_of(path), status, seconds)
+
+
+def token_of(request: Request) -> Token:
+    """Return the token that `Access.admit` stored in the request."""
+    token: Token = request.state.token
+    return token

@@ -1,29 +1,73 @@
-"""The addresses that answer questions: chat completions, responses, models."""
+"""The routes that answer questions: chat completions, responses, models."""
 
+import asyncio
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Callable
+from typing import Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from rlm.server.asked import Asked, of_chat
+from rlm.server.access import token_of
+from rlm.server.answering import Outcome
 from rlm.server.completions import ChatWriter, completion_of
+from rlm.server.conversation import Asked, of_chat
 from rlm.server.engines import unknown_model
-from rlm.server.errors import error_of
+from rlm.server.errors import ApiError, error_of
 from rlm.server.jobs import Job
+from rlm.server.progress import Outbox
 from rlm.server.replies import ModelList, ModelObject
 from rlm.server.requests import ChatRequest
-from rlm.server.response_requests import ResponsesRequest, of_responses
-from rlm.server.responses import ResponsesWriter, response_of
+from rlm.server.responses import ResponsesRequest, ResponsesWriter, of_responses, response_of
 from rlm.server.service import Service
-from rlm.server.streams import Writer, told
-from rlm.server.web import who
-from rlm.web.events import EventStream, while_connected
+from rlm.web.events import HEARTBEAT, EventStream, while_connected
 from rlm.web.responses import json_response
 
-__all__ = ["AnswerRoutes"]
+__all__ = ["AnswerRoutes", "Writer", "told"]
+
+
+class Writer(Protocol):
+    """How one dialect tells a run as events."""
+
+    def begin(self) -> bytes: ...
+
+    def progress(self, text: str) -> bytes: ...
+
+    def content(self, text: str) -> bytes: ...
+
+    def end(self, outcome: Outcome) -> bytes: ...
+
+    def fail(self, error: ApiError) -> bytes: ...
+
+
+async def told(
+    writer: Writer,
+    outbox: Outbox,
+    work: "asyncio.Task[Outcome]",
+    heartbeat_seconds: float,
+    error_of: Callable[[BaseException], ApiError],
+) -> AsyncGenerator[bytes, None]:
+    """A run while it goes on, then how it ended."""
+    work.add_done_callback(lambda _: outbox.wake())
+    yield writer.begin()
+    while not work.done():
+        portion = await outbox.take(heartbeat_seconds)
+        if portion is None:
+            yield HEARTBEAT
+        elif chunk := _written(writer, portion.progress, portion.content):
+            yield chunk
+    left = outbox.taken()
+    if chunk := _written(writer, left.progress, left.content):
+        yield chunk
+    failure = asyncio.CancelledError() if work.cancelled() else work.exception()
+    yield writer.end(work.result()) if failure is None else writer.fail(error_of(failure))
+
+
+def _written(writer: Writer, progress: str, content: str) -> bytes:
+    chunk = writer.progress(progress) if progress else b""
+    return chunk + (writer.content(content) if content else b"")
+
 
 Asking = TypeVar("Asking", ChatRequest, ResponsesRequest)
 
@@ -65,7 +109,7 @@ class AnswerRoutes:
 
         A large body is read when the job has its place: until then it stays on disk.
         """
-        service, token = self._service, who(request)
+        service, token = self._service, token_of(request)
         async with service.bodies.arrived(request, token) as body:
             place = None
             if body.is_large:
@@ -93,7 +137,7 @@ class AnswerRoutes:
         return ModelObject(id=name, created=self._started)
 
     def _allowed(self, request: Request) -> list[str]:
-        token, engines = who(request), self._service.engines
+        token, engines = token_of(request), self._service.engines
         return [name for name in engines.offered if token.allows(name, engines.named(name)[0])]
 
     async def models(self, request: Request) -> Response:

@@ -1,23 +1,139 @@
-"""Messages of clients, as the engine's own and as plain text."""
+"""What a request asks for: its messages as a query, contexts and instructions."""
 
 import json
-from typing import Any
+from typing import Any, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rlm._util.text import sendable
+from rlm.limits import Limits
 from rlm.messages import Message, ToolCall, ToolSpec
+from rlm.prompts import FIXED_QUERY
 from rlm.server.errors import bad_request
 from rlm.server.requests import (
     AssistantCall,
     ChatMessage,
+    ChatRequest,
     FilePart,
     ImagePart,
+    LimitsField,
     RefusalPart,
+    ResponseFormat,
+    RlmField,
+    RunRequest,
+    Stop,
     TextPart,
     ToolField,
 )
-from rlm.server.splitting import Spoken
 
-__all__ = ["as_messages", "as_spoken", "as_tools", "files_named", "has_images", "with_tools"]
+__all__ = [
+    "Asked",
+    "Split",
+    "Spoken",
+    "as_messages",
+    "as_spoken",
+    "as_tools",
+    "files_named",
+    "has_images",
+    "is_large",
+    "limits_of",
+    "of_chat",
+    "of_run",
+    "split",
+    "stops_of",
+    "with_tools",
+]
+
+EDGE_CHARS = 1_000
+"""A paragraph up to this long at an edge of a large message may hold the question."""
+
+Context: TypeAlias = str | list[Any] | dict[str, Any] | None
+
+
+class Spoken(Struct, frozen=True):
+    """A message, as far as it is text."""
+
+    role: str
+    text: str
+
+
+class Split(Struct, frozen=True):
+    """What a run is asked: `prologue` stands below the query."""
+
+    query: str
+    prologue: str = ""
+    contexts: dict[str, Context] = field(default_factory=dict)
+
+    @property
+    def context(self) -> Context:
+        """None if there is none, the only one as it is, else all of them by name."""
+        if not self.contexts:
+            return None
+        return next(iter(self.contexts.values())) if len(self.contexts) == 1 else self.contexts
+
+
+def is_large(messages: list[Spoken], limit: int) -> bool:
+    """Whether there is more text than should be in a prompt."""
+    return sum(len(message.text) for message in messages) > limit
+
+
+def split(messages: list[Spoken], limit: int) -> Split:
+    """Apply the rule at the top."""
+    at = _last_user(messages)
+    asked = messages[at].text if at is not None else ""
+    rest = [message for number, message in enumerate(messages) if number != at]
+    instructions = "\n\n".join(m.text for m in rest if m.role in {"system", "developer"})
+    talk = [m for m in rest if m.role not in {"system", "developer"} and m.text]
+    contexts: dict[str, Context] = {}
+    below: list[str] = []
+    if len(asked) > limit:
+        contexts["message"] = asked
+    query = _edges(asked) if len(asked) > limit else asked
+    if len(instructions) > limit:
+        contexts["instructions"] = instructions
+        below.append("Instructions that you must follow are in the context: read them first.")
+    elif instructions:
+        below.append(instructions)
+    if is_large(talk, limit):
+        contexts["conversation"] = [{"role": m.role, "content": m.text} for m in talk]
+        below.append("The earlier messages of this conversation are in the context.")
+    elif talk:
+        below.append("\n\n".join(["The conversation so far:", *map(_told, talk)]))
+    return Split(query if query.strip() else FIXED_QUERY, "\n\n".join(below), contexts)
+
+
+def _last_user(messages: list[Spoken]) -> int | None:
+    users = [number for number, message in enumerate(messages) if message.role == "user"]
+    return users[-1] if users else None
+
+
+def _told(message: Spoken) -> str:
+    return f"[{message.role}]\n{message.text}"
+
+
+def _edges(text: str) -> str:
+    """What stands at both ends of a large text, where people put their question."""
+    text = text.strip()
+    first, last = _first(text), _last(text)
+    edges = [first, last] if first != last else [first]
+    return "\n\n".join(filter(None, edges))
+
+
+def _first(text: str) -> str:
+    for end in ("\n\n", "\n"):
+        edge = text.partition(end)[0].strip()
+        if len(edge) <= EDGE_CHARS:
+            return edge
+    return ""
+
+
+def _last(text: str) -> str:
+    for start in ("\n\n", "\n"):
+        edge = text.rpartition(start)[2].strip()
+        if len(edge) <= EDGE_CHARS:
+            return edge
+    return ""
 
 
 def as_spoken(messages: list[ChatMessage]) -> list[Spoken]:
@@ -113,3 +229,111 @@ def _call(call: AssistantCall, where: str) -> ToolCall:
     if not isinstance(arguments, dict):
         raise bad_request(f"the arguments of {call.function.name} must be a JSON object", where)
     return ToolCall(call.id, call.function.name, arguments)
+
+
+SAMPLING = (
+    *("temperature", "top_p", "presence_penalty", "frequency_penalty", "seed"),
+    *("reasoning_effort", "tool_choice", "parallel_tool_calls"),
+)
+"""Fields that go to the model as they are, if they are given."""
+
+OF_TOOLS = ("tool_choice", "parallel_tool_calls")
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """One request, whichever endpoint it came by. `prefix` says where ours is in it, for errors."""
+
+    model: str
+    messages: list[ChatMessage]
+    sampling: dict[str, Any] = field(default_factory=dict)
+    max_output_tokens: int | None = None
+    stops: tuple[str, ...] = ()
+    format: ResponseFormat | None = None
+    tools: list[ToolField] = field(default_factory=list)
+    rlm: RlmField = field(default_factory=RlmField)
+    prefix: str = "rlm."
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """The JSON schema that the answer has to satisfy, if any."""
+        if self.format is None or self.format.type == "text":
+            return None
+        if self.format.type == "json_object":
+            return {"type": "object"}
+        return self.format.json_schema.json_schema if self.format.json_schema else None
+
+
+def of_chat(request: ChatRequest) -> Asked:
+    _check_format(request.response_format)
+    return Asked(
+        model=request.model,
+        messages=request.messages,
+        sampling=_given(request, SAMPLING),
+        max_output_tokens=request.max_completion_tokens or request.max_tokens,
+        stops=stops_of(request.stop),
+        format=request.response_format,
+        tools=request.tools or [],
+        rlm=request.rlm or RlmField(),
+    )
+
+
+def of_run(request: RunRequest) -> Asked:
+    """Instructions and the query are messages, too: then one rule holds for all."""
+    _check_format(request.response_format)
+    messages = [ChatMessage(role="user", content=request.query)]
+    if request.instructions:
+        messages.insert(0, ChatMessage(role="system", content=request.instructions))
+    return Asked(
+        model=request.model,
+        messages=messages,
+        format=request.response_format,
+        rlm=RlmField(
+            context=request.context,
+            file_ids=request.file_ids,
+            limits=request.limits,
+            strategy=request.strategy,
+            environment=request.environment,
+            run_id=request.run_id,
+            route="rlm",
+        ),
+        prefix="",
+    )
+
+
+def stops_of(stop: Stop | None) -> tuple[str, ...]:
+    stops = [stop] if isinstance(stop, str) else stop or []
+    return tuple(each for each in stops if each)
+
+
+def limits_of(asked: LimitsField | None, ceilings: Limits, prefix: str) -> Limits:
+    """The operator's limits, or less where less was asked for; more is an error that says so."""
+    if asked is None:
+        return ceilings
+    wanted = {
+        name: value
+        for name in asked.__struct_fields__
+        if (value := getattr(asked, name)) is not None
+    }
+    for name, value in wanted.items():
+        ceiling = getattr(ceilings, name)
+        if ceiling is not None and value > ceiling:
+            raise bad_request(
+                f"{name} may be {ceiling:,} at most here, not {value:,}",
+                f"{prefix}limits.{name}",
+                "limit_too_high",
+            )
+    return replace(ceilings, **wanted)
+
+
+def _given(request: Struct, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(request, name)) is not None}
+
+
+def _check_format(asked: ResponseFormat | None) -> None:
+    if asked is not None and asked.type == "json_schema":
+        holder = asked.json_schema
+        if holder is None or holder.json_schema is None:
+            raise bad_request(
+                "response_format of type json_schema needs json_schema.schema",
+                "response_format.json_schema",
+            )

@@ -1,8 +1,4 @@
-"""Files that clients upload to be contexts: private, per token, limited in size, and not for ever.
-
-Every file is a folder named by its id, with `about.json` and the bytes in it. Ids are made here and
-checked by a pattern, so that nothing a client says becomes a path.
-"""
+"""Uploaded files on disk: each belongs to one token, within a quota, for some days."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""One request of a client that waits: its place, its budget, its run, and the end of all that."""
+"""Requests that are being answered, each as a task."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from rlm._util.limited import owner
 from rlm.results import RunResult
 from rlm.server.admission import Admission, Place
 from rlm.server.answering import Answerer, Outcome
-from rlm.server.asked import Asked
+from rlm.server.conversation import Asked
 from rlm.server.errors import Closing
 from rlm.server.ledger import Grant
-from rlm.server.outbox import Outbox
 from rlm.server.planning import Plan, Planner
+from rlm.server.progress import Outbox
 from rlm.server.tokens import Token
 from rlm.web.events import while_connected
 

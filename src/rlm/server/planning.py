@@ -17,20 +17,25 @@ from rlm.engine.strategies import Relayed
 from rlm.errors import ConfigError
 from rlm.limits import Amount, Limits, picodollars
 from rlm.messages import Request
-from rlm.server.asked import OF_TOOLS, Asked, limits_of
 from rlm.server.conversation import (
+    OF_TOOLS,
+    Asked,
+    Split,
+    Spoken,
     as_messages,
     as_spoken,
     as_tools,
     files_named,
     has_images,
+    is_large,
+    limits_of,
+    split,
     with_tools,
 )
 from rlm.server.engines import Engines, unknown_model
 from rlm.server.errors import bad_request
 from rlm.server.files import Files
 from rlm.server.settings import Settings
-from rlm.server.splitting import Split, Spoken, is_large, split
 from rlm.server.tokens import Token
 from rlm.typed import aanswer_type
 

@@ -8,8 +8,13 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
+from starlette.requests import Request
+
+from rlm.server.errors import bad_request
 
 __all__ = [
+    "DEFAULT_LISTED",
+    "MAX_LIMIT",
     "AssistantCall",
     "CalledFunction",
     "ChatMessage",
@@ -30,6 +35,7 @@ __all__ = [
     "StreamOptions",
     "TextPart",
     "ToolField",
+    "page_of",
 ]
 
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=10**12)]
@@ -215,3 +221,21 @@ class ResumeRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """`POST /v1/runs/{id}/resume`: perhaps with other limits than before."""
 
     limits: LimitsField | None = None
+
+
+# -- pages of lists ------------------------------------------------------------------------------
+
+MAX_LISTED = 100
+MAX_LIMIT = 10_000
+"""OpenAI's clients may send a `limit` up to this; pages are smaller."""
+
+DEFAULT_LISTED = 20
+
+
+def page_of(request: Request) -> tuple[int, str | None]:
+    """Return how many items of a list to send, and the id after which they begin."""
+    text = request.query_params.get("limit", str(DEFAULT_LISTED))
+    is_number = text.isascii() and text.isdecimal() and len(text) < 10
+    if not is_number or not 0 < int(text) <= MAX_LIMIT:
+        raise bad_request(f"limit must be a whole number from 1 to {MAX_LIMIT:,}", "limit")
+    return min(int(text), MAX_LISTED), request.query_params.get("after") or None

@@ -21,17 +21,16 @@ from rlm.records.recorders.console import one_line
 from rlm.results import RunResult
 from rlm.server.admission import Admission, Place
 from rlm.server.answering import Answerer
-from rlm.server.asked import of_run
+from rlm.server.bodies import Share
+from rlm.server.conversation import of_run
 from rlm.server.engines import PREFIX
 from rlm.server.errors import ApiError, Closing, api_error, bad_request, not_found
 from rlm.server.ledger import Grant
-from rlm.server.memory import Share
 from rlm.server.planning import Plan, Planner
 from rlm.server.progress import Meter
 from rlm.server.replies import RunObject, RunState
 from rlm.server.requests import LimitsField, RunRequest
-from rlm.server.run_store import RunRow, RunStore, taken
-from rlm.server.run_telling import completed, failed, told_of
+from rlm.server.run_records import RunRow, RunStore, completed, failed, taken, told_of
 from rlm.server.tokens import ANYBODY, Token
 from rlm.web.responses import json_bytes
 

@@ -1,4 +1,4 @@
-"""All parts of one server, put together; `async with` opens and closes them in the right order."""
+"""All parts of one server, opened and closed in the right order."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from rlm.server.jobs import Jobs
 from rlm.server.ledger import Ledger
 from rlm.server.metrics import Metrics
 from rlm.server.planning import Planner
-from rlm.server.run_store import RunStore
+from rlm.server.run_records import RunStore
 from rlm.server.runs import Runs
 from rlm.server.settings import Settings
 from rlm.server.tokens import Tokens

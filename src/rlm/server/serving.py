@@ -1,38 +1,159 @@
-"""The server on a socket: until a signal, or within a program."""
+"""The server on a socket, or as an ASGI application inside another one."""
 
+import os
 import socket
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
 
-from rlm.server.app import make_app
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rlm.api import RLM
+from rlm.limits import Limits
+from rlm.protocols import Environment
+from rlm.records.journal import Archive, Places
+from rlm.server.engines import Engines
+from rlm.server.routes import make_app
 from rlm.server.service import Service
+from rlm.server.settings import Settings
+from rlm.server.tokens import read_tokens
+from rlm.viewer.app import ViewerApp
+from rlm.web.hosts import HostPolicy
 from rlm.web.serving import WebServer, serve_until_signal, serving
+from rlm.wiring.registry import make_environment
 
-__all__ = ["listening", "serve"]
+__all__ = ["ServerApp", "app", "listening", "serve"]
 
 LAST_SECONDS = 5.0
 """After the grace period, how long cancelled requests may take to end."""
 
-
-def _server(service: Service) -> WebServer:
-    return WebServer(
-        make_app(service),
-        on_stop=service.begin_to_close,
-        shutdown_seconds=service.settings.grace_seconds + LAST_SECONDS,
-        stall_seconds=service.settings.send_seconds,
-    )
+OWN_PATHS = frozenset({"/health", "/metrics", "/openapi.json"})
+NOT_STARTED = (
+    "the rlm application is not started: enter it in the lifespan of your application, "
+    "`async with app:`"
+)
 
 
-async def serve(service: Service, bound: socket.socket) -> None:
+async def serve(service: Service, bound: socket.socket, viewer: ViewerApp | None = None) -> None:
     """Serve until a signal; a second one does not wait for current requests."""
     with bound:
-        async with service:
-            await serve_until_signal(_server(service), bound)
+        async with _started(service, viewer) as server:
+            await serve_until_signal(server, bound)
 
 
 @asynccontextmanager
-async def listening(service: Service, bound: socket.socket) -> AsyncGenerator[str, None]:
+async def listening(
+    service: Service, bound: socket.socket, viewer: ViewerApp | None = None
+) -> AsyncGenerator[str, None]:
     """Serve until the block ends; yield the base URL."""
     with bound:
-        async with service, serving(_server(service), bound) as url:
+        async with _started(service, viewer) as server, serving(server, bound) as url:
             yield url
+
+
+@asynccontextmanager
+async def _started(service: Service, viewer: ViewerApp | None) -> AsyncGenerator[WebServer, None]:
+    app = make_app(service)
+
+    def stop() -> None:
+        service.begin_to_close()
+        if viewer is not None:
+            viewer.stop()
+
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(service)
+        if viewer is not None:
+            app = _beside(app, viewer)
+            stack.push_async_callback(viewer.close)
+            await viewer.start()
+        yield WebServer(
+            app,
+            on_stop=stop,
+            shutdown_seconds=service.settings.grace_seconds + LAST_SECONDS,
+            stall_seconds=service.settings.send_seconds,
+        )
+
+
+def _beside(server: ASGIApp, viewer: ASGIApp) -> ASGIApp:
+    """Return one application for both: their paths do not overlap."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        is_server = path in OWN_PATHS or f"{path}/".startswith("/v1/")
+        await (server if is_server else viewer)(scope, receive, send)
+
+    return app
+
+
+class ServerApp:
+    """Serves runs. `async with` starts and ends it, and so does a server's lifespan.
+
+    A mounted application gets no lifespan events, so the outer one has to enter it in its own.
+    """
+
+    def __init__(self, make_service: Callable[[], Service]) -> None:
+        self._make_service = make_service
+        self._service: Service | None = None
+        self._app: ASGIApp | None = None
+
+    async def __aenter__(self) -> "ServerApp":
+        service = self._make_service()
+        self._service = await service.__aenter__()
+        self._app = make_app(service)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        service, self._service, self._app = self._service, None, None
+        if service is not None:
+            await service.__aexit__()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif self._app is None:
+            raise RuntimeError(NOT_STARTED)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        async with self:
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def app(
+    *models: str,
+    environment: str = "local",
+    limits: Limits | None = None,
+    tokens: Sequence[str] = (),
+    tokens_file: str | Path | None = None,
+    cors_origins: Sequence[str] = (),
+    folder: str | Path | None = None,
+    **options: Any,
+) -> ServerApp:
+    """Return an ASGI application that serves these models.
+
+    `options` are passed to `RLM`. Runs are journaled in `folder` (default: the usual state folder).
+    Without tokens it answers only to names of this machine, such as localhost, on any port.
+    """
+    accepted = read_tokens(None if tokens_file is None else Path(tokens_file), tokens)
+    places = Places.usual(os.environ) if folder is None else Places(Path(folder))
+    archive = Archive(places)
+    settings = Settings(
+        folder=places.root / "server",
+        limits=limits or Limits(max_seconds=3_600.0),
+        cors_origins=tuple(cors_origins),
+    )
+
+    def make_engine(model: str, where: Environment) -> RLM:
+        return RLM(model, environment=where, limits=settings.limits, journal=places.root, **options)
+
+    def make_service() -> Service:
+        environments = {environment: make_environment(environment, {})}
+        engines = Engines(models, environments, make_engine)
+        return Service(settings, engines, accepted, archive, HostPolicy("127.0.0.1", None))
+
+    return ServerApp(make_service)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from rlm.errors import ConfigError
 from rlm.viewer.library import Unknown
 from rlm.viewer.work import Busy
-from rlm.web.hosts import HostPolicy, is_loopback
+from rlm.web.hosts import HostPolicy, bracketed, is_loopback
 from rlm.web.responses import STATUS_MESSAGES, json_response, without_paths
 from rlm.web.tokens import LinkToken, bearer_token
 
@@ -52,9 +52,16 @@ class Access:
     def __init__(
         self, host: str, port: int, *, token: str | None = None, needs_token: bool = True
     ) -> None:
+        self._host = host
         self.hosts = HostPolicy(host, port)
         self.token = LinkToken(token)
         self.needs_token = needs_token or not is_loopback(host)
+
+    @property
+    def url(self) -> str:
+        """The address to open, with the token if one is required."""
+        query = f"?token={self.token.value}" if self.needs_token else ""
+        return f"http://{bracketed(self._host)}:{self.hosts.port}/{query}"
 
     @property
     def cookie(self) -> str:

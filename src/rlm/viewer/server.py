@@ -10,7 +10,6 @@ from rlm.viewer.assets import STATIC
 from rlm.viewer.contexts import ContextDesk
 from rlm.viewer.forking import Engines
 from rlm.viewer.library import Library
-from rlm.web.hosts import bracketed
 from rlm.web.serving import WebServer, open_socket, serving
 
 __all__ = ["ViewerServer"]
@@ -50,8 +49,7 @@ class ViewerServer:
     @property
     def url(self) -> str:
         """The address to open, with the token if one is required."""
-        query = f"?token={self.access.token.value}" if self.access.needs_token else ""
-        return f"http://{bracketed(self._host)}:{self.port}/{query}"
+        return self.access.url
 
     async def __aenter__(self) -> "ViewerServer":
         bound = open_socket(self._host, self.port, "viewer")

@@ -57,8 +57,8 @@ class Border:
 
         try:
             self._admit(Request(scope))
-            scope["app"] = self  # With it, routers raise 404 and 405 instead of answering.
-            await self._app(scope, receive, send_with_headers)
+            # With an "app", routers raise 404 and 405 instead of answering.
+            await self._app({**scope, "app": self}, receive, send_with_headers)
         except (ClientDisconnect, Disconnected):
             return
         except Exception as error:  # noqa: BLE001 - one bug must not end the other requests
