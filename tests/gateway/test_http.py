@@ -170,12 +170,12 @@ async def test_pages_of_others_have_no_use_of_it(gateway: Served, origin: str, c
 
 
 async def test_a_body_has_a_limit(gateway: Served) -> None:
-    large = b'{"jsonrpc":"2.0","id":1,"method":"ping","x":"' + b"x" * http.MOST_BODY_BYTES + b'"}'
+    large = b'{"jsonrpc":"2.0","id":1,"method":"ping","x":"' + b"x" * http.MAX_BODY_BYTES + b'"}'
     assert (await status(gateway.url, large, Authorization=f"Bearer {ANNE}"))[0] == 413
 
 
 async def test_a_body_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MOST_BODY_SECONDS", 0.05)
+    monkeypatch.setattr(http, "MAX_BODY_SECONDS", 0.05)
     came: list[Any] = [{"type": "http.request", "body": b"{", "more_body": True}]
 
     async def receive() -> Any:
@@ -187,7 +187,7 @@ async def test_a_body_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_what_follows_a_body_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MOST_BODY_SECONDS", 0.0)
+    monkeypatch.setattr(http, "MAX_BODY_SECONDS", 0.0)
     came: list[Any] = [{"type": "http.disconnect"}]
 
     async def receive() -> Any:

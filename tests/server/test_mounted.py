@@ -24,7 +24,7 @@ from rlm.server.tokens import Tokens
 from rlm.testing.scripted import ScriptedClient
 from rlm.viewer.access import Access
 from rlm.viewer.app import ViewerApp
-from rlm.viewer.contexts import ContextDesk
+from rlm.viewer.contexts import Contexts
 from rlm.viewer.library import Journals, Library
 from rlm.web.hosts import HostPolicy
 from rlm.web.serving import WebServer, open_socket, serving
@@ -142,7 +142,7 @@ async def test_the_viewer_is_served_beside_it(tmp_path: Path) -> None:
     )
     viewer = ViewerApp(
         Library(Journals(archive)),
-        ContextDesk(archive.contexts),
+        Contexts(archive.contexts),
         None,
         Access("127.0.0.1", port),
         static=static_folder(tmp_path),

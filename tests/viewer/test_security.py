@@ -214,7 +214,7 @@ def test_folders_are_left_out_of_sentences(parts: list[str]) -> None:
 async def test_only_so_many_pages_can_watch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "MOST_STREAMS", 2)
+    monkeypatch.setattr(live, "MAX_STREAMS", 2)
     async with (
         serving(log(tmp_path), tmp_path) as client,
         client.stream("/api/live"),
@@ -227,13 +227,13 @@ async def test_only_so_many_pages_can_watch(
 
 async def test_a_taken_port_is_told_with_what_to_do(tmp_path: Path) -> None:
     async with serving(log(tmp_path), tmp_path) as client:
-        from rlm.viewer.contexts import ContextDesk
+        from rlm.viewer.contexts import Contexts
         from rlm.viewer.library import Library
         from rlm.viewer.server import ViewerServer
 
         second = ViewerServer(
             Library(log(tmp_path)),
-            ContextDesk(None),
+            Contexts(None),
             port=client.server.port,
             static=tmp_path / "static",
         )

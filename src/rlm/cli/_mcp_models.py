@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from msgspec import structs
 
 from rlm.errors import ConfigError
-from rlm.gateway.models import USUAL_LIMITS, Models
+from rlm.gateway.models import DEFAULT_LIMITS, Models
 from rlm.wiring.registry import ENVIRONMENTS, default_model, split_model
 
 __all__ = ["models_of"]
@@ -51,7 +51,7 @@ def models_of(said: Said, variables: Mapping[str, str]) -> Models:
         "max_seconds": said.timeout,
     }
     limits = structs.replace(
-        USUAL_LIMITS, **{name: value for name, value in given.items() if value is not None}
+        DEFAULT_LIMITS, **{name: value for name, value in given.items() if value is not None}
     )
     options: dict[str, Any] = {
         "environment": said.environment,

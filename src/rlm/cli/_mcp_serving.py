@@ -21,7 +21,7 @@ from rlm.gateway.paths import Root
 from rlm.gateway.principals import LOCAL, UNNAMED, Tokens, check_address, read_tokens
 from rlm.gateway.provenance import Provenance
 from rlm.gateway.sessions import Ceilings
-from rlm.gateway.wire import Wire
+from rlm.gateway.stdio import StdioPipe
 from rlm.web.hosts import bracketed
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def needs_the_extra() -> None:
         raise click.ClickException("the gateway needs a package: pip install 'rlm-engine[mcp]'")
 
 
-def serve(options: Options, wire: Wire | None) -> int:
+def serve(options: Options, pipe: StdioPipe | None) -> int:
     """Until the client closes the pipe, or a signal comes."""
     needs_the_extra()
     gc.disable()  # what is imported now stays; to look through it again and again takes time
@@ -106,15 +106,15 @@ def serve(options: Options, wire: Wire | None) -> int:
             keep_out_of(roots, options.token_file, "the token file")
         tokens = _tokens(options)
         listening = None
-        if wire is None:
+        if pipe is None:
             from rlm.web.serving import open_socket
 
             check_address(options.host, tokens)
             listening = opened.enter_context(open_socket(options.host, options.port, "gateway"))
         record = Provenance(path)
         opened.callback(record.close)
-        if wire is not None:
-            asyncio.run(_over_stdio(options, roots, record, wire))
+        if pipe is not None:
+            asyncio.run(_over_stdio(options, roots, record, pipe))
         elif listening is not None:
             asyncio.run(_over_http(options, roots, record, tokens, listening))
     return 0
@@ -137,17 +137,19 @@ def _gateway(options: Options, roots: list[Root], record: Provenance) -> "Gatewa
     )
 
 
-async def _over_stdio(options: Options, roots: list[Root], record: Provenance, wire: Wire) -> None:
+async def _over_stdio(
+    options: Options, roots: list[Root], record: Provenance, pipe: StdioPipe
+) -> None:
     from rlm.gateway.server import make_server
     from rlm.gateway.stdio import serve_until_signal
 
-    if os.isatty(wire.reading):
+    if os.isatty(pipe.reading):
         say("A client talks here in JSON; `rlm mcp install` tells one to. Ctrl-D ends it.")
     gateway = _gateway(options, roots, record)
     try:
         server = make_server(gateway, lambda _context: LOCAL, rlm.__version__)
         _all_is_imported()
-        await serve_until_signal(server, wire)
+        await serve_until_signal(server, pipe)
     finally:
         await gateway.close()
 

@@ -160,12 +160,12 @@ def _viewer(host: str, port: int, kept: Archive) -> "ViewerApp":
     from rlm.cli._viewing import RecordedEngines
     from rlm.viewer.access import Access
     from rlm.viewer.app import ViewerApp
-    from rlm.viewer.contexts import ContextDesk
+    from rlm.viewer.contexts import Contexts
     from rlm.viewer.library import Journals, Library
 
     return ViewerApp(
         Library(Journals(kept)),
-        ContextDesk(kept.contexts),
+        Contexts(kept.contexts),
         RecordedEngines(kept),
         Access(host, port, token=os.environ.get("RLM_VIEW_TOKEN")),
         version=rlm.__version__,

@@ -23,8 +23,8 @@ from rlm.cli._records import archive, find_recorded
 from rlm.context import StoredContext, store_context
 from rlm.errors import ConfigError
 from rlm.records.journal import Archive, RunFacts
-from rlm.viewer.contexts import ContextDesk
-from rlm.viewer.library import Folder, Journals, Library, OneFile, Shelf
+from rlm.viewer.contexts import Contexts
+from rlm.viewer.library import Folder, Journals, Library, OneFile, RunSource
 from rlm.viewer.server import ViewerServer
 
 __all__ = ["Options", "RecordedEngines", "opened", "serve", "server_for", "shelf_of"]
@@ -72,7 +72,7 @@ class RecordedEngines:
             await engine.aclose()
 
 
-def shelf_of(recorded: str | None) -> tuple[Shelf, str]:
+def shelf_of(recorded: str | None) -> tuple[RunSource, str]:
     """What a word on the command line means, and which page of it to open."""
     if recorded is None:
         return Journals(archive()), ""
@@ -89,7 +89,7 @@ def shelf_of(recorded: str | None) -> tuple[Shelf, str]:
 
 
 def server_for(
-    shelf: Shelf,
+    shelf: RunSource,
     *,
     host: str = "127.0.0.1",
     port: int,
@@ -106,7 +106,7 @@ def server_for(
         read = lambda: store_context(path)  # noqa: E731 - it is read when it is needed
     return ViewerServer(
         Library(shelf),
-        ContextDesk(kept.contexts, read),
+        Contexts(kept.contexts, read),
         None if shelf.archive is None else RecordedEngines(shelf.archive),
         host=host,
         port=port,

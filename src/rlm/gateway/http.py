@@ -1,4 +1,4 @@
-"""The gateway over HTTP: the SDK's transport behind a door that asks who is there."""
+"""The gateway over HTTP: the SDK's transport behind checks of tokens, hosts and origins."""
 
 import asyncio
 import socket
@@ -23,14 +23,14 @@ from rlm.web.tokens import bearer_token
 __all__ = ["HEALTH", "PATH", "make_app", "principal_of", "serve_http"]
 
 PATH, HEALTH = "/mcp", "/health"
-MOST_BODY_BYTES = 1 << 20
-MOST_BODY_SECONDS = 30.0
-MOST_CONNECTIONS = 512
+MAX_BODY_BYTES = 1 << 20
+MAX_BODY_SECONDS = 30.0
+MAX_CONNECTIONS = 512
 ENDING_SECONDS = 3
 
 
 def principal_of(context: Any) -> str:
-    """Who sent the request that is being answered: what the door wrote on it."""
+    """Return the principal that `_Access` stored in the request."""
     found: str = context.request.state.principal
     return found
 
@@ -44,11 +44,11 @@ def make_app(
     allowed_hosts: Sequence[str] = (),
     allowed_origins: Sequence[str] = (),
 ) -> ASGIApp:
-    """An ASGI application. Without tokens it is for this machine alone.
+    """Return an ASGI application. Without tokens it is for this machine alone.
 
-    The names under which it answers are its own address, those of this machine and the allowed
-    ones: a page in a browser can make any other name lead here (DNS rebinding). The same holds for
-    origins; programs that are no browsers send none.
+    It answers under its own address, the names of this machine and the allowed ones: a page in a
+    browser can make
+    any other name lead here (DNS rebinding). The same holds for origins; only browsers send them.
     """
     check_address(host, tokens)
     hosts = HostPolicy(
@@ -60,7 +60,7 @@ def make_app(
     )
     app = server.streamable_http_app(
         streamable_http_path=PATH,
-        max_request_body_size=MOST_BODY_BYTES,
+        max_request_body_size=MAX_BODY_BYTES,
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         host=host,
         custom_starlette_routes=[Route(HEALTH, _health, methods=["GET"])],
@@ -73,10 +73,7 @@ async def _health(_request: Request) -> JSONResponse:
 
 
 class _Access:
-    """Passes requests with a token on, marked with its principal; `/health` needs none.
-
-    The names and origins that may use the gateway are checked here, not by the SDK.
-    """
+    """Lets requests with a token pass, and stores its principal; `/health` needs none."""
 
     def __init__(self, app: ASGIApp, tokens: Tokens | None, hosts: HostPolicy) -> None:
         self._app = app
@@ -91,7 +88,7 @@ class _Access:
             if refusal is not None:
                 await refusal(scope, receive, send)
                 return
-            # The SDK lets a transport session be used only by the user that began it.
+            # The SDK lets only the user that began a transport session use it.
             scope["user"] = AuthenticatedUser(
                 AccessToken(token="", client_id=principal or "", scopes=[])
             )
@@ -118,10 +115,10 @@ class _Access:
 
 
 def _in_time(receive: Receive) -> Receive:
-    """Bodies that drip in are cut off; what comes after the body may take as long as it likes."""
+    """Limit the time of a body; waiting for a disconnect afterwards has no limit."""
     complete = False
     loop = asyncio.get_running_loop()
-    until = loop.time() + MOST_BODY_SECONDS
+    until = loop.time() + MAX_BODY_SECONDS
 
     async def received() -> Message:
         nonlocal complete
@@ -140,11 +137,11 @@ def _in_time(receive: Receive) -> Receive:
 
 
 async def serve_http(app: ASGIApp, bound: socket.socket, ready: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT; then requests have a moment to end."""
+    """Serve until SIGTERM or SIGINT; then requests have a moment to finish."""
     server = WebServer(
         app,
         lifespan="on",
-        max_connections=MOST_CONNECTIONS,
+        max_connections=MAX_CONNECTIONS,
         shutdown_seconds=ENDING_SECONDS,
     )
     await serve_until_signal(server, bound, ready)

@@ -1,4 +1,4 @@
-"""Who a client is, by the token it shows. Tokens have names, and the names are what is recorded."""
+"""The principal of a client, by its token. Tokens have names, and the names are recorded."""
 
 import re
 from collections.abc import Mapping
@@ -14,21 +14,20 @@ LOCAL = "local"
 """The principal of a client that started the gateway itself."""
 
 ANONYMOUS = "anonymous"
-"""The principal of clients on this machine where no token is asked for."""
+"""The principal of clients on this machine when no token is required."""
 
 UNNAMED = "token"
 """The principal of a token without a name."""
 
 LARGEST_FILE_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")  # what RFC 6750 lets a header hold
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")  # what RFC 6750 allows in a header
 
 
 class Tokens:
-    """The tokens that open the gateway, each with the name of its principal.
+    """The tokens that are accepted, each with the name of its principal.
 
-    Only hashes are kept and compared, and always with every one of them: how long an answer takes
-    tells nothing about any token.
+    Only digests are stored.
     """
 
     def __init__(self, named: Mapping[str, str]) -> None:
@@ -56,12 +55,12 @@ def check_address(host: str, tokens: Tokens | None) -> None:
 
 
 def read_tokens(path: Path) -> dict[str, str]:
-    """`NAME:TOKEN` lines of a file, or a single token; empty lines and `#` lines are skipped."""
+    """Read `NAME:TOKEN` lines, or a single token; empty lines and `#` lines are skipped."""
     try:
         with path.open("rb") as file:
             text = file.read(LARGEST_FILE_BYTES + 1).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not text"
         raise ConfigError(f"the token file {path} can't be read: {reason}") from error
     if len(text) > LARGEST_FILE_BYTES:
         raise ConfigError(f"the token file {path} is larger than 1 MiB")
@@ -84,7 +83,7 @@ def read_tokens(path: Path) -> dict[str, str]:
 
 
 def _check(name: str, token: str) -> None:
-    """No token is ever part of a message."""
+    """Raise ConfigError if a name or token is not acceptable. No message contains a token."""
     if not _NAME.fullmatch(name) or name in (LOCAL, ANONYMOUS):
         raise ConfigError(
             f"{name[:64]!r} can't be a principal: letters, digits and ._@- are allowed, "

@@ -11,7 +11,7 @@ from rlm.server.tokens import Token
 
 __all__ = ["Admission", "Place"]
 
-MOST_RETRY_SECONDS = 60
+MAX_RETRY_SECONDS = 60
 USUAL_SECONDS = 1.0
 
 
@@ -133,4 +133,4 @@ class Admission:
 
     def _patience(self, ahead: int) -> int:
         """After how long it may be worth trying again, going by how long runs took lately."""
-        return max(1, min(MOST_RETRY_SECONDS, math.ceil(ahead * self._seconds / self._most)))
+        return max(1, min(MAX_RETRY_SECONDS, math.ceil(ahead * self._seconds / self._most)))

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 log = logging.getLogger("rlm.server")
-MOST_MESSAGE_CHARS = 2_000
+MAX_MESSAGE_CHARS = 2_000
 TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -54,7 +54,7 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.message = sendable(message)[:MOST_MESSAGE_CHARS]
+        self.message = sendable(message)[:MAX_MESSAGE_CHARS]
         self.param = param if param is None else sendable(param)
         self.code = code
         usual = "server_error" if status >= 500 else "invalid_request_error"

@@ -24,8 +24,8 @@ from rlm.server.tokens import Token
 __all__ = ["Files", "Incoming", "StoredFile"]
 
 DAY_SECONDS = 86_400
-MOST_NAME_BYTES = 200
-MOST_FILES = 10_000
+MAX_NAME_BYTES = 200
+MAX_FILES = 10_000
 SWEEP_SECONDS = 600.0
 _ID = re.compile(r"file-[0-9a-f]{24}")
 _UNSAFE = re.compile(r"[^\w.()+ -]+")
@@ -69,7 +69,7 @@ class Incoming:
             id=self._id,
             bytes=self.size,
             created_at=now,
-            filename=sendable(name)[:MOST_NAME_BYTES] or "file",
+            filename=sendable(name)[:MAX_NAME_BYTES] or "file",
             purpose=purpose,
             expires_at=now + int(days * DAY_SECONDS),
         )
@@ -122,8 +122,8 @@ class Files:
         """Room for one file as it arrives; nothing of it stays unless it is kept."""
         await self.sweep()
         home = self._home(token)
-        if self._count[home] >= MOST_FILES:
-            raise too_large(f"{MOST_FILES:,} files are kept already; delete some of them")
+        if self._count[home] >= MAX_FILES:
+            raise too_large(f"{MAX_FILES:,} files are kept already; delete some of them")
         self._count[home] += 1
         try:
             incoming = Incoming(self, home)

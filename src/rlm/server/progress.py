@@ -24,7 +24,7 @@ from rlm.records.recorders.console import counted, one_line
 
 __all__ = ["Meter", "Narrator", "Outbox", "Portion"]
 
-MOST_PROGRESS_LINES = 500
+MAX_PROGRESS_LINES = 500
 """Of a client that reads slowly, the oldest lines of progress are forgotten. Answers never are."""
 
 
@@ -39,7 +39,7 @@ class Outbox:
     """Filled by a run, emptied by a connection; both on one event loop."""
 
     def __init__(self) -> None:
-        self._progress: deque[str] = deque(maxlen=MOST_PROGRESS_LINES)
+        self._progress: deque[str] = deque(maxlen=MAX_PROGRESS_LINES)
         self._content: list[str] = []
         self._changed = asyncio.Event()
 

@@ -159,7 +159,7 @@ def _version() -> str:
 # -- /v1/files ------------------------------------------------------------------------------------
 
 MULTIPART_OVERHEAD_BYTES = 1 << 20
-MOST_FIELDS = 16
+MAX_FIELDS = 16
 SLOWER = 10
 """Files may take so many times longer to arrive than other bodies."""
 
@@ -251,7 +251,7 @@ class _Form(MultiPartParser):
     def __init__(
         self, headers: Headers, chunks: AsyncGenerator[bytes, None], incoming: Incoming
     ) -> None:
-        super().__init__(headers, chunks, max_files=1, max_fields=MOST_FIELDS)
+        super().__init__(headers, chunks, max_files=1, max_fields=MAX_FIELDS)
         self._incoming = incoming
 
     def on_headers_finished(self) -> None:

@@ -18,7 +18,7 @@ from rlm.server.requests import RunRequest
 
 __all__ = ["RunRow", "RunStore", "completed", "failed", "told_of"]
 
-MOST_ROWS = 50_000
+MAX_ROWS = 50_000
 _TABLE = """
 create table if not exists runs (run_id text primary key, token text not null, created real,
     model text, request blob, ended real, reply blob);
@@ -49,7 +49,7 @@ class RunStore:
         self._database.execute(
             "delete from runs where ended is not null and run_id not in "
             "(select run_id from runs order by created desc limit ?)",
-            (MOST_ROWS,),
+            (MAX_ROWS,),
         )
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from rlm.web.tokens import bearer_token, digest_of, find_owner
 
 __all__ = ["ANYBODY", "Token", "Tokens", "read_tokens"]
 
-MOST_TOKEN_CHARS = 1_000
+MAX_TOKEN_CHARS = 1_000
 LARGEST_FILE_BYTES = 16 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -86,7 +86,7 @@ class _Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A token in a file: itself, or its SHA-256."""
 
     name: str
-    token: Annotated[str, Meta(min_length=8, max_length=MOST_TOKEN_CHARS)] | None = None
+    token: Annotated[str, Meta(min_length=8, max_length=MAX_TOKEN_CHARS)] | None = None
     token_sha256: str | None = None
     max_cost_usd: Annotated[float, Meta(gt=0)] | None = None
     max_tokens: Annotated[int, Meta(gt=0)] | None = None

@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rlm.errors import ConfigError
-from rlm.viewer.library import Unknown
-from rlm.viewer.work import Busy
+from rlm.viewer.library import Busy, Unknown
 from rlm.web.hosts import HostPolicy, bracketed, is_loopback
 from rlm.web.responses import STATUS_MESSAGES, json_response, without_paths
 from rlm.web.tokens import LinkToken, bearer_token

@@ -18,13 +18,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rlm.errors import ConfigError
 from rlm.viewer.access import HEADERS, Access, error_response
+from rlm.viewer.answers import Answers
 from rlm.viewer.assets import STATIC, load_assets, page_with
-from rlm.viewer.contexts import ContextDesk
-from rlm.viewer.forking import MOST_EDIT_CHARS, Engines, Forks
-from rlm.viewer.library import Library, Unknown
+from rlm.viewer.contexts import Contexts
+from rlm.viewer.forking import MAX_EDIT_CHARS, Engines, Forks
+from rlm.viewer.library import Library, Unknown, Work
 from rlm.viewer.live import Live
-from rlm.viewer.told import Teller
-from rlm.viewer.work import Work
 from rlm.web.border import Border
 from rlm.web.events import EventStream, while_connected
 from rlm.web.responses import json_response
@@ -37,7 +36,7 @@ MAX_CONTEXT_CHARS = 100_000
 MAX_EVENTS = 2_000
 MAX_CALLS = 20_000
 MAX_HITS = 1_000
-MAX_BODY_BYTES = 8 * MOST_EDIT_CHARS
+MAX_BODY_BYTES = 8 * MAX_EDIT_CHARS
 RUN = "/api/runs/{run_id}"
 _FIELD = re.compile(r"[^/\x00-\x1f]{1,300}")
 T = TypeVar("T")
@@ -57,7 +56,7 @@ class ViewerApp:
     def __init__(
         self,
         library: Library,
-        contexts: ContextDesk,
+        contexts: Contexts,
         engines: Engines | None,
         access: Access,
         *,
@@ -69,7 +68,7 @@ class ViewerApp:
         self._library = library
         self._assets = load_assets(static)
         self._work = Work()
-        self._teller = Teller(library, contexts)
+        self._answers = Answers(library, contexts)
         self._live = Live(library, self._work)
         self._forks = Forks(library.archive, engines, self._work)
         self._closing = asyncio.Event()
@@ -161,36 +160,38 @@ class ViewerApp:
         return response
 
     async def _runs(self, request: Request) -> Response:
-        return await self._answer(request, self._teller.runs)
+        return await self._answer(request, self._answers.runs)
 
     async def _run(self, request: Request) -> Response:
-        return await self._answer(request, self._teller.run, _run_id(request))
+        return await self._answer(request, self._answers.run, _run_id(request))
 
     async def _step(self, request: Request) -> Response:
         step = _whole_number(_part(request, "step"), "step")
         offset, limit = _number(request, "offset", 0), _number(request, "limit", 500, MAX_EVENTS)
-        return await self._answer(request, self._teller.step, _run_id(request), step, offset, limit)
+        return await self._answer(
+            request, self._answers.step, _run_id(request), step, offset, limit
+        )
 
     async def _text(self, request: Request) -> Response:
         number, field = _whole_number(_part(request, "index"), "index"), _part(request, "field")
         if not _FIELD.fullmatch(field):
             raise Unknown("no event has such a field")
-        return await self._answer(request, self._teller.text, _run_id(request), number, field)
+        return await self._answer(request, self._answers.text, _run_id(request), number, field)
 
     async def _calls(self, request: Request) -> Response:
         limit = _number(request, "limit", MAX_CALLS, MAX_CALLS)
-        return await self._answer(request, self._teller.calls, _run_id(request), limit)
+        return await self._answer(request, self._answers.calls, _run_id(request), limit)
 
     async def _usage(self, request: Request) -> Response:
-        return await self._answer(request, self._teller.usage, _run_id(request))
+        return await self._answer(request, self._answers.usage, _run_id(request))
 
     async def _coverage(self, request: Request) -> Response:
-        return await self._answer(request, self._teller.coverage, _run_id(request))
+        return await self._answer(request, self._answers.coverage, _run_id(request))
 
     async def _context(self, request: Request) -> Response:
         start = _number(request, "start", 0)
         end = min(_number(request, "end", start + 2_000), start + MAX_CONTEXT_CHARS)
-        return await self._answer(request, self._teller.context, _run_id(request), start, end)
+        return await self._answer(request, self._answers.context, _run_id(request), start, end)
 
     async def _search(self, request: Request) -> Response:
         """Search the events of a run until the client disconnects."""
@@ -200,7 +201,7 @@ class ViewerApp:
         limit, stop = _number(request, "limit", 200, MAX_HITS), threading.Event()
         try:
             return await self._answer(
-                request, self._teller.search, _run_id(request), query, limit, stop
+                request, self._answers.search, _run_id(request), query, limit, stop
             )
         finally:
             stop.set()

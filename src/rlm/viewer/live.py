@@ -1,6 +1,6 @@
-"""Server-sent events: new events of a tree, and that the list of runs has changed.
+"""Server-sent events: new events of a tree of runs, and changes of the list of runs.
 
-Files are looked at only while somebody listens, a few times a second, by their size and time.
+Files are checked only while a page listens, a few times a second, by size and time.
 """
 
 import asyncio
@@ -13,17 +13,16 @@ import msgspec
 
 from rlm.errors import ConfigError
 from rlm.events import RunEnded
-from rlm.viewer.library import Library, Unknown
+from rlm.viewer.answers import Shortener
+from rlm.viewer.library import Busy, Library, Unknown, Work
 from rlm.viewer.outlines import Forest
-from rlm.viewer.records import RecordFile
-from rlm.viewer.shaping import Cutter
-from rlm.viewer.work import Busy, Work
+from rlm.viewer.record_files import RecordFile
 from rlm.web.events import HEARTBEAT, RETRY, EventStream, event
 from rlm.web.responses import json_bytes
 
 __all__ = ["Live", "Position"]
 
-MOST_STREAMS = 40
+MAX_STREAMS = 40
 LOOK_SECONDS = 0.4
 LIST_SECONDS = 2.0
 BEAT_SECONDS = 15.0
@@ -34,14 +33,14 @@ _POSITION = re.compile(r"([0-9]{1,19})\.([0-9]{1,6})")
 
 
 class Position(msgspec.Struct, frozen=True, order=True):
-    """After which event a stream goes on: its place, and its number among those at that place."""
+    """The event after which a stream continues: its place, and its number at that place."""
 
     place: int = -1
     number: int = 0
 
     @classmethod
     def of(cls, text: str) -> "Position | None":
-        """What a client says it has seen; None if it says nothing that could be."""
+        """Parse the position that a client has reached; None if it is not a position."""
         if text == FROM_THE_START:
             return cls()
         found = _POSITION.fullmatch(text)
@@ -52,7 +51,7 @@ class Position(msgspec.Struct, frozen=True, order=True):
 
 
 class Live:
-    """All streams of one server."""
+    """All streams of one viewer."""
 
     def __init__(self, library: Library, work: Work) -> None:
         self._library = library
@@ -72,7 +71,7 @@ class Live:
         return self._stream(self._list_changes(), closing)
 
     def _stream(self, messages: AsyncGenerator[bytes, None], closing: asyncio.Event) -> EventStream:
-        if self._streams >= MOST_STREAMS:
+        if self._streams >= MAX_STREAMS:
             raise Busy("too many pages are watching already; close some of them")
         self._streams += 1
         return EventStream(self._sent(messages), self._ended, closing)
@@ -118,7 +117,7 @@ class Live:
 
     async def _list_changes(self) -> AsyncGenerator[bytes, None]:
         known = await self._work.run(self._library.state)
-        yield event(b"{}", "runs")  # what changed while nobody listened
+        yield event(b"{}", "runs")  # The list may have changed before this stream began.
         beat = time.monotonic()
         while True:
             await asyncio.sleep(LIST_SECONDS)
@@ -134,12 +133,12 @@ class Live:
 def _portion(
     file: RecordFile, run_id: str, position: Position
 ) -> tuple[list[bytes], Position, bool]:
-    """What comes next: messages, the position behind them, and whether the tree has ended."""
+    """Return the next messages, the position after them, and whether the tree has ended."""
     forest = file.forest()
     if run_id not in forest.nodes:
         return [], position, False
     root = forest.nodes[run_id].root
-    cutter, size, messages = Cutter(), 0, list[bytes]()
+    shortener, size, messages = Shortener(), 0, list[bytes]()
     last_end = _ended_at(file, root)
     at = position
     events = file.tree_events(forest.below(root), after=position.place - 1)
@@ -149,7 +148,7 @@ def _portion(
         if Position(place, seen) <= position:
             continue
         at = Position(place, seen)
-        data = json_bytes(cutter.shaped(each, number))
+        data = json_bytes(shortener.shaped(each, number))
         messages.append(event(data, "rlm", str(at)))
         size += len(data)
         if len(messages) >= PORTION or size > PORTION_BYTES:
@@ -161,18 +160,18 @@ def _portion(
 
 
 def _ended_at(file: RecordFile, root: str) -> int:
-    """Where the last attempt of a root run says that it ended; -1 if it goes on."""
-    notes = file.notes_of(root)
-    return notes.places[-1] if notes.ending is not None and notes.places else -1
+    """Return the place of the event that ended a root run; -1 if it is still running."""
+    index = file.index_of(root)
+    return index.places[-1] if index.ending is not None and index.places else -1
 
 
 def _newest(file: RecordFile, run_id: str) -> Position:
-    """Just before the newest event: whoever comes now sees at least that one."""
+    """Return the position just before the newest event, which a new stream then begins with."""
     forest: Forest = file.forest()
     if run_id not in forest.nodes:
         return Position()
-    places = [file.notes_of(each).places for each in forest.below(forest.nodes[run_id].root)]
+    places = [file.index_of(each).places for each in forest.below(forest.nodes[run_id].root)]
     last = max((each[-1] for each in places if each), default=-1)
     if last < 0:
-        raise Unknown("this run has told nothing yet")
+        raise Unknown("this run has no events yet")
     return Position(last - 1, 1 << 40)

@@ -7,7 +7,7 @@ from rlm.viewer import DEFAULT_PORT
 from rlm.viewer.access import Access
 from rlm.viewer.app import ViewerApp
 from rlm.viewer.assets import STATIC
-from rlm.viewer.contexts import ContextDesk
+from rlm.viewer.contexts import Contexts
 from rlm.viewer.forking import Engines
 from rlm.viewer.library import Library
 from rlm.web.serving import WebServer, open_socket, serving
@@ -23,7 +23,7 @@ class ViewerServer:
     def __init__(
         self,
         library: Library,
-        contexts: ContextDesk,
+        contexts: Contexts,
         engines: Engines | None = None,
         *,
         host: str = "127.0.0.1",

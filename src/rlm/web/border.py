@@ -42,7 +42,7 @@ class Border:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return  # There are no websockets, and whoever serves us starts and ends us.
+            return  # There are no websockets; starting and stopping happens outside.
         started = False
 
         async def send_with_headers(message: Message) -> None:

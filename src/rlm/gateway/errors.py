@@ -1,4 +1,4 @@
-"""What a client is told when it can't have what it asked for. No path of this machine is in it."""
+"""Errors for clients. They contain no path of this machine."""
 
 __all__ = ["BudgetSpent", "Refused"]
 
@@ -8,4 +8,4 @@ class Refused(Exception):
 
 
 class BudgetSpent(Refused):
-    """Nothing more in this session: calls, bytes or seconds are used up."""
+    """The calls, bytes, seconds, runs or money of a session are used up."""

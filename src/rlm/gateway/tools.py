@@ -1,12 +1,12 @@
-"""What each tool takes: the structures that check a request are the schemas that clients read."""
+"""What each tool takes: the types that check a request are also the schemas that clients see."""
 
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from rlm.gateway.refusals import Refused
-from rlm.gateway.spans import MOST_BYTES, MOST_LINES
+from rlm.gateway.errors import Refused
+from rlm.gateway.files import MAX_BYTES, MAX_LINES
 
 __all__ = [
     "DOCUMENTED_NAMES",
@@ -57,7 +57,7 @@ class ReadSpan(_Request, frozen=True, kw_only=True):
     session: str
     handle: str
     start_line: Count | None = None
-    lines: Count = MOST_LINES
+    lines: Count = MAX_LINES
     cursor: str | None = None
 
 
@@ -99,8 +99,9 @@ class Report(_Request, frozen=True, kw_only=True):
 class ToolEntry(Struct, frozen=True):
     """A tool as clients see it. `method` is the method of `Gateway` behind it.
 
-    `answers`: the parts of its answer and their types, `?` for one that may be missing, or null.
-    `takes_caller`: the method wants to know who waits, and how their model can be asked.
+    `answers`: the fields of its answer and their types, with `?` if one may be missing or null.
+    `takes_caller`: the
+    method needs the client behind the request, to report progress and to ask its model.
     """
 
     name: str
@@ -117,7 +118,7 @@ TOOLS = (
         "rlm_session_create",
         "create_session",
         SessionCreate,
-        "Begin: every other tool needs this session. Limits can only be lowered.",
+        "Start here: every other tool needs this session. Limits can only be lowered.",
         "session:string roots:array span:object left:object",
         reads_only=False,
     ),
@@ -133,7 +134,7 @@ TOOLS = (
         "rlm_list",
         "list_files",
         ListFiles,
-        "Files below a folder, as handles with sizes; no content. next_cursor goes on.",
+        "Files below a folder, as handles with sizes; no content. next_cursor continues.",
         "files:array next_cursor:string? left:object",
     ),
     ToolEntry(
@@ -147,7 +148,7 @@ TOOLS = (
         "rlm_read",
         "read",
         ReadSpan,
-        f"Up to {MOST_LINES} lines and {MOST_BYTES:,} bytes of a file, from start_line or cursor.",
+        f"Up to {MAX_LINES} lines and {MAX_BYTES:,} bytes of a file, from start_line or cursor.",
         "text:string start_line:integer end_line:integer sha256:string version:string "
         "next_cursor:string? left:object",
     ),
@@ -163,7 +164,7 @@ TOOLS = (
         "execute",
         ExecuteCode,
         "Python in a sandbox; `files` is a dict from handle to text. Variables stay. "
-        f"Print what you need: {MOST_BYTES:,} bytes.",
+        f"Print what you need: {MAX_BYTES:,} bytes.",
         "output:string error:string? cut:boolean fresh:boolean left:object",
     ),
     ToolEntry(
@@ -177,7 +178,7 @@ TOOLS = (
     ),
     ToolEntry(
         "rlm_continue",
-        "go_on",
+        "continue_run",
         ContinueRun,
         "Wait for a run.",
         "status:string run_id:string? answer:string? citations:array? left:object",
@@ -208,11 +209,11 @@ DOCUMENTED_NAMES = {
     "rlm.complete": "rlm_complete",
     "rlm.provenance.report": "rlm_provenance",
 }
-"""Tools as earlier documents call them, and those that do their work here."""
+"""Names of tools in earlier documents, and the tools that replace them."""
 
 
 def answer_schema_of(entry: ToolEntry) -> dict[str, Any]:
-    """The JSON schema of an answer: its parts, and which of them are always there."""
+    """Return the JSON schema of an answer: its fields, and which of them are always there."""
     properties: dict[str, Any] = {}
     required = []
     for each in entry.answers.split():
@@ -226,7 +227,7 @@ def answer_schema_of(entry: ToolEntry) -> dict[str, Any]:
 
 
 def schema_of(entry: ToolEntry) -> dict[str, Any]:
-    """The JSON schema of a request, without what only takes room."""
+    """Return the JSON schema of a request, without what only takes space."""
     (schema,), parts = msgspec.json.schema_components([entry.request])
     found = parts[schema["$ref"].rpartition("/")[2]]
     return {
@@ -238,14 +239,14 @@ def schema_of(entry: ToolEntry) -> dict[str, Any]:
 
 
 def _short(schema: dict[str, Any]) -> dict[str, Any]:
-    """An optional value needs no mention of null: it may be left out."""
+    """Shorten a schema: an optional value can be left out, so null is not mentioned."""
     kept = {name: value for name, value in schema.items() if name not in _LEFT_OUT}
     options = [each for each in kept.pop("anyOf", []) if each != {"type": "null"}]
     return {**kept, **(_short(options[0]) if options else {})}
 
 
 def read_request(entry: ToolEntry, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments for the method, checked; the refusal says what is wrong with them."""
+    """Check the arguments of a method; the refusal says what is wrong with them."""
     given = {name: value for name, value in arguments.items() if value is not None}
     try:
         request = msgspec.convert(given, entry.request)

@@ -5,7 +5,7 @@ import asyncio
 import anyio
 import pytest
 
-from rlm.gateway.detached import Detached
+from rlm.gateway.tasks import BackgroundTasks
 
 
 async def tidying(begun: asyncio.Event, seen: list[str]) -> str:
@@ -20,7 +20,7 @@ async def tidying(begun: asyncio.Event, seen: list[str]) -> str:
     return "never"
 
 
-async def cancelled_by_scope(detached: Detached | None) -> list[str]:
+async def cancelled_by_scope(tasks: BackgroundTasks | None) -> list[str]:
     begun, seen = asyncio.Event(), list[str]()
     with anyio.CancelScope() as scope:
 
@@ -30,15 +30,15 @@ async def cancelled_by_scope(detached: Detached | None) -> list[str]:
 
         stopping = asyncio.create_task(cancel())
         work = tidying(begun, seen)
-        await (work if detached is None else detached.run(work))
+        await (work if tasks is None else tasks.run(work))
     await stopping
-    if detached is not None:
-        await detached.close()
+    if tasks is not None:
+        await tasks.close()
     return seen
 
 
 async def test_work_that_is_cancelled_by_a_scope_tidies_up_to_its_end() -> None:
-    assert await cancelled_by_scope(Detached()) == ["kill", "read the rest", "reap"]
+    assert await cancelled_by_scope(BackgroundTasks()) == ["kill", "read the rest", "reap"]
 
 
 async def test_without_it_the_first_wait_of_the_tidying_is_the_last() -> None:
@@ -46,25 +46,25 @@ async def test_without_it_the_first_wait_of_the_tidying_is_the_last() -> None:
 
 
 async def test_closing_waits_for_all_that_goes_on() -> None:
-    detached, begun, seen = Detached(), asyncio.Event(), list[str]()
-    task = detached.start(tidying(begun, seen))
+    tasks, begun, seen = BackgroundTasks(), asyncio.Event(), list[str]()
+    task = tasks.start(tidying(begun, seen))
     await begun.wait()
-    await detached.close()
+    await tasks.close()
     assert seen == ["kill", "read the rest", "reap"]
     assert task.cancelled()
 
 
 @pytest.mark.parametrize("waits", range(4))
 async def test_closing_lets_work_that_was_cancelled_tidy_up_to_its_end(waits: int) -> None:
-    detached, begun, seen = Detached(), asyncio.Event(), list[str]()
-    waiting = asyncio.create_task(detached.run(tidying(begun, seen)))
+    tasks, begun, seen = BackgroundTasks(), asyncio.Event(), list[str]()
+    waiting = asyncio.create_task(tasks.run(tidying(begun, seen)))
     await begun.wait()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     for _ in range(waits):
         await asyncio.sleep(0)
-    await detached.close()
+    await tasks.close()
     assert seen == ["kill", "read the rest", "reap"]
 
 
@@ -73,4 +73,4 @@ async def test_an_error_reaches_the_one_who_waits() -> None:
         raise ValueError("no luck")
 
     with pytest.raises(ValueError, match="no luck"):
-        await Detached().run(fail())
+        await BackgroundTasks().run(fail())

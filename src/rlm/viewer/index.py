@@ -1,7 +1,8 @@
-"""What one pass over a file leaves in memory: where each event stands, and sums of the rest.
+"""What one pass over a file leaves in memory: where each event is, and sums of the rest.
 
-About twenty bytes an event. An event is decoded only as far as these sums need it, which is why a
-log of 200 MB opens in a second or two.
+It takes about twenty bytes per event. Events are decoded only as far as the sums need it, so a log
+of
+200 MB opens in a second or two.
 """
 
 from array import array
@@ -15,12 +16,12 @@ from rlm.records.trajectories.decoding import KNOWN_TYPES, Glance, glance_at
 from rlm.records.trajectories.lines import Line
 from rlm.records.trajectories.skipped import Skipped
 
-__all__ = ["CODES", "Notes", "RunNotes", "StepNotes", "Sum"]
+__all__ = ["CODES", "FileIndex", "RunIndex", "StepIndex", "Sum"]
 
-MOST_EVENTS = 8_000_000
-MOST_RUNS = 200_000
-MOST_STEPS = 200_000
-"""Of one file: a hostile one could otherwise fill the memory."""
+MAX_EVENTS = 8_000_000
+MAX_RUNS = 200_000
+MAX_STEPS = 200_000
+"""Limits per file, so that a hostile one can't fill the memory."""
 
 SHOWN_CHARS = 2_000
 TYPES = ("run_started", "run_ended", *sorted(KNOWN_TYPES - {"run_started", "run_ended"}))
@@ -43,7 +44,7 @@ class _Used(Struct, gc=False):
 
 
 class _Look(Struct, gc=False):
-    """As much of an event as is noted of most of them."""
+    """The fields of an event that the index needs."""
 
     type: _Type
     run_id: str
@@ -61,7 +62,7 @@ _LOOK = msgspec.json.Decoder(_Look)
 
 
 class Sum:
-    """Tokens and money; a sum with an unknown cost in it is unknown."""
+    """Tokens and cost; the cost of a sum is unknown if one of its parts is."""
 
     __slots__ = ("cost_usd", "priced", "tokens", "unpriced")
 
@@ -91,7 +92,7 @@ class Sum:
         return round(self.cost_usd, 12) if known else None
 
 
-class StepNotes:
+class StepIndex:
     """One step of one run."""
 
     __slots__ = (
@@ -107,10 +108,10 @@ class StepNotes:
         self.error = self.stored = False
         self.used = Sum()
         self.by_children = Sum()
-        """What calls say of their child runs; ours do not, those of the reference engine do."""
+        """What calls report about their child runs; only the reference engine's logs do."""
 
 
-class RunNotes:
+class RunIndex:
     """One run, from its last attempt."""
 
     def __init__(self, opening: Glance, first: int, attempts: int) -> None:
@@ -121,21 +122,21 @@ class RunNotes:
         self.latest = opening.wall_time
         self.places = array("Q")
         self.types = bytearray()
-        self.steps: dict[int, StepNotes] = {}
+        self.steps: dict[int, StepIndex] = {}
         self.paid = array("I")
-        """Which of its events say what something cost, and for each of them when, and how much."""
+        """The events that report usage; for each of them its time, tokens and cost."""
         self.times = array("d")
         self.tokens = array("Q")
         self.costs = array("d")
         self.used = Sum()
         self.child_calls: dict[str, int] = {}
-        """The step of every call that started a child run, unless it says what that used."""
+        """The step of every call that started a child run, unless the call reports its usage."""
 
     @property
     def calls(self) -> int:
         return self.types.count(_CALL)
 
-    def add(self, place: int, code: int, look: _Look, row: StepNotes) -> None:
+    def add(self, place: int, code: int, look: _Look, row: StepIndex) -> None:
         row.events.append(len(self.types))
         self.places.append(place)
         self.types.append(code)
@@ -160,7 +161,7 @@ class RunNotes:
         if look.usage is not None and code in _PAID:
             self._pay(look, look.usage, row, is_child=code == _DONE and look.kind == "rlm")
 
-    def _pay(self, look: _Look, usage: _Used, row: StepNotes, *, is_child: bool) -> None:
+    def _pay(self, look: _Look, usage: _Used, row: StepIndex, *, is_child: bool) -> None:
         tokens = usage.input_tokens + usage.output_tokens
         if is_child:
             self.child_calls.pop(look.call_id, None)
@@ -174,11 +175,11 @@ class RunNotes:
         self.costs.append(unknown if usage.cost_usd is None else usage.cost_usd)
 
 
-class Notes:
-    """Of one file; grows line by line. `end` is the place to read on from."""
+class FileIndex:
+    """The index of one file. It grows line by line; reading continues at `end`."""
 
     def __init__(self) -> None:
-        self.runs: dict[str, RunNotes] = {}
+        self.runs: dict[str, RunIndex] = {}
         self.skipped = Skipped()
         self.end = 0
         self.events = 0
@@ -186,7 +187,7 @@ class Notes:
         self._steps = 0
 
     def take(self, place: int, end: int, text: bytes, torn: bool) -> None:
-        """Note one line. One that is torn, and no event yet, will be read again."""
+        """Index one line. A torn line that is not an event yet will be read again."""
         try:
             look = _LOOK.decode(text)
         except (ValueError, RecursionError):
@@ -202,7 +203,7 @@ class Notes:
             if run is None:
                 return
         row = run.steps.get(look.step)
-        if row is None or self.events >= MOST_EVENTS:
+        if row is None or self.events >= MAX_EVENTS:
             row = self._new_step(run, look)
             if row is None:
                 return
@@ -214,7 +215,7 @@ class Notes:
     def _behind_a_torn_one(
         self, place: int, end: int, text: bytes, torn: bool
     ) -> tuple[int, bytes, _Look] | None:
-        """An event behind half a line of a killed writer; what is none is counted."""
+        """Find an event after the half line of a killed writer; count what is not one."""
         if text.isspace():
             self.end = end
             return None
@@ -228,9 +229,9 @@ class Notes:
             return None
 
     def _begun_or_ended(
-        self, place: int, end: int, text: bytes, run: RunNotes | None
-    ) -> RunNotes | None:
-        """Look closer at the first line of a run, and at how it starts or ends."""
+        self, place: int, end: int, text: bytes, run: RunIndex | None
+    ) -> RunIndex | None:
+        """Decode the first line of a run, and how it starts or ends, more closely."""
         found = glance_at(Line(place, end, text), self.skipped)
         if found is None:
             return run
@@ -238,24 +239,24 @@ class Notes:
         if run is not None and glance.type == "run_ended":
             run.ending = _short(glance)
             return run
-        if run is None and len(self.runs) >= MOST_RUNS:
+        if run is None and len(self.runs) >= MAX_RUNS:
             self._drop("runs")
             return None
-        if run is not None:  # It starts again, and what it did before does not count.
+        if run is not None:  # It starts again, and its previous attempt does not count.
             self.events -= len(run.types)
             self._steps -= len(run.steps)
         attempts = 1 if run is None else run.attempts + 1
-        run = self.runs[glance.run_id] = RunNotes(_short(glance), place, attempts)
+        run = self.runs[glance.run_id] = RunIndex(_short(glance), place, attempts)
         if glance.type == "run_ended":
             run.ending = run.opening
         return run
 
-    def _new_step(self, run: RunNotes, look: _Look) -> StepNotes | None:
-        if self._steps >= MOST_STEPS or self.events >= MOST_EVENTS:
-            self._drop("steps" if self._steps >= MOST_STEPS else "events")
+    def _new_step(self, run: RunIndex, look: _Look) -> StepIndex | None:
+        if self._steps >= MAX_STEPS or self.events >= MAX_EVENTS:
+            self._drop("steps" if self._steps >= MAX_STEPS else "events")
             return None
         self._steps += 1
-        row = run.steps[look.step] = StepNotes(look.wall_time)
+        row = run.steps[look.step] = StepIndex(look.wall_time)
         return row
 
     def _drop(self, what: str) -> None:
@@ -268,7 +269,7 @@ def _look(text: bytes) -> _Look:
 
 
 def _short(glance: Glance) -> Glance:
-    """Long texts are cut: notes are kept for as long as the server runs."""
+    """Cut long texts: the index lives as long as the server."""
     answer = None if glance.answer is None else glance.answer[:SHOWN_CHARS]
     error = None if glance.error is None else glance.error[:SHOWN_CHARS]
     return msgspec.structs.replace(

@@ -1,7 +1,8 @@
-"""Citations of a run: asked for in plain words, and believed only if they are verbatim.
+"""Citations of a run: requested in plain words, and accepted only if they are verbatim.
 
-A model's word for where a quote stands is not enough: it is looked up in the very bytes that the
-run was given. What is not there is left out, and counted.
+The lines that a model names are not enough: each quote is looked up in the very bytes that the run
+got. What
+is not there is dropped and counted.
 """
 
 import hashlib
@@ -12,15 +13,14 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from rlm.gateway.files import MAX_BYTES, MAX_LINES, Loaded
 from rlm.gateway.ledger import Answer
-from rlm.gateway.loading import Loaded
-from rlm.gateway.spans import MOST_BYTES, MOST_LINES
 from rlm.results import Submission
 from rlm.typed import AnswerMismatch, answer_type
 
-__all__ = ["Cited", "Library", "read_answer", "with_instructions"]
+__all__ = ["Cited", "CitedFiles", "read_answer", "with_instructions"]
 
-MOST_CITATIONS = 50
+MAX_CITATIONS = 50
 
 _INSTRUCTIONS = """{query}
 
@@ -41,14 +41,14 @@ class Claim(Struct, frozen=True):
 
 
 class Cited(Struct, frozen=True):
-    """An answer as a model gives it, with what it says that it rests on."""
+    """An answer and its citations, as a model gives them."""
 
     answer: str
     citations: list[Claim] = field(default_factory=list)
 
 
 class _Loose(Struct, frozen=True):
-    """The same, of a model that is not so careful: whatever it handed in as citations."""
+    """The same from a less careful model: `citations` may be anything."""
 
     answer: str | int | float | bool | list[Any] | dict[str, Any]
     citations: Any = None
@@ -59,7 +59,7 @@ def with_instructions(query: str) -> str:
 
 
 def read_answer(text: str, as_json: str | None) -> Cited:
-    """What a run handed in; an answer in any other form is an answer without citations."""
+    """Parse what a run submitted; any other form is an answer without citations."""
     submission = Submission(text, "answer", as_json)
     try:
         found: Cited = answer_type(Cited).parse(submission)
@@ -78,24 +78,24 @@ def _read_loosely(submission: Submission) -> Cited:
         try:
             claims.append(answer_type(Claim).parse(Submission("", "answer", _json(each))))
         except AnswerMismatch:
-            claims.append(Claim())  # counts as dropped
+            claims.append(Claim())  # It counts as dropped.
     return Cited(found.answer if isinstance(found.answer, str) else _json(found.answer), claims)
 
 
-class Library:
-    """The files of one run, by the names it knew them by."""
+class CitedFiles:
+    """The files of one run, by the names that the run used."""
 
     def __init__(self, files: Mapping[str, Loaded]) -> None:
         self._files = files
         self._starts: dict[str, list[int]] = {}
 
     def checked(self, claims: Sequence[Claim], most_bytes: int) -> tuple[list[Answer], int]:
-        """Citations that are true, with right lines, and the number of those that are not.
+        """Return the true citations with correct lines, and the number of the others.
 
-        Quotes have `most_bytes` together; those beyond are left out, too.
+        All quotes together have at most `most_bytes`; the rest is dropped, too.
         """
         found: list[Answer] = []
-        for claim in claims[:MOST_CITATIONS]:
+        for claim in claims[:MAX_CITATIONS]:
             citation = self._citation(claim)
             if citation is None or citation in found:
                 continue
@@ -125,7 +125,7 @@ class Library:
         return None
 
     def _named(self, name: str) -> str | None:
-        """The file that is meant: by its name, by its handle, or by the end of its name."""
+        """Find the file by its name, its handle, or the end of its name."""
         if name in self._files:
             return name
         by_handle = [key for key, file in self._files.items() if file.handle.id == name]
@@ -136,7 +136,7 @@ class Library:
         return None
 
     def _place(self, name: str, data: bytes, quote: bytes, claim: Claim) -> int | None:
-        """Where the quote is: in the lines that were named, or else at its only place."""
+        """Find the quote in the named lines, or at its only occurrence."""
         starts = self._line_starts(name)
         first = max(1, claim.start_line or 0)
         last = max(first, claim.end_line or first)
@@ -167,20 +167,20 @@ class Library:
 
 
 def _spellings(quote: str, data: bytes) -> list[bytes]:
-    """The quote as it is, without blanks around it, and with the line ends of the file."""
+    """Return variants of the quote: as it is, stripped, and with the line ends of the file."""
     found = []
     for text in (quote, quote.strip("\r\n"), quote.strip()):
         whole = _bounded(text)
         found.append(whole)
         if b"\r\n" in data:
             found.append(whole.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n"))
-    return [each for each in dict.fromkeys(found) if each and len(each) <= MOST_BYTES]
+    return [each for each in dict.fromkeys(found) if each and len(each) <= MAX_BYTES]
 
 
 def _bounded(text: str) -> bytes:
-    """No more than a span may have: so many lines, so many bytes, whole characters."""
-    text = "\n".join(text.split("\n")[:MOST_LINES])
-    return text.encode("utf-8", "replace")[:MOST_BYTES].decode("utf-8", "ignore").encode()
+    """Cut to the lines and bytes of a span, at a whole character."""
+    text = "\n".join(text.split("\n")[:MAX_LINES])
+    return text.encode("utf-8", "replace")[:MAX_BYTES].decode("utf-8", "ignore").encode()
 
 
 def _json(value: Any) -> str:

@@ -5,15 +5,15 @@ import threading
 
 import pytest
 
-from rlm.gateway.turns import MOST_THREADS_EACH, Threads, Turns
+from rlm.gateway.tasks import MAX_THREADS_EACH, OwnerLimits, Threads
 
 
 async def test_an_owner_waits_for_itself_alone() -> None:
-    turns, leave = Turns(2), asyncio.Event()
+    limits, leave = OwnerLimits(2), asyncio.Event()
     inside: list[str] = []
 
     async def work(owner: str) -> None:
-        async with turns.of(owner):
+        async with limits.slot(owner):
             inside.append(owner)
             await leave.wait()
 
@@ -24,7 +24,7 @@ async def test_an_owner_waits_for_itself_alone() -> None:
     leave.set()
     await asyncio.gather(*tasks)
     assert inside == ["ada", "ada", "ben", "ada"]
-    assert not turns._places
+    assert not limits._places
 
 
 async def test_a_cancelled_request_holds_its_thread_until_that_is_through() -> None:
@@ -37,14 +37,14 @@ async def test_a_cancelled_request_holds_its_thread_until_that_is_through() -> N
         return number
 
     try:
-        for number in range(3 * MOST_THREADS_EACH):
+        for number in range(3 * MAX_THREADS_EACH):
             asking = asyncio.create_task(threads.run("ada", work, number))
-            while len(begun) < min(number + 1, MOST_THREADS_EACH):
+            while len(begun) < min(number + 1, MAX_THREADS_EACH):
                 await asyncio.sleep(0.001)
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asking
-        assert len(begun) == MOST_THREADS_EACH
+        assert len(begun) == MAX_THREADS_EACH
         ben = asyncio.create_task(threads.run("ben", work, 99))
         while 99 not in begun:
             await asyncio.sleep(0.001)
