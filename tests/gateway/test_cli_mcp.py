@@ -212,7 +212,7 @@ async def test_gateways_at_once_have_records_of_their_own(tmp_path: Path) -> Non
         (["--root", "{tmp}/tree", "--deny", "a/b"], "without slashes"),
         (["--root", "{tmp}/tree", "--provenance", "{tmp}/tree/p.jsonl"], "clients could read it"),
         (["--root", "{tmp}/tree", "--provenance", "{tmp}/link/p.jsonl"], "clients could read it"),
-        (["--root", "{tmp}/tree", "--provenance", "{tmp}/spoiled"], "is not an intact provenance file"),
+        (["--root", "{tmp}/tree", "--provenance", "{tmp}/spoiled"], "not an intact provenance"),
         (["--root", "{tmp}/tree", "--max-calls", "0"], "--max-calls"),
         (
             ["--root", "{tmp}/tree", "--port", "1", "--allowed-host", "x"],

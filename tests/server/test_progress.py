@@ -7,7 +7,7 @@ import pytest
 from rlm import events
 from rlm.events import CellEnded, CellStarted, RunStarted
 from rlm.server.answering import _rest
-from rlm.server.progress import MAX_PROGRESS_LINES, Narrator, Outbox
+from rlm.server.progress import MAX_PROGRESS_LINES, Outbox, ProgressRecorder
 from rlm.testing.scripted import ScriptedClient
 from rlm.wiring.registry import make_environment
 from tests.server.serving import WITH_REPL, server
@@ -31,7 +31,7 @@ def _started(depth: int) -> RunStarted:
 
 def test_lines_are_short_and_harmless() -> None:
     said: list[str] = []
-    narrator = Narrator(said.append)
+    narrator = ProgressRecorder(said.append)
     narrator.record(_started(0))
     narrator.record(_started(1))
     narrator.record(CellStarted(run_id="r", step=2, cell=1, code="# why\n\nx = llm_query('a')\n"))

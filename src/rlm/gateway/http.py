@@ -1,6 +1,7 @@
 """The gateway over HTTP: the SDK's transport behind checks of tokens, hosts and origins."""
 
 import asyncio
+import signal
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -143,5 +144,7 @@ async def serve_http(app: ASGIApp, bound: socket.socket, ready: Callable[[], Non
         lifespan="on",
         max_connections=MAX_CONNECTIONS,
         shutdown_seconds=ENDING_SECONDS,
+        # The SDK's streams end when this is called: everywhere in the process, which ends too.
+        on_stop=lambda: server.handle_exit(signal.SIGTERM, None),
     )
     await serve_until_signal(server, bound, ready)

@@ -12,23 +12,23 @@ from starlette.types import ASGIApp
 from rlm.server.access import token_of
 from rlm.server.answering import Outcome
 from rlm.server.completions import ChatWriter, completion_of
-from rlm.server.conversation import Asked, of_chat
+from rlm.server.conversation import AnswerRequest, from_chat
 from rlm.server.engines import unknown_model
 from rlm.server.errors import ApiError, error_of
 from rlm.server.jobs import Job
 from rlm.server.progress import Outbox
 from rlm.server.replies import ModelList, ModelObject
 from rlm.server.requests import ChatRequest
-from rlm.server.responses import ResponsesRequest, ResponsesWriter, of_responses, response_of
+from rlm.server.responses import ResponsesRequest, ResponsesWriter, from_responses, response_of
 from rlm.server.service import Service
 from rlm.web.events import HEARTBEAT, EventStream, while_connected
 from rlm.web.responses import json_response
 
-__all__ = ["AnswerRoutes", "Writer", "told"]
+__all__ = ["AnswerRoutes", "Writer", "stream_events"]
 
 
 class Writer(Protocol):
-    """How one dialect tells a run as events."""
+    """Writes a run as events of one dialect."""
 
     def begin(self) -> bytes: ...
 
@@ -41,14 +41,14 @@ class Writer(Protocol):
     def fail(self, error: ApiError) -> bytes: ...
 
 
-async def told(
+async def stream_events(
     writer: Writer,
     outbox: Outbox,
     work: "asyncio.Task[Outcome]",
     heartbeat_seconds: float,
     error_of: Callable[[BaseException], ApiError],
 ) -> AsyncGenerator[bytes, None]:
-    """A run while it goes on, then how it ended."""
+    """Yield events while a run is in progress, then how it ended."""
     work.add_done_callback(lambda _: outbox.wake())
     yield writer.begin()
     while not work.done():
@@ -73,7 +73,7 @@ Asking = TypeVar("Asking", ChatRequest, ResponsesRequest)
 
 
 class AnswerRoutes:
-    """One method an address."""
+    """One method per route."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -81,7 +81,7 @@ class AnswerRoutes:
         self._started = int(time.time())
 
     async def chat(self, request: Request) -> ASGIApp:
-        body, job = await self._begin(request, ChatRequest, of_chat)
+        body, job = await self._begin(request, ChatRequest, from_chat)
         if body.stream:
             options = body.stream_options
             writer = ChatWriter(body.model, include_usage=bool(options and options.include_usage))
@@ -93,7 +93,7 @@ class AnswerRoutes:
             await job.leave()
 
     async def responses(self, request: Request) -> ASGIApp:
-        body, job = await self._begin(request, ResponsesRequest, of_responses)
+        body, job = await self._begin(request, ResponsesRequest, from_responses)
         if body.stream:
             return self._stream(job, ResponsesWriter(body))
         try:
@@ -103,32 +103,32 @@ class AnswerRoutes:
             await job.leave()
 
     async def _begin(
-        self, request: Request, kind: type[Asking], asked_of: Callable[[Asking], Asked]
+        self, request: Request, kind: type[Asking], convert: Callable[[Asking], AnswerRequest]
     ) -> tuple[Asking, Job]:
-        """Receive a request and start its job; what comes back of it is without its texts.
+        """Receive a request and start its job; return the request without its texts.
 
-        A large body is read when the job has its place: until then it stays on disk.
+        A large body is read only when the job has its slot: until then it stays on disk.
         """
         service, token = self._service, token_of(request)
         async with service.bodies.arrived(request, token) as body:
-            place = None
+            slot = None
             if body.is_large:
-                place = await while_connected(request.receive, service.admission.enter(token))
+                slot = await while_connected(request.receive, service.admission.enter(token))
             try:
                 sent = await body.read_as(kind)
-                asked = asked_of(sent)
+                wanted = convert(sent)
             except BaseException:
-                if place is not None:
-                    place.release()
+                if slot is not None:
+                    slot.release()
                 raise
-            job = await service.jobs.start(asked, token, request.receive, service.runs.claim, place)
+            job = await service.jobs.start(wanted, token, request.receive, service.runs.claim, slot)
             if (share := body.keep()) is not None:
                 job.plan.cleanup.callback(share.release)
             return sent.brief(), job
 
     def _stream(self, job: Job, writer: Writer) -> EventStream:
         beat = self._settings.heartbeat_seconds
-        chunks = told(writer, job.outbox, job.task, beat, error_of)
+        chunks = stream_events(writer, job.outbox, job.task, beat, error_of)
         return EventStream(chunks, job.leave)
 
     # -- models ------------------------------------------------------------------------------

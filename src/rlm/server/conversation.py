@@ -1,4 +1,21 @@
-"""What a request asks for: its messages as a query, contexts and instructions."""
+"""What a request asks for: its messages as a query, instructions and a context. No text is lost.
+
+The rule, for a limit of `context_over` characters:
+
+1. The last user message is the query. If it is longer than the limit, all of it becomes a context,
+and the query
+   is its edges: its first and last paragraph, as far as they are short. Of a long paragraph at an
+edge, the outer
+   line counts. If both edges are long, the query says that the task is in the context.
+2. System and developer messages are instructions, below the query. If they are longer than the
+limit together,
+   they become a context.
+3. All other messages are the conversation. If it is short, it follows the query, too; otherwise it
+becomes a
+   context.
+
+A single context is passed as it is; several are a dict by name.
+"""
 
 import json
 from typing import Any, TypeAlias
@@ -28,38 +45,38 @@ from rlm.server.requests import (
 )
 
 __all__ = [
-    "Asked",
+    "AnswerRequest",
     "Split",
-    "Spoken",
+    "TextMessage",
     "as_messages",
-    "as_spoken",
     "as_tools",
     "files_named",
+    "from_chat",
+    "from_run",
     "has_images",
     "is_large",
     "limits_of",
-    "of_chat",
-    "of_run",
     "split",
     "stops_of",
+    "text_messages",
     "with_tools",
 ]
 
 EDGE_CHARS = 1_000
-"""A paragraph up to this long at an edge of a large message may hold the question."""
+"""A paragraph up to this long at an edge of a large message may contain the question."""
 
 Context: TypeAlias = str | list[Any] | dict[str, Any] | None
 
 
-class Spoken(Struct, frozen=True):
-    """A message, as far as it is text."""
+class TextMessage(Struct, frozen=True):
+    """The text of a message."""
 
     role: str
     text: str
 
 
 class Split(Struct, frozen=True):
-    """What a run is asked: `prologue` stands below the query."""
+    """The query of a run, and its contexts; `prologue` stands below the query."""
 
     query: str
     prologue: str = ""
@@ -67,29 +84,29 @@ class Split(Struct, frozen=True):
 
     @property
     def context(self) -> Context:
-        """None if there is none, the only one as it is, else all of them by name."""
+        """Return None without contexts, a single one as it is, or all of them by name."""
         if not self.contexts:
             return None
         return next(iter(self.contexts.values())) if len(self.contexts) == 1 else self.contexts
 
 
-def is_large(messages: list[Spoken], limit: int) -> bool:
-    """Whether there is more text than should be in a prompt."""
+def is_large(messages: list[TextMessage], limit: int) -> bool:
+    """Return whether there is more text than a prompt should contain."""
     return sum(len(message.text) for message in messages) > limit
 
 
-def split(messages: list[Spoken], limit: int) -> Split:
-    """Apply the rule at the top."""
+def split(messages: list[TextMessage], limit: int) -> Split:
+    """Split messages by the rule of this module."""
     at = _last_user(messages)
-    asked = messages[at].text if at is not None else ""
+    question = messages[at].text if at is not None else ""
     rest = [message for number, message in enumerate(messages) if number != at]
     instructions = "\n\n".join(m.text for m in rest if m.role in {"system", "developer"})
     talk = [m for m in rest if m.role not in {"system", "developer"} and m.text]
     contexts: dict[str, Context] = {}
     below: list[str] = []
-    if len(asked) > limit:
-        contexts["message"] = asked
-    query = _edges(asked) if len(asked) > limit else asked
+    if len(question) > limit:
+        contexts["message"] = question
+    query = _edges(question) if len(question) > limit else question
     if len(instructions) > limit:
         contexts["instructions"] = instructions
         below.append("Instructions that you must follow are in the context: read them first.")
@@ -99,21 +116,21 @@ def split(messages: list[Spoken], limit: int) -> Split:
         contexts["conversation"] = [{"role": m.role, "content": m.text} for m in talk]
         below.append("The earlier messages of this conversation are in the context.")
     elif talk:
-        below.append("\n\n".join(["The conversation so far:", *map(_told, talk)]))
+        below.append("\n\n".join(["The conversation so far:", *map(_labelled, talk)]))
     return Split(query if query.strip() else FIXED_QUERY, "\n\n".join(below), contexts)
 
 
-def _last_user(messages: list[Spoken]) -> int | None:
+def _last_user(messages: list[TextMessage]) -> int | None:
     users = [number for number, message in enumerate(messages) if message.role == "user"]
     return users[-1] if users else None
 
 
-def _told(message: Spoken) -> str:
+def _labelled(message: TextMessage) -> str:
     return f"[{message.role}]\n{message.text}"
 
 
 def _edges(text: str) -> str:
-    """What stands at both ends of a large text, where people put their question."""
+    """Return both ends of a large text, where people put their question."""
     text = text.strip()
     first, last = _first(text), _last(text)
     edges = [first, last] if first != last else [first]
@@ -136,13 +153,13 @@ def _last(text: str) -> str:
     return ""
 
 
-def as_spoken(messages: list[ChatMessage]) -> list[Spoken]:
-    """Their texts; what a tool was called with is text too."""
-    return [Spoken(message.role, _text(message)) for message in messages]
+def text_messages(messages: list[ChatMessage]) -> list[TextMessage]:
+    """Return the texts of messages, including the arguments of tool calls."""
+    return [TextMessage(message.role, _text(message)) for message in messages]
 
 
 def as_messages(messages: list[ChatMessage]) -> tuple[Message, ...]:
-    """Messages that a model can be sent as they are."""
+    """Convert messages for a model."""
     return tuple(
         Message(
             role="system" if each.role == "developer" else each.role,
@@ -171,12 +188,12 @@ def has_images(messages: list[ChatMessage]) -> bool:
 
 
 def with_tools(messages: list[ChatMessage]) -> bool:
-    """Whether tools were called, or have answered."""
+    """Return whether messages contain tool calls or their results."""
     return any(message.tool_calls or message.role == "tool" for message in messages)
 
 
 def files_named(messages: list[ChatMessage]) -> list[str]:
-    """The ids of files that messages hold."""
+    """Return the ids of the files in messages."""
     return [
         part.file.file_id
         for message in messages
@@ -207,7 +224,7 @@ def _part_text(part: Any) -> str:
 
 
 def _content(message: ChatMessage) -> str | list[dict[str, Any]]:
-    """A text where there is nothing but text: some servers take no list."""
+    """Return a plain text if there is only text: some servers accept no list."""
     if not isinstance(message.content, list):
         return message.content or ""
     if not any(isinstance(part, ImagePart) for part in message.content):
@@ -235,13 +252,13 @@ SAMPLING = (
     *("temperature", "top_p", "presence_penalty", "frequency_penalty", "seed"),
     *("reasoning_effort", "tool_choice", "parallel_tool_calls"),
 )
-"""Fields that go to the model as they are, if they are given."""
+"""Fields that are passed to the model if they are given."""
 
 OF_TOOLS = ("tool_choice", "parallel_tool_calls")
 
 
-class Asked(Struct, frozen=True, kw_only=True):
-    """One request, whichever endpoint it came by. `prefix` says where ours is in it, for errors."""
+class AnswerRequest(Struct, frozen=True, kw_only=True):
+    """One request, from any endpoint. `prefix` is the path of our fields in it, for errors."""
 
     model: str
     messages: list[ChatMessage]
@@ -255,7 +272,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """The JSON schema that the answer has to satisfy, if any."""
+        """The JSON schema that the answer must satisfy, or None."""
         if self.format is None or self.format.type == "text":
             return None
         if self.format.type == "json_object":
@@ -263,9 +280,9 @@ class Asked(Struct, frozen=True, kw_only=True):
         return self.format.json_schema.json_schema if self.format.json_schema else None
 
 
-def of_chat(request: ChatRequest) -> Asked:
+def from_chat(request: ChatRequest) -> AnswerRequest:
     _check_format(request.response_format)
-    return Asked(
+    return AnswerRequest(
         model=request.model,
         messages=request.messages,
         sampling=_given(request, SAMPLING),
@@ -277,13 +294,13 @@ def of_chat(request: ChatRequest) -> Asked:
     )
 
 
-def of_run(request: RunRequest) -> Asked:
-    """Instructions and the query are messages, too: then one rule holds for all."""
+def from_run(request: RunRequest) -> AnswerRequest:
+    """Convert a run: its instructions and query become messages, so that one rule applies."""
     _check_format(request.response_format)
     messages = [ChatMessage(role="user", content=request.query)]
     if request.instructions:
         messages.insert(0, ChatMessage(role="system", content=request.instructions))
-    return Asked(
+    return AnswerRequest(
         model=request.model,
         messages=messages,
         format=request.response_format,
@@ -305,16 +322,12 @@ def stops_of(stop: Stop | None) -> tuple[str, ...]:
     return tuple(each for each in stops if each)
 
 
-def limits_of(asked: LimitsField | None, ceilings: Limits, prefix: str) -> Limits:
-    """The operator's limits, or less where less was asked for; more is an error that says so."""
-    if asked is None:
+def limits_of(wanted: LimitsField | None, ceilings: Limits, prefix: str) -> Limits:
+    """Return the operator's limits, lowered as requested; a higher one is an error."""
+    if wanted is None:
         return ceilings
-    wanted = {
-        name: value
-        for name in asked.__struct_fields__
-        if (value := getattr(asked, name)) is not None
-    }
-    for name, value in wanted.items():
+    given = _given(wanted, wanted.__struct_fields__)
+    for name, value in given.items():
         ceiling = getattr(ceilings, name)
         if ceiling is not None and value > ceiling:
             raise bad_request(
@@ -322,16 +335,16 @@ def limits_of(asked: LimitsField | None, ceilings: Limits, prefix: str) -> Limit
                 f"{prefix}limits.{name}",
                 "limit_too_high",
             )
-    return replace(ceilings, **wanted)
+    return replace(ceilings, **given)
 
 
 def _given(request: Struct, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(request, name)) is not None}
 
 
-def _check_format(asked: ResponseFormat | None) -> None:
-    if asked is not None and asked.type == "json_schema":
-        holder = asked.json_schema
+def _check_format(wanted: ResponseFormat | None) -> None:
+    if wanted is not None and wanted.type == "json_schema":
+        holder = wanted.json_schema
         if holder is None or holder.json_schema is None:
             raise bad_request(
                 "response_format of type json_schema needs json_schema.schema",

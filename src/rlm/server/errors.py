@@ -1,6 +1,6 @@
-"""What went wrong, as OpenAI's clients expect to be told: a status, and one form of body.
+"""Errors in the form that OpenAI's clients expect: a status, and one form of body.
 
-Nothing of the host is in it: no path, no address, no traceback. The operator's log says more.
+They contain nothing of the host: no path, no address, no traceback. The operator's log has more.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ TYPES = {
 
 
 class ApiError(Exception):
-    """A request that is answered with an error. `param` names what of it is wrong."""
+    """A request that is answered with an error. `param` names the field that is wrong."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class ApiError(Exception):
 
 
 class Closing(ApiError):
-    """The server is being stopped; another one, or this one later, will answer."""
+    """The server is shutting down; another one, or this one later, will answer."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -108,7 +108,7 @@ def unavailable(message: str, code: str, retry_after_seconds: int = 1) -> ApiErr
 
 
 def api_error(error: RLMError) -> ApiError:
-    """An error of the engine's, as far as it is a client's business."""
+    """Convert an error of the engine to what a client may know."""
     if isinstance(error, UnknownPriceError):
         return bad_request(
             "the price of this model is unknown to the server, so max_cost_usd can't be kept; "
@@ -126,10 +126,10 @@ def api_error(error: RLMError) -> ApiError:
 
 
 def _of_model(error: ModelError) -> ApiError:
-    """What the model's own server said is told only where the client can do something about it."""
+    """Pass on the message of the model's own server only if the client can act on it."""
     if error.status == 429:
         seconds = round(error.retry_after_seconds or 1)
-        return too_many("the model's server has too much to do", "model_overloaded", seconds)
+        return too_many("the model's server is overloaded", "model_overloaded", seconds)
     if error.timed_out or error.status in {408, 504}:
         return ApiError(504, "the model did not answer in time", code="model_timeout")
     if error.status in {400, 404, 413, 422}:

@@ -21,7 +21,7 @@ from rlm.server.errors import bad_request, not_found, too_large
 from rlm.server.settings import Settings
 from rlm.server.tokens import Token
 
-__all__ = ["Files", "Incoming", "StoredFile"]
+__all__ = ["Files", "StoredFile", "Upload"]
 
 DAY_SECONDS = 86_400
 MAX_NAME_BYTES = 200
@@ -32,7 +32,7 @@ _UNSAFE = re.compile(r"[^\w.()+ -]+")
 
 
 class StoredFile(Struct, frozen=True, kw_only=True):
-    """What is known of a file, as OpenAI tells it."""
+    """A file, with the fields that OpenAI reports."""
 
     id: str
     bytes: int
@@ -42,9 +42,11 @@ class StoredFile(Struct, frozen=True, kw_only=True):
     expires_at: int | None = None
 
 
-class Incoming:
-    """A file that arrives. Its bytes are counted before they are written, and given back if it
-    is not kept."""
+class Upload:
+    """A file that is arriving. Its bytes are counted before they are written.
+
+    They are released if the file is not kept.
+    """
 
     def __init__(self, files: "Files", home: Path) -> None:
         self._files = files
@@ -57,12 +59,12 @@ class Incoming:
         self.size = 0
 
     def expect(self, size: int) -> None:
-        """Count bytes that are about to be written; an ApiError if there is no room for them."""
+        """Count bytes before they are written; raise ApiError if there is no room for them."""
         self._files._take(self._home, size, self.size)
         self.size += size
 
     def keep(self, name: str, purpose: str, days: float) -> StoredFile:
-        """All of it is here: from now on it is one of the token's files."""
+        """Finish the upload: from now on it is one of the token's files."""
         self.file.close()
         now = int(time.time())
         about = StoredFile(
@@ -79,7 +81,7 @@ class Incoming:
         return about
 
     def close(self) -> None:
-        """Leave nothing of a file that was not kept."""
+        """Remove a file that was not kept."""
         self.file.close()
         if self._folder.exists():
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -87,10 +89,11 @@ class Incoming:
 
 
 class Files:
-    """Below one folder, which only the server's user can read.
+    """The files of all tokens, in one folder that only the server's user can read.
 
-    What every token keeps is counted in memory, together with what is arriving for it: uploads at
-    the same time share one limit. A server that starts counts what is on disk.
+    What every token stores is counted in memory, together with its uploads in progress, so that
+    they share one limit.
+    A server that starts counts what is on disk.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -102,7 +105,7 @@ class Files:
         self._count: Counter[Path] = Counter()
         for folder in (self._folder, self._laid_out):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for left in self._laid_out.iterdir():  # by a server that was killed
+        for left in self._laid_out.iterdir():  # left by a server that was killed
             shutil.rmtree(left, ignore_errors=True)
         for home in self._folder.iterdir():
             self._recount(home)
@@ -118,15 +121,15 @@ class Files:
     # -- keeping -----------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def incoming(self, token: Token) -> AsyncGenerator[Incoming, None]:
-        """Room for one file as it arrives; nothing of it stays unless it is kept."""
+    async def incoming(self, token: Token) -> AsyncGenerator[Upload, None]:
+        """Start an upload; nothing of it stays unless it is kept."""
         await self.sweep()
         home = self._home(token)
         if self._count[home] >= MAX_FILES:
-            raise too_large(f"{MAX_FILES:,} files are kept already; delete some of them")
+            raise too_large(f"{MAX_FILES:,} files are stored already; delete some of them")
         self._count[home] += 1
         try:
-            incoming = Incoming(self, home)
+            incoming = Upload(self, home)
         except BaseException:
             self._count[home] -= 1
             raise
@@ -152,14 +155,14 @@ class Files:
     # -- looking -----------------------------------------------------------------------------
 
     def get(self, token: Token, identity: str, param: str = "file_id") -> StoredFile:
-        """One of this token's files; those of others do not exist for it."""
+        """Return one of this token's files; those of others do not exist for it."""
         about = self._read(self._folder_of(token, identity, param))
         if about is None:
             raise not_found(f"there is no file {identity}", param, "file_not_found")
         return about
 
     def listed(self, token: Token) -> list[StoredFile]:
-        """All of this token's files, the newest first."""
+        """Return all of this token's files, newest first."""
         found = [about for about in map(self._read, self._folders(token)) if about is not None]
         return sorted(found, key=lambda each: (each.created_at, each.id), reverse=True)
 
@@ -175,7 +178,7 @@ class Files:
         self._give_back(self._home(token), gone)
 
     async def sweep(self) -> None:
-        """Let go of what has expired, once in a while."""
+        """Delete expired files once in a while."""
         if time.monotonic() - self._swept < SWEEP_SECONDS and self._swept:
             return
         self._swept = time.monotonic()
@@ -190,12 +193,12 @@ class Files:
 
     # -- using -------------------------------------------------------------------------------
 
-    async def lay_out(
+    async def link_files(
         self, token: Token, identities: list[str], cleanup: ExitStack, param: str
     ) -> list[Path]:
-        """The files in a folder of one run, under their own names.
+        """Link files into a folder for one run, under their own names.
 
-        They are hard links: deleting a file while a run reads it does the run no harm.
+        They are hard links: deleting a file does not disturb a run that reads it.
         """
         if not identities:
             raise bad_request("no file is named", param)
@@ -244,7 +247,7 @@ def _size_of(folder: Path) -> int:
 
 
 def _remove(folder: Path) -> int | None:
-    """Delete a file, and tell its size; None if it was deleted already, by another request."""
+    """Delete a file and return its size; None if another request has deleted it already."""
     size, aside = _size_of(folder), folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
     try:
         folder.rename(aside)
@@ -255,7 +258,7 @@ def _remove(folder: Path) -> int | None:
 
 
 def _free_name(wanted: str, taken: set[str]) -> str:
-    """A harmless file name that ends as the wanted one does: endings tell what a document is."""
+    """Return a harmless file name with the same ending, which shows the kind of document."""
     name = _UNSAFE.sub("_", Path(wanted.replace("\\", "/")).name).lstrip(".- ") or "file"
     stem, ending = Path(name).stem[:80], Path(name).suffix[:16]
     number, found = 1, f"{stem}{ending}"

@@ -29,7 +29,7 @@ EVENTS: dict[str, Any] = {"text/event-stream": {}}
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """One address and method: what it takes, and what it answers if all is well."""
+    """One path and method: what it takes, and what it returns on success."""
 
     method: str
     path: str
@@ -58,7 +58,7 @@ OPERATIONS = (
         method="post",
         path="/v1/responses",
         name="createResponse",
-        summary="The same, in the form of OpenAI's responses.",
+        summary="The same in the form of OpenAI's Responses interface.",
         takes=ResponsesRequest,
         answers=ResponseObject,
         streams=True,
@@ -67,7 +67,7 @@ OPERATIONS = (
         method="get",
         path="/v1/models",
         name="listModels",
-        summary="Every model that may be asked for.",
+        summary="The models that may be used.",
         answers=ModelList,
     ),
     Operation(
@@ -81,7 +81,7 @@ OPERATIONS = (
         method="get",
         path="/v1/files",
         name="listFiles",
-        summary="The files of this token, the newest first.",
+        summary="The files of this token, newest first.",
         answers=FileList,
         query=("limit", "after", "purpose"),
     ),
@@ -89,7 +89,7 @@ OPERATIONS = (
         method="post",
         path="/v1/files",
         name="uploadFile",
-        summary="Upload a file to be a context.",
+        summary="Upload a file that can be a context.",
         takes="form",
         answers=FileObject,
     ),
@@ -97,7 +97,7 @@ OPERATIONS = (
         method="get",
         path="/v1/files/{file_id}",
         name="getFile",
-        summary="What is known of a file.",
+        summary="The facts about a file.",
         answers=FileObject,
     ),
     Operation(
@@ -118,7 +118,7 @@ OPERATIONS = (
         method="get",
         path="/v1/runs",
         name="listRuns",
-        summary="The background runs of this token, the newest first.",
+        summary="The background runs of this token, newest first.",
         answers=RunList,
         query=("limit", "after"),
     ),
@@ -126,7 +126,7 @@ OPERATIONS = (
         method="post",
         path="/v1/runs",
         name="createRun",
-        summary="Begin a run that goes on without a connection.",
+        summary="Start a run that needs no connection.",
         takes=RunRequest,
         answers=RunObject,
         status="202",
@@ -135,14 +135,14 @@ OPERATIONS = (
         method="get",
         path="/v1/runs/{run_id}",
         name="getRun",
-        summary="How a run stands, and its answer.",
+        summary="The state of a run, and its answer.",
         answers=RunObject,
     ),
     Operation(
         method="get",
         path="/v1/runs/{run_id}/events",
         name="streamRunEvents",
-        summary="Every event of a run; Last-Event-ID goes on behind one.",
+        summary="Every event of a run; Last-Event-ID continues after one.",
         content=EVENTS,
         query=("after_event",),
     ),
@@ -157,7 +157,7 @@ OPERATIONS = (
         method="post",
         path="/v1/runs/{run_id}/resume",
         name="resumeRun",
-        summary="Go on with a run that was interrupted, or that ended at a limit.",
+        summary="Continue a run that was interrupted or ended at a limit.",
         takes=ResumeRequest,
         optional=True,
         answers=RunObject,
@@ -167,7 +167,7 @@ OPERATIONS = (
         method="get",
         path="/health",
         name="getHealth",
-        summary="Whether the server takes requests.",
+        summary="Whether the server accepts requests.",
         answers=Health,
     ),
     Operation(
@@ -190,18 +190,18 @@ OPERATIONS = (
 TEMPLATE = "#/components/schemas/{name}"
 ERRORS = {
     "400": "The request is wrong; `param` says where.",
-    "401": "No token, or one that is not known.",
-    "403": "A page of somebody else's may not ask this server.",
-    "404": "There is no such thing, or not for this token.",
-    "405": "This address can't be asked that way.",
+    "401": "No token, or an unknown one.",
+    "403": "Pages of other sites may not use this server.",
+    "404": "It does not exist, or not for this token.",
+    "405": "This address does not support that method.",
     "408": "The request took too long to arrive.",
-    "409": "There is a run of that name already.",
-    "413": "That is more than the server takes.",
-    "415": "The body is not of the type that is needed.",
-    "429": "Too many at once, or a budget is used up; `Retry-After` says when to try again.",
-    "500": "The server made a mistake.",
-    "502": "The model failed, or found no answer of the wanted shape.",
-    "503": "The server is shutting down, or no place was free in time.",
+    "409": "There is already a run of that name.",
+    "413": "The request is too large.",
+    "415": "The body has the wrong content type.",
+    "429": "Too many requests, or a budget is used up; `Retry-After` says when to try again.",
+    "500": "The server failed.",
+    "502": "The model failed, or found no answer of the wanted type.",
+    "503": "The server is shutting down, or no slot was free in time.",
     "504": "The model did not answer in time.",
 }
 
@@ -229,11 +229,11 @@ FORM = {
 
 
 def document(engines: Engines, limits: Limits, version: str) -> dict[str, Any]:
-    """The whole document; what this server offers and allows is in it."""
+    """Return the whole document, with what this server offers and allows."""
     typed = [each for op in OPERATIONS for each in (op.takes, op.answers) if isinstance(each, type)]
     kinds = list(dict.fromkeys([*typed, ErrorReply]))
     _, components = msgspec.json.schema_components(kinds, ref_template=TEMPLATE)
-    _tell_what_is_offered(components, engines, limits)
+    _describe_offer(components, engines, limits)
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
@@ -253,7 +253,7 @@ def document(engines: Engines, limits: Limits, version: str) -> dict[str, Any]:
     }
 
 
-def _tell_what_is_offered(components: dict[str, Any], engines: Engines, limits: Limits) -> None:
+def _describe_offer(components: dict[str, Any], engines: Engines, limits: Limits) -> None:
     for name in ("ChatRequest", "ResponsesRequest", "RunRequest"):
         components[name]["properties"]["model"] = {"enum": list(engines.offered)}
     for name in ("RlmField", "RunRequest"):

@@ -1,4 +1,4 @@
-"""What a run sends while it goes on: lines of progress, pieces of the answer, usage."""
+"""What a run sends while it is in progress: lines of progress, pieces of the answer, usage."""
 
 import asyncio
 from collections import deque
@@ -22,21 +22,21 @@ from rlm.events import (
 from rlm.limits import Amount, Budget
 from rlm.records.recorders.console import counted, one_line
 
-__all__ = ["Meter", "Narrator", "Outbox", "Portion"]
+__all__ = ["Meter", "Outbox", "Portion", "ProgressRecorder"]
 
 MAX_PROGRESS_LINES = 500
-"""Of a client that reads slowly, the oldest lines of progress are forgotten. Answers never are."""
+"""If a client reads slowly, the oldest lines of progress are dropped; answers never are."""
 
 
 class Portion(Struct, frozen=True):
-    """What has come together: progress first, then text of the answer."""
+    """What has accumulated: progress first, then text of the answer."""
 
     progress: str = ""
     content: str = ""
 
 
 class Outbox:
-    """Filled by a run, emptied by a connection; both on one event loop."""
+    """Filled by a run and emptied by a connection, on one event loop."""
 
     def __init__(self) -> None:
         self._progress: deque[str] = deque(maxlen=MAX_PROGRESS_LINES)
@@ -53,11 +53,11 @@ class Outbox:
             self._changed.set()
 
     def wake(self) -> None:
-        """Let who waits look up, though nothing has come."""
+        """Wake the reader, although nothing was added."""
         self._changed.set()
 
     async def take(self, seconds: float) -> Portion | None:
-        """What there is, at once or when it comes; None if nothing comes in that time."""
+        """Return what there is, now or when it comes; None if nothing comes in that time."""
         try:
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
@@ -78,7 +78,7 @@ QUERY_CHARS = 80
 
 
 class Meter:
-    """Remembers how the root run ended and what it used, also when it raised."""
+    """Records how the root run ended and what it used, even if it raised."""
 
     def __init__(self) -> None:
         self.ended: RunEnded | None = None
@@ -93,14 +93,14 @@ class Meter:
 
     @property
     def used(self) -> Amount:
-        """What was used, and what may have been billed for requests that were given up."""
+        """Return what was used, including what may have been billed for abandoned requests."""
         return Amount() if self._budget is None else self._budget.used
 
 
-class Narrator:
-    """One line for each cell, batch of calls, child run and surprise.
+class ProgressRecorder:
+    """Records one line for each cell, batch of calls, child run and problem.
 
-    `streamed` hears text that a cell sends ahead of the answer, where an environment has that.
+    `streamed` gets text that a cell sends ahead of the answer, where an environment supports that.
     """
 
     def __init__(
@@ -132,16 +132,16 @@ def _cell(event: CellStarted) -> str:
 
 
 def _cell_ended(event: CellEnded) -> str:
-    told = [counted(event.calls, "call")] if event.calls else []
+    facts = [counted(event.calls, "call")] if event.calls else []
     if event.error_type:
-        told.append(f"{event.error_type}: {event.error_message}")
-    return f"Step {event.step}: {', '.join(told)}" if told else ""
+        facts.append(f"{event.error_type}: {event.error_message}")
+    return f"Step {event.step}: {', '.join(facts)}" if facts else ""
 
 
 def _ended(event: RunEnded) -> str:
-    who = "Child run" if event.depth else "The run"
+    name = "Child run" if event.depth else "The run"
     used = f"{counted(event.steps, 'step')}, {counted(event.usage.requests, 'request')}"
-    return f"{who} ended ({event.stop_reason}): {used}"
+    return f"{name} ended ({event.stop_reason}): {used}"
 
 
 _LINES: dict[type[Event], Callable[[Any], str]] = {

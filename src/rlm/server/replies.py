@@ -1,4 +1,4 @@
-"""What clients are answered, as types; the OpenAPI document is made of them, too."""
+"""What the server replies, as types; the OpenAPI document is made from them, too."""
 
 import time
 from typing import Any, Literal
@@ -48,7 +48,7 @@ class ErrorBody(Struct, frozen=True):
 
 
 class ErrorReply(Struct, frozen=True):
-    """Every error has this form."""
+    """The form of every error."""
 
     error: ErrorBody
 
@@ -65,7 +65,7 @@ class CompletionDetails(Struct, frozen=True):
 
 
 class TokenUsage(Struct, frozen=True):
-    """Sums over all requests of a run, calls from cells and child runs included."""
+    """Sums over all requests of a run, including calls from cells and child runs."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -100,7 +100,7 @@ class ReplyToolCall(Struct, frozen=True):
 
 
 def tool_calls_of(calls: tuple[ToolCall, ...], *, numbered: bool) -> list[ReplyToolCall]:
-    """As OpenAI tells them; in streams each has its number."""
+    """Return tool calls as OpenAI does; in streams each has an index."""
     return [
         ReplyToolCall(
             call.id,
@@ -140,7 +140,7 @@ class Completion(Struct, frozen=True, kw_only=True):
 
 
 class Delta(Struct, frozen=True, kw_only=True):
-    """Progress of a run is told as `reasoning_content`, which clients show apart, if at all."""
+    """A message. Progress of a run is its `reasoning_content`, which clients show separately."""
 
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
@@ -182,7 +182,7 @@ class ModelList(Struct, frozen=True):
 
 
 PURPOSES = ("user_data", "assistants", "batch", "evals", "fine-tune", "vision")
-"""What OpenAI lets files be for. Here all of them mean the same: a context."""
+"""The purposes that OpenAI allows for files. Here all of them mean the same: a context."""
 
 
 class FileObject(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,6 @@
-"""What clients may send, as types: they check requests, and the OpenAPI document is made of them.
+"""What clients may send, as types: they check requests, and the OpenAPI document is made from them.
 
-Fields that are not listed are ignored, as OpenAI does; inside `rlm`, which is ours, they are
-errors.
+Unknown fields are ignored, as OpenAI does; inside `rlm`, which is ours, they are errors.
 """
 
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -54,7 +53,7 @@ Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh",
 
 
 class LimitsField(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits of one run; none may be above the operator's."""
+    """Limits of one run; none may exceed the operator's."""
 
     max_steps: Count | None = None
     max_depth: Count | None = None
@@ -72,7 +71,7 @@ class LimitsField(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class RlmField(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Full control: what the context is, what is asked, and how it is answered."""
+    """Full control: the context, the query, and how it is answered."""
 
     query: str | None = None
     context: str | list[Any] | dict[str, Any] | None = None
@@ -123,7 +122,7 @@ class CalledFunction(Struct, frozen=True):
 
 
 class AssistantCall(Struct, frozen=True):
-    """A tool call that a reply held, on its way back."""
+    """A tool call from an earlier reply, sent back."""
 
     id: str
     function: CalledFunction
@@ -195,7 +194,10 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     rlm: RlmField | None = None
 
     def brief(self) -> Self:
-        """The request without what is large: enough to answer it once its run has begun."""
+        """Return the request without its large fields.
+
+        Enough to answer it once its run has started.
+        """
         return replace(self, messages=[], response_format=None, tools=None, rlm=None)
 
 
@@ -203,7 +205,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
 
 
 class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`POST /v1/runs`: a run that goes on without a connection."""
+    """`POST /v1/runs`: a run that needs no connection."""
 
     model: Name
     query: Annotated[str, Meta(min_length=1)]
@@ -218,7 +220,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ResumeRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`POST /v1/runs/{id}/resume`: perhaps with other limits than before."""
+    """`POST /v1/runs/{id}/resume`, perhaps with other limits than before."""
 
     limits: LimitsField | None = None
 

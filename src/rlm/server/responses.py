@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from rlm.messages import Usage
 from rlm.server.answering import Facts, Outcome
-from rlm.server.conversation import Asked
+from rlm.server.conversation import AnswerRequest
 from rlm.server.errors import ApiError, bad_request
 from rlm.server.replies import ErrorBody, now, tool_calls_of
 from rlm.server.requests import (
@@ -33,7 +33,7 @@ from rlm.server.requests import (
 from rlm.web.events import event
 from rlm.web.responses import json_bytes
 
-__all__ = ["ResponseObject", "ResponsesRequest", "ResponsesWriter", "of_responses", "response_of"]
+__all__ = ["ResponseObject", "ResponsesRequest", "ResponsesWriter", "from_responses", "response_of"]
 
 
 class InputText(Struct, frozen=True, tag_field="type", tag="input_text"):
@@ -56,7 +56,7 @@ InputPart: TypeAlias = InputText | OutputText | InputImage | InputFile
 
 
 class InputItem(Struct, frozen=True, kw_only=True):
-    """A message, or what became of a tool; reasoning that is sent back is left out."""
+    """A message, a tool call or its result; reasoning that is sent back is left out."""
 
     type: Literal["message", "function_call", "function_call_output", "reasoning"] = "message"
     role: Literal["system", "developer", "user", "assistant"] = "user"
@@ -90,7 +90,7 @@ class ReasoningField(Struct, frozen=True):
 
 
 class ResponsesRequest(Struct, frozen=True, kw_only=True):
-    """`POST /v1/responses`. Nothing is stored, so there is no previous response to go on from."""
+    """`POST /v1/responses`. Nothing is stored, so there is no previous response to continue."""
 
     model: Name
     input: str | Annotated[list[InputItem], Meta(min_length=1, max_length=10_000)]
@@ -110,12 +110,15 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     rlm: RlmField | None = None
 
     def brief(self) -> Self:
-        """The request without what is large: enough to answer it once its run has begun."""
+        """Return the request without its large fields.
+
+        Enough to answer it once its run has started.
+        """
         return replace(self, input="", text=None, rlm=None)
 
 
-def of_responses(request: ResponsesRequest) -> Asked:
-    """The same request, as chat completions would have it."""
+def from_responses(request: ResponsesRequest) -> AnswerRequest:
+    """Convert it to the same request as a chat completion."""
     messages: list[ChatMessage] = []
     if request.instructions:
         messages.append(ChatMessage(role="system", content=request.instructions))
@@ -131,7 +134,7 @@ def of_responses(request: ResponsesRequest) -> Asked:
         "tool_choice": _choice(request.tool_choice) if request.tools else None,
         "parallel_tool_calls": request.parallel_tool_calls if request.tools else None,
     }
-    return Asked(
+    return AnswerRequest(
         model=request.model,
         messages=messages,
         sampling={name: value for name, value in sampling.items() if value is not None},
@@ -175,7 +178,7 @@ def _content(content: str | list[InputPart] | None) -> str | list[ContentPart] |
 
 
 def _choice(choice: str | dict[str, Any] | None) -> Any:
-    """Chat completions name a function one level deeper."""
+    """Convert a tool choice: chat completions name a function one level deeper."""
     if isinstance(choice, dict) and choice.get("type") == "function" and "name" in choice:
         return {"type": "function", "function": {"name": choice["name"]}}
     return choice
@@ -215,7 +218,7 @@ class IncompleteDetails(Struct, frozen=True):
 
 
 class ResponseObject(Struct, frozen=True, kw_only=True):
-    """As OpenAI has it. The run's own facts are in `rlm`."""
+    """The response as OpenAI defines it. The facts of the run are in `rlm`."""
 
     id: str
     object: Literal["response"] = "response"
@@ -255,7 +258,7 @@ def begun(request: ResponsesRequest) -> ResponseObject:
 
 
 def response_of(request: ResponsesRequest, outcome: Outcome) -> ResponseObject:
-    """The whole response of a request that was not streamed."""
+    """Return the whole response to a request that was not streamed."""
     thought = [_reasoning(_new_id("rs"), outcome.reasoning)] if outcome.reasoning else []
     spoken = [_message(_new_id("msg"), outcome)] if outcome.text or not outcome.tool_calls else []
     return _ended(begun(request), outcome, [*thought, *spoken, *_calls(outcome)])
@@ -333,7 +336,7 @@ def _calls(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 class ResponsesWriter:
-    """The events of a response, numbered. Progress is the summary of a reasoning item."""
+    """Writes the numbered events of a response. Progress is the summary of a reasoning item."""
 
     def __init__(self, request: ResponsesRequest) -> None:
         self._response = begun(request)
@@ -353,22 +356,22 @@ class ResponsesWriter:
     def progress(self, text: str) -> bytes:
         if self._text is not None:
             return b""  # It would come after the answer has begun.
-        told = b""
+        chunk = b""
         if self._thought is None:
             self._thought, self._identity = [], _new_id("rs")
-            told += self._item("added", _reasoning(self._identity, ""))
-            told += self._about_thought("part.added", part={"type": "summary_text", "text": ""})
+            chunk += self._item("added", _reasoning(self._identity, ""))
+            chunk += self._about_thought("part.added", part={"type": "summary_text", "text": ""})
         self._thought.append(text)
-        return told + self._about_thought("text.delta", delta=text)
+        return chunk + self._about_thought("text.delta", delta=text)
 
     def _end_thought(self) -> bytes:
         if self._thought is None:
             return b""
         text, self._thought = "".join(self._thought), None
         part = {"type": "summary_text", "text": text}
-        told = self._about_thought("text.done", text=text)
-        told += self._about_thought("part.done", part=part)
-        return told + self._finish(_reasoning(self._identity, text))
+        chunk = self._about_thought("text.done", text=text)
+        chunk += self._about_thought("part.done", part=part)
+        return chunk + self._finish(_reasoning(self._identity, text))
 
     def _about_thought(self, what: str, **more: Any) -> bytes:
         return self._event(
@@ -382,24 +385,24 @@ class ResponsesWriter:
     # -- the answer --------------------------------------------------------------------------
 
     def content(self, text: str) -> bytes:
-        told = b""
+        chunk = b""
         if self._text is None:
-            told += self._begin_text()
+            chunk += self._begin_text()
         assert self._text is not None
         self._text.append(text)
-        return told + self._about_text("output_text.delta", delta=text, logprobs=[])
+        return chunk + self._about_text("output_text.delta", delta=text, logprobs=[])
 
     def _begin_text(self) -> bytes:
-        told = self._end_thought()
+        chunk = self._end_thought()
         self._text, self._identity = [], _new_id("msg")
-        told += self._item("added", _message_item(self._identity, "in_progress", []))
-        return told + self._about_text("content_part.added", part=_part(""))
+        chunk += self._item("added", _message_item(self._identity, "in_progress", []))
+        return chunk + self._about_text("content_part.added", part=_part(""))
 
     def _end_text(self) -> bytes:
         text, self._text = "".join(self._text or ()), None
-        told = self._about_text("output_text.done", text=text, logprobs=[])
-        told += self._about_text("content_part.done", part=_part(text))
-        return told + self._finish(_message_item(self._identity, "completed", [_part(text)]))
+        chunk = self._about_text("output_text.done", text=text, logprobs=[])
+        chunk += self._about_text("content_part.done", part=_part(text))
+        return chunk + self._finish(_message_item(self._identity, "completed", [_part(text)]))
 
     def _about_text(self, what: str, **more: Any) -> bytes:
         return self._event(
@@ -413,14 +416,14 @@ class ResponsesWriter:
     # -- the end -----------------------------------------------------------------------------
 
     def end(self, outcome: Outcome) -> bytes:
-        told = b""
+        chunk = b""
         if self._text is None and not outcome.tool_calls:
-            told += self._begin_text()
-        told += self._end_text() if self._text is not None else self._end_thought()
+            chunk += self._begin_text()
+        chunk += self._end_text() if self._text is not None else self._end_thought()
         for call in _calls(outcome):
-            told += self._call(call)
+            chunk += self._call(call)
         whole = _ended(self._response, outcome, self._output)
-        return told + self._event(f"response.{whole.status}", response=whole)
+        return chunk + self._event(f"response.{whole.status}", response=whole)
 
     def fail(self, error: ApiError) -> bytes:
         body = ErrorBody(error.message, error.kind, error.param, error.code)
@@ -431,18 +434,18 @@ class ResponsesWriter:
 
     def _call(self, call: dict[str, Any]) -> bytes:
         about = {"item_id": call["id"], "output_index": len(self._output)}
-        told = self._item("added", {**call, "arguments": "", "status": "in_progress"})
+        chunk = self._item("added", {**call, "arguments": "", "status": "in_progress"})
         named = "response.function_call_arguments"
-        told += self._event(f"{named}.delta", **about, delta=call["arguments"])
-        told += self._event(
+        chunk += self._event(f"{named}.delta", **about, delta=call["arguments"])
+        chunk += self._event(
             f"{named}.done", **about, name=call["name"], arguments=call["arguments"]
         )
-        return told + self._finish(call)
+        return chunk + self._finish(call)
 
     def _finish(self, item: dict[str, Any]) -> bytes:
-        told = self._item("done", item)
+        chunk = self._item("done", item)
         self._output.append(item)
-        return told
+        return chunk
 
     def _item(self, what: str, item: dict[str, Any]) -> bytes:
         return self._event(

@@ -1,4 +1,4 @@
-"""The routes of the server: its application, background runs, and what it reports about itself."""
+"""The routes of the server: its application, files, background runs, and its own state."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -16,12 +16,12 @@ from rlm.server.access import Access, RequestLog, token_of
 from rlm.server.answer_routes import AnswerRoutes
 from rlm.server.bodies import decoded, limited
 from rlm.server.errors import ApiError, bad_request, error_response, not_found
-from rlm.server.files import Incoming, StoredFile
+from rlm.server.files import StoredFile, Upload
 from rlm.server.metrics import CONTENT_TYPE
 from rlm.server.openapi import document
 from rlm.server.replies import PURPOSES, Deleted, FileList, FileObject, Health, RunList
 from rlm.server.requests import ResumeRequest, RunRequest, page_of
-from rlm.server.run_events import events_of_run, place_of
+from rlm.server.run_events import events_of_run, position_of
 from rlm.server.service import Service
 from rlm.web.border import Border
 from rlm.web.events import EventStream
@@ -33,7 +33,7 @@ Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
 
 def _route(path: str, **endpoints: Endpoint) -> Route:
-    """One address with several methods: so whoever uses another one is told of all of them."""
+    """Return one route for several methods, so that a 405 names all of them."""
 
     async def chosen(request: Request) -> ASGIApp:
         method = "GET" if request.method == "HEAD" else request.method
@@ -43,9 +43,9 @@ def _route(path: str, **endpoints: Endpoint) -> Route:
 
 
 def make_app(service: Service) -> ASGIApp:
-    """The whole application; nothing of it is shared with another one."""
+    """Return the whole application; it shares nothing with another one."""
     asking, files = AnswerRoutes(service), FileRoutes(service)
-    runs, own = RunRoutes(service), OwnRoutes(service)
+    runs, own = RunRoutes(service), StatusRoutes(service)
     routes = [
         Route("/v1/chat/completions", asking.chat, methods=["POST"]),
         Route("/v1/responses", asking.responses, methods=["POST"]),
@@ -66,7 +66,7 @@ def make_app(service: Service) -> ASGIApp:
     known = {route.path.partition("{")[0].rstrip("/") for route in routes}
 
     def route_of(path: str) -> str:
-        """The longest beginning of a path that is one of ours: labels must not be endless."""
+        """Return the longest of our paths that a path begins with: labels must be finite."""
         return max((each for each in known if path.startswith(each)), key=len, default="other")
 
     access = Access(service.settings, service.tokens, service.hosts)
@@ -83,7 +83,7 @@ def make_app(service: Service) -> ASGIApp:
 
 
 class RunRoutes:
-    """One method an address."""
+    """One method per route of background runs."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -93,8 +93,8 @@ class RunRoutes:
         token = token_of(request)
         async with self._service.bodies.arrived(request, token) as body:
             self._service.admission.check(token)
-            asked = await body.read_as(RunRequest)
-            return json_response(await self._service.runs.create(asked, token, body.keep), 202)
+            order = await body.read_as(RunRequest)
+            return json_response(await self._service.runs.create(order, token, body.keep), 202)
 
     async def listed(self, request: Request) -> Response:
         most, after = page_of(request)
@@ -111,8 +111,8 @@ class RunRoutes:
         run_id, token = request.path_params["run_id"], token_of(request)
         self._service.runs.get(run_id, token)
         seen = request.headers.get("last-event-id") or request.query_params.get("after")
-        place = place_of(seen)
-        chunks = events_of_run(self._service.runs, run_id, token, place, self._settings)
+        position = position_of(seen)
+        chunks = events_of_run(self._service.runs, run_id, token, position, self._settings)
         return EventStream(chunks)
 
     async def cancel(self, request: Request) -> Response:
@@ -128,8 +128,8 @@ class RunRoutes:
         )
 
 
-class OwnRoutes:
-    """One method an address."""
+class StatusRoutes:
+    """One method per route about the server itself."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -161,11 +161,11 @@ def _version() -> str:
 MULTIPART_OVERHEAD_BYTES = 1 << 20
 MAX_FIELDS = 16
 SLOWER = 10
-"""Files may take so many times longer to arrive than other bodies."""
+"""Files may take this many times longer to arrive than other bodies."""
 
 
 class FileRoutes:
-    """One method an address."""
+    """One method per route of files."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -185,8 +185,8 @@ class FileRoutes:
             kept = await asyncio.to_thread(incoming.keep, name, purpose, days)
         return json_response(_file(kept))
 
-    async def _received(self, request: Request, incoming: Incoming) -> tuple[str, str]:
-        """The name and the purpose of a file whose bytes have been written."""
+    async def _received(self, request: Request, incoming: Upload) -> tuple[str, str]:
+        """Return the name and purpose of a file whose bytes have been written."""
         most = self._settings.max_file_bytes + MULTIPART_OVERHEAD_BYTES
         chunks = limited(request, most, self._settings.body_seconds * SLOWER)
         try:
@@ -207,7 +207,7 @@ class FileRoutes:
             kept = [each for each in kept if each.purpose == purpose]
         ids = [each.id for each in kept]
         if after is not None and after not in ids:
-            raise not_found("there is no such file to go on from", "after", "file_not_found")
+            raise not_found("there is no file with the id in after", "after", "file_not_found")
         start = 0 if after is None else ids.index(after) + 1
         page = [_file(each) for each in kept[start : start + most]]
         return json_response(
@@ -246,10 +246,10 @@ def _file(kept: StoredFile) -> FileObject:
 
 
 class _Form(MultiPartParser):
-    """A form whose one file is written where it stays, and counted before that."""
+    """A form whose only file is counted and written to where it stays."""
 
     def __init__(
-        self, headers: Headers, chunks: AsyncGenerator[bytes, None], incoming: Incoming
+        self, headers: Headers, chunks: AsyncGenerator[bytes, None], incoming: Upload
     ) -> None:
         super().__init__(headers, chunks, max_files=1, max_fields=MAX_FIELDS)
         self._incoming = incoming

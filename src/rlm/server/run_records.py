@@ -16,7 +16,7 @@ from rlm.server.errors import ApiError
 from rlm.server.replies import ErrorBody, RunObject, RunState, usage_of
 from rlm.server.requests import RunRequest
 
-__all__ = ["RunRow", "RunStore", "completed", "failed", "told_of"]
+__all__ = ["RunRow", "RunStore", "completed", "failed", "run_object"]
 
 MAX_ROWS = 50_000
 _TABLE = """
@@ -28,7 +28,7 @@ _COLUMNS = "run_id, token, created, model, request, ended, reply"
 
 
 class RunRow(Struct, frozen=True):
-    """`request` is what was asked, without its context. `reply` is there when it has ended."""
+    """One run. `request` is without its context; `reply` is set when the run has ended."""
 
     run_id: str
     token: str
@@ -70,7 +70,7 @@ class RunStore:
         )
 
     def reopen(self, run_id: str, request: bytes) -> None:
-        """It goes on, and has not ended any more."""
+        """Mark a run as not ended, because it continues."""
         self._database.execute(
             "update runs set ended = null, reply = null, request = ? where run_id = ?",
             (request, run_id),
@@ -85,7 +85,7 @@ class RunStore:
         return None if row is None else RunRow(*row)
 
     def of_token(self, token: str, most: int, before: RunRow | None) -> list[RunRow]:
-        """The newest first, after the one that was seen last."""
+        """Return runs, newest first, after the last one seen."""
         find = (
             f"select {_COLUMNS} from runs where token = ? and (created, run_id) < (?, ?) "  # noqa: S608
             "order by created desc, run_id desc limit ?"
@@ -118,7 +118,7 @@ ENDINGS: Mapping[str, RunState] = {
 }
 
 
-def told_of(row: RunRow, state: RunState, **more: Any) -> RunObject:
+def run_object(row: RunRow, state: RunState, **more: Any) -> RunObject:
     query = msgspec.json.decode(row.request, type=RunRequest).query if row.request else ""
     return RunObject(
         id=row.run_id,
@@ -131,11 +131,11 @@ def told_of(row: RunRow, state: RunState, **more: Any) -> RunObject:
 
 
 def completed(row: RunRow, result: RunResult) -> RunObject:
-    """A run that came to an end of its own, or at a limit."""
+    """Describe a run that ended by itself or at a limit."""
     state, answer = ENDINGS[result.stop_reason], result.answer
     if state == "completed" and answer is None:
-        state = "failed"  # there is none of the wanted type
-    return told_of(
+        state = "failed"  # There is none of the wanted type.
+    return run_object(
         row,
         state,
         answer=sendable(answer) if isinstance(answer, str) else answer,
@@ -146,8 +146,8 @@ def completed(row: RunRow, result: RunResult) -> RunObject:
 
 
 def failed(row: RunRow, state: RunState, error: ApiError | None) -> RunObject:
-    """A run that raised, or that was cancelled before it had anything."""
+    """Describe a run that raised, or was cancelled before it had a result."""
     body = None
     if error is not None:
         body = ErrorBody(error.message, error.kind, error.param, error.code)
-    return told_of(row, state, error=body, ended_at=int(time.time()))
+    return run_object(row, state, error=body, ended_at=int(time.time()))

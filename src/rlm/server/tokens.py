@@ -1,4 +1,4 @@
-"""Who may use the server, and how much of it. Tokens are kept as digests only."""
+"""Who may use the server, and how much of it. Only digests of tokens are stored."""
 
 import re
 import tomllib
@@ -22,7 +22,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Token(Struct, frozen=True, kw_only=True):
-    """One who may ask. Budgets are for a day (UTC), or for good; None is no limit."""
+    """A token and its limits. Budgets are per day (UTC) or in total; None is no limit."""
 
     name: str
     digest: str = ""
@@ -36,17 +36,17 @@ class Token(Struct, frozen=True, kw_only=True):
     def has_budget(self) -> bool:
         return self.max_cost_usd is not None or self.max_tokens is not None
 
-    def allows(self, asked: str, model: str) -> bool:
-        """Models may be listed as they are asked for, or without `rlm/`: then both are meant."""
-        return self.models is None or asked in self.models or model in self.models
+    def allows(self, model_id: str, model: str) -> bool:
+        """Return whether a model may be used; without `rlm/`, a listed model allows both routes."""
+        return self.models is None or model_id in self.models or model in self.models
 
 
 ANYBODY = Token(name="anybody")
-"""Who asks a server that wants no token: somebody on this machine."""
+"""The token of requests to a server that requires none."""
 
 
 class Tokens:
-    """All that are accepted. Without any, everybody who can reach the server is let in."""
+    """All accepted tokens. Without any, every client that can reach the server is admitted."""
 
     def __init__(self, tokens: Iterable[Token] = ()) -> None:
         self.all = tuple(tokens)
@@ -100,7 +100,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_tokens(path: Path | None, given: Iterable[str] = ()) -> Tokens:
-    """The tokens of a file (.json or .toml), and those of the command line, without limits."""
+    """Read the tokens of a file (.json or .toml), and those of the command line, without limits."""
     entries = [] if path is None else _entries(path)
     for number, token in enumerate(given, 1):
         if len(token) < 8:
@@ -121,11 +121,11 @@ def _entries(path: Path) -> list[_Entry]:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        # The text of the error could hold a token: only its kind and place are told.
+        # The text of the error could contain a token, so only its kind and place are shown.
         where = str(error).rpartition(" - at ")[2] if " - at " in str(error) else ""
         raise ConfigError(
-            f"{path} is no file of tokens: {type(error).__name__}{f' at {where}' if where else ''} "
-            "(see docs/guides/server.md)"
+            f"{path} is not a file of tokens: {type(error).__name__}"
+            f"{f' at {where}' if where else ''} (see docs/guides/server.md)"
         ) from None
 
 
@@ -135,7 +135,9 @@ def _token(entry: _Entry) -> Token:
             f"a token's name is up to 64 letters, digits, dots and dashes, not {entry.name!r}"
         )
     if (entry.token is None) == (entry.token_sha256 is None):
-        raise ConfigError(f"the token {entry.name!r} needs `token` or `token_sha256`, one of both")
+        raise ConfigError(
+            f"the token {entry.name!r} needs exactly one of `token` and `token_sha256`"
+        )
     digest = digest_of(entry.token) if entry.token else (entry.token_sha256 or "").lower()
     if not _DIGEST.fullmatch(digest):
         raise ConfigError(f"token_sha256 of {entry.name!r} is not 64 hexadecimal digits")

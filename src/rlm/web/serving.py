@@ -105,7 +105,7 @@ class WebServer(uvicorn.Server):
     def stop(self) -> None:
         """Take no more requests and end when the current ones have; the second time, end now."""
         self.force_exit = self.should_exit
-        self.handle_exit(signal.SIGTERM, None)  # The MCP SDK's streams watch this method.
+        self.should_exit = True
         self._stopping.set()
         if not self.force_exit:
             self._on_stop()
