@@ -1,7 +1,8 @@
-"""A model server that answers from a script over real HTTP, in four dialects, however wrong.
+"""A model server that answers from a script over real HTTP, in four dialects, with any fault.
 
-Product code: it is how programs that speak HTTP to models are tested. `rlm fake-server` serves a
-file; `FakeServer` serves the same from Python. Nothing is imported before it is asked for.
+It is for testing programs that speak HTTP to models. `rlm fake-server` serves a file; `FakeServer`
+does the same
+from Python. Nothing is imported before it is used.
 """
 
 from typing import TYPE_CHECKING

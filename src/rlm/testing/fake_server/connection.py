@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
 
-from rlm.testing.fake_server.responses import Wire
+from rlm.testing.fake_server.responses import Response
 
 __all__ = ["Connection", "HttpRequest"]
 
@@ -163,20 +163,22 @@ class Connection(asyncio.Protocol):
         self._write_head(status, headers)
         await self._write(body if has_body else b"")
 
-    async def send(self, wire: Wire, behaviours: frozenset[str], pause_seconds: float) -> None:
+    async def send(
+        self, response: Response, behaviours: frozenset[str], pause_seconds: float
+    ) -> None:
         """Send a response at once, byte by byte, or half of it."""
         behaviours &= CONNECTION_FAULTS
         gzip = zlib.compressobj(wbits=31) if "gzip" in behaviours else None
-        chunked = gzip is not None or wire.streamed
-        headers = dict(wire.headers)
+        chunked = gzip is not None or response.streamed
+        headers = dict(response.headers)
         if gzip is not None:
             headers["Content-Encoding"] = "gzip"
         if chunked:
             headers["Transfer-Encoding"] = "chunked"
-        elif wire.status != HTTPStatus.NO_CONTENT:
-            headers.setdefault("Content-Length", str(len(wire.body)))
-        self._write_head(wire.status, headers)
-        for frame in _frames(wire, behaviours, pause_seconds):
+        elif response.status != HTTPStatus.NO_CONTENT:
+            headers.setdefault("Content-Length", str(len(response.body)))
+        self._write_head(response.status, headers)
+        for frame in _frames(response, behaviours, pause_seconds):
             if gzip is not None:
                 frame = gzip.compress(frame) + gzip.flush(zlib.Z_SYNC_FLUSH)
             await self._write(_chunk(frame) if chunked else frame)
@@ -232,8 +234,8 @@ def _chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-def _frames(wire: Wire, behaviours: frozenset[str], pause_seconds: float) -> list[bytes]:
-    frames = wire.frames
+def _frames(response: Response, behaviours: frozenset[str], pause_seconds: float) -> list[bytes]:
+    frames = response.frames
     if behaviours & {"cut", "reset_midway"}:
         frames = list(_half(frames))
     if "drip" in behaviours:

@@ -8,7 +8,7 @@ from typing import Any
 from rlm.errors import ConfigError
 from rlm.testing.fake_server.connection import Connection, HttpRequest
 from rlm.testing.fake_server.requests import Asked, Log, Received, Route, read_request, route
-from rlm.testing.fake_server.responses import error_wire, wire_of
+from rlm.testing.fake_server.responses import error_response, make_response
 from rlm.testing.fake_server.script import Answer, Script, UsedUp, as_answer
 
 __all__ = ["Handler"]
@@ -88,9 +88,9 @@ class Handler:
             connection.reset()
             return
         connection.is_stale = "stale" in behaviours
-        wire = wire_of(received.number, asked, answer)
-        received.status = wire.status
-        await connection.send(wire, behaviours, answer.pause_seconds)
+        response = make_response(received.number, asked, answer)
+        received.status = response.status
+        await connection.send(response, behaviours, answer.pause_seconds)
 
     def _choose(self, asked: Asked) -> Answer:
         entry = self._script.take(asked.text)
@@ -99,7 +99,7 @@ class Handler:
     # -- about the server itself -------------------------------------------------------------
 
     def _about(self, request: HttpRequest) -> tuple[dict[str, Any], int]:
-        """Return the value and the status of an answer that no script is needed for."""
+        """Return the value and the status of an answer about the server itself."""
         path = request.path.rstrip("/")
         if path == "/_requests" and request.method == "DELETE":
             self._log.forget()
@@ -122,11 +122,11 @@ async def _refuse(
     connection: Connection, asked: Asked, received: Received, status: int, reason: str
 ) -> None:
     received.status = status
-    await connection.send(error_wire(asked, status, reason), frozenset(), 0.0)
+    await connection.send(error_response(asked, status, reason), frozenset(), 0.0)
 
 
 def _models() -> dict[str, Any]:
-    """One model, in the form of each dialect at once. Any other name is answered too."""
+    """Return one model, in the form of every dialect at once. Other names are answered, too."""
     model = {
         "id": MODEL,
         "object": "model",

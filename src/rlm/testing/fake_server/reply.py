@@ -1,4 +1,4 @@
-"""One answer to one request, before any dialect has written it down."""
+"""One answer to one request, independent of the dialect."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ _WORDS = re.compile(r"\s*\S+\s*")
 
 
 class FakeReply(Struct, frozen=True):
-    """What is to be said. `usage` is None if it is not to be stated; `empty`: no answer at all."""
+    """The content of a reply. `usage` None is not stated; `empty`: there is no answer at all."""
 
     number: int
     model: str
@@ -36,13 +36,16 @@ class FakeReply(Struct, frozen=True):
     empty: bool = False
 
     def identity(self, prefix: str, *parts: object, length: int = 24) -> str:
-        """An id in a dialect's style: the same for the same request of the same script."""
+        """Return an id in a dialect's style.
+
+        The same request of the same script always gets the same.
+        """
         seed = ":".join(map(str, (prefix, self.number, *parts)))
         return prefix + hashlib.blake2b(seed.encode(), digest_size=32).hexdigest()[:length]
 
 
 def make_reply(number: int, asked: Asked, answer: Answer) -> FakeReply:
-    """The answer as this request gets it: capped as it asked, with token counts."""
+    """Make the reply to this request: capped as it asks, with token counts."""
     behaviours = answer.behaviours
     text, cut = sendable(answer.reply), False
     if "huge" in behaviours:
@@ -103,7 +106,7 @@ def _tokens(text: str) -> int:
 
 
 def in_pieces(text: str) -> list[str]:
-    """A text as a stream brings it: word by word, and what has no words in larger pieces."""
+    """Split a text as a stream does: into words, or into larger pieces if it is long."""
     if len(text) > PIECE_CHARS:
         return [text[at : at + PIECE_CHARS] for at in range(0, len(text), PIECE_CHARS)]
     return _WORDS.findall(text) or ([text] if text else [])

@@ -1,4 +1,4 @@
-"""What requests ask for, whatever their dialect, and the log of them."""
+"""What requests ask for, in any dialect, and the log of them."""
 
 import json
 import re
@@ -40,11 +40,11 @@ HARMLESS = frozenset(
         "user-agent",
     }
 )
-"""Headers whose values are shown to others; any other may hold a key."""
+"""Headers whose values are shown; any other may contain a key."""
 
 
 class Asked(Struct, frozen=True):
-    """One request: what it says, and how it wants to be answered."""
+    """One request: its text, and how it wants to be answered."""
 
     dialect: DialectName
     model: str
@@ -58,7 +58,7 @@ class Asked(Struct, frozen=True):
 
 
 class Route(Struct, frozen=True):
-    """Which dialect a path belongs to, and what the path itself says."""
+    """The dialect of a path, and what the path itself says."""
 
     dialect: DialectName
     model: str | None = None
@@ -66,7 +66,7 @@ class Route(Struct, frozen=True):
 
 
 def route(path: str) -> Route | None:
-    """The dialect of a path, below any prefix: Azure's, a gateway's, a deployment's."""
+    """Return the dialect of a path, below any prefix: Azure's, a gateway's, a deployment's."""
     for ending, dialect in ENDINGS.items():
         if path.endswith(ending):
             found = DEPLOYMENT.search(path)
@@ -77,14 +77,14 @@ def route(path: str) -> Route | None:
 
 
 def read_request(place: Route, data: bytes, query: Mapping[str, str]) -> Asked:
-    """The request in a body; ValueError, with the reason, if it is none."""
+    """Parse a body; the ValueError says why it is not a request."""
     try:
         body = json.loads(data)
         text = "\n".join(part for name in SPOKEN for part in _texts(body.get(name)))
     except RecursionError:
         raise ValueError("nested too deeply") from None
     except AttributeError:
-        raise ValueError("the body is no JSON object") from None
+        raise ValueError("the body is not a JSON object") from None
     model = body.get("model", place.model)
     options = body.get("stream_options")
     is_stream = place.stream if place.dialect == "gemini" else body.get("stream") is True
@@ -102,7 +102,7 @@ def read_request(place: Route, data: bytes, query: Mapping[str, str]) -> Asked:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All that is said in a message, a list of them, or a part; names and data are not said."""
+    """Yield the texts of a message, a list of them, or a part; names and data do not count."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -115,7 +115,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _cap(body: dict[str, Any]) -> int | None:
-    """The smallest output cap the request names."""
+    """Return the smallest output limit that the request names."""
     config = body.get("generationConfig")
     holders = (body, config if isinstance(config, dict) else {})
     caps = [holder.get(name) for holder in holders for name in CAPS]
@@ -126,9 +126,9 @@ def _cap(body: dict[str, Any]) -> int | None:
 
 
 class Received(Struct):
-    """One request. `status` is None until it is answered, and if it never was.
+    """One request. `status` is None until it is answered.
 
-    `disconnected`: the client went away before it was answered.
+    `disconnected`: the client left before it was answered.
     """
 
     number: int
@@ -145,7 +145,7 @@ class Received(Struct):
         return f"Received({self.number}, {self.path!r}, status={self.status})"
 
     def public(self) -> dict[str, Any]:
-        """All of it as plain data, without the values that may be secrets."""
+        """Return it as plain data, without values that may be secrets."""
         asked = self.asked
         return {
             "number": self.number,
@@ -166,7 +166,7 @@ class Received(Struct):
 
 
 class Log:
-    """The latest requests, and counts of all of them. Safe to read from other threads."""
+    """The latest requests, and counts of all. It can be read from other threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -178,7 +178,7 @@ class Log:
 
     @property
     def requests(self) -> list[Received]:
-        """The requests in the order of their arrival; of very many, the latest."""
+        """The requests in order of arrival; of very many, the latest."""
         with self._lock:
             return list(self._kept)
 
@@ -199,14 +199,14 @@ class Log:
             self.in_flight -= 1
 
     def forget(self) -> None:
-        """As if nothing had been asked so far; requests that are in flight stay so."""
+        """Forget all requests but those in flight."""
         with self._lock:
             self._kept.clear()
             self._kept_bytes = self.count = 0
             self.max_in_flight = self.in_flight
 
     def public(self) -> dict[str, Any]:
-        """What `/_requests` answers with."""
+        """Return the answer to `/_requests`."""
         return {
             "count": self.count,
             "in_flight": self.in_flight,

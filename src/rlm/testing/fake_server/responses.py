@@ -1,4 +1,4 @@
-"""The bytes of an answer: what its dialect would send, spoilt as its behaviours say."""
+"""The bytes of an answer: what its dialect would send, with the faults of its behaviours."""
 
 import json
 from email.utils import formatdate
@@ -14,7 +14,7 @@ from rlm.testing.fake_server.reply import FakeReply, make_reply
 from rlm.testing.fake_server.requests import Asked
 from rlm.testing.fake_server.script import Answer
 
-__all__ = ["Wire", "error_wire", "wire_of"]
+__all__ = ["Response", "error_response", "make_response"]
 
 JSON, STREAM, PLAIN = "application/json", "text/event-stream", "text/plain"
 PAGE = "<!doctype html>\n<html><head><title>{0}</title></head><body><h1>{0}</h1></body></html>\n"
@@ -22,8 +22,8 @@ BROKEN = '{"choices": [{"message": {"content": "half a'
 REDIRECT = 307
 
 
-class Wire(Struct, frozen=True):
-    """A response: its frames are sent one after the other, a plain one has just one."""
+class Response(Struct, frozen=True):
+    """A response: its frames are sent one after the other; a plain one has a single frame."""
 
     status: int
     headers: dict[str, str]
@@ -35,36 +35,36 @@ class Wire(Struct, frozen=True):
         return b"".join(self.frames)
 
 
-def error_wire(asked: Asked, status: int, message: str) -> Wire:
-    """A refusal in the words of the request's dialect."""
+def error_response(asked: Asked, status: int, message: str) -> Response:
+    """Return a refusal in the form of the request's dialect."""
     return _plain(status, _dumped(WRITERS[asked.dialect].error(status, message)))
 
 
-def wire_of(number: int, asked: Asked, answer: Answer) -> Wire:
-    """The whole response to one request."""
+def make_response(number: int, asked: Asked, answer: Answer) -> Response:
+    """Return the whole response to one request."""
     behaviours = answer.behaviours
-    wire = _replaced(answer, behaviours)
-    if wire is None:
+    response = _replaced(answer, behaviours)
+    if response is None:
         status = answer.status
         if "error_event" not in behaviours and (status >= 300 or answer.error):
             status = status if status >= 300 else 500
-            wire = error_wire(asked, status, answer.error or f"scripted status {status}")
+            response = error_response(asked, status, answer.error or f"scripted status {status}")
         else:
-            wire = _answered(make_reply(number, asked, answer), asked, answer)
+            response = _answered(make_reply(number, asked, answer), asked, answer)
     if "truncated" in behaviours:
-        wire = _truncated(wire)
+        response = _truncated(response)
     if "wrong_type" in behaviours:
-        wire = replace(wire, headers={**wire.headers, "Content-Type": PLAIN})
-    return replace(wire, headers={**wire.headers, **_waiting(answer), **answer.headers})
+        response = replace(response, headers={**response.headers, "Content-Type": PLAIN})
+    return replace(response, headers={**response.headers, **_waiting(answer), **answer.headers})
 
 
-def _replaced(answer: Answer, behaviours: frozenset[str]) -> Wire | None:
-    """What comes in place of any dialect's words."""
+def _replaced(answer: Answer, behaviours: frozenset[str]) -> Response | None:
+    """Return a response that replaces the dialect's, if a behaviour asks for one."""
     if "redirect" in behaviours:
         status = answer.status if 300 <= answer.status < 400 else REDIRECT
-        return Wire(status, {"Location": answer.location}, [b""])
+        return Response(status, {"Location": answer.location}, [b""])
     if "no_content" in behaviours:
-        return Wire(204, {}, [b""])
+        return Response(204, {}, [b""])
     if "empty_body" in behaviours:
         return _plain(answer.status, b"")
     if "html" in behaviours:
@@ -73,7 +73,7 @@ def _replaced(answer: Answer, behaviours: frozenset[str]) -> Wire | None:
     return None
 
 
-def _answered(reply: FakeReply, asked: Asked, answer: Answer) -> Wire:
+def _answered(reply: FakeReply, asked: Asked, answer: Answer) -> Response:
     behaviours = answer.behaviours
     if asked.stream and "unstreamed" not in behaviours:
         return _streamed(reply, asked, answer)
@@ -85,7 +85,7 @@ def _answered(reply: FakeReply, asked: Asked, answer: Answer) -> Wire:
     return _plain(200, _dumped(writer.plain(reply)))
 
 
-def _streamed(reply: FakeReply, asked: Asked, answer: Answer) -> Wire:
+def _streamed(reply: FakeReply, asked: Asked, answer: Answer) -> Response:
     behaviours, writer = answer.behaviours, WRITERS[asked.dialect]
     events = writer.events(reply)
     middle = (len(events) + 1) // 2
@@ -99,7 +99,7 @@ def _streamed(reply: FakeReply, asked: Asked, answer: Answer) -> Wire:
         return _plain(200, _dumped([event.payload for event in events]))
     frames = [_frame(event, odd="crlf" in behaviours) for event in events]
     headers = {"Content-Type": STREAM, "Cache-Control": "no-cache"}
-    return Wire(200, headers, frames, streamed=True)
+    return Response(200, headers, frames, streamed=True)
 
 
 def _reported(answer: Answer) -> tuple[int, str]:
@@ -117,14 +117,14 @@ def _frame(event: Event, *, odd: bool) -> bytes:
     return lines.replace(b"\n", b"\r\n")
 
 
-def _truncated(wire: Wire) -> Wire:
-    if wire.streamed:
-        return replace(wire, frames=wire.frames[: len(wire.frames) // 2])
-    return replace(wire, frames=[wire.body[: len(wire.body) // 2]])
+def _truncated(response: Response) -> Response:
+    if response.streamed:
+        return replace(response, frames=response.frames[: len(response.frames) // 2])
+    return replace(response, frames=[response.body[: len(response.body) // 2]])
 
 
 def _waiting(answer: Answer) -> dict[str, str]:
-    """How long to wait before another try, in the form that the answer names."""
+    """Return the header that says when to try again, in the form that the answer names."""
     if (seconds := answer.retry_after) is None:
         return {}
     if answer.retry_after_form == "milliseconds":
@@ -134,10 +134,10 @@ def _waiting(answer: Answer) -> dict[str, str]:
     return {"Retry-After": f"{seconds:g}"}
 
 
-def _plain(status: int, body: bytes, content_type: str = JSON) -> Wire:
-    return Wire(status, {"Content-Type": content_type}, [body])
+def _plain(status: int, body: bytes, content_type: str = JSON) -> Response:
+    return Response(status, {"Content-Type": content_type}, [body])
 
 
 def _dumped(value: Any) -> bytes:
-    """Characters go out as they are, so that they take several bytes."""
+    """Encode as JSON without escaping, so that characters take several bytes."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""A fake server on a thread of its own, for tests that block and for tests that do not."""
+"""A fake server on its own thread, for synchronous and asynchronous tests."""
 
 import asyncio
 import itertools
@@ -25,7 +25,7 @@ BACKLOG = 1024
 class FakeServer:
     """`with FakeServer(["hello"]) as server:` serves at `server.url`; `async with` does too.
 
-    `script` and `rules` are those of `ScriptedClient`; entries may be any `Answer` besides.
+    `script` and `rules` are those of `ScriptedClient`; entries may also be any `Answer`.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class FakeServer:
         tls: "ssl.SSLContext | None" = None,
         on_request: Callable[[Received], None] | None = None,
     ) -> None:
-        """`on_request` is called, on the server's thread, after each request is answered."""
+        """`on_request` is called on the server's thread after each request."""
         self._log = Log()
         self._handler = Handler(
             Script(script, rules, loop=loop),
@@ -58,7 +58,7 @@ class FakeServer:
 
     @classmethod
     def from_file(cls, path: str | Path, **options: Any) -> "FakeServer":
-        """A server of a script file; see `read_script`."""
+        """Return a server of a script file; see `read_script`."""
         return cls(read_script(path), **options)
 
     def __repr__(self) -> str:
@@ -68,19 +68,19 @@ class FakeServer:
 
     @property
     def url(self) -> str:
-        """Where it listens: what an Anthropic or a Gemini client takes for its base URL."""
+        """The address: the base URL of an Anthropic or Gemini client."""
         if not self._address:
             raise ConfigError("the server is not started: use it in a with block, or start() it")
         return self._address
 
     @property
     def openai_url(self) -> str:
-        """What an OpenAI client takes for its base URL."""
+        """The base URL of an OpenAI client."""
         return f"{self.url}/v1"
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables by which other programs find it."""
+        """The environment variables by which other programs find it."""
         return {
             "OPENAI_BASE_URL": self.openai_url,
             "OPENAI_API_KEY": KEY,
@@ -93,12 +93,12 @@ class FakeServer:
 
     @property
     def requests(self) -> list[Received]:
-        """What it was asked, in the order of arrival; of very many requests, the latest."""
+        """The requests in order of arrival; of very many, the latest."""
         return self._log.requests
 
     @property
     def count(self) -> int:
-        """How many requests there were."""
+        """The number of requests."""
         return self._log.count
 
     @property
@@ -107,13 +107,13 @@ class FakeServer:
 
     @property
     def max_in_flight(self) -> int:
-        """How many requests overlapped."""
+        """The largest number of requests at the same time."""
         return self._log.max_in_flight
 
     # -- its life ----------------------------------------------------------------------------
 
     def start(self) -> "FakeServer":
-        """Begin to listen; OSError if the port is taken."""
+        """Start listening; raise OSError if the port is taken."""
         if self._thread is not None:
             raise ConfigError("the server is started already")
         self._started.clear()
@@ -128,7 +128,7 @@ class FakeServer:
         return self
 
     def stop(self) -> None:
-        """Stop listening and drop every connection, whatever is in flight."""
+        """Stop listening and drop every connection."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._handler.closing = True

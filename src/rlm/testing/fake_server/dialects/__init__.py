@@ -1,4 +1,4 @@
-"""How each dialect writes an answer down: whole, as a stream, and as an error."""
+"""How each dialect writes an answer: whole, as a stream, and as an error."""
 
 from rlm.testing.fake_server.dialects.anthropic import AnthropicWriter
 from rlm.testing.fake_server.dialects.chat import ChatWriter

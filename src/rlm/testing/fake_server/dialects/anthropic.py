@@ -1,4 +1,4 @@
-"""Answers as Anthropic's messages give them."""
+"""Answers in the form of Anthropic's messages."""
 
 import json
 from typing import Any
@@ -120,7 +120,7 @@ def _block_events(index: int, block: dict[str, Any]) -> list[Event]:
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
-    """Here `input_tokens` are those that no cache has seen."""
+    """Return usage; here `input_tokens` excludes cached tokens."""
     return {
         "input_tokens": usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens,
         "cache_creation_input_tokens": usage.cache_write_tokens,

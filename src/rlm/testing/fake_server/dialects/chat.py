@@ -1,4 +1,4 @@
-"""Answers as OpenAI's chat completions give them."""
+"""Answers in the form of OpenAI's chat completions."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from rlm.testing.fake_server.reply import FakeReply, in_pieces
 __all__ = ["ChatWriter", "openai_error"]
 
 CREATED = 1_700_000_000
-"""Every answer was made at the same time, so that the same script always gives the same bytes."""
+"""The time of every answer, so that the same script always gives the same bytes."""
 
 ERROR_TYPES = {
     400: "invalid_request_error",
@@ -22,13 +22,13 @@ ERROR_TYPES = {
 
 
 def openai_error(status: int, message: str) -> dict[str, Any]:
-    """The body of a refusal, the same for chat completions and responses."""
+    """Return the body of a refusal, the same for chat completions and responses."""
     kind = ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
 class ChatWriter:
-    """`reasoning_content` is where most servers of this dialect put reasoning."""
+    """Reasoning is in `reasoning_content`, as with most servers of this dialect."""
 
     def plain(self, reply: FakeReply) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": reply.text or None}
@@ -74,7 +74,7 @@ class ChatWriter:
         return openai_error(status, message)
 
     def failed(self, reply: FakeReply, status: int, message: str) -> dict[str, Any]:
-        """With the status as its code, as gateways write it."""
+        """Return an error with the status as its code, as gateways write it."""
         error = openai_error(status, message)["error"]
         return {"error": {**error, "code": status}}
 
@@ -98,7 +98,7 @@ def _chunk(about: dict[str, Any], delta: dict[str, Any], reason: str | None = No
 
 
 def _call_parts(reply: FakeReply) -> list[dict[str, Any]]:
-    """Each call begins with its name, and its arguments follow in halves."""
+    """Return the chunks of a call: its name first, then its arguments in halves."""
     parts: list[dict[str, Any]] = []
     for index, call in enumerate(reply.tool_calls):
         arguments = json.dumps(call.arguments)
@@ -119,7 +119,7 @@ def _call_parts(reply: FakeReply) -> list[dict[str, Any]]:
 
 
 def _finish_reason(reply: FakeReply) -> str:
-    """A refusal in words ends with `stop`; one without words is the content filter's."""
+    """Return the finish reason: `stop` for a refusal with text, else `content_filter`."""
     if reply.finish_reason == "refusal":
         return "stop" if reply.refusal else "content_filter"
     return reply.finish_reason

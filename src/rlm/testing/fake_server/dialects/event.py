@@ -1,4 +1,4 @@
-"""One event of a stream, and the shape that every writer has."""
+"""One event of a stream, and the protocol of writers."""
 
 from typing import Any, NamedTuple, Protocol
 
@@ -7,11 +7,11 @@ from rlm.testing.fake_server.reply import FakeReply
 __all__ = ["DONE", "SIGNATURE", "Event", "Writer"]
 
 SIGNATURE = "ZmFrZS1zaWduYXR1cmUtb2YtdGhvdWdodHM="
-"""Stands for what a provider signs its reasoning with, and wants to see again."""
+"""Stands for the signature of a provider's reasoning, which it expects back."""
 
 
 class Event(NamedTuple):
-    """`name` goes into an `event:` line; a payload that is a text goes out as it is."""
+    """One event. `name` becomes its `event:` line; a payload that is text is sent as it is."""
 
     payload: Any
     name: str | None = None
@@ -24,16 +24,16 @@ class Writer(Protocol):
     """Writes answers in one dialect."""
 
     def plain(self, reply: FakeReply) -> dict[str, Any]:
-        """The body of a whole reply."""
+        """Return the body of a whole reply."""
 
     def events(self, reply: FakeReply) -> list[Event]:
-        """The same as a stream."""
+        """Return the same as a stream."""
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """The body of a refusal with that status."""
+        """Return the body of a refusal with that status."""
 
     def failed(self, reply: FakeReply, status: int, message: str) -> dict[str, Any]:
-        """The body of a reply of status 200 that reports an error."""
+        """Return the body of a reply of status 200 that reports an error."""
 
     def error_event(self, status: int, message: str) -> Event:
-        """The event with which a stream of status 200 reports an error."""
+        """Return the event with which a stream of status 200 reports an error."""

@@ -1,4 +1,4 @@
-"""Answers as Gemini's generateContent gives them."""
+"""Answers in the form of Gemini's generateContent."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ STATUSES = {
 
 
 class GeminiWriter:
-    """Content is a list of parts, and a stream is replies that each bring a few more."""
+    """Content is a list of parts; a stream is a series of replies with a few parts each."""
 
     def plain(self, reply: FakeReply) -> dict[str, Any]:
         return _response(reply, _parts(reply), FINISH_REASONS[reply.finish_reason])
@@ -81,7 +81,7 @@ def _response(reply: FakeReply, parts: list[dict[str, Any]], reason: str | None)
 
 
 def _parts(reply: FakeReply) -> list[dict[str, Any]]:
-    """Thoughts, text and calls. What follows thoughts carries their signature."""
+    """Return thoughts, text and calls. What follows thoughts carries their signature."""
     parts: list[dict[str, Any]] = []
     if text := reply.text + reply.refusal:
         parts.append({"text": text})
@@ -97,7 +97,7 @@ def _parts(reply: FakeReply) -> list[dict[str, Any]]:
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
-    """Here candidates are counted without their thoughts."""
+    """Return usage; here candidates are counted without their thoughts."""
     counts = {
         "promptTokenCount": usage.input_tokens,
         "candidatesTokenCount": usage.output_tokens - usage.reasoning_tokens,

@@ -1,4 +1,4 @@
-"""Answers as OpenAI's responses give them."""
+"""Answers in the form of OpenAI's Responses interface."""
 
 import itertools
 import json
@@ -15,7 +15,7 @@ INCOMPLETE = {"length": "max_output_tokens", "refusal": "content_filter"}
 
 
 class ResponsesWriter:
-    """Output is a list of items; a stream opens, fills and closes them, numbering its events."""
+    """Output is a list of items; a stream opens, fills and closes them, and numbers its events."""
 
     def plain(self, reply: FakeReply) -> dict[str, Any]:
         reason = None if reply.refusal else INCOMPLETE.get(reply.finish_reason)
