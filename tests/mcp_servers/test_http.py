@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("mcp", reason="MCP is an extra: pip install 'rlm-engine[mcp]'")
-pytest.importorskip("uvicorn", reason="uvicorn is an extra: pip install 'rlm-engine[server]'")
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse

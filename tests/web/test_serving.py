@@ -5,6 +5,7 @@ import logging
 import urllib.request
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import aiohttp
 import pytest
@@ -16,7 +17,7 @@ from starlette.types import ASGIApp
 
 from rlm.errors import ConfigError
 from rlm.web.border import Border
-from rlm.web.events import EventStream, event
+from rlm.web.events import EventStream, Stopping, event, while_connected
 from rlm.web.responses import json_response
 from rlm.web.serving import WebServer, in_thread, open_socket, serving
 
@@ -70,7 +71,9 @@ async def test_every_answer_has_a_status_and_the_headers(
         assert "Server" not in response.headers
 
 
-async def test_a_stream_ends_with_its_client_or_its_server() -> None:
+async def test_a_stream_ends_with_its_client_or_its_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     closing, ended = asyncio.Event(), asyncio.Semaphore(0)
 
     async def endless() -> AsyncGenerator[bytes, None]:
@@ -96,7 +99,8 @@ async def test_a_stream_ends_with_its_client_or_its_server() -> None:
             stays = await session.get(f"{url}/stream")
             await stays.content.readline()
         await ended.acquire()  # The server has stopped.
-        stays.close()
+        await stays.read()
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
 async def test_a_second_stop_does_not_wait(caplog: pytest.LogCaptureFixture) -> None:
@@ -141,3 +145,24 @@ def test_an_address_that_cannot_be_used_says_why() -> None:
             open_socket("127.0.0.1", port, "viewer")
     with pytest.raises(ConfigError, match="can't listen at 192\\.0\\.2\\.1"):
         open_socket("192.0.2.1", 0)
+
+
+async def test_work_is_cancelled_when_the_server_stops() -> None:
+    closing, begun, cancelled = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async def receive() -> Any:
+        return await asyncio.Event().wait()
+
+    task = asyncio.ensure_future(while_connected(receive, work(), closing))
+    await begun.wait()
+    closing.set()
+    with pytest.raises(Stopping):
+        await task
+    assert cancelled.is_set()

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from rlm.errors import ConfigError
 from rlm.viewer.library import Busy, Unknown
+from rlm.web.events import Stopping
 from rlm.web.hosts import HostPolicy, bracketed, is_loopback
 from rlm.web.responses import STATUS_MESSAGES, json_response, without_paths
 from rlm.web.tokens import LinkToken, bearer_token
@@ -112,6 +113,8 @@ def error_response(error: Exception) -> Response:
         return _error(message, error.status_code)
     if isinstance(error, ConfigError):
         return _error(str(error), _status_of(error))
+    if isinstance(error, Stopping):
+        return _error("the viewer is shutting down", 503)
     _log.error("the viewer failed to answer a request", exc_info=error)
     return _error("the viewer failed to answer; see its terminal for the reason", 500)
 

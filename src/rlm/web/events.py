@@ -6,7 +6,15 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
-__all__ = ["HEARTBEAT", "RETRY", "Disconnected", "EventStream", "event", "while_connected"]
+__all__ = [
+    "HEARTBEAT",
+    "RETRY",
+    "Disconnected",
+    "EventStream",
+    "Stopping",
+    "event",
+    "while_connected",
+]
 
 HEARTBEAT = b": still here\n\n"
 """A comment that keeps proxies from closing an idle stream."""
@@ -22,7 +30,11 @@ T = TypeVar("T")
 
 
 class Disconnected(ConnectionError):
-    """The client has closed its connection, or the server is closing it."""
+    """The client has closed its connection."""
+
+
+class Stopping(Exception):
+    """The server is shutting down."""
 
 
 def event(data: bytes, name: str = "", event_id: str = "") -> bytes:
@@ -34,9 +46,9 @@ def event(data: bytes, name: str = "", event_id: str = "") -> bytes:
 async def while_connected(
     receive: Receive, work: Coroutine[Any, Any, T], closing: asyncio.Event | None = None
 ) -> T:
-    """Return the result of `work`, and cancel it as soon as the client disconnects.
+    """Return the result of `work`; cancel it if the client disconnects or `closing` is set.
 
-    Setting `closing` has the same effect. The body of the request must have been read before.
+    The body of the request must have been read before.
     """
     task = asyncio.ensure_future(work)
     watches = [asyncio.ensure_future(_disconnect(receive))]
@@ -44,9 +56,9 @@ async def while_connected(
         watches.append(asyncio.ensure_future(closing.wait()))
     try:
         await asyncio.wait({task, *watches}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise Disconnected
-        return task.result()
+        if task.done():
+            return task.result()
+        raise Stopping if closing is not None and closing.is_set() else Disconnected
     finally:
         for each in (task, *watches):
             each.cancel()
@@ -71,10 +83,15 @@ class EventStream:
         self._chunks = chunks
         self._on_end = on_end
         self._closing = closing
+        self._started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await while_connected(receive, self._send_all(send), self._closing)
+        except Stopping:
+            if not self._started:
+                raise
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             try:
                 await self._chunks.aclose()
@@ -84,6 +101,7 @@ class EventStream:
 
     async def _send_all(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+        self._started = True
         async for chunk in self._chunks:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
