@@ -103,7 +103,7 @@ async def test_runs_end_with_their_session(place: str, recipe: Recipe) -> None:
         for _ in range(MAX_AT_ONCE):
             await asked(client, "rlm_complete", session=session, query="?", path="")
         text = await refused(client, "rlm_complete", session=session, query="?", path="")
-        assert f"{MAX_AT_ONCE} runs of this session go on" in text
+        assert f"{MAX_AT_ONCE} runs of this session are in progress" in text
         while model.waiting < MAX_AT_ONCE:
             await asyncio.sleep(0.01)
         await asked(client, "rlm_session_close", session=session)
@@ -168,7 +168,7 @@ async def _are_strangers(ada: Any, ben: Any) -> None:
         ("rlm_session_close", {}),
     ):
         text = await refused(ben, tool, session=hers, **arguments)
-        assert "not known, or is over" in text, tool
+        assert "not known, or has ended" in text, tool
     assert "not known in this session" in await refused(ben, "rlm_read", session=his, handle=handle)
     text = await refused(ben, "rlm_continue", session=his, run_id=run["run_id"])
     assert "not known in this session" in text

@@ -47,7 +47,7 @@ def test_a_session_and_its_handles_are_its_owners(sessions: Sessions, roots: lis
         other.handle(handle)
     assert sessions.get(mine.id, "ada") is mine
     for session_id, principal in [(mine.id, "mira"), (other.id, "ada"), ("s_nothing", "ada")]:
-        with pytest.raises(Refused, match="not known, or is over"):
+        with pytest.raises(Refused, match="not known, or has ended"):
             sessions.get(session_id, principal)
     assert (list(mine.roots), list(other.roots)) == (["one", "two"], ["two"])
 

@@ -115,7 +115,7 @@ def test_what_is_not_there_is_told_with_what_is(file: Path) -> None:
             read_span(fd, index, offset=-1)
     with opened(file, b"") as (fd, index):
         assert read_span(fd, index).text == ""
-    with opened(file, b"a\0b") as (fd, index), pytest.raises(Refused, match="no text"):
+    with opened(file, b"a\0b") as (fd, index), pytest.raises(Refused, match="not text"):
         read_span(fd, index)
 
 

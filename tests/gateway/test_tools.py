@@ -96,7 +96,7 @@ async def test_all_ten_tools_work(place: str, recipe: Recipe) -> None:
         assert report["of"] == len(report["entries"]) == 10
         closed = await asked(client, "rlm_session_close", session=session)
         assert closed["left"]["calls"] == 50 - 9
-        assert "not known, or is over" in await refused(client, "rlm_list", session=session)
+        assert "not known, or has ended" in await refused(client, "rlm_list", session=session)
 
 
 async def test_citations_are_verbatim_and_can_be_checked_by_reading(

@@ -104,7 +104,7 @@ class Span(Struct, frozen=True):
 
     `next_offset` is where the rest begins, None at the end of the file. `sha256` is that of the
     bytes in the file.
-    `lossy`: some are not UTF-8 and are shown as `�`.
+    `lossy`: some are not UTF-8 and are shown as U+FFFD.
     """
 
     text: str

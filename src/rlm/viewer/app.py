@@ -22,7 +22,7 @@ from rlm.viewer.answers import Answers
 from rlm.viewer.assets import STATIC, load_assets, page_with
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.forking import MAX_EDIT_CHARS, Engines, Forks
-from rlm.viewer.library import Library, Unknown, Work
+from rlm.viewer.library import Library, Threads, Unknown
 from rlm.viewer.live import Live
 from rlm.web.border import Border
 from rlm.web.events import EventStream, while_connected
@@ -67,10 +67,10 @@ class ViewerApp:
         self._version = version
         self._library = library
         self._assets = load_assets(static)
-        self._work = Work()
+        self._threads = Threads()
         self._answers = Answers(library, contexts)
-        self._live = Live(library, self._work)
-        self._forks = Forks(library.archive, engines, self._work)
+        self._live = Live(library, self._threads)
+        self._forks = Forks(library.archive, engines, self._threads)
         self._closing = asyncio.Event()
         self._app = Border(self._routed(), access.admit, error_response, HEADERS)
 
@@ -78,7 +78,7 @@ class ViewerApp:
         await self._app(scope, receive, send)
 
     async def start(self) -> None:
-        await self._work.run(self._library.start)
+        await self._threads.run(self._library.start)
 
     def stop(self) -> None:
         """End streams and requests."""
@@ -88,7 +88,7 @@ class ViewerApp:
     async def close(self) -> None:
         self.stop()
         await self._forks.close()
-        self._work.close()
+        self._threads.close()
 
     def _routed(self) -> ASGIApp:
         router = Router(
@@ -125,7 +125,7 @@ class ViewerApp:
     async def _answer(
         self, request: Request, find: Callable[..., Any], *arguments: Any
     ) -> Response:
-        found = await self._while_open(request, self._work.run(find, *arguments))
+        found = await self._while_open(request, self._threads.run(find, *arguments))
         return json_response(found)
 
     # -- the page ----------------------------------------------------------------------------

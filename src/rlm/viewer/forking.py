@@ -7,7 +7,7 @@ from typing import Protocol
 from rlm.context import StoredContext
 from rlm.errors import ConfigError, RLMError
 from rlm.records.journal import Archive, RunFacts, RunFile, fork
-from rlm.viewer.library import Busy, Unknown, Work
+from rlm.viewer.library import Busy, Threads, Unknown
 
 __all__ = ["Engines", "Forks"]
 
@@ -29,10 +29,10 @@ class Engines(Protocol):
 class Forks:
     """The forks of one viewer. They end with it, and can be resumed."""
 
-    def __init__(self, archive: Archive | None, engines: Engines | None, work: Work) -> None:
+    def __init__(self, archive: Archive | None, engines: Engines | None, threads: Threads) -> None:
         self._archive = archive
         self._engines = engines
-        self._work = work
+        self._threads = threads
         self._running: set[asyncio.Task[None]] = set()
 
     @property
@@ -52,7 +52,7 @@ class Forks:
             raise ConfigError(f"a reply may have at most {MAX_EDIT_CHARS:,} characters")
         if len(self._running) >= MAX_RUNNING:
             raise Busy(f"{MAX_RUNNING} forked runs are in progress; wait for one of them")
-        facts, context = await self._work.run(
+        facts, context = await self._threads.run(
             _made, self._archive, self._engines, run_id, step, edited
         )
         task = asyncio.create_task(self._go_on(self._engines, facts, context))

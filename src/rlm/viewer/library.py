@@ -25,48 +25,25 @@ __all__ = [
     "Listing",
     "OneFile",
     "RunSource",
+    "Threads",
     "Unknown",
-    "Work",
 ]
 
-AT_ONCE = 4
+MAX_THREADS = 4
 MAX_WAITING = 100
-T = TypeVar("T")
-
-
-class Busy(ConfigError):
-    """Too many requests at once."""
-
-
-class Work:
-    """The threads of one viewer, for work that blocks."""
-
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rlm-viewer")
-        self._waiting = 0
-
-    async def run(self, task: Callable[..., T], *arguments: Any) -> T:
-        """Call `task` in a thread; raise Busy if too many calls are waiting."""
-        if self._waiting >= MAX_WAITING:
-            raise Busy("the viewer has too many requests at once; try again in a moment")
-        self._waiting += 1
-        try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, task, *arguments)
-        finally:
-            self._waiting -= 1
-
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-
 MAX_LISTED = 5_000
 MAX_KEPT_EVENTS = 8_000_000
 """Beyond this, indexes are dropped and rebuilt when they are needed."""
 
+T = TypeVar("T")
+
 
 class Unknown(ConfigError):
     """There is no such run, step, event or text here."""
+
+
+class Busy(ConfigError):
+    """Too many requests at once."""
 
 
 class RunSource(Protocol):
@@ -123,6 +100,28 @@ class Listing(NamedTuple):
     runs: list[Node]
     skipped: Skipped
     reading: dict[str, Any] | None
+
+
+class Threads:
+    """The threads of one viewer, for work that blocks."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="rlm-viewer")
+        self._waiting = 0
+
+    async def run(self, task: Callable[..., T], *arguments: Any) -> T:
+        """Call `task` in a thread; raise Busy if too many calls are waiting."""
+        if self._waiting >= MAX_WAITING:
+            raise Busy("the viewer has too many requests at once; try again in a moment")
+        self._waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, task, *arguments)
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class Library:

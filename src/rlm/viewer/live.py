@@ -14,7 +14,7 @@ import msgspec
 from rlm.errors import ConfigError
 from rlm.events import RunEnded
 from rlm.viewer.answers import Shortener
-from rlm.viewer.library import Busy, Library, Unknown, Work
+from rlm.viewer.library import Busy, Library, Threads, Unknown
 from rlm.viewer.outlines import Forest
 from rlm.viewer.record_files import RecordFile
 from rlm.web.events import HEARTBEAT, RETRY, EventStream, event
@@ -53,17 +53,17 @@ class Position(msgspec.Struct, frozen=True, order=True):
 class Live:
     """All streams of one viewer."""
 
-    def __init__(self, library: Library, work: Work) -> None:
+    def __init__(self, library: Library, threads: Threads) -> None:
         self._library = library
-        self._work = work
+        self._threads = threads
         self._streams = 0
 
     async def run(self, run_id: str, after: str, closing: asyncio.Event) -> EventStream:
         """Stream a tree from a position on; without one, from its newest event on."""
-        file = await self._work.run(self._library.find, run_id)
+        file = await self._threads.run(self._library.find, run_id)
         position = Position.of(after)
         if position is None:
-            position = await self._work.run(_newest, file, run_id)
+            position = await self._threads.run(_newest, file, run_id)
         return self._stream(self._events(file, run_id, position), closing)
 
     def runs(self, closing: asyncio.Event) -> EventStream:
@@ -96,7 +96,7 @@ class Live:
         beat = time.monotonic()
         while True:
             version = file.version()
-            messages, position, is_over = await self._work.run(_portion, file, run_id, position)
+            messages, position, is_over = await self._threads.run(_portion, file, run_id, position)
             for message in messages:
                 yield message
             if is_over:
@@ -105,10 +105,10 @@ class Live:
             if messages:
                 beat = time.monotonic()
                 continue
-            await self._work.run(file.wake)
+            await self._threads.run(file.wake)
             while file.version() == version:
                 await asyncio.sleep(LOOK_SECONDS)
-                await self._work.run(file.wake)
+                await self._threads.run(file.wake)
                 if time.monotonic() - beat > BEAT_SECONDS:
                     beat = time.monotonic()
                     yield HEARTBEAT
@@ -116,12 +116,12 @@ class Live:
     # -- the list ----------------------------------------------------------------------------
 
     async def _list_changes(self) -> AsyncGenerator[bytes, None]:
-        known = await self._work.run(self._library.state)
+        known = await self._threads.run(self._library.state)
         yield event(b"{}", "runs")  # The list may have changed before this stream began.
         beat = time.monotonic()
         while True:
             await asyncio.sleep(LIST_SECONDS)
-            state = await self._work.run(self._library.state)
+            state = await self._threads.run(self._library.state)
             if state != known:
                 known = state
                 yield event(b"{}", "runs")
