@@ -15,8 +15,7 @@ from click.testing import CliRunner
 
 from rlm.cli import _batching
 from rlm.cli.batch import batch
-from rlm.testing.fake_server import FakeServer
-from rlm.testing.fake_server.asked import Asked
+from rlm.testing.fake_server import Asked, FakeServer
 from rlm.testing.fake_server.script import Answer
 from tests.cli.running import command, environment, in_terminals, rlm
 

@@ -21,7 +21,7 @@ from tests.shape.tree import ROOT
 pytestmark = pytest.mark.heavy
 IMAGES = ROOT / "docs" / "images"
 SCHEMES = ["light", "dark"]
-MOST_BYTES = 150_000
+MAX_BYTES = 150_000
 COLOURS = 192
 
 
@@ -34,7 +34,7 @@ def take(page: Page, name: str, scheme: str) -> None:
         image = import_module("PIL.Image")
         taken = image.open(io.BytesIO(page.screenshot())).convert("RGB")
         taken.quantize(COLOURS, dither=image.Dither.NONE).save(path, optimize=True)
-    assert 5_000 < path.stat().st_size < MOST_BYTES
+    assert 5_000 < path.stat().st_size < MAX_BYTES
     assert path.read_bytes().startswith(b"\x89PNG")
 
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 from rlm.cli._viewing import RecordedEngines
 from rlm.context import store_context
 from rlm.records.journal import Archive, ContextFolder, Places
-from rlm.viewer.contexts import ContextDesk
-from rlm.viewer.library import Folder, Journals, Library, OneFile, Shelf
+from rlm.viewer.contexts import Contexts
+from rlm.viewer.library import Folder, Journals, Library, OneFile, RunSource
 from rlm.viewer.server import ViewerServer
 from tests.cli.running import command, environment
 
@@ -31,7 +31,7 @@ def elsewhere(work: Callable[..., T], *arguments: Any, **options: Any) -> T:
         return pool.submit(work, *arguments, **options).result()
 
 
-def _shelf(place: Path) -> Shelf:
+def _shelf(place: Path) -> RunSource:
     """A state folder, a log, or a folder of logs."""
     if place.is_file():
         return OneFile(place, place.name)
@@ -47,7 +47,7 @@ def viewing(place: Path, *, context: Path | None = None) -> Generator[str, None,
     nothing = ContextFolder(place.parent / "no-contexts")
     server = ViewerServer(
         Library(shelf),
-        ContextDesk(
+        Contexts(
             nothing if shelf.archive is None else shelf.archive.contexts,
             None if context is None else lambda: store_context(context),
         ),

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm.testing.fake_server import FakeServer
-from rlm.testing.fake_server.asked import Asked
+from rlm.testing.fake_server import Asked, FakeServer
 from rlm.testing.fake_server.script import Answer
 from tests.cli.conftest import Run
 from tests.cli.running import command, environment, in_terminals

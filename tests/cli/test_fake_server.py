@@ -104,7 +104,7 @@ def test_other_commands_find_it_by_the_variables(script: str, tmp_path: Path) ->
     ("name", "text", "words"),
     [
         ("a.toml", "[[answers]]\nrepply = 'x'", "a.toml, answer 1: Object contains unknown field"),
-        ("a.toml", "", "the script holds no answer"),
+        ("a.toml", "", "the script has no answers"),
         ("a.txt", "hello", "a script ends in .toml, .json or .jsonl"),
     ],
 )

@@ -15,8 +15,8 @@ from mcp import Client
 from rlm.cli._mcp_roots import denials_of
 from rlm.cli._mcp_serving import models_of
 from rlm.errors import ConfigError
-from rlm.gateway.denial import USUAL_DENIALS
-from rlm.gateway.wire import MOST_LINE_BYTES
+from rlm.gateway.denial import DEFAULT_DENIALS
+from rlm.gateway.stdio import MAX_LINE_BYTES
 from tests.cli.running import SECONDS, command, environment, one_clear_line, rlm
 from tests.endpoint import endpoint
 from tests.gateway.serving import TEXT, answer, http_client, make_tree, over_http, refusal, stdio
@@ -153,7 +153,7 @@ async def test_a_client_gets_on_with_a_gateway_that_prints(tmp_path: Path) -> No
 
 
 def test_a_message_that_is_too_long_is_dropped_and_the_next_is_answered(tmp_path: Path) -> None:
-    long = b'{"jsonrpc":"2.0","id":9,"method":"ping","x":"' + b"x" * MOST_LINE_BYTES + b'"}\n'
+    long = b'{"jsonrpc":"2.0","id":9,"method":"ping","x":"' + b"x" * MAX_LINE_BYTES + b'"}\n'
     strange = long + b"no json\n\n\xff\xfe\n[]\n{}\n"
     program = command("mcp", "--root", str(make_tree(tmp_path)))
     done = talk(program, as_lines(INITIALIZE) + strange + as_lines(CREATE), 2)
@@ -212,7 +212,7 @@ async def test_gateways_at_once_have_records_of_their_own(tmp_path: Path) -> Non
         (["--root", "{tmp}/tree", "--deny", "a/b"], "without slashes"),
         (["--root", "{tmp}/tree", "--provenance", "{tmp}/tree/p.jsonl"], "clients could read it"),
         (["--root", "{tmp}/tree", "--provenance", "{tmp}/link/p.jsonl"], "clients could read it"),
-        (["--root", "{tmp}/tree", "--provenance", "{tmp}/spoiled"], "is no whole provenance file"),
+        (["--root", "{tmp}/tree", "--provenance", "{tmp}/spoiled"], "not an intact provenance"),
         (["--root", "{tmp}/tree", "--max-calls", "0"], "--max-calls"),
         (
             ["--root", "{tmp}/tree", "--port", "1", "--allowed-host", "x"],
@@ -254,7 +254,7 @@ def test_without_its_package_it_says_what_to_install(tmp_path: Path) -> None:
 
 
 def test_the_usual_denials_can_be_dropped_only_as_a_whole_or_one_by_one() -> None:
-    assert denials_of([], [], usual=True).patterns == USUAL_DENIALS
+    assert denials_of([], [], usual=True).patterns == DEFAULT_DENIALS
     assert denials_of(["*.sql"], [], usual=False).patterns == ("*.sql",)
     assert ".env" not in denials_of([], [".env"], usual=True).patterns
 

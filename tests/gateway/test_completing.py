@@ -12,7 +12,7 @@ pytest.importorskip("mcp")
 
 from rlm.errors import ModelError
 from rlm.gateway.models import Models
-from rlm.gateway.runs import MOST_AT_ONCE
+from rlm.gateway.runs import MAX_AT_ONCE
 from rlm.limits import Limits
 from rlm.messages import Price
 from rlm.testing.scripted import ScriptedClient
@@ -100,14 +100,14 @@ async def test_runs_end_with_their_session(place: str, recipe: Recipe) -> None:
         house.client() as client,
     ):
         session = await session_of(client)
-        for _ in range(MOST_AT_ONCE):
+        for _ in range(MAX_AT_ONCE):
             await asked(client, "rlm_complete", session=session, query="?", path="")
         text = await refused(client, "rlm_complete", session=session, query="?", path="")
-        assert f"{MOST_AT_ONCE} runs of this session go on" in text
-        while model.waiting < MOST_AT_ONCE:
+        assert f"{MAX_AT_ONCE} runs of this session are in progress" in text
+        while model.waiting < MAX_AT_ONCE:
             await asyncio.sleep(0.01)
         await asked(client, "rlm_session_close", session=session)
-        while model.cancelled < MOST_AT_ONCE:
+        while model.cancelled < MAX_AT_ONCE:
             await asyncio.sleep(0.01)
     assert model.requests == []
 
@@ -168,7 +168,7 @@ async def _are_strangers(ada: Any, ben: Any) -> None:
         ("rlm_session_close", {}),
     ):
         text = await refused(ben, tool, session=hers, **arguments)
-        assert "not known, or is over" in text, tool
+        assert "not known, or has ended" in text, tool
     assert "not known in this session" in await refused(ben, "rlm_read", session=his, handle=handle)
     text = await refused(ben, "rlm_continue", session=his, run_id=run["run_id"])
     assert "not known in this session" in text
@@ -188,7 +188,7 @@ async def test_money_is_held_spent_and_given_back(recipe: Recipe) -> None:
         session = await session_of(client)
         first = await asked(client, "rlm_complete", session=session, query="?", path="")
         text = await refused(client, "rlm_complete", session=session, query="?", path="")
-        assert "held by a run that goes on" in text
+        assert "reserved by a run in progress" in text
         model.open.set()
         run = first
         while run["status"] == "running":

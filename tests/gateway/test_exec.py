@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rlm.gateway.executing import MOST_AT_ONCE_EACH, MOST_INTERPRETERS_EACH, Executor
+from rlm.gateway.errors import Refused
+from rlm.gateway.executing import MAX_AT_ONCE_EACH, MAX_INTERPRETERS_EACH, Executor
 from rlm.gateway.gateway import Gateway
-from rlm.gateway.refusals import Refused
 from tests.fakes import PlanEnvironment
 from tests.gateway.recipes import Recipe
 
@@ -185,9 +185,9 @@ async def test_a_session_that_is_closed_while_its_code_runs_leaves_no_interprete
 async def test_too_many_interpreters_push_out_the_one_that_was_idle_longest() -> None:
     environment = PlanEnvironment()
     executor = Executor(environment=environment)
-    for number in range(MOST_INTERPRETERS_EACH + 2):
+    for number in range(MAX_INTERPRETERS_EACH + 2):
         await executor.run(f"s{number}", "[]", None)
-    assert len(executor._open) == MOST_INTERPRETERS_EACH
+    assert len(executor._open) == MAX_INTERPRETERS_EACH
     assert "s0" not in executor._open
     assert "s1" not in executor._open
     await executor.close()
@@ -199,11 +199,11 @@ async def test_one_principal_does_not_keep_the_others_from_running_code() -> Non
     try:
         endless = [
             asyncio.create_task(executor.run(f"s{number}", '[["sleep"]]', None, "ada"))
-            for number in range(2 * MOST_AT_ONCE_EACH)
+            for number in range(2 * MAX_AT_ONCE_EACH)
         ]
         done = await executor.run("other", '[["print", "hello"]]', None, "ben")
         assert done.output == "hello\n"
-        assert len(executor._open) == MOST_AT_ONCE_EACH + 1
+        assert len(executor._open) == MAX_AT_ONCE_EACH + 1
         for each in endless:
             each.cancel()
         await asyncio.gather(*endless, return_exceptions=True)

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("mcp")
 
 from rlm.gateway import gateway as gateway_module
-from rlm.gateway.refusals import BudgetSpent, Refused
-from rlm.gateway.sessions import MOST_SESSIONS_EACH
+from rlm.gateway.errors import BudgetSpent, Refused
+from rlm.gateway.sessions import MAX_SESSIONS_EACH
 from tests.gateway.places import HERE, asked, opened, session_of
 from tests.gateway.recipes import Recipe
 from tests.processes import running_below
@@ -95,7 +95,7 @@ async def test_a_session_without_roots_has_no_files(recipe: Recipe) -> None:
 async def test_one_principal_can_not_take_the_sessions_of_all(recipe: Recipe) -> None:
     gateway = recipe.gateway()
     try:
-        for _ in range(MOST_SESSIONS_EACH):
+        for _ in range(MAX_SESSIONS_EACH):
             gateway.create_session(ME)
         with pytest.raises(Refused, match="too many sessions"):
             gateway.create_session(ME)

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from mcp import Client
 
-from rlm.gateway.requests import TOOLS
 from rlm.gateway.server import make_server
+from rlm.gateway.tools import TOOLS
 from tests.gateway.recipes import Recipe
 
 CASES, MANY_CASES = 500, 10_000

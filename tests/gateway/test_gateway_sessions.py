@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rlm.gateway.denial import Denials
+from rlm.gateway.errors import BudgetSpent, Refused
 from rlm.gateway.paths import Root
-from rlm.gateway.refusals import BudgetSpent, Refused
 from rlm.gateway.sessions import Ceilings, Sessions
 
 
@@ -47,7 +47,7 @@ def test_a_session_and_its_handles_are_its_owners(sessions: Sessions, roots: lis
         other.handle(handle)
     assert sessions.get(mine.id, "ada") is mine
     for session_id, principal in [(mine.id, "mira"), (other.id, "ada"), ("s_nothing", "ada")]:
-        with pytest.raises(Refused, match="not known, or is over"):
+        with pytest.raises(Refused, match="not known, or has ended"):
             sessions.get(session_id, principal)
     assert (list(mine.roots), list(other.roots)) == (["one", "two"], ["two"])
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from rlm.cli._mcp_install import CLIENTS
 from rlm.cli.mcp import CLIENTS as OFFERED
 from rlm.cli.mcp import mcp
-from rlm.gateway.completing import MOST_ANSWER_BYTES
-from rlm.gateway.http import MOST_BODY_BYTES
-from rlm.gateway.listing import MOST_ENTRIES
-from rlm.gateway.requests import DOCUMENTED_NAMES, TOOLS
-from rlm.gateway.searching import MOST_HITS
+from rlm.gateway.completing import MAX_ANSWER_BYTES
+from rlm.gateway.files import MAX_BYTES, MAX_LINES
+from rlm.gateway.http import MAX_BODY_BYTES
+from rlm.gateway.listing import MAX_ENTRIES
+from rlm.gateway.searching import MAX_HITS
 from rlm.gateway.sessions import Ceilings
-from rlm.gateway.spans import MOST_BYTES, MOST_LINES
-from rlm.gateway.wire import MOST_LINE_BYTES
+from rlm.gateway.stdio import MAX_LINE_BYTES
+from rlm.gateway.tools import DOCUMENTED_NAMES, TOOLS
 
 GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
 IDE = (GUIDES / "ide-setup.md").read_text("utf-8")
@@ -42,12 +42,12 @@ def test_ceilings_and_their_options() -> None:
 
 def test_limits_that_always_hold() -> None:
     told = dict(rows(IDE, "always"))
-    assert told["a span of `rlm_read`"] == f"{MOST_LINES} lines and {MOST_BYTES:,} bytes"
-    assert told["a page of `rlm_list`"] == f"{MOST_ENTRIES} files"
-    assert told["hits of `rlm_search`"].startswith(f"{MOST_HITS},")
-    assert told["an answer of `rlm_complete`"].startswith(f"{MOST_ANSWER_BYTES:,} bytes")
+    assert told["a span of `rlm_read`"] == f"{MAX_LINES} lines and {MAX_BYTES:,} bytes"
+    assert told["a page of `rlm_list`"] == f"{MAX_ENTRIES} files"
+    assert told["hits of `rlm_search`"].startswith(f"{MAX_HITS},")
+    assert told["an answer of `rlm_complete`"].startswith(f"{MAX_ANSWER_BYTES:,} bytes")
     assert told["a message"] == (
-        f"{MOST_LINE_BYTES >> 20} MiB over stdio, {MOST_BODY_BYTES >> 20} MiB over HTTP"
+        f"{MAX_LINE_BYTES >> 20} MiB over stdio, {MAX_BODY_BYTES >> 20} MiB over HTTP"
     )
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from rlm.errors import ModelError
 from rlm.gateway.callers import Sampling
-from rlm.gateway.lines import BLOCK_BYTES, LineIndex
-from rlm.gateway.refusals import Refused
+from rlm.gateway.errors import Refused
+from rlm.gateway.files import BLOCK_BYTES, LineIndex
 from rlm.messages import Reply, Request
 from tests.gateway.recipes import Recipe
 

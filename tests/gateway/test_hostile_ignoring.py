@@ -9,7 +9,7 @@ from rlm.gateway import listing
 from rlm.gateway.denial import Denials
 from rlm.gateway.listing import TookTooLong, files_below, list_page
 from rlm.gateway.paths import Root
-from rlm.gateway.turns import Threads
+from rlm.gateway.tasks import Threads
 from tests.gateway.serving import answer, http_client, make_tree, over_http
 
 
@@ -38,7 +38,7 @@ def root(tmp_path: Path) -> Root:
 
 
 def test_a_walk_has_a_deadline(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "MOST_SECONDS", -1.0)
+    monkeypatch.setattr(listing, "MAX_SECONDS", -1.0)
     with pytest.raises(TookTooLong, match="choose a smaller one"):
         list(files_below(root, ()))
 

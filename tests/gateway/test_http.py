@@ -170,12 +170,12 @@ async def test_pages_of_others_have_no_use_of_it(gateway: Served, origin: str, c
 
 
 async def test_a_body_has_a_limit(gateway: Served) -> None:
-    large = b'{"jsonrpc":"2.0","id":1,"method":"ping","x":"' + b"x" * http.MOST_BODY_BYTES + b'"}'
+    large = b'{"jsonrpc":"2.0","id":1,"method":"ping","x":"' + b"x" * http.MAX_BODY_BYTES + b'"}'
     assert (await status(gateway.url, large, Authorization=f"Bearer {ANNE}"))[0] == 413
 
 
 async def test_a_body_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MOST_BODY_SECONDS", 0.05)
+    monkeypatch.setattr(http, "MAX_BODY_SECONDS", 0.05)
     came: list[Any] = [{"type": "http.request", "body": b"{", "more_body": True}]
 
     async def receive() -> Any:
@@ -187,7 +187,7 @@ async def test_a_body_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_what_follows_a_body_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MOST_BODY_SECONDS", 0.0)
+    monkeypatch.setattr(http, "MAX_BODY_SECONDS", 0.0)
     came: list[Any] = [{"type": "http.disconnect"}]
 
     async def receive() -> Any:
@@ -239,7 +239,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         done = rlm("mcp", "--http", "--port", port, "--root", str(tmp_path))
     assert done.returncode == 1
-    assert "choose another with --host and --port" in one_clear_line(done.stderr)
+    assert "choose one with --port N" in one_clear_line(done.stderr)
 
 
 def test_a_weak_token_is_refused_and_not_printed(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlm.errors import ConfigError
-from rlm.gateway.denial import USUAL_DENIALS, Denials
+from rlm.gateway.denial import DEFAULT_DENIALS, Denials
+from rlm.gateway.errors import Refused
 from rlm.gateway.listing import files_below, list_page
 from rlm.gateway.paths import Root, parts_of
-from rlm.gateway.refusals import Refused
 
 SECRET = b"outside of the root"
 
@@ -225,5 +225,5 @@ def test_secrets_are_denied_as_whole_parts(name: str) -> None:
 
 
 def test_the_operator_may_deny_more_or_nothing() -> None:
-    assert Denials((*USUAL_DENIALS, "private*")).forbid(("src", "PrivateNotes"))
+    assert Denials((*DEFAULT_DENIALS, "private*")).forbid(("src", "PrivateNotes"))
     assert not Denials(()).forbid((".env",))

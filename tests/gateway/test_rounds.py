@@ -25,22 +25,22 @@ async def test_a_round_waits_for_every_call_that_has_begun(monkeypatch: pytest.M
     run = GatewayRun(
         GatewaySession("somebody", [], Ceilings(), 0.0), lambda request: None, samples=True
     )
-    assert run.desk is not None
+    assert run.requests is not None
     assert not run.round_is_full
     for number in (1, 2):
-        run.watch.record(started(number))
-    first = asyncio.create_task(run.desk.ask(REQUEST))
+        run.counter.record(started(number))
+    first = asyncio.create_task(run.requests.ask(REQUEST))
     await asyncio.sleep(0)
     assert not run.round_is_full  # the second call has begun and is not here yet
-    second = asyncio.create_task(run.desk.ask(REQUEST))
+    second = asyncio.create_task(run.requests.ask(REQUEST))
     await asyncio.sleep(0)
     assert run.round_is_full
-    run.desk.deliver("call-1", Reply(text="one"))
+    run.requests.deliver("call-1", Reply(text="one"))
     await first
     assert not run.round_is_full  # what comes next of the first may belong to this round
-    run.watch.record(CallEnded(run_id="r", call_id="c1", kind="llm", model="theirs"))
+    run.counter.record(CallEnded(run_id="r", call_id="c1", kind="llm", model="theirs"))
     assert run.round_is_full
-    run.desk.deliver("call-2", Reply(text="two"))
+    run.requests.deliver("call-2", Reply(text="two"))
     await second
 
 
@@ -48,12 +48,12 @@ async def test_a_call_that_never_comes_is_not_waited_for_for_ever() -> None:
     run = GatewayRun(
         GatewaySession("somebody", [], Ceilings(), 0.0), lambda request: None, samples=True
     )
-    assert run.desk is not None
+    assert run.requests is not None
     for number in (1, 2):
-        run.watch.record(started(number))
-    waiting = asyncio.create_task(run.desk.ask(REQUEST))
+        run.counter.record(started(number))
+    waiting = asyncio.create_task(run.requests.ask(REQUEST))
     await asyncio.sleep(0)
-    run.desk.asked_at = time.monotonic() - runs.PATIENT_SECONDS
+    run.requests.asked_at = time.monotonic() - runs.PATIENT_SECONDS
     assert run.round_is_full
-    run.desk.deliver("call-1", Reply(text="one"))
+    run.requests.deliver("call-1", Reply(text="one"))
     await waiting

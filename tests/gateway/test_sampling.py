@@ -12,7 +12,7 @@ pytest.importorskip("mcp")
 from mcp import types
 
 from rlm.gateway.models import Models
-from rlm.gateway.waiting import MOST_ROUNDS
+from rlm.gateway.runs import MAX_ROUNDS
 from rlm.limits import Limits
 from tests.gateway.places import NEAR, PLACES, asked, opened, refused, session_of
 from tests.gateway.recipes import Recipe
@@ -112,7 +112,7 @@ async def test_all_calls_of_a_batch_go_in_one_round(recipe: Recipe) -> None:
 
 
 async def test_a_run_pauses_after_eight_rounds_and_goes_on(place: str, recipe: Recipe) -> None:
-    steps = [f"```repl\nx = {number}\n```" for number in range(MOST_ROUNDS + 2)]
+    steps = [f"```repl\nx = {number}\n```" for number in range(MAX_ROUNDS + 2)]
     person = Person(scripted(*steps, DONE))
     async with opened(place, recipe) as house, house.client(sampling_callback=person) as client:
         session = await session_of(client)
@@ -120,9 +120,9 @@ async def test_a_run_pauses_after_eight_rounds_and_goes_on(place: str, recipe: R
         if place.endswith("legacy"):  # no rounds there: each call is a request of its own
             assert run["status"] == "done"
             return
-        assert (run["status"], len(person.asked)) == ("paused", MOST_ROUNDS)
+        assert (run["status"], len(person.asked)) == ("paused", MAX_ROUNDS)
         run = await asked(client, "rlm_continue", session=session, run_id=run["run_id"])
-        assert (run["status"], len(person.asked)) == ("done", MOST_ROUNDS + 3)
+        assert (run["status"], len(person.asked)) == ("done", MAX_ROUNDS + 3)
 
 
 @pytest.mark.parametrize("place", ["memory-legacy", "http-legacy"])

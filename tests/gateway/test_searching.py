@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.gateway.bm25 import Corpus
 from rlm.gateway.denial import Denials
+from rlm.gateway.errors import Refused
 from rlm.gateway.paths import Root
-from rlm.gateway.refusals import Refused
+from rlm.gateway.search_worker import Corpus
 from rlm.gateway.searching import Search, Searched, Searcher
 from rlm.worker.search import LENGTH_WEIGHT, SATURATION, words_of
 from tests.processes import running_below
@@ -99,8 +99,8 @@ async def test_a_pattern_that_never_ends_is_killed(root: Root) -> None:
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        (Search(query="(", ranked=False), "no regular expression"),
-        (Search(query="a", names="("), "no regular expression"),
+        (Search(query="(", ranked=False), "not a regular expression"),
+        (Search(query="a", names="("), "not a regular expression"),
         (Search(query="?!"), "no words"),
         (Search(query="a", below=("nowhere",)), "no such file"),
     ],

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm.gateway import lines
-from rlm.gateway.lines import LineIndex
-from rlm.gateway.refusals import Refused
-from rlm.gateway.spans import MOST_BYTES, MOST_LINES, read_span
+from rlm.gateway import files
+from rlm.gateway.errors import Refused
+from rlm.gateway.files import MAX_BYTES, MAX_LINES, LineIndex, read_span
 
 CONTENT = st.one_of(
     st.lists(st.sampled_from([b"a\n", b"\n", b"\r\n", "é🦜\n".encode(), b"x" * 90, b"\xff\n"])).map(
@@ -44,7 +43,7 @@ def test_spans_put_together_are_the_file(
 ) -> None:
     path = tmp_path_factory.mktemp("span") / "f"
     with pytest.MonkeyPatch.context() as patch, opened(path, data) as (fd, index):
-        patch.setattr(lines, "BLOCK_BYTES", 16)
+        patch.setattr(files, "BLOCK_BYTES", 16)
         whole, offset = b"", 0
         while True:
             span = read_span(fd, index, offset=offset, lines=count, most_bytes=most)
@@ -74,7 +73,7 @@ def test_a_line_is_found_by_its_number(
     if expected[-1] == b"":
         expected.pop()
     with pytest.MonkeyPatch.context() as patch, opened(path, data) as (fd, index):
-        patch.setattr(lines, "BLOCK_BYTES", 16)
+        patch.setattr(files, "BLOCK_BYTES", 16)
         assert index.count(fd) == len(expected)
         offset = index.offset_of(fd, line)
         if 1 <= line <= len(expected):
@@ -88,11 +87,11 @@ def test_limits_hold_whatever_is_asked_for(file: Path) -> None:
     with opened(file, b"ab\n" * 10_000) as (fd, index):
         span = read_span(fd, index, start_line=5, lines=10**9, most_bytes=10**9)
         assert (span.start_line, span.end_line) == (5, 204)
-        assert span.text.count("\n") == MOST_LINES
+        assert span.text.count("\n") == MAX_LINES
     with opened(file, b"x" * 50_000) as (fd, index):
         span = read_span(fd, index, lines=10**9, most_bytes=10**9)
-        assert len(span.text) == MOST_BYTES
-        assert (span.start_line, span.end_line, span.next_offset) == (1, 1, MOST_BYTES)
+        assert len(span.text) == MAX_BYTES
+        assert (span.start_line, span.end_line, span.next_offset) == (1, 1, MAX_BYTES)
 
 
 def test_lines_that_do_not_fit_are_left_to_the_next_span(file: Path) -> None:
@@ -116,7 +115,7 @@ def test_what_is_not_there_is_told_with_what_is(file: Path) -> None:
             read_span(fd, index, offset=-1)
     with opened(file, b"") as (fd, index):
         assert read_span(fd, index).text == ""
-    with opened(file, b"a\0b") as (fd, index), pytest.raises(Refused, match="no text"):
+    with opened(file, b"a\0b") as (fd, index), pytest.raises(Refused, match="not text"):
         read_span(fd, index)
 
 

@@ -8,17 +8,16 @@ import pytest
 
 pytest.importorskip("mcp")
 
-from rlm.gateway.completing import MOST_ANSWER_BYTES
-from rlm.gateway.executing import MOST_AT_ONCE_EACH, MOST_INTERPRETERS
-from rlm.gateway.lines import MOST_SCANNED_BYTES
-from rlm.gateway.listing import MOST_ENTRIES
-from rlm.gateway.requests import DOCUMENTED_NAMES, TOOLS
-from rlm.gateway.runs import MOST_AT_ONCE
+from rlm.gateway.completing import MAX_ANSWER_BYTES
+from rlm.gateway.executing import MAX_AT_ONCE_EACH, MAX_INTERPRETERS
+from rlm.gateway.files import MAX_BYTES, MAX_LINES, MAX_SCANNED_BYTES
+from rlm.gateway.listing import MAX_ENTRIES
+from rlm.gateway.runs import MAX_AT_ONCE
 from rlm.gateway.search_worker import SHOWN_CHARS
-from rlm.gateway.searching import MOST_HITS
-from rlm.gateway.sessions import MOST_SESSIONS, MOST_SESSIONS_EACH, Ceilings
-from rlm.gateway.spans import MOST_BYTES, MOST_LINES
-from rlm.gateway.turns import MOST_THREADS_EACH
+from rlm.gateway.searching import MAX_HITS
+from rlm.gateway.sessions import MAX_SESSIONS, MAX_SESSIONS_EACH, Ceilings
+from rlm.gateway.tasks import MAX_THREADS_EACH
+from rlm.gateway.tools import DOCUMENTED_NAMES, TOOLS
 from tests.gateway.places import NEAR, PLACES, asked, opened, refused, session_of
 from tests.gateway.recipes import Recipe
 
@@ -97,7 +96,7 @@ async def test_all_ten_tools_work(place: str, recipe: Recipe) -> None:
         assert report["of"] == len(report["entries"]) == 10
         closed = await asked(client, "rlm_session_close", session=session)
         assert closed["left"]["calls"] == 50 - 9
-        assert "not known, or is over" in await refused(client, "rlm_list", session=session)
+        assert "not known, or has ended" in await refused(client, "rlm_list", session=session)
 
 
 async def test_citations_are_verbatim_and_can_be_checked_by_reading(
@@ -132,19 +131,19 @@ async def test_every_refusal_says_what_to_do(place: str, recipe: Recipe) -> None
             text = await refused(client, "rlm_open", session=session, path=path)
             assert str(recipe.folder) not in text
         cases: list[tuple[str, dict[str, Any], str]] = [
-            ("rlm_read", {"handle": "h_unknown"}, "get one by rlm_list or rlm_open"),
+            ("rlm_read", {"handle": "h_unknown"}, "get one with rlm_list or rlm_open"),
             ("rlm_read", {"handle": "h_unknown", "cursor": 3}, "wrong arguments for rlm_read"),
-            ("rlm_list", {"cursor": "%%%"}, "no cursor"),
+            ("rlm_list", {"cursor": "%%%"}, "not the cursor"),
             ("rlm_list", {"root": "other"}, "roots: repo"),
             ("rlm_list", {"limit": 0}, "wrong arguments for rlm_list"),
-            ("rlm_search", {"query": "(", "mode": "regex"}, "no regular expression"),
+            ("rlm_search", {"query": "(", "mode": "regex"}, "not a regular expression"),
             ("rlm_search", {"query": "..."}, "no words"),
             ("rlm_search", {"query": "x", "mode": "fuzzy"}, "wrong arguments"),
             ("rlm_exec", {"code": "1", "handles": ["h_x"]}, "not known in this session"),
             ("rlm_complete", {"query": "x"}, "choose files"),
             ("rlm_complete", {"query": "x", "path": "../"}, "below the root"),
             ("rlm_complete", {"query": "x", "handles": ["h_x"]}, "not known in this session"),
-            ("rlm_continue", {"run_id": "r_x"}, "begin one by rlm_complete"),
+            ("rlm_continue", {"run_id": "r_x"}, "start one with rlm_complete"),
             ("rlm_provenance", {"extra": 1}, "unknown field"),
         ]
         for tool, arguments, expected in cases:
@@ -213,18 +212,18 @@ def test_the_page_about_the_gateway_tells_the_limits_that_hold() -> None:
     page = (Path(__file__).parents[2] / "docs" / "concepts" / "gateway.md").read_text()
     usual = Ceilings()
     for row in (
-        f"| lines, bytes | one span | {MOST_LINES}, {MOST_BYTES:,} |",
-        f"| one search | {MOST_HITS}, {MOST_BYTES:,}, {SHOWN_CHARS} |",
-        f"| files | one page of a list | {MOST_ENTRIES} |",
+        f"| lines, bytes | one span | {MAX_LINES}, {MAX_BYTES:,} |",
+        f"| one search | {MAX_HITS}, {MAX_BYTES:,}, {SHOWN_CHARS} |",
+        f"| files | one page of a list | {MAX_ENTRIES} |",
         f"| one run, or one `rlm_exec` | {usual.run_files:,}, {usual.run_bytes:,} |",
-        f"| one run | {MOST_ANSWER_BYTES:,} bytes, {MOST_BYTES:,} bytes |",
-        f"| runs at once | one session | {MOST_AT_ONCE} |",
+        f"| one run | {MAX_ANSWER_BYTES:,} bytes, {MAX_BYTES:,} bytes |",
+        f"| runs at once | one session | {MAX_AT_ONCE} |",
         f"| one session | {usual.calls:,}, {usual.bytes:,}, {usual.runs} |",
         f"| one session | {usual.seconds / 3600:g} hours, {usual.idle_seconds / 3600:g} hour |",
-        f"others wait for nobody's | 2, {MOST_THREADS_EACH}, {MOST_AT_ONCE_EACH} |",
-        f"| one principal, all | {MOST_SESSIONS_EACH}, {MOST_SESSIONS:,} |",
-        f"| one file | {MOST_SCANNED_BYTES >> 30} GiB |",
-        f"At most {MOST_INTERPRETERS} are open",
+        f"others wait for nobody's | 2, {MAX_THREADS_EACH}, {MAX_AT_ONCE_EACH} |",
+        f"| one principal, all | {MAX_SESSIONS_EACH}, {MAX_SESSIONS:,} |",
+        f"| one file | {MAX_SCANNED_BYTES >> 30} GiB |",
+        f"At most {MAX_INTERPRETERS} are open",
     ):
         assert row in page, row
 

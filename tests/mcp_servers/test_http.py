@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("mcp", reason="MCP is an extra: pip install 'recursivelm[mcp]'")
-pytest.importorskip("uvicorn", reason="uvicorn is an extra: pip install 'recursivelm[server]'")
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse

@@ -15,8 +15,7 @@ from rlm.batch import Batch, BatchFolder, Plan, Tally
 from rlm.batch.rows import Source
 from rlm.environments.ray import RayEnvironment
 from rlm.limits import Budget
-from rlm.testing.fake_server import FakeServer
-from rlm.testing.fake_server.asked import Asked
+from rlm.testing.fake_server import Asked, FakeServer
 from tests.cli.running import command, environment
 from tests.processes import descendants
 from tests.ray.conftest import add_node, left

@@ -17,11 +17,12 @@ from rlm.protocols import Environment
 from rlm.records.journal import Archive, Places
 from rlm.server.engines import Engines
 from rlm.server.service import Service
-from rlm.server.serving import listening, open_socket
+from rlm.server.serving import listening
 from rlm.server.settings import Settings
 from rlm.server.tokens import Token, Tokens
 from rlm.testing.scripted import ScriptedClient
-from rlm.viewer.guard import Doors
+from rlm.web.hosts import HostPolicy
+from rlm.web.serving import open_socket
 from rlm.wiring.registry import make_environment
 
 MODEL = "test/small"
@@ -169,11 +170,11 @@ async def server(
         **settings,
     )
     bound = open_socket("127.0.0.1", 0)
-    doors = Doors("127.0.0.1", bound.getsockname()[1])
+    hosts = HostPolicy("127.0.0.1", bound.getsockname()[1])
     environments = environments or {"local": make_environment("local", {})}
     engines = engines_of(client, archive, environments, **(engine or {}))
     with bound:
-        service = Service(chosen, engines, Tokens(tokens), archive, doors)
+        service = Service(chosen, engines, Tokens(tokens), archive, hosts)
         async with (
             listening(service, bound) as base,
             aiohttp.ClientSession(headers=headers) as session,

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from rlm.limits import Limits
-from rlm.server.memory import decoded_bytes
+from rlm.server.bodies import decoded_bytes
 from tests.server.serving import WITH_REPL, Answer, Client, Held, server, submits, until_done
 from tests.server.test_files import _upload
 from tests.server.test_slow_clients import _connect

@@ -7,8 +7,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rlm.messages import Price, Usage
-from rlm.server.app import make_app
-from rlm.server.operations import OPERATIONS
+from rlm.server.openapi import OPERATIONS
+from rlm.server.routes import make_app
 from rlm.testing.scripted import ScriptedClient
 from tests.server.serving import LARGE, WITH_REPL, server, submits
 
@@ -63,7 +63,7 @@ async def test_the_document_names_every_address_and_no_other(tmp_path: Path) -> 
         app: Any = make_app(client.service)
         routes = {
             (method.lower(), route.path.replace(":path", ""))
-            for route in app._app.routes
+            for route in app._app._app.routes
             for method in route.methods - {"HEAD"}
         }
     assert document["openapi"] == "3.1.0"

@@ -7,8 +7,7 @@ import pytest
 from rlm import events
 from rlm.events import CellEnded, CellStarted, RunStarted
 from rlm.server.answering import _rest
-from rlm.server.outbox import MOST_PROGRESS_LINES, Outbox
-from rlm.server.progress import Narrator
+from rlm.server.progress import MAX_PROGRESS_LINES, Outbox, ProgressRecorder
 from rlm.testing.scripted import ScriptedClient
 from rlm.wiring.registry import make_environment
 from tests.server.serving import WITH_REPL, server
@@ -32,7 +31,7 @@ def _started(depth: int) -> RunStarted:
 
 def test_lines_are_short_and_harmless() -> None:
     said: list[str] = []
-    narrator = Narrator(said.append)
+    narrator = ProgressRecorder(said.append)
     narrator.record(_started(0))
     narrator.record(_started(1))
     narrator.record(CellStarted(run_id="r", step=2, cell=1, code="# why\n\nx = llm_query('a')\n"))
@@ -60,14 +59,14 @@ def test_lines_are_short_and_harmless() -> None:
 
 async def test_progress_that_nobody_takes_is_bounded_and_answers_are_not() -> None:
     outbox = Outbox()
-    for number in range(10 * MOST_PROGRESS_LINES):
+    for number in range(10 * MAX_PROGRESS_LINES):
         outbox.progress(f"line {number}")
         outbox.content("x")
     portion = await outbox.take(1.0)
     assert portion is not None
-    assert len(portion.progress.splitlines()) == MOST_PROGRESS_LINES
-    assert portion.progress.endswith(f"line {10 * MOST_PROGRESS_LINES - 1}\n")
-    assert len(portion.content) == 10 * MOST_PROGRESS_LINES
+    assert len(portion.progress.splitlines()) == MAX_PROGRESS_LINES
+    assert portion.progress.endswith(f"line {10 * MAX_PROGRESS_LINES - 1}\n")
+    assert len(portion.content) == 10 * MAX_PROGRESS_LINES
     assert await outbox.take(0.01) is None
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rlm.limits import Limits
-from rlm.server import serving
 from rlm.testing.scripted import ScriptedClient
+from rlm.web import serving
 from tests.server.serving import WITH_REPL, Client, server
 
 
@@ -59,7 +59,7 @@ async def test_an_answer_that_nobody_reads_is_dropped(tmp_path: Path, stream: bo
         writer.write(_head(client, len(body)) + body)
         service = client.service
         async with asyncio.timeout(60):
-            while not model.requests or service.admission.running or service.jobs.going:
+            while not model.requests or service.admission.running or service.jobs.running:
                 await asyncio.sleep(0.02)
             await asyncio.sleep(0.3 if stream else 1.0)
             try:

@@ -6,13 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm.prompts import FIXED_QUERY
-from rlm.server.splitting import EDGE_CHARS, Split, Spoken, is_large, split
-from rlm.server.stopping import Stopper, cut_to_tokens
+from rlm.server.answering import Stopper, cut_to_tokens
+from rlm.server.conversation import EDGE_CHARS, Split, TextMessage, is_large, split
 
 LIMIT = 40
 TEXTS = st.text(alphabet="ab?\n é", max_size=120)
 MESSAGES = st.lists(
-    st.builds(Spoken, st.sampled_from(["system", "developer", "user", "assistant", "tool"]), TEXTS),
+    st.builds(
+        TextMessage, st.sampled_from(["system", "developer", "user", "assistant", "tool"]), TEXTS
+    ),
     max_size=6,
 )
 
@@ -29,7 +31,7 @@ def _all_of(found: Split) -> list[str]:
 
 
 @given(MESSAGES)
-def test_nothing_is_lost(messages: list[Spoken]) -> None:
+def test_nothing_is_lost(messages: list[TextMessage]) -> None:
     texts = _all_of(split(messages, LIMIT))
     for message in messages:
         if message.text.strip():
@@ -37,7 +39,7 @@ def test_nothing_is_lost(messages: list[Spoken]) -> None:
 
 
 @given(MESSAGES)
-def test_what_is_in_the_prompt_is_bounded(messages: list[Spoken]) -> None:
+def test_what_is_in_the_prompt_is_bounded(messages: list[TextMessage]) -> None:
     found = split(messages, LIMIT)
     assert len(found.query) <= max(LIMIT, 2 * EDGE_CHARS + 2, len(FIXED_QUERY))
     told = sum(len(m.text) + len(m.role) + 5 for m in messages)
@@ -45,14 +47,18 @@ def test_what_is_in_the_prompt_is_bounded(messages: list[Spoken]) -> None:
 
 
 @given(MESSAGES)
-def test_the_same_messages_are_split_the_same_way(messages: list[Spoken]) -> None:
+def test_the_same_messages_are_split_the_same_way(messages: list[TextMessage]) -> None:
     """A run that goes on is asked what it was asked before."""
     assert split(messages, LIMIT) == split(list(messages), LIMIT)
     assert json.dumps(split(messages, LIMIT).context)
 
 
 def test_the_last_user_message_is_the_query() -> None:
-    messages = [Spoken("user", "first"), Spoken("assistant", "yes"), Spoken("user", "second")]
+    messages = [
+        TextMessage("user", "first"),
+        TextMessage("assistant", "yes"),
+        TextMessage("user", "second"),
+    ]
     found = split(messages, 1_000)
     assert found.query == "second"
     assert "first" in found.prologue
@@ -68,17 +74,17 @@ def test_the_edges_of_a_large_message_are_the_query() -> None:
         ("z" * 5_000 + "\nWhat is it?", "What is it?"),
         ("z" * 5_000, FIXED_QUERY),
     ):
-        found = split([Spoken("user", text)], 1_000)
+        found = split([TextMessage("user", text)], 1_000)
         assert found.query == query
         assert found.context == text
 
 
 def test_several_contexts_have_names() -> None:
     messages = [
-        Spoken("system", "s" * 2_000),
-        Spoken("user", "u" * 2_000),
-        Spoken("assistant", "a"),
-        Spoken("user", f"{'m' * 2_000}\n\nWhy?"),
+        TextMessage("system", "s" * 2_000),
+        TextMessage("user", "u" * 2_000),
+        TextMessage("assistant", "a"),
+        TextMessage("user", f"{'m' * 2_000}\n\nWhy?"),
     ]
     found = split(messages, 1_000)
     assert isinstance(found.context, dict)
@@ -87,8 +93,8 @@ def test_several_contexts_have_names() -> None:
 
 
 def test_small_is_what_fits() -> None:
-    assert not is_large([Spoken("user", "x" * 10)], 10)
-    assert is_large([Spoken("user", "x" * 6), Spoken("user", "x" * 5)], 10)
+    assert not is_large([TextMessage("user", "x" * 10)], 10)
+    assert is_large([TextMessage("user", "x" * 6), TextMessage("user", "x" * 5)], 10)
 
 
 # -- where answers end ----------------------------------------------------------------------------

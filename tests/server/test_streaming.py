@@ -146,7 +146,7 @@ async def test_a_quiet_stream_is_kept_alive_by_comments(tmp_path: Path) -> None:
 async def _until_nothing_runs(client: Client) -> None:
     service = client.service
     async with asyncio.timeout(60):
-        while service.admission.running or service.jobs.going:
+        while service.admission.running or service.jobs.running:
             await asyncio.sleep(0.01)
 
 

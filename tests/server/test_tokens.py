@@ -11,10 +11,10 @@ import pytest
 from rlm.errors import ConfigError
 from rlm.limits import Amount
 from rlm.messages import Price, Usage
+from rlm.server.access import check_address
 from rlm.server.admission import Admission
 from rlm.server.errors import ApiError
 from rlm.server.ledger import Ledger
-from rlm.server.serving import check_address
 from rlm.server.settings import Settings
 from rlm.server.tokens import ANYBODY, Token, read_tokens
 from rlm.testing.scripted import ScriptedClient
@@ -221,11 +221,11 @@ def test_tokens_are_read_from_toml_and_json(tmp_path: Path) -> None:
     )
     tokens = read_tokens(toml, ["third-token"])
     assert [token.name for token in tokens.all] == ["ada", "bob", "token-1"]
-    assert tokens.who(f"Bearer {BOB}").name == "bob"
-    assert tokens.who(f"bearer {ADA}").max_tokens == 5
+    assert tokens.find([f"Bearer {BOB}"]).name == "bob"
+    assert tokens.find([f"bearer {ADA}"]).max_tokens == 5
     plain = tmp_path / "tokens.json"
     plain.write_text(json.dumps({"tokens": [{"name": "ada", "token": ADA}]}))
-    assert read_tokens(plain).who(f"Bearer {ADA}").name == "ada"
+    assert read_tokens(plain).find([f"Bearer {ADA}"]).name == "ada"
 
 
 @pytest.mark.parametrize(

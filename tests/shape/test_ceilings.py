@@ -52,8 +52,8 @@ BORDERS: dict[str, tuple[str, ...]] = {
     "row of a batch": ("rlm.batch.running:_ask",),
     "server request": (
         "rlm.gateway.server:_answered",
-        "rlm.server.border:__call__",
-        "rlm.viewer._border:answered",
+        "rlm.testing.fake_server.connection:_serve",
+        "rlm.web.border:__call__",
     ),
     "command": ("rlm.cli._errors:run",),
     "elizaOS": (

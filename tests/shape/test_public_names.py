@@ -46,7 +46,7 @@ RLM_NAMES = [
 ]
 """The names of the package itself. Adding one is a promise; removing one breaks somebody."""
 
-HEAVY = ("aiohttp", "asyncio", "click", "pydantic", "rich", "sqlite3")
+HEAVY = ("aiohttp", "asyncio", "click", "pydantic", "rich", "sqlite3", "starlette", "uvicorn")
 """What `import rlm` must not load."""
 
 

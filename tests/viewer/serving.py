@@ -13,8 +13,8 @@ from yarl import URL
 from rlm.context import StoredContext
 from rlm.errors import ConfigError
 from rlm.records.journal import Archive, ContextFolder, RunFacts
-from rlm.viewer.contexts import ContextDesk
-from rlm.viewer.library import Folder, Journals, Library, OneFile, Shelf
+from rlm.viewer.contexts import Contexts
+from rlm.viewer.library import Folder, Journals, Library, OneFile, RunSource
 from rlm.viewer.server import ViewerServer
 
 SECONDS = 60
@@ -49,7 +49,7 @@ class Client:
     def __init__(self, session: aiohttp.ClientSession, server: ViewerServer) -> None:
         self.session = session
         self.server = server
-        self.base = f"http://127.0.0.1:{server.doors.port}"
+        self.base = f"http://127.0.0.1:{server.port}"
 
     async def ask(self, path: str, method: str = "GET", **options: Any) -> Answer:
         address = URL(f"{self.base}{path}", encoded=True)
@@ -67,7 +67,7 @@ class Client:
         return answer.json
 
     async def fork(self, order: Any, **headers: str) -> Answer:
-        own = {"Origin": self.base, "X-RLM-Token": self.server.doors.token}
+        own = {"Origin": self.base, "X-RLM-Token": self.server.access.token.value}
         return await self.ask("/api/fork", "POST", json=order, headers={**own, **headers})
 
     @asynccontextmanager
@@ -112,23 +112,23 @@ class LocalEngines:
 
 @asynccontextmanager
 async def serving(
-    shelf: Shelf, folder: Path, *, context: Any = None, engines: Any = None, **options: Any
+    shelf: RunSource, folder: Path, *, context: Any = None, engines: Any = None, **options: Any
 ) -> AsyncGenerator[Client, None]:
     static = folder / "static" if (folder / "static").exists() else static_folder(folder)
     kept = (
         ContextFolder(folder / "no-contexts") if shelf.archive is None else shelf.archive.contexts
     )
     server = ViewerServer(
-        Library(shelf), ContextDesk(kept, context), engines, port=0, static=static, **options
+        Library(shelf), Contexts(kept, context), engines, port=0, static=static, **options
     )
-    headers = {"Authorization": f"Bearer {server.doors.token}"}
+    headers = {"Authorization": f"Bearer {server.access.token.value}"}
     async with server, aiohttp.ClientSession(read_bufsize=1 << 24, headers=headers) as session:
         yield Client(session, server)
 
 
-def log_shelf(path: Path) -> Shelf:
+def log_shelf(path: Path) -> RunSource:
     return OneFile(path, path.name) if path.is_file() else Folder(path, path.name)
 
 
-def journal_shelf(archive: Archive) -> Shelf:
+def journal_shelf(archive: Archive) -> RunSource:
     return Journals(archive)

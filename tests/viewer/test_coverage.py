@@ -9,12 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.viewer.blocks import common_after, common_before
-from rlm.viewer.coverage import Coverage, Reader, Reading, covered
-from rlm.viewer.escapes import unescaped
-from rlm.viewer.matching import MINIMUM
-from rlm.viewer.short_lines import SHORTEST
-from rlm.viewer.spans import disjoint, length_within, union
+from rlm.viewer.coverage import (
+    SHORTEST,
+    Coverage,
+    Reader,
+    Reading,
+    covered,
+    disjoint,
+    length_within,
+    unescaped,
+    union,
+)
+from rlm.viewer.matching import MINIMUM, common_after, common_before
 
 ALPHABETS = (
     "abcdefghijklmnopqrstuvwxyz \n",

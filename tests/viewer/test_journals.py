@@ -12,7 +12,7 @@ from rlm.context import store_context
 from rlm.records.journal import Archive, Journal, Places, RunFacts, fork
 from rlm.results import RunResult
 from rlm.viewer.contexts import text_of
-from rlm.viewer.records import RecordFile
+from rlm.viewer.record_files import RecordFile
 from tests.cli.kept import offline
 from tests.records.trajectories.samples import one_run, started, written
 from tests.viewer.serving import Client, LocalEngines, journal_shelf, log_shelf, serving
@@ -254,7 +254,7 @@ async def test_a_fork_goes_on_in_the_server(tmp_path: Path) -> None:
         ({"step": 99}, 400, "can be forked at steps"),
         ({"step": 0}, 400, "can be forked at steps"),
         ({"step": -(2**70)}, 400, "can be forked at steps"),
-        ({"step": "1"}, 400, "no order"),
+        ({"step": "1"}, 400, "not a request to fork"),
     ],
 )
 async def test_what_can_not_be_forked_is_told(
@@ -296,7 +296,7 @@ async def test_only_so_many_forks_run_at_once(
             finally:
                 ended.append(facts.run_id)
 
-    monkeypatch.setattr("rlm.viewer.forking.MOST_RUNNING", 2)
+    monkeypatch.setattr("rlm.viewer.forking.MAX_RUNNING", 2)
     async with serving(journal_shelf(kept), tmp_path, engines=Waiting(kept)) as client:
         order = {"run_id": result.run_id, "step": 1}
         made = [await client.fork(order) for _ in range(3)]

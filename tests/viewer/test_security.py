@@ -1,7 +1,6 @@
 """Who may ask the server what: names, origins, tokens, paths and limits."""
 
 import asyncio
-import ipaddress
 import json
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ from hypothesis import strategies as st
 
 from rlm.errors import ConfigError
 from rlm.viewer import live
-from rlm.viewer.guard import HEADERS, Doors, is_loopback
+from rlm.viewer.access import HEADERS
 from rlm.viewer.live import Position
-from rlm.viewer.shaping import without_paths
+from rlm.web.responses import without_paths
 from tests.records.trajectories.samples import one_run, written
 from tests.viewer.serving import PAGE, log_shelf, serving
 
@@ -44,7 +43,7 @@ def log(folder: Path) -> Any:
 )
 async def test_a_name_that_is_not_ours_is_refused(tmp_path: Path, host: str) -> None:
     async with serving(log(tmp_path), tmp_path) as client:
-        named = host.format(port=client.server.doors.port)
+        named = host.format(port=client.server.port)
         for path in ("/", "/api/runs", "/api/live", "/assets/page-1a2b.js"):
             answer = await client.ask(path, headers={"Host": named})
             assert answer.status == 403
@@ -56,51 +55,8 @@ async def test_a_name_that_is_not_ours_is_refused(tmp_path: Path, host: str) -> 
 )
 async def test_our_own_names_are_answered(tmp_path: Path, host: str) -> None:
     async with serving(log(tmp_path), tmp_path) as client:
-        named = host.format(port=client.server.doors.port)
+        named = host.format(port=client.server.port)
         assert (await client.ask("/api/runs", headers={"Host": named})).status == 200
-
-
-@given(st.text(max_size=60) | st.from_regex(r"[a-z0-9.\-\[\]:]{1,30}(:3001)?", fullmatch=True))
-def test_no_other_name_passes(header: str) -> None:
-    ours = {f"{name}:3001" for name in ("localhost", "127.0.0.1", "[::1]")}
-    doors = Doors("127.0.0.1", 3001)
-    assert doors.is_our_host([header]) == (header.lower() in ours)
-    assert not doors.is_our_host([header, header])
-    assert not doors.is_our_host([])
-
-
-@given(st.ip_addresses(), st.booleans())
-def test_a_wildcard_takes_addresses_but_no_names(address: Any, named: bool) -> None:
-    doors = Doors("0.0.0.0", 3001)
-    shown = f"[{address}]" if isinstance(address, ipaddress.IPv6Address) else str(address)
-    assert doors.is_our_host([f"{shown}:3001"])
-    assert not doors.is_our_host([f"{shown}.nip.example:3001"])
-    assert doors.needs_token
-
-
-@given(st.text(max_size=60))
-def test_no_other_origin_passes(origin: str) -> None:
-    doors = Doors("127.0.0.1", 3001)
-    host = "localhost:3001"
-    assert doors.is_our_origin([origin], [host]) == (origin == f"http://{host}")
-    assert doors.is_our_origin([f"http://{host}"], [host])
-    assert not doors.is_our_origin([f"http://{host}"], ["evil.example:3001"])
-    assert not doors.is_our_origin([], [host])
-    assert not doors.is_our_origin([f"http://{host}", origin], [host])
-
-
-@given(st.text(max_size=300))
-def test_only_the_token_is_the_token(text: str) -> None:
-    doors = Doors("127.0.0.1", 3001)
-    assert not doors.knows(text)
-    assert not doors.knows(None)
-    assert doors.knows(doors.token)
-    assert doors.token != Doors("127.0.0.1", 3001).token
-
-
-def test_loopback_is_what_it_is() -> None:
-    assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.1.2.3", "::1")))
-    assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.com", "")))
 
 
 # -- what changes something -----------------------------------------------------------------------
@@ -121,7 +77,7 @@ def test_loopback_is_what_it_is() -> None:
 )
 async def test_others_change_nothing(tmp_path: Path, headers: dict[str, str]) -> None:
     async with serving(log(tmp_path), tmp_path) as client:
-        port = client.server.doors.port
+        port = client.server.port
         said = {name: value.format(port=port) for name, value in headers.items()}
         answer = await client.fork({"run_id": "r", "step": 1}, **said)
         assert answer.status == 403
@@ -149,7 +105,7 @@ async def test_a_page_of_others_may_not_even_ask(tmp_path: Path) -> None:
 )
 async def test_an_order_that_is_none_is_refused(tmp_path: Path, body: bytes) -> None:
     async with serving(log(tmp_path), tmp_path) as client:
-        headers = {"Origin": client.base, "X-RLM-Token": client.server.doors.token}
+        headers = {"Origin": client.base, "X-RLM-Token": client.server.access.token.value}
         answer = await client.ask("/api/fork", "POST", data=body, headers=headers)
         assert answer.status == 400
 
@@ -179,7 +135,9 @@ async def test_every_answer_has_the_headers(tmp_path: Path) -> None:
 async def test_the_page_knows_its_token(tmp_path: Path) -> None:
     async with serving(log(tmp_path), tmp_path) as client:
         answer = await client.ask("/")
-        assert f'<meta name="rlm-token" content="{client.server.doors.token}">' in answer.text
+        assert (
+            f'<meta name="rlm-token" content="{client.server.access.token.value}">' in answer.text
+        )
 
 
 PATHS = ["/static/index.html", "/../secret.txt", "/assets/../../secret.txt", "/assets/link.js"]
@@ -256,7 +214,7 @@ def test_folders_are_left_out_of_sentences(parts: list[str]) -> None:
 async def test_only_so_many_pages_can_watch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "MOST_STREAMS", 2)
+    monkeypatch.setattr(live, "MAX_STREAMS", 2)
     async with (
         serving(log(tmp_path), tmp_path) as client,
         client.stream("/api/live"),
@@ -269,14 +227,14 @@ async def test_only_so_many_pages_can_watch(
 
 async def test_a_taken_port_is_told_with_what_to_do(tmp_path: Path) -> None:
     async with serving(log(tmp_path), tmp_path) as client:
-        from rlm.viewer.contexts import ContextDesk
+        from rlm.viewer.contexts import Contexts
         from rlm.viewer.library import Library
         from rlm.viewer.server import ViewerServer
 
         second = ViewerServer(
             Library(log(tmp_path)),
-            ContextDesk(None),
-            port=client.server.doors.port,
+            Contexts(None),
+            port=client.server.port,
             static=tmp_path / "static",
         )
         with pytest.raises(ConfigError, match="--port"):

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from rlm.errors import ConfigError
 from rlm.events import CallEnded, CallStarted, CellEnded, CellOutput, CellStarted, StepStarted
 from rlm.records.trajectories import open_trajectory
+from rlm.viewer.answers import Shortener, search, text_in
 from rlm.viewer.assets import load_assets
-from rlm.viewer.records import RecordFile
-from rlm.viewer.search import search
-from rlm.viewer.shaping import Cutter, text_in
+from rlm.viewer.record_files import RecordFile
 from tests.records.trajectories.samples import (
     REFERENCE_LOG,
     USAGE,
@@ -294,7 +293,7 @@ def test_cut_texts_keep_their_beginning_and_tell_their_length(
     settings: dict[str, Any], most: int
 ) -> None:
     event = started("r", settings=settings, query="q" * 60)
-    shaped = Cutter(most).shaped(event, 3)
+    shaped = Shortener(most).shaped(event, 3)
     for field, total in shaped.get("cut", {}).items():
         if field == "query":
             assert (total, shaped["query"]) == (60, "q" * most)

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from rlm.errors import ConfigError
-from rlm.viewer.guard import Doors
+from rlm.viewer.access import Access
 from tests.records.trajectories.samples import one_run, written
 from tests.viewer.serving import log_shelf, serving
 
@@ -44,7 +44,7 @@ async def test_every_address_needs_the_token(tmp_path: Path) -> None:
         serving(log_shelf(path), tmp_path) as client,
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
     ):
-        token = client.server.doors.token
+        token = client.server.access.token.value
         ask = Raw(session, client.base)
         for place in PLACES:
             for method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"):
@@ -57,7 +57,7 @@ async def test_every_address_needs_the_token(tmp_path: Path) -> None:
             {"Authorization": token},
             {"Authorization": f"Bearer {token[:-1]}"},
             {"Authorization": f"Bearer {'x' * 5_000}"},
-            {"Cookie": f"rlm-viewer-{client.server.doors.port}=wrong"},
+            {"Cookie": f"rlm-viewer-{client.server.port}=wrong"},
             {"Cookie": f"rlm-viewer-1={token}"},
             {"X_RLM_Token": token},
             {"Origin": client.base},
@@ -78,7 +78,7 @@ async def test_the_printed_address_becomes_a_cookie(
         serving(log_shelf(path), tmp_path) as client,
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
     ):
-        token = client.server.doors.token
+        token = client.server.access.token.value
         ask = Raw(session, client.base)
         printed = urlsplit(client.server.url)
         assert (printed.path, printed.query) == ("/", f"token={token}")
@@ -111,9 +111,9 @@ async def test_without_a_token_the_page_is_open_to_this_machine(tmp_path: Path) 
 
 
 def test_a_token_can_be_given_but_not_a_weak_one() -> None:
-    assert Doors("127.0.0.1", token="a-token-of-my-own").token == "a-token-of-my-own"
-    assert Doors("127.0.0.1").needs_token
-    assert Doors("0.0.0.0", needs_token=False).needs_token
+    assert Access("127.0.0.1", 1, token="a-token-of-my-own").token.value == "a-token-of-my-own"
+    assert Access("127.0.0.1", 1).needs_token
+    assert Access("0.0.0.0", 1, needs_token=False).needs_token
     for weak in ("short", "x" * 201, "with spaces and more", "quote'\"<script>-------"):
         with pytest.raises(ConfigError, match="openssl"):
-            Doors("127.0.0.1", token=weak)
+            Access("127.0.0.1", 1, token=weak)

@@ -14,7 +14,7 @@ import rlm
 from rlm.cli._errors import say
 from rlm.cli._mcp_serving import needs_the_extra
 from rlm.errors import ConfigError
-from rlm.gateway.wire import Wire
+from rlm.gateway.stdio import StdioPipe
 
 __all__ = ["connected", "stand_in", "token_for"]
 
@@ -91,14 +91,14 @@ def _why_not(error: BaseException, statuses: list[int]) -> str:
     return f"can't be reached: {error or type(error).__name__}"
 
 
-def stand_in(url: str, token_env: str | None, token_file: Path | None, wire: Wire) -> int:
+def stand_in(url: str, token_env: str | None, token_file: Path | None, pipe: StdioPipe) -> int:
     """Until the client that started it closes the pipe."""
     needs_the_extra()
-    asyncio.run(_stand_in(url, token_for(url, token_env, token_file), wire))
+    asyncio.run(_stand_in(url, token_for(url, token_env, token_file), pipe))
     return 0
 
 
-async def _stand_in(url: str, token: str | None, wire: Wire) -> None:
+async def _stand_in(url: str, token: str | None, pipe: StdioPipe) -> None:
     from mcp import types
     from mcp.server.lowlevel import Server
 
@@ -124,4 +124,4 @@ async def _stand_in(url: str, token: str | None, wire: Wire) -> None:
             on_list_tools=list_tools,
             on_call_tool=call_tool,
         )
-        await serve_until_signal(server, wire)
+        await serve_until_signal(server, pipe)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rlm.errors import ConfigError
-from rlm.gateway.denial import USUAL_DENIALS, Denials
+from rlm.gateway.denial import DEFAULT_DENIALS, Denials
 from rlm.gateway.paths import Root
 from rlm.records.journal import Places
 
@@ -37,12 +37,12 @@ def named_folders(given: Sequence[str]) -> dict[str, Path]:
 
 def denials_of(deny: Iterable[str], allow: Iterable[str], *, usual: bool) -> Denials:
     """The usual denials and the operator's; only a pattern of the usual ones can be taken back."""
-    patterns = list(USUAL_DENIALS) if usual else []
+    patterns = list(DEFAULT_DENIALS) if usual else []
     for pattern in allow:
         if pattern not in patterns:
             raise ConfigError(
                 f"--allow {pattern!r} is none of the usual denials; these are: "
-                f"{' '.join(USUAL_DENIALS)}"
+                f"{' '.join(DEFAULT_DENIALS)}"
             )
         patterns.remove(pattern)
     for pattern in deny:

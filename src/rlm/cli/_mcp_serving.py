@@ -20,13 +20,13 @@ from rlm._util.distribution import install_command
 from rlm.cli._errors import say
 from rlm.cli._mcp_roots import denials_of, keep_out_of, new_record, roots_of
 from rlm.errors import ConfigError
-from rlm.gateway.doors import bound_socket, bracketed, check_door
-from rlm.gateway.models import USUAL_LIMITS, Models
+from rlm.gateway.models import DEFAULT_LIMITS, Models
 from rlm.gateway.paths import Root
-from rlm.gateway.principals import LOCAL, UNNAMED, Tokens, read_tokens
+from rlm.gateway.principals import LOCAL, UNNAMED, Tokens, check_address, read_tokens
 from rlm.gateway.provenance import Provenance
 from rlm.gateway.sessions import Ceilings
-from rlm.gateway.wire import Wire
+from rlm.gateway.stdio import StdioPipe
+from rlm.web.hosts import bracketed
 from rlm.wiring.registry import default_model, environments, split_model
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def models_of(said: Said, variables: Mapping[str, str]) -> Models:
         "max_seconds": said.timeout,
     }
     limits = structs.replace(
-        USUAL_LIMITS, **{name: value for name, value in given.items() if value is not None}
+        DEFAULT_LIMITS, **{name: value for name, value in given.items() if value is not None}
     )
     options: dict[str, Any] = {
         "environment": said.environment,
@@ -148,7 +148,7 @@ def needs_the_extra() -> None:
         raise click.ClickException(f"the gateway needs a package: {install_command('mcp')}")
 
 
-def serve(options: Options, wire: Wire | None) -> int:
+def serve(options: Options, pipe: StdioPipe | None) -> int:
     """Until the client closes the pipe, or a signal comes."""
     needs_the_extra()
     gc.disable()  # what is imported now stays; to look through it again and again takes time
@@ -164,13 +164,15 @@ def serve(options: Options, wire: Wire | None) -> int:
             keep_out_of(roots, options.token_file, "the token file")
         tokens = _tokens(options)
         listening = None
-        if wire is None:
-            check_door(options.host, tokens)
-            listening = opened.enter_context(bound_socket(options.host, options.port))
+        if pipe is None:
+            from rlm.web.serving import open_socket
+
+            check_address(options.host, tokens)
+            listening = opened.enter_context(open_socket(options.host, options.port, "gateway"))
         record = Provenance(path)
         opened.callback(record.close)
-        if wire is not None:
-            asyncio.run(_over_stdio(options, roots, record, wire))
+        if pipe is not None:
+            asyncio.run(_over_stdio(options, roots, record, pipe))
         elif listening is not None:
             asyncio.run(_over_http(options, roots, record, tokens, listening))
     return 0
@@ -192,17 +194,19 @@ def _gateway(options: Options, roots: list[Root], record: Provenance) -> "Gatewa
     )
 
 
-async def _over_stdio(options: Options, roots: list[Root], record: Provenance, wire: Wire) -> None:
+async def _over_stdio(
+    options: Options, roots: list[Root], record: Provenance, pipe: StdioPipe
+) -> None:
     from rlm.gateway.server import make_server
     from rlm.gateway.stdio import serve_until_signal
 
-    if os.isatty(wire.reading):
+    if os.isatty(pipe.reading):
         say("A client talks here in JSON; `rlm mcp install` tells one to. Ctrl-D ends it.")
     gateway = _gateway(options, roots, record)
     try:
         server = make_server(gateway, lambda _context: LOCAL, rlm.__version__)
         _all_is_imported()
-        await serve_until_signal(server, wire)
+        await serve_until_signal(server, pipe)
     finally:
         await gateway.close()
 

@@ -7,11 +7,12 @@ import socket
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+import rlm
 from rlm._util.distribution import install_command
 from rlm.api import RLM
 from rlm.cli import dotenv
@@ -26,8 +27,11 @@ from rlm.records.journal import Archive, Places
 from rlm.server.engines import PREFIX, Engines
 from rlm.server.settings import MIB, Settings
 from rlm.server.tokens import read_tokens
-from rlm.viewer.guard import Doors
+from rlm.web.hosts import HostPolicy
 from rlm.wiring.registry import make_environment
+
+if TYPE_CHECKING:
+    from rlm.viewer.app import ViewerApp
 
 __all__ = ["Options", "run_server"]
 
@@ -61,6 +65,7 @@ class Options(Struct, frozen=True, kw_only=True):
     grace: float
     resumes: bool
     cors_origins: tuple[str, ...]
+    view: bool
     quiet: bool
 
     def limits(self) -> Limits:
@@ -98,12 +103,12 @@ def run_server(options: Options) -> None:
     """Until a signal comes."""
     try:
         import prometheus_client
-        import starlette
-        import uvicorn
+        import python_multipart
     except ImportError as error:
         raise ConfigError(f"rlm serve needs {error.name}: {install_command('server')}") from error
-    del prometheus_client, starlette, uvicorn
-    from rlm.server.serving import check_address, open_socket
+    del prometheus_client, python_multipart
+    from rlm.server.access import check_address
+    from rlm.web.serving import open_socket
 
     tokens = read_tokens(options.tokens_file, options.tokens)
     check_address(options.host, bool(tokens))
@@ -139,11 +144,31 @@ async def _serve(
         _engines(options, settings, choices, folder),
         read_tokens(options.tokens_file, options.tokens),
         archive,
-        Doors(options.host, bound.getsockname()[1]),
+        HostPolicy(options.host, bound.getsockname()[1]),
     )
+    viewer = _viewer(options.host, bound.getsockname()[1], archive) if options.view else None
     for line in _welcome(options, service.engines.models, bound.getsockname()[1]):
         print(line, file=sys.stderr, flush=True)
-    await serve(service, bound)
+    if viewer is not None:
+        print(f"Viewer: {viewer.access.url}", file=sys.stderr, flush=True)
+    await serve(service, bound, viewer)
+
+
+def _viewer(host: str, port: int, kept: Archive) -> "ViewerApp":
+    """A viewer of all runs, with a token of its own: the server's tokens do not open it."""
+    from rlm.cli._viewing import RecordedEngines
+    from rlm.viewer.access import Access
+    from rlm.viewer.app import ViewerApp
+    from rlm.viewer.contexts import Contexts
+    from rlm.viewer.library import Journals, Library
+
+    return ViewerApp(
+        Library(Journals(kept)),
+        Contexts(kept.contexts),
+        RecordedEngines(kept),
+        Access(host, port, token=os.environ.get("RLM_VIEW_TOKEN")),
+        version=rlm.__version__,
+    )
 
 
 def _choices(options: Options, settings: dotenv.Settings) -> list[Choice]:

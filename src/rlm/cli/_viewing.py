@@ -7,10 +7,18 @@ import signal
 import tempfile
 import threading
 import webbrowser
-from collections.abc import Callable, Coroutine, Generator
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import (
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct
 
@@ -25,9 +33,10 @@ from rlm.errors import ConfigError
 from rlm.events import Event, RunStarted
 from rlm.records.journal import Archive, RunFacts
 from rlm.viewer import DEFAULT_PORT
-from rlm.viewer.contexts import ContextDesk
-from rlm.viewer.library import Folder, Journals, Library, OneFile, Shelf
+from rlm.viewer.contexts import Contexts
+from rlm.viewer.library import Folder, Journals, Library, OneFile, RunSource
 from rlm.viewer.server import ViewerServer
+from rlm.web.serving import in_thread
 
 __all__ = [
     "Options",
@@ -83,7 +92,7 @@ class RecordedEngines:
             await engine.aclose()
 
 
-def shelf_of(recorded: str | None) -> tuple[Shelf, str]:
+def shelf_of(recorded: str | None) -> tuple[RunSource, str]:
     """What a word on the command line means, and which page of it to open."""
     if recorded is None:
         return Journals(archive()), ""
@@ -100,7 +109,7 @@ def shelf_of(recorded: str | None) -> tuple[Shelf, str]:
 
 
 def server_for(
-    shelf: Shelf,
+    shelf: RunSource,
     *,
     host: str = "127.0.0.1",
     port: int,
@@ -117,7 +126,7 @@ def server_for(
         read = lambda: store_context(path)  # noqa: E731 - it is read when it is needed
     return ViewerServer(
         Library(shelf),
-        ContextDesk(kept.contexts, read),
+        Contexts(kept.contexts, read),
         None if shelf.archive is None else RecordedEngines(shelf.archive),
         host=host,
         port=port,
@@ -169,9 +178,6 @@ def opened(address: str) -> Generator[None, None, None]:
         Path(name).unlink(missing_ok=True)
 
 
-T = TypeVar("T")
-
-
 class ViewBeside:
     """A recorder that opens the page of the first root run it hears of."""
 
@@ -202,33 +208,18 @@ class ViewBeside:
 @contextmanager
 def view_beside(port: int = DEFAULT_PORT) -> Generator[ViewBeside, None, None]:
     """A viewer of all kept runs; if the usual port is taken, any other."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="rlm-viewer", daemon=True)
-    thread.start()
-    try:
-        server = _on(loop, _started(port))
-        try:
-            with closing(ViewBeside(server)) as beside:
-                yield beside
-        finally:
-            _on(loop, server.__aexit__())
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    with in_thread(lambda: _server(port)) as server, closing(ViewBeside(server)) as beside:
+        yield beside
 
 
-async def _started(port: int) -> ViewerServer:
-    shelf = Journals(archive())
-    for each in (port, 0):
-        server = server_for(shelf, port=each, token=os.environ.get("RLM_VIEW_TOKEN"))
+@asynccontextmanager
+async def _server(port: int) -> AsyncGenerator[ViewerServer, None]:
+    token = os.environ.get("RLM_VIEW_TOKEN")
+    async with AsyncExitStack() as stack:
         try:
-            return await server.__aenter__()
+            server = server_for(Journals(archive()), port=port, token=token)
+            await stack.enter_async_context(server)
         except ConfigError:
-            if each == 0:
-                raise
-    raise AssertionError("a free port is always found, or the error raised")
-
-
-def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run_coroutine_threadsafe(work, loop).result()
+            server = server_for(Journals(archive()), port=0, token=token)
+            await stack.enter_async_context(server)
+        yield server

@@ -184,14 +184,14 @@ def mcp(ctx: click.Context, /, **given: Any) -> None:
     if not given["http"] and (alone := said & FOR_HTTP):
         named = ", ".join(sorted(f"--{name.replace('_', '-').removesuffix('s')}" for name in alone))
         raise click.UsageError(f"{named} is for --http", ctx)
-    wire = None
+    pipe = None
     if not given["http"]:
-        from rlm.gateway.wire import take_wire
+        from rlm.gateway.stdio import take_stdio
 
-        wire = take_wire()  # before anything is imported that might print
+        pipe = take_stdio()  # before anything is imported that might print
     from rlm.cli._mcp_serving import Options, serve
 
-    ctx.exit(serve(Options(**given), wire))
+    ctx.exit(serve(Options(**given), pipe))
 
 
 @mcp.command()
@@ -284,9 +284,9 @@ def doctor(ctx: click.Context, /, **given: Any) -> None:
 @click.pass_context
 def connect(ctx: click.Context, url: str, token_env: str | None, token_file: Path | None) -> None:
     """Stand in for a gateway elsewhere, for clients that only start commands."""
-    from rlm.gateway.wire import take_wire
+    from rlm.gateway.stdio import take_stdio
 
-    wire = take_wire()
+    pipe = take_stdio()
     from rlm.cli._mcp_connect import stand_in
 
-    ctx.exit(stand_in(url, token_env, token_file, wire))
+    ctx.exit(stand_in(url, token_env, token_file, pipe))

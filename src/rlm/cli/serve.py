@@ -136,6 +136,7 @@ Then, with any client of OpenAI's interface:
 @click.option(
     "--cors", "cors_origins", multiple=True, metavar="ORIGIN", help="Pages that may ask, too."
 )
+@click.option("--view", is_flag=True, help="Show the viewer of all runs at the same port.")
 @click.option("--quiet", is_flag=True, help="No line for each request.")
 def serve(**given: Any) -> None:
     """Serve chat completions, responses, files and background runs over HTTP.

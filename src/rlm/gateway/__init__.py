@@ -1,3 +1,6 @@
-"""The MCP gateway: files for clients elsewhere, in bounded pieces, on the record."""
+"""The MCP gateway.
+
+Files for clients elsewhere, in bounded pieces, with a record of what was read.
+"""
 
 __all__: list[str] = []

@@ -1,7 +1,8 @@
-"""`rlm_complete` and `rlm_continue`: whole runs over chosen files, with citations that are checked.
+"""`rlm_complete` and `rlm_continue`: whole runs over chosen files, with checked citations.
 
-Models are asked in this order: the operator's; the client's own, by sampling; none, and then the
-client is told how to do it with the other tools.
+The model is the operator's, or the client's own by sampling. With neither, the client learns how
+to do the
+work with the other tools.
 """
 
 import hashlib
@@ -10,27 +11,23 @@ from collections.abc import Sequence
 
 from rlm._util.text import sendable
 from rlm.errors import ModelError, RLMError
-from rlm.gateway.callers import Asking, Caller
-from rlm.gateway.citing import Library, read_answer, with_instructions
-from rlm.gateway.desk import DeskClient
-from rlm.gateway.detached import Detached
+from rlm.gateway.callers import Caller, RepliesNeeded, SamplingClient
+from rlm.gateway.citations import CitedFiles, read_answer, with_instructions
+from rlm.gateway.errors import Refused
+from rlm.gateway.files import MAX_BYTES, Loaded, Loading, chosen_files, load_files
 from rlm.gateway.ledger import Answer, Ledger
-from rlm.gateway.loading import Loaded, Loading, chosen_files, load_files
 from rlm.gateway.models import Models
 from rlm.gateway.paths import parts_of
 from rlm.gateway.provenance import digest
-from rlm.gateway.refusals import Refused
-from rlm.gateway.runs import GatewayRun, Runs
+from rlm.gateway.runs import GatewayRun, Runs, Waiter
 from rlm.gateway.sessions import GatewaySession
-from rlm.gateway.spans import MOST_BYTES
-from rlm.gateway.turns import Threads
-from rlm.gateway.waiting import Waiter
+from rlm.gateway.tasks import BackgroundTasks, Threads
 from rlm.messages import Request
 from rlm.results import RunResult
 
 __all__ = ["Completer"]
 
-MOST_ANSWER_BYTES = 32_768
+MAX_ANSWER_BYTES = 32_768
 HOST_INSTRUCTION = (
     "This gateway has no model and your client lends none (sampling). Do it yourself: find lines "
     "with rlm_search, read them with rlm_read, work over whole files in Python with rlm_exec "
@@ -40,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Completer:
-    """Starts runs and waits for them, `seconds` at most in one request."""
+    """Starts runs, and waits at most `seconds` for them in one request."""
 
     def __init__(
         self,
@@ -58,8 +55,8 @@ class Completer:
         self._samples = samples
         self._shows_ignored = shows_ignored
         self._runs = Runs()
-        self._detached = Detached()
-        self._waiter = Waiter(ledger, self._detached, seconds)
+        self._tasks = BackgroundTasks()
+        self._waiter = Waiter(ledger, self._tasks, seconds)
 
     async def complete(
         self,
@@ -69,8 +66,8 @@ class Completer:
         handles: Sequence[str],
         root: str | None,
         path: str | None,
-    ) -> Answer | Asking:
-        """Begin a run, or go on with the one that the caller's state names."""
+    ) -> Answer | RepliesNeeded:
+        """Start a run, or continue the one that the caller's state names."""
         if caller.state is not None:
             return await self._waiter.wait(caller, self._runs.get(session, caller.state))
         asked = {"query": query, "handles": list(handles), "root": root, "path": path}
@@ -94,8 +91,10 @@ class Completer:
         run = self._begin(session, query, asked, loading, samples=not is_own)
         return await self._waiter.wait(caller, run)
 
-    async def go_on(self, caller: Caller, session: GatewaySession, run_id: str) -> Answer | Asking:
-        """Wait for a run that began earlier; its answer, if it is over."""
+    async def continue_run(
+        self, caller: Caller, session: GatewaySession, run_id: str
+    ) -> Answer | RepliesNeeded:
+        """Wait for a run that was started earlier, and return its answer if it has ended."""
         run = self._runs.get(session, run_id)
         if caller.state is None:
             run.rounds = 0
@@ -106,7 +105,7 @@ class Completer:
         self._runs.end(session)
 
     async def close(self) -> None:
-        await self._detached.close()
+        await self._tasks.close()
 
     # -- one run -----------------------------------------------------------------------------
 
@@ -114,7 +113,7 @@ class Completer:
         self, session: GatewaySession, query: str, asked: Answer, loading: Loading, *, samples: bool
     ) -> GatewayRun:
         if session.is_closed:
-            raise Refused("this session is over")
+            raise Refused("this session has ended")
         self._runs.check_room(session)
         session.count_run()
         held = None if samples else session.hold_money()
@@ -131,14 +130,14 @@ class Completer:
             run=run.id,
             files=[[f.handle.id, hashlib.sha256(f.data).hexdigest()] for f in loading.files],
         )
-        work = self._detached.start(self._work(run, query, files, held))
+        work = self._tasks.start(self._work(run, query, files, held))
         run.start(work, lambda: self._settle(run, held, loading.skipped))
         self._runs.add(run)
         return run
 
     def _settle(self, run: GatewayRun, held: float | None, skipped: int) -> None:
-        """A run is over, however that came: give back its money, and record what it showed."""
-        run.session.settle_money(held, run.watch.cost_usd)
+        """Release the money of a run that has ended, and record what it showed."""
+        run.session.settle_money(held, run.counter.cost_usd)
         answer = run.answer
         if skipped and answer:
             answer["skipped_files"] = skipped
@@ -152,13 +151,16 @@ class Completer:
             {},
             run=run.id,
             ended=answer.get("stop_reason", "error" if answer else "cancelled"),
-            usage=run.watch.facts(is_sampled=run.desk is not None),
+            usage=run.counter.facts(is_sampled=run.requests is not None),
             answer=digest(answer.get("answer")),
             spans=spans,
         )
 
     def _labelled(self, files: Sequence[Loaded]) -> dict[str, Loaded]:
-        """Files by the names that the run knows them by: what clients may see, or handles."""
+        """Name the files as the run will see them.
+
+        By path if clients may see it, else by handle.
+        """
         labelled: dict[str, Loaded] = {}
         for file in files:
             name = self._ledger.name(file.handle.parts).get("name", file.handle.id)
@@ -168,44 +170,44 @@ class Completer:
     async def _work(
         self, run: GatewayRun, query: str, files: dict[str, Loaded], held: float | None
     ) -> Answer:
-        """The run itself: its answer as the client gets it, or why there is none."""
+        """Do the run, and return its answer for the client, or the problem."""
         try:
             result = await self._result(run, query, files, held)
         except RLMError as error:
             _log.warning("a run failed: %s", error)
-            return {"problem": _problem(error, is_sampled=run.desk is not None)}
-        return self._answer(result, Library(files), run.session)
+            return {"problem": _problem(error, is_sampled=run.requests is not None)}
+        return self._answer(result, CitedFiles(files), run.session)
 
     async def _result(
         self, run: GatewayRun, query: str, files: dict[str, Loaded], held: float | None
     ) -> RunResult:
         seconds = self._ledger.left(run.session)["seconds"]
-        sampler = None if run.desk is None else DeskClient(run.desk)
+        sampler = None if run.requests is None else SamplingClient(run.requests)
         engine = self._models.for_run(sampler, seconds, held)
         try:
             context = {name: file.text for name, file in files.items()}
-            return await engine.aask(with_instructions(query), context, recorders=(run.watch,))
+            return await engine.aask(with_instructions(query), context, recorders=(run.counter,))
         finally:
             await engine.aclose()
 
-    def _answer(self, result: RunResult, library: Library, session: GatewaySession) -> Answer:
+    def _answer(self, result: RunResult, library: CitedFiles, session: GatewaySession) -> Answer:
         cited = read_answer(str(result.answer or ""), result.answer_json)
-        citations, dropped = library.checked(cited.citations, MOST_BYTES)
+        citations, dropped = library.checked(cited.citations, MAX_BYTES)
         for each in citations:
             each |= self._ledger.name(session.handle(each["handle"]).parts)
         data = sendable(cited.answer).encode()
-        text = data[:MOST_ANSWER_BYTES].decode("utf-8", "ignore")
+        text = data[:MAX_ANSWER_BYTES].decode("utf-8", "ignore")
         return {
             "answer": text,
             "citations": citations,
             "dropped_citations": dropped,
             "cited": bool(citations),
             "stop_reason": result.stop_reason,
-            **({"answer_cut": True} if len(data) > MOST_ANSWER_BYTES else {}),
+            **({"answer_cut": True} if len(data) > MAX_ANSWER_BYTES else {}),
         }
 
     def _show(self, session: GatewaySession, run: GatewayRun, request: Request) -> None:
-        """What a client's model is asked, its client sees: so it counts, and is on the record."""
+        """Count and record what is sent to a client's own model: the client sees it."""
         texts = [str(message.content) for message in request.messages]
         size = sum(len(text.encode("utf-8", "replace")) for text in texts)
         try:
@@ -216,7 +218,7 @@ class Completer:
 
 
 def _problem(error: RLMError, *, is_sampled: bool) -> str:
-    """What a client may know of a failed run: nothing of the operator's models."""
+    """Return what a client may know of a failed run: nothing about the operator's models."""
     if is_sampled and isinstance(error, ModelError):
         return f"the run failed: {error}"
     return "the run failed; the operator's log says why"

@@ -1,8 +1,10 @@
-"""Files that no client gets to see, whatever it asks: keys, passwords, the insides of tools.
+"""Files that clients never get to see: keys, passwords, the internals of tools.
 
-Names are judged by whole parts of a path, on every way to a file: list, open, read, search, runs.
-A copy is as secret as what it was made of, so the endings of backups are looked past. Files that
-hold a private key are judged by what is in them, whatever they are called.
+Names are matched by whole parts of a path, on every way to a file: list, open, read, search, runs.
+A copy is
+as secret as its original, so the endings of backups are ignored. Files with a private key are
+recognised by
+their content, whatever their name.
 """
 
 import fnmatch
@@ -11,10 +13,10 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-__all__ = ["LOOKED_AT_BYTES", "USUAL_DENIALS", "Denials", "holds_private_key"]
+__all__ = ["DEFAULT_DENIALS", "SCANNED_BYTES", "Denials", "holds_private_key"]
 
-USUAL_DENIALS = (
-    # Settings of programs, with what they log in with. Examples of them are no secrets.
+DEFAULT_DENIALS = (
+    # Settings of programs, with their credentials. Examples of them are not secret.
     *(".env", ".env?*", "*.env", "!.env*.example", "!.env*[._-]sample", "!.env*[._-]template"),
     *("!.env*[._-]example", "!.env*[._-]dist", "!.env*[._-]default", "!.env*[._-]defaults"),
     *(".netrc", "_netrc", ".authinfo*", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc"),
@@ -28,14 +30,14 @@ USUAL_DENIALS = (
     *(".git", ".hg", ".svn", ".bzr", ".ssh", ".aws", ".azure", ".gcloud", ".config/gcloud", ".oci"),
     *(".gnupg", ".docker", ".kube", ".password-store", ".terraform", ".terraform.d", ".dbt"),
     *(".vault*", ".ansible_vault*", "vault[-_]pass*"),
-    # Keys, by how they are called.
+    # Names of keys.
     *("*.pem", "*.key", "*.p8", "*.p12", "*.pfx", "*.pkcs12", "*.jks", "*.jceks", "*.keystore"),
     *("*.kdb", "*.kdbx", "*.ppk", "*.asc", "*.gpg", "*.pgp", "*.ovpn", "*.keytab", "*.jwk"),
     *("*.keychain", "*.keychain-db", "*.wallet", "wallet.dat", "id_rsa*", "id_dsa*", "id_ecdsa*"),
     *("id_ed25519*", "id_xmss*", "*[-_]rsa", "*[-_]dsa", "*[-_]ecdsa", "*[-_]ed25519"),
     *("ssh_host_*", "*_rsa_key", "*_dsa_key", "*_ecdsa_key", "*_ed25519_key", "privkey*"),
     *("private[-_.]key", "private[-_.]key.*", "*[-_]private[-_]key", "signing[-_]key"),
-    # Credentials, by how they are called.
+    # Names of credentials.
     *("kubeconfig*", "*.kubeconfig", "*[-_]kubeconfig", "kube[-_.]config", "kube[-_.]config.*"),
     *("credentials", "credentials.*", ".credentials*", "*credentials.json", "*credentials.yml"),
     *("*credentials.yaml", "*credentials.xml", "*credentials.ini", "*[-_]credentials"),
@@ -61,18 +63,18 @@ USUAL_DENIALS = (
     *("logins.json", "key[34].db", "login data"),
     "content:private-key",
 )
-"""What is denied unless the operator says otherwise; matched without regard to case.
+"""What is denied by default; matched without regard to case.
 
-A pattern with a slash is about parts that follow one another. One that begins with `!` makes an
-exception of what it matches. `content:private-key` is about what is in a file.
+A pattern with a slash matches consecutive parts. A pattern that begins with `!` makes an exception.
+`content:private-key` looks into files.
 """
 
 CONTENT = "content:private-key"
-MOST_NAMES = 8
-"""Endings of copies of copies that are looked past."""
+MAX_NAMES = 8
+"""How many endings of copies of copies are removed."""
 
-LOOKED_AT_BYTES = 4 << 20
-"""So far into a file a private key is looked for."""
+SCANNED_BYTES = 4 << 20
+"""How far into a file to look for a private key."""
 
 _COPIES = frozenset(
     [
@@ -112,7 +114,7 @@ _COPIES = frozenset(
         "7z",
     ]
 )
-"""How the name of a copy ends, in many programs; numbers and dates do as well."""
+"""How names of copies end, besides numbers and dates."""
 
 _BEFORE = re.compile(r"^(?:\.?#|copy of |copy_of_|backup[-_. ](?:of[-_. ])?|old[-_.]|bak[-_.])")
 _KEY = re.compile(
@@ -125,9 +127,9 @@ _BODY = re.compile(rb"[A-Za-z0-9+/]{40}")
 
 
 class Denials:
-    """Patterns with `*`, `?` and `[...]`, each about one part of a path."""
+    """Patterns with `*`, `?` and `[...]`; each matches one part of a path."""
 
-    def __init__(self, patterns: Iterable[str] = USUAL_DENIALS) -> None:
+    def __init__(self, patterns: Iterable[str] = DEFAULT_DENIALS) -> None:
         self.patterns = tuple(dict.fromkeys(patterns))
         denied = [each for each in self.patterns if not each.startswith("!")]
         self._denied = _Names([each for each in denied if "/" not in each])
@@ -138,7 +140,7 @@ class Denials:
         self.looks_inside = CONTENT in self.patterns
 
     def forbid(self, parts: Sequence[str]) -> bool:
-        """Whether one of these parts is denied; a folder denies all that is in it."""
+        """Return whether one of these parts is denied; a denied folder includes its content."""
         named = [_names_of(part) for part in parts]
         if any(self._denied.match(names) and not self._allowed.match(names) for names in named):
             return True
@@ -150,7 +152,7 @@ class Denials:
 
 
 class _Names:
-    """Patterns sorted by their form: a folder may hold many files, and each is asked about."""
+    """Patterns grouped by form, because large folders are matched file by file."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         folded = [_folded(pattern) for pattern in patterns]
@@ -179,7 +181,7 @@ def _is_plain(text: str) -> bool:
 
 
 def holds_private_key(data: bytes) -> bool:
-    """Whether some bytes hold a private key, and not just the words for one."""
+    """Return whether the bytes contain a private key, and not just the words for one."""
     if not any(word in data for word in _WORDS):
         return False
     for found in _KEY.finditer(data):
@@ -190,22 +192,22 @@ def holds_private_key(data: bytes) -> bool:
 
 @lru_cache(maxsize=8_192)
 def _names_of(part: str) -> tuple[str, ...]:
-    """What a part is called, and what it would be called if it were no copy."""
+    """Return the name of a part, and the names of what it may be a copy of."""
     name = _folded(part)
     names = [name]
-    while len(names) < MOST_NAMES:
+    while len(names) < MAX_NAMES:
         bare = _BEFORE.sub("", _without_ending(name))
         if bare == name or not bare:
             break
         name = bare
         names.append(name)
-    if name.startswith(".") and len(names) > 1:  # vim: `.server.key.swp` is of `server.key`
+    if name.startswith(".") and len(names) > 1:  # vim: `.server.key.swp` belongs to `server.key`
         names.append(name[1:])
     return tuple(names)
 
 
 def _without_ending(name: str) -> str:
-    """A name without one ending of a copy: `key~`, `key.bak`, `key-2`, `key (1)`, `key#`."""
+    """Remove one ending of a copy: `key~`, `key.bak`, `key-2`, `key (1)`, `key#`."""
     if name.endswith(("~", "#")):
         return name.rstrip("~#")
     if name.endswith(")"):
@@ -216,9 +218,9 @@ def _without_ending(name: str) -> str:
 
 
 def _folded(text: str) -> str:
-    """As a file system may see it: those of some machines take `.ENV` and `.env` for one file.
+    """Normalise a name as file systems do: some treat `.ENV` and `.env` as one file.
 
-    Characters that are not shown do not count there, nor do dots and blanks at the end.
+    They also ignore invisible characters, and dots and spaces at the end.
     """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)

@@ -1,7 +1,8 @@
 """Code of clients, in the sandbox, over files that they have handles for.
 
 A session has one interpreter, so that a client can work step by step: variables stay. It is opened
-when it is first needed and ends with the session, with its worker, or when too many are open.
+when first
+needed, and closed with the session, with its worker, or when too many are open.
 """
 
 import asyncio
@@ -15,25 +16,24 @@ from rlm.context import store_context
 from rlm.engine.sessions import FRESH_ANSWER
 from rlm.environments.local import LocalEnvironment
 from rlm.errors import CallRefused, SessionError
-from rlm.gateway.detached import Detached
-from rlm.gateway.refusals import Refused
-from rlm.gateway.spans import MOST_BYTES
-from rlm.gateway.turns import Turns
+from rlm.gateway.errors import Refused
+from rlm.gateway.files import MAX_BYTES
+from rlm.gateway.tasks import BackgroundTasks, OwnerLimits
 from rlm.protocols import Environment, Session
 from rlm.results import CellResult
 
 __all__ = ["Executed", "Executor"]
 
-MOST_INTERPRETERS = 16
-MOST_INTERPRETERS_EACH = 8
-MOST_AT_ONCE_EACH = 4
+MAX_INTERPRETERS = 16
+MAX_INTERPRETERS_EACH = 8
+MAX_AT_ONCE_EACH = 4
 KEPT_CHARS = 20_000
 MEMORY_BYTES = 1 << 30
 _FOLDERS = re.compile(r'(?<=File ")/(?:[^"\n]*/)?')
 
 
 class Executed:
-    """What came of some code. `fresh`: the interpreter is new, and earlier variables are gone."""
+    """The result of some code. `fresh`: the interpreter is new, and earlier variables are gone."""
 
     def __init__(self, result: CellResult | None, problem: str, *, fresh: bool) -> None:
         self.fresh = fresh
@@ -43,17 +43,17 @@ class Executed:
             self._take(result)
 
     def _take(self, result: CellResult) -> None:
-        """Everything is cut before it is looked at: code may hand over many megabytes."""
+        """Cut everything before it is processed: code may return many megabytes."""
         submitted = result.submission.text if result.submission else ""
         said = (result.stdout, result.stderr, submitted)
-        printed = "\n".join(text[: MOST_BYTES + 1] for text in said if text)
-        told = _told(result)
-        error, self.cut = _bounded(_FOLDERS.sub("", told[:KEPT_CHARS]), MOST_BYTES // 4)
+        printed = "\n".join(text[: MAX_BYTES + 1] for text in said if text)
+        traceback = _traceback_of(result)
+        error, self.cut = _bounded(_FOLDERS.sub("", traceback[:KEPT_CHARS]), MAX_BYTES // 4)
         self.error = error or None
-        room = MOST_BYTES - len(error.encode())
+        room = MAX_BYTES - len(error.encode())
         self.output, cut = _bounded(printed, room)
         written = result.stdout_chars + result.stderr_chars
-        self.cut |= cut or len(told) > KEPT_CHARS
+        self.cut |= cut or len(traceback) > KEPT_CHARS
         self.cut |= written > len(result.stdout) + len(result.stderr)
 
     @property
@@ -61,17 +61,17 @@ class Executed:
         return len(self.output.encode()) + len((self.error or "").encode())
 
 
-def _told(result: CellResult) -> str:
-    """The end of what went wrong, a little longer than what is kept of it."""
+def _traceback_of(result: CellResult) -> str:
+    """Return the end of the traceback, slightly longer than what is kept of it."""
     if result.error is None:
         return ""
-    told = (result.error.traceback or result.error.message)[-KEPT_CHARS - 1 :]
+    traceback = (result.error.traceback or result.error.message)[-KEPT_CHARS - 1 :]
     kind, message = result.error.type[:200], result.error.message[:KEPT_CHARS]
-    return told if kind in told else f"{told.rstrip()}\n{kind}: {message}".lstrip()
+    return traceback if kind in traceback else f"{traceback.rstrip()}\n{kind}: {message}".lstrip()
 
 
 class _Interpreter:
-    """One session of the sandbox; code runs in it one after the other. `users` wait or run."""
+    """One session of the sandbox, which runs one piece of code at a time for its `users`."""
 
     def __init__(self, session: Session, principal: str) -> None:
         self.session = session
@@ -80,8 +80,8 @@ class _Interpreter:
         self.turn = asyncio.Lock()
 
 
-class _Nobody:
-    """Answers what code asks of its host: there are no models and no tools."""
+class _NoHost:
+    """The host of the code: it offers no models and no tools."""
 
     async def answer(
         self, kind: str, arguments: dict[str, Any], parts: Sequence[str]
@@ -97,14 +97,14 @@ class Executor:
         self._environment = environment or LocalEnvironment(warm_sessions=0)
         self._open: OrderedDict[str, _Interpreter] = OrderedDict()
         self._opening = asyncio.Lock()
-        self._turns = Turns(MOST_AT_ONCE_EACH)
-        self._detached = Detached()
+        self._limits = OwnerLimits(MAX_AT_ONCE_EACH)
+        self._tasks = BackgroundTasks()
 
     async def run(
         self, owner: str, code: str, files: dict[str, str] | None, principal: str = ""
     ) -> Executed:
-        """Execute code with `files` bound; None leaves those of the time before."""
-        return await self._detached.run(self._in_turn(principal, owner, code, files))
+        """Execute code with `files` bound; None keeps those of the previous call."""
+        return await self._tasks.run(self._in_turn(principal, owner, code, files))
 
     async def end(self, owner: str) -> None:
         """Close a session's interpreter, if it has one."""
@@ -112,20 +112,20 @@ class Executor:
             await found.session.close()
 
     async def close(self) -> None:
-        await self._detached.close()
+        await self._tasks.close()
         for owner in list(self._open):
             await self.end(owner)
         await self._environment.close()
 
-    def end_soon(self, owner: str) -> None:
-        """The same as `end`, for those who can't wait."""
+    def end_later(self, owner: str) -> None:
+        """Close a session's interpreter in the background."""
         if owner in self._open:
-            self._detached.start(self.end(owner))
+            self._tasks.start(self.end(owner))
 
     async def _in_turn(
         self, principal: str, owner: str, code: str, files: dict[str, str] | None
     ) -> Executed:
-        async with self._turns.of(principal):
+        async with self._limits.slot(principal):
             return await self._run(principal, owner, code, files)
 
     async def _run(
@@ -138,7 +138,7 @@ class Executor:
                 if stored is not None:
                     await interpreter.session.load("files", stored)
                 result = await interpreter.session.execute(code, timeout_seconds=self._seconds)
-                if result.submission is not None:  # Else all later code would tell of it again.
+                if result.submission is not None:  # Otherwise all later code would submit it again.
                     await interpreter.session.load("answer", FRESH_ANSWER)
                 return Executed(result, "", fresh=fresh)
         except SessionError as error:
@@ -156,29 +156,30 @@ class Executor:
         await interpreter.session.close()
 
     async def _interpreter(self, principal: str, owner: str) -> tuple[_Interpreter, bool]:
-        """The interpreter of a session, with one more user; new if there was none."""
+        """Return the interpreter of a session, opened if necessary, and whether it is new."""
         async with self._opening:
             found, fresh = self._open.get(owner), False
             if found is None:
-                if (in_the_way := self._in_the_way_of(principal)) is not None:
-                    await self.end(in_the_way)
+                if (evicted := self._evictable_for(principal)) is not None:
+                    await self.end(evicted)
                 options = {"kept_output_chars": KEPT_CHARS, "cell_memory_bytes": MEMORY_BYTES}
-                session = await self._environment.open(_Nobody(), options)
+                session = await self._environment.open(_NoHost(), options)
                 found, fresh = _Interpreter(session, principal), True
                 self._open[owner] = found
             self._open.move_to_end(owner)
             found.users += 1
             return found, fresh
 
-    def _in_the_way_of(self, principal: str) -> str | None:
-        """The interpreter to end for a new one; None if there is room, Refused if none may be.
+    def _evictable_for(self, principal: str) -> str | None:
+        """Return the interpreter to close for a new one, or None if there is room.
 
-        It is the longest idle one of the client's own. One of another client's is ended only if
-        all places are taken and that client has more of them than this one will have.
+        It is the client's own one that was idle longest. One of another client is closed only if
+        all are in use and
+        that client has more of them than this one will have. Refused if none can be closed.
         """
         held = Counter(each.principal for each in self._open.values())
-        has_room = held[principal] < MOST_INTERPRETERS_EACH
-        if has_room and len(self._open) < MOST_INTERPRETERS:
+        has_room = held[principal] < MAX_INTERPRETERS_EACH
+        if has_room and len(self._open) < MAX_INTERPRETERS:
             return None
         idle = [(owner, each.principal) for owner, each in self._open.items() if not each.users]
         mine = (owner for owner, whose in idle if whose == principal)
@@ -187,7 +188,7 @@ class Executor:
         others = (owner for owner, whose in idle if held[whose] > held[principal] + 1)
         if has_room and (other := next(others, None)) is not None:
             return other
-        raise Refused("all interpreters are at work; try again when one of yours has ended")
+        raise Refused("all interpreters are busy; try again when one of yours has finished")
 
 
 def _bounded(text: str, most_bytes: int) -> tuple[str, bool]:

@@ -1,7 +1,8 @@
-"""What clients can do, whatever carries their requests: the rules of the gateway in one place.
+"""What clients can do, over any transport: the rules of the gateway in one place.
 
 Each method is one tool. It counts the request, does it, records what was shown, and answers with
-plain values that hold no path of this machine. What it can't grant is a `Refused`.
+plain values
+that contain no path of this machine. What it does not grant raises `Refused`.
 """
 
 import asyncio
@@ -11,37 +12,40 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlm._util.text import sendable
-from rlm.gateway.callers import Asking, Caller
+from rlm.gateway.callers import Caller, RepliesNeeded
 from rlm.gateway.completing import Completer
-from rlm.gateway.cursors import cursor_of, read_cursor
+from rlm.gateway.errors import Refused
 from rlm.gateway.executing import Executor
-from rlm.gateway.files import OpenFiles
-from rlm.gateway.finding import Finder
-from rlm.gateway.ledger import Answer, Ledger
-from rlm.gateway.lines import LineIndex
+from rlm.gateway.files import (
+    MAX_BYTES,
+    MAX_LINES,
+    LineIndex,
+    OpenFiles,
+    Span,
+    load_files,
+    read_span,
+)
+from rlm.gateway.ledger import Answer, Ledger, cursor_of, read_cursor
 from rlm.gateway.listing import Entry, list_page
-from rlm.gateway.loading import load_files
 from rlm.gateway.models import Models
 from rlm.gateway.paths import Root, parts_of
 from rlm.gateway.provenance import Provenance, digest
-from rlm.gateway.refusals import Refused
-from rlm.gateway.searching import Searcher
+from rlm.gateway.searching import Finder, Searcher
 from rlm.gateway.sessions import Ceilings, GatewaySession, Handle, Sessions
-from rlm.gateway.spans import MOST_BYTES, MOST_LINES, Span, read_span
-from rlm.gateway.turns import Threads
+from rlm.gateway.tasks import Threads
 
 __all__ = ["Gateway"]
 
-MOST_PROVENANCE = 100
+MAX_PROVENANCE = 100
 SWEEP_SECONDS = 30.0
 
 
 class Gateway:
     """Roots, sessions, search, code, runs and the record, behind the tools.
 
-    `shows_names`: clients see paths below the roots; otherwise files are known by handle alone.
-    `models`: what runs are made of; None is the client's own model, unless `samples` forbids it.
-    `run_seconds`: a request for a run is answered by then, and the run goes on.
+    `shows_names`: clients see paths below the roots; otherwise they know files by handle alone.
+    `models`: what runs use; None is the client's own model, unless `samples` forbids it.
+    `run_seconds`: when a request for a run is answered at the latest; the run continues.
     """
 
     def __init__(
@@ -93,12 +97,12 @@ class Gateway:
             root.close()
 
     def _ended(self, session: GatewaySession) -> None:
-        """A session is over: what it has going on is, too."""
+        """End the runs and the code of a session that has ended."""
         self.completer.end(session)
-        self.executor.end_soon(session.id)
+        self.executor.end_later(session.id)
 
     async def _sweep(self) -> None:
-        """Sessions that nobody closes end by themselves, also when no request comes any more."""
+        """End idle sessions, also when no request comes any more."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             self.sessions.end_old()
@@ -108,7 +112,7 @@ class Gateway:
     def create_session(
         self, principal: str, roots: Sequence[str] | None = None, limits: Answer | None = None
     ) -> Answer:
-        """A session, and what it may use."""
+        """Create a session, and return what it may use."""
         session = self.sessions.open(principal, roots, limits or {})
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep())
@@ -117,7 +121,7 @@ class Gateway:
         return {
             "session": session.id,
             "roots": list(session.roots),
-            "span": {"lines": MOST_LINES, "bytes": MOST_BYTES},
+            "span": {"lines": MAX_LINES, "bytes": MAX_BYTES},
             "left": self.ledger.left(session),
         }
 
@@ -139,7 +143,7 @@ class Gateway:
         cursor: str | None = None,
         limit: int = 100,
     ) -> Answer:
-        """Files below a folder: handles, sizes, and names where they may be shown."""
+        """List files below a folder: handles, sizes, and names where they may be shown."""
         session = self.ledger.begin(principal, session_id)
         chosen, below = self.ledger.root(session, root), parts_of(path)
         after = None if cursor is None else tuple(read_cursor(cursor, list[str]))
@@ -157,7 +161,7 @@ class Gateway:
     async def open(
         self, principal: str, session_id: str, path: str, root: str | None = None
     ) -> Answer:
-        """The handle of a file whose path the client knows."""
+        """Return the handle of a file whose path the client knows."""
         session = self.ledger.begin(principal, session_id)
         chosen, parts = self.ledger.root(session, root), parts_of(path)
 
@@ -176,16 +180,16 @@ class Gateway:
         session_id: str,
         handle: str,
         start_line: int | None = None,
-        lines: int = MOST_LINES,
+        lines: int = MAX_LINES,
         cursor: str | None = None,
     ) -> Answer:
-        """A span of a file: at most 200 lines and 8,192 bytes, whatever is asked for."""
+        """Read a span of a file: at most 200 lines and 8,192 bytes."""
         session = self.ledger.begin(principal, session_id)
         known = session.handle(handle)
         offset = None if cursor is None else read_cursor(cursor, int)
-        most = min(MOST_BYTES, session.bytes_left)
+        most = min(MAX_BYTES, session.bytes_left)
         if most <= 0:
-            session.count_bytes(1)  # says what is left
+            session.count_bytes(1)  # raises, with what is left
 
         def look() -> tuple[Span, str]:
             with self.files.opened(known) as (fd, index, version):
@@ -221,15 +225,15 @@ class Gateway:
         limit: int = 20,
         cursor: str | None = None,
     ) -> Answer:
-        """Lines that match: the best for some words, or all for a regular expression."""
+        """Find lines: the best for some words, or all that match a regular expression."""
         session = self.ledger.begin(principal, session_id)
         place = self.finder.place(session, root, path, handles)
         return await self.finder.search(session, place, query, mode == "ranked", limit, cursor)
 
     async def report(self, principal: str, session_id: str, limit: int = 50) -> Answer:
-        """What is on record about this session, the newest last, and the seal of the file."""
+        """Return the record of this session, newest last, and the seal of the file."""
         session = self.ledger.begin(principal, session_id)
-        most = max(1, min(limit, MOST_PROVENANCE))
+        most = max(1, min(limit, MAX_PROVENANCE))
 
         def look() -> tuple[list[Answer], int]:
             last: deque[Answer] = deque(maxlen=most)
@@ -255,7 +259,7 @@ class Gateway:
         """Run code in the session's interpreter, with `files`: a dict from handle to text."""
         session = self.ledger.begin(principal, session_id)
         if session.bytes_left <= 0:
-            session.count_bytes(1)  # says what is left
+            session.count_bytes(1)  # raises, with what is left
         files, skipped = None, 0
         if handles is not None:
             chosen = [session.handle(each) for each in dict.fromkeys(handles)]
@@ -266,8 +270,8 @@ class Gateway:
             files, skipped = {each.handle.id: each.text for each in loading.files}, loading.skipped
         done = await self.executor.run(session.id, code, files, principal)
         if session.is_closed:
-            self.executor.end_soon(session.id)
-            raise Refused("this session is over")
+            self.executor.end_later(session.id)
+            raise Refused("this session has ended")
         session.count_bytes(done.size_bytes)
         self.ledger.record(
             session,
@@ -296,17 +300,17 @@ class Gateway:
         handles: Sequence[str] = (),
         root: str | None = None,
         path: str | None = None,
-    ) -> Answer | Asking:
-        """A whole run over chosen files, with citations; or a `run_id`, if it takes longer."""
+    ) -> Answer | RepliesNeeded:
+        """Run a query over chosen files, with citations; return a `run_id` if it takes longer."""
         session = self.ledger.begin(principal, session_id)
         return await self.completer.complete(caller, session, query, handles, root, path)
 
-    async def go_on(
+    async def continue_run(
         self, principal: str, session_id: str, run_id: str, *, caller: Caller
-    ) -> Answer | Asking:
-        """The answer of a run that began earlier, or word that it still goes on."""
+    ) -> Answer | RepliesNeeded:
+        """Return the answer of a run that was started earlier, or that it is still running."""
         session = self.ledger.begin(principal, session_id)
-        return await self.completer.go_on(caller, session, run_id)
+        return await self.completer.continue_run(caller, session, run_id)
 
     # -- shared ------------------------------------------------------------------------------
 

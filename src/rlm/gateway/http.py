@@ -1,38 +1,37 @@
-"""The gateway over HTTP: the SDK's transport behind a door that asks who is there."""
+"""The gateway over HTTP: the SDK's transport behind checks of tokens, hosts and origins."""
 
 import asyncio
-import contextlib
 import signal
 import socket
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import uvicorn
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rlm.gateway.doors import bracketed, check_door
-from rlm.gateway.principals import ANONYMOUS, Tokens
+from rlm.gateway.principals import ANONYMOUS, Tokens, check_address
+from rlm.web.hosts import HostPolicy
+from rlm.web.serving import WebServer, serve_until_signal
+from rlm.web.tokens import bearer_token
 
 __all__ = ["HEALTH", "PATH", "make_app", "principal_of", "serve_http"]
 
 PATH, HEALTH = "/mcp", "/health"
-MOST_BODY_BYTES = 1 << 20
-MOST_BODY_SECONDS = 30.0
-MOST_CONNECTIONS = 512
+MAX_BODY_BYTES = 1 << 20
+MAX_BODY_SECONDS = 30.0
+MAX_CONNECTIONS = 512
 ENDING_SECONDS = 3
-LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 def principal_of(context: Any) -> str:
-    """Who sent the request that is being answered: what the door wrote on it."""
+    """Return the principal that `_Access` stored in the request."""
     found: str = context.request.state.principal
     return found
 
@@ -46,69 +45,81 @@ def make_app(
     allowed_hosts: Sequence[str] = (),
     allowed_origins: Sequence[str] = (),
 ) -> ASGIApp:
-    """An ASGI application. Without tokens it is for this machine alone.
+    """Return an ASGI application. Without tokens it is for this machine alone.
 
-    The names under which it answers are its own address, those of this machine and the allowed
-    ones: a page in a browser can make any other name lead here (DNS rebinding). The same holds for
-    origins; programs that are no browsers send none.
+    It answers under its own address, the names of this machine and the allowed ones: a page in a
+    browser can make
+    any other name lead here (DNS rebinding). The same holds for origins; only browsers send them.
     """
-    check_door(host, tokens)
-    own = _with_port([*LOCAL_NAMES, bracketed(host)], port)
-    more = [each for name in allowed_hosts for each in _named(name)]
-    security = TransportSecuritySettings(
-        allowed_hosts=[*own, *more],
-        allowed_origins=[*(f"http://{each}" for each in own), *allowed_origins],
+    check_address(host, tokens)
+    hosts = HostPolicy(
+        host,
+        port,
+        allowed_hosts=allowed_hosts,
+        allowed_origins=allowed_origins,
+        accepts_addresses=False,
     )
     app = server.streamable_http_app(
         streamable_http_path=PATH,
-        max_request_body_size=MOST_BODY_BYTES,
-        transport_security=security,
+        max_request_body_size=MAX_BODY_BYTES,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         host=host,
         custom_starlette_routes=[Route(HEALTH, _health, methods=["GET"])],
     )
-    return _Door(app, tokens)
+    return _Access(app, tokens, hosts)
 
 
 async def _health(_request: Request) -> JSONResponse:
     return JSONResponse({"status": "ok"}, headers={"Cache-Control": "no-store"})
 
 
-class _Door:
-    """Lets requests with a token pass, marked with its principal; `/health` needs none."""
+class _Access:
+    """Lets requests with a token pass, and stores its principal; `/health` needs none."""
 
-    def __init__(self, app: ASGIApp, tokens: Tokens | None) -> None:
+    def __init__(self, app: ASGIApp, tokens: Tokens | None, hosts: HostPolicy) -> None:
         self._app = app
         self._tokens = tokens
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] != HEALTH:
-            principal = self._principal(Headers(scope=scope).getlist("authorization"))
-            if principal is None:
-                refusal = PlainTextResponse(
-                    "a bearer token is needed", 401, {"WWW-Authenticate": 'Bearer realm="rlm"'}
-                )
+            headers = Headers(scope=scope)
+            principal = self._principal(headers)
+            refusal = self._refusal(headers, principal)
+            if refusal is not None:
                 await refusal(scope, receive, send)
                 return
-            # The SDK lets a transport session be used only by the user that began it.
-            scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=principal, scopes=[]))
+            # The SDK lets only the user that began a transport session use it.
+            scope["user"] = AuthenticatedUser(
+                AccessToken(token="", client_id=principal or "", scopes=[])
+            )
             scope.setdefault("state", {})["principal"] = principal
             receive = _in_time(receive)
         await self._app(scope, receive, send)
 
-    def _principal(self, headers: Sequence[str]) -> str | None:
+    def _refusal(self, headers: Headers, principal: str | None) -> Response | None:
+        if principal is None:
+            challenge = {"WWW-Authenticate": 'Bearer realm="rlm"'}
+            return PlainTextResponse("a bearer token is needed", 401, challenge)
+        hosts, origins = headers.getlist("host"), headers.getlist("origin")
+        if not self._hosts.allows_host(hosts):
+            return PlainTextResponse("Invalid Host header", 421)
+        if origins and not self._hosts.allows_origin(origins, hosts):
+            return PlainTextResponse("Invalid Origin header", 403)
+        return None
+
+    def _principal(self, headers: Headers) -> str | None:
         if self._tokens is None:
             return ANONYMOUS
-        if len(headers) != 1:
-            return None
-        scheme, _, token = headers[0].partition(" ")
-        return self._tokens.principal_of(token.strip()) if scheme.lower() == "bearer" else None
+        token = bearer_token(headers.getlist("authorization"))
+        return None if token is None else self._tokens.principal_of(token)
 
 
 def _in_time(receive: Receive) -> Receive:
-    """Bodies that drip in are cut off; what comes after the body may take as long as it likes."""
+    """Limit the time of a body; waiting for a disconnect afterwards has no limit."""
     complete = False
     loop = asyncio.get_running_loop()
-    until = loop.time() + MOST_BODY_SECONDS
+    until = loop.time() + MAX_BODY_SECONDS
 
     async def received() -> Message:
         nonlocal complete
@@ -126,59 +137,14 @@ def _in_time(receive: Receive) -> Receive:
     return received
 
 
-async def serve_http(app: ASGIApp, listening: socket.socket, ready: Callable[[], None]) -> None:
-    """Until SIGTERM or SIGINT; then requests have a moment to end."""
-    config = uvicorn.Config(
+async def serve_http(app: ASGIApp, bound: socket.socket, ready: Callable[[], None]) -> None:
+    """Serve until SIGTERM or SIGINT; then requests have a moment to finish."""
+    server = WebServer(
         app,
-        access_log=False,
         lifespan="on",
-        limit_concurrency=MOST_CONNECTIONS,
-        log_config=None,
-        proxy_headers=False,
-        server_header=False,
-        timeout_graceful_shutdown=ENDING_SECONDS,
-        ws="none",
+        max_connections=MAX_CONNECTIONS,
+        shutdown_seconds=ENDING_SECONDS,
+        # The SDK's streams end when this is called: everywhere in the process, which ends too.
+        on_stop=lambda: server.handle_exit(signal.SIGTERM, None),
     )
-    server = _Server(config, ready)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, server.end, number)
-    try:
-        await server.serve([listening])
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-        listening.close()
-
-
-class _Server(uvicorn.Server):
-    """Tells when it listens; and a signal ends it, not the whole process."""
-
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._ready = ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._ready()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
-
-    def end(self, number: int) -> None:
-        """The SDK's streams listen to this one, too: they end at once."""
-        self.handle_exit(number, None)
-
-
-def _with_port(names: Sequence[str], port: int) -> list[str]:
-    """As a `Host` header names them; the usual port may be left out."""
-    named = [f"{name}:{port}" for name in dict.fromkeys(names)]
-    return [*named, *dict.fromkeys(names)] if port == 80 else named
-
-
-def _named(name: str) -> list[str]:
-    """What `--allowed-host` means: that very name and port, or the name with any."""
-    has_port = name.rpartition(":")[2].isdigit() and not name.endswith("]")
-    return [name] if has_port else [name, f"{name}:*"]
+    await serve_until_signal(server, bound, ready)

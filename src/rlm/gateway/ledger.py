@@ -1,24 +1,48 @@
-"""Every request is counted before it is served and recorded before it is answered."""
+"""Counts every request before it is served, and records it before it is answered."""
 
+import base64
+import binascii
+import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from rlm._util.text import sendable
+from rlm.gateway.errors import Refused
 from rlm.gateway.paths import Root
 from rlm.gateway.provenance import Provenance, digest
-from rlm.gateway.refusals import Refused
 from rlm.gateway.sessions import GatewaySession, Sessions
 
-__all__ = ["Answer", "Ledger"]
+__all__ = ["Answer", "Ledger", "cursor_of", "read_cursor"]
+
+MAX_CURSOR_CHARS = 20_000
+
+
+def cursor_of(value: Any) -> str:
+    """Encode where an answer ended, as a text that the client sends back."""
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str, kind: Any) -> Any:
+    """Decode a cursor; a client may send anything."""
+    if len(cursor) > MAX_CURSOR_CHARS:
+        raise Refused("this is not the cursor of an earlier answer")
+    try:
+        value = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        return msgspec.convert(value, kind)
+    except (binascii.Error, ValueError, RecursionError):
+        raise Refused("this is not the cursor of an earlier answer") from None
+
 
 Answer = dict[str, Any]
-"""What a tool says: plain values, with no path of this machine in them."""
+"""The answer of a tool: plain values, without any path of this machine."""
 
 
 class Ledger:
     """Sessions and the record, as all tools use them.
 
-    `shows_names`: clients see paths below the roots; otherwise files are known by handle alone.
+    `shows_names`: clients see paths below the roots; otherwise they know files by handle alone.
     """
 
     def __init__(self, sessions: Sessions, provenance: Provenance, *, shows_names: bool) -> None:
@@ -27,7 +51,7 @@ class Ledger:
         self.shows_names = shows_names
 
     def begin(self, principal: str, session_id: str) -> GatewaySession:
-        """The session of a request, which is counted."""
+        """Return the session of a request, and count the request."""
         session = self.sessions.get(session_id, principal)
         session.count_call(self.sessions.clock())
         return session
@@ -36,7 +60,7 @@ class Ledger:
         return session.left(self.sessions.clock())
 
     def name(self, parts: Sequence[str]) -> Answer:
-        """The name of a file as a part of an answer, if names are shown."""
+        """Return the name of a file as part of an answer, if names are shown."""
         return {"name": sendable("/".join(parts))} if self.shows_names else {}
 
     def root(self, session: GatewaySession, name: str | None) -> Root:

@@ -1,6 +1,6 @@
-"""What is below a folder of a root, page by page, in an order that does not change.
+"""The files below a folder of a root, page by page, in a stable order.
 
-Nothing is kept between pages: a page begins where the name that the last one ended with would be.
+Nothing is stored between pages: a page begins after the name that ended the previous one.
 """
 
 import contextlib
@@ -13,22 +13,22 @@ from msgspec import Struct
 
 from rlm._util.limited import check_wanted
 from rlm.context.ignoring import IgnoreRules, rules_above
+from rlm.gateway.errors import Refused
 from rlm.gateway.paths import Root
-from rlm.gateway.refusals import Refused
 
 __all__ = ["Entry", "Page", "TookTooLong", "files_below", "list_page"]
 
-MOST_ENTRIES = 200
-MOST_DEPTH = 64
-MOST_SECONDS = 30.0
+MAX_ENTRIES = 200
+MAX_DEPTH = 64
+MAX_SECONDS = 30.0
 
 
 class TookTooLong(Refused):
-    """A folder with more in it than can be looked through."""
+    """A folder has too many entries to look through."""
 
 
 class _TimeIsUp(Exception):
-    """Ends a walk at any depth, where a refusal would only pass over one folder."""
+    """Ends a walk at any depth, while a refusal would only skip one folder."""
 
 
 class Entry(Struct, frozen=True):
@@ -44,7 +44,7 @@ class Entry(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True):
-    """Some of the files; `after` is where the next page begins, None if this was the last."""
+    """Some of the files; `after` is where the next page begins, None on the last page."""
 
     entries: tuple[Entry, ...]
     after: tuple[str, ...] | None
@@ -53,8 +53,8 @@ class Page(Struct, frozen=True):
 def list_page(
     root: Root, below: Sequence[str], after: tuple[str, ...] | None, most: int, *, ignored: bool
 ) -> Page:
-    """The next files below a folder; `ignored`: also those that git would not see."""
-    most = max(1, min(most, MOST_ENTRIES))
+    """Return the next files below a folder; `ignored`: also those that git ignores."""
+    most = max(1, min(most, MAX_ENTRIES))
     found: list[Entry] = []
     try:
         with contextlib.closing(files_below(root, below, after, ignored=ignored)) as entries:
@@ -72,11 +72,11 @@ def list_page(
 def files_below(
     root: Root, below: Sequence[str], after: tuple[str, ...] | None = None, *, ignored: bool = False
 ) -> Generator[Entry, None, None]:
-    """Every regular file that clients may see, folder by folder, each in the order of its names.
+    """Yield every regular file that clients may see, folder by folder, sorted by name.
 
-    TookTooLong after some time: how deep and how full the folders are is not ours to choose.
+    Raises TookTooLong after a while, because folders may be deep and full.
     """
-    top, deadline = tuple(below), time.monotonic() + MOST_SECONDS
+    top, deadline = tuple(below), time.monotonic() + MAX_SECONDS
 
     def check_time() -> None:
         check_wanted()
@@ -88,7 +88,7 @@ def files_below(
         yield from _walk(root, top, rules, after, ignored, check_time)
     except _TimeIsUp:
         raise TookTooLong(
-            f"it takes more than {MOST_SECONDS:.0f} s to look through this folder; "
+            f"it takes more than {MAX_SECONDS:.0f} s to look through this folder; "
             "choose a smaller one"
         ) from None
 
@@ -115,9 +115,11 @@ def _walk(
             is_folder = stat.S_ISDIR(facts.st_mode)
             if rules.ignore(prefix + name, is_folder=is_folder):
                 continue
-            if is_folder and len(parts) < MOST_DEPTH:
+            if is_folder and len(parts) < MAX_DEPTH:
                 within = after if after is not None and after[: len(parts)] == parts else None
-                with contextlib.suppress(Refused):  # gone since, or not for us: the others count
+                with contextlib.suppress(
+                    Refused
+                ):  # It is gone, or not accessible; the others still count.
                     yield from _walk(root, parts, rules, within, ignored, check_time)
             elif stat.S_ISREG(facts.st_mode) and (after is None or parts > after):
                 yield Entry(parts, facts.st_size, facts.st_mtime_ns)
@@ -126,7 +128,7 @@ def _walk(
 
 
 def _names(fd: int, first: tuple[str, ...] | None) -> list[str]:
-    """The names in a folder from the first that is wanted on, in order; nothing else is held."""
+    """Return the names in a folder from the first wanted one on, sorted."""
     try:
         with os.scandir(fd) as entries:
             return sorted(each.name for each in entries if not first or each.name >= first[0])
@@ -135,7 +137,7 @@ def _names(fd: int, first: tuple[str, ...] | None) -> list[str]:
 
 
 def _facts(fd: int, name: str) -> os.stat_result | None:
-    """What an entry is; a link is only a link, wherever it leads."""
+    """Return the kind of an entry; a link is never followed."""
     try:
         return os.stat(name, dir_fd=fd, follow_symlinks=False)
     except OSError:

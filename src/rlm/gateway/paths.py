@@ -1,8 +1,10 @@
-"""From a client's words to an open file inside a root, with no moment to put another in its place.
+"""From a client's path to an open file inside a root, without a race.
 
-Every folder on the way is opened by the one before it and no link is followed, so a path can't be
-bent while it is walked. A link that leads to another place inside the root is followed by walking
-that place in the same way.
+Every folder on the way is opened relative to the previous one and no link is followed, so a path
+can't be
+changed while it is walked. A link to another place inside the root is followed by walking that
+place in the
+same way.
 """
 
 import errno
@@ -13,26 +15,26 @@ from pathlib import Path
 
 from rlm._util.text import sendable
 from rlm.errors import ConfigError
-from rlm.gateway.denial import LOOKED_AT_BYTES, Denials, holds_private_key
-from rlm.gateway.refusals import Refused
+from rlm.gateway.denial import SCANNED_BYTES, Denials, holds_private_key
+from rlm.gateway.errors import Refused
 
 __all__ = ["Root", "parts_of"]
 
-MOST_PATH_CHARS = 4_096
-MOST_PARTS = 100
+MAX_PATH_CHARS = 4_096
+MAX_PARTS = 100
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH = getattr(os, "O_PATH", 0)
 _LINKED = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
 _ABSENT = {errno.ENOENT, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ, errno.EACCES, errno.EPERM}
 
 Opener = Callable[[str, int], int]
-"""How the last part of a path is opened: by its name, in a folder."""
+"""Opens the last part of a path: by its name, in a folder."""
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """The parts of a relative path with slashes; `.` for the root itself."""
-    if not isinstance(path, str) or len(path) > MOST_PATH_CHARS:
-        raise Refused(f"a path has at most {MOST_PATH_CHARS:,} characters")
+    """Split a relative path at slashes; `.` is the root itself."""
+    if not isinstance(path, str) or len(path) > MAX_PATH_CHARS:
+        raise Refused(f"a path has at most {MAX_PATH_CHARS:,} characters")
     if (
         "\0" in path
         or sendable(path) != path
@@ -41,7 +43,7 @@ def parts_of(path: str) -> tuple[str, ...]:
     ):
         raise Refused("give a path relative to the root, as rlm_list does")
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
-    if ".." in parts or any("\\" in part for part in parts) or len(parts) > MOST_PARTS:
+    if ".." in parts or any("\\" in part for part in parts) or len(parts) > MAX_PARTS:
         raise Refused("give a path below the root: no `..`, no `\\`")
     return parts
 
@@ -66,10 +68,10 @@ class Root:
             self._fd = -1
 
     def open_file(self, parts: Sequence[str]) -> int:
-        """A descriptor of a regular file that may be read; the caller closes it."""
+        """Return a descriptor of a regular file that may be read; the caller closes it."""
         fd = self._open(parts, self._file)
         try:
-            if self.denials.looks_inside and holds_private_key(os.pread(fd, LOOKED_AT_BYTES, 0)):
+            if self.denials.looks_inside and holds_private_key(os.pread(fd, SCANNED_BYTES, 0)):
                 raise Refused("this path is not available here")
         except OSError as error:
             os.close(fd)
@@ -80,7 +82,7 @@ class Root:
         return fd
 
     def open_folder(self, parts: Sequence[str]) -> int:
-        """A descriptor of a folder that may be listed; the caller closes it."""
+        """Return a descriptor of a folder that may be listed; the caller closes it."""
         return self._open(parts, self._folder)
 
     def _open(self, parts: Sequence[str], last: Opener) -> int:
@@ -100,7 +102,7 @@ class Root:
             raise _refusal(error) from None
 
     def _walk(self, parts: Sequence[str], last: Opener) -> int:
-        """Open folder after folder; OSError where one is a link, or is not there."""
+        """Open folder after folder; raise OSError where one is a link or does not exist."""
         here = os.dup(self._fd)
         try:
             for part in parts[:-1]:
@@ -112,7 +114,7 @@ class Root:
             os.close(here)
 
     def _real_parts(self, parts: Sequence[str]) -> tuple[str, ...]:
-        """Where a path with links in it really is, if that is inside this root."""
+        """Resolve the links of a path, if the result is inside this root."""
         try:
             real = self.path.joinpath(*parts).resolve(strict=True)
         except (OSError, RuntimeError, ValueError):
@@ -127,7 +129,7 @@ class Root:
 
     @staticmethod
     def _file(name: str, folder: int) -> int:
-        """Look at it before it is opened: to open a pipe or a device is to do something to it."""
+        """Check before opening: opening a pipe or a device has effects."""
         if not _PATH:  # not Linux
             return _regular(
                 os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
@@ -138,14 +140,14 @@ class Root:
             if stat.S_ISLNK(mode):
                 raise OSError(errno.ELOOP, "a link")
             if not stat.S_ISREG(mode):
-                raise Refused("this is no file that can be read: a folder, a pipe or a device")
+                raise Refused("this can't be read: it is a folder, a pipe or a device")
             return _regular(os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC))
         finally:
             os.close(found)
 
 
 def _is_plain(part: str) -> bool:
-    """Whether a part is the name of an entry, which leads down and nowhere else."""
+    """Return whether a part is the name of an entry, which can only lead down."""
     return part not in ("", ".", "..") and "/" not in part and "\0" not in part
 
 
@@ -153,11 +155,11 @@ def _regular(fd: int) -> int:
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)
-    raise Refused("this is no file that can be read: a folder, a pipe or a device")
+    raise Refused("this can't be read: it is a folder, a pipe or a device")
 
 
 def _refusal(error: OSError) -> Refused:
-    """One answer for what is not there and what may not be seen."""
+    """Return the same answer for what does not exist and what may not be seen."""
     if error.errno in _ABSENT or error.errno in _LINKED:
         return Refused("there is no such file")
     return Refused("it could not be opened")

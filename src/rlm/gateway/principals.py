@@ -1,65 +1,66 @@
-"""Who a client is, by the token it shows. Tokens have names, and the names are what is recorded."""
+"""The principal of a client, by its token. Tokens have names, and the names are recorded."""
 
-import hashlib
-import hmac
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from rlm.errors import ConfigError
+from rlm.web.hosts import is_loopback
+from rlm.web.tokens import digest_of, find_owner
 
-__all__ = ["ANONYMOUS", "LOCAL", "UNNAMED", "Tokens", "read_tokens"]
+__all__ = ["ANONYMOUS", "LOCAL", "UNNAMED", "Tokens", "check_address", "read_tokens"]
 
 LOCAL = "local"
 """The principal of a client that started the gateway itself."""
 
 ANONYMOUS = "anonymous"
-"""The principal of clients on this machine where no token is asked for."""
+"""The principal of clients on this machine when no token is required."""
 
 UNNAMED = "token"
 """The principal of a token without a name."""
 
 LARGEST_FILE_BYTES = 1 << 20
-MOST_TOKEN_CHARS = 512
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")  # what RFC 6750 lets a header hold
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")  # what RFC 6750 allows in a header
 
 
 class Tokens:
-    """The tokens that open the gateway, each with the name of its principal.
+    """The tokens that are accepted, each with the name of its principal.
 
-    Only hashes are kept and compared, and always with every one of them: how long an answer takes
-    tells nothing about any token.
+    Only digests are stored.
     """
 
     def __init__(self, named: Mapping[str, str]) -> None:
         for name, token in named.items():
             _check(name, token)
-        self._hashes = {name: _hash(token) for name, token in named.items()}
-        if len(set(self._hashes.values())) < len(self._hashes):
+        self._by_digest = {digest_of(token): name for name, token in named.items()}
+        if len(self._by_digest) < len(named):
             raise ConfigError("two principals have the same token; give each its own")
 
     def __bool__(self) -> bool:
-        return bool(self._hashes)
+        return bool(self._by_digest)
 
     def principal_of(self, token: str) -> str | None:
-        """Whose token that is; None if nobody's."""
-        if len(token) > MOST_TOKEN_CHARS:
-            return None
-        shown, found = _hash(token), None
-        for name, known in self._hashes.items():
-            if hmac.compare_digest(shown, known):
-                found = name
-        return found
+        """Return the principal of a token; None if the token is unknown."""
+        return find_owner(token, self._by_digest)
+
+
+def check_address(host: str, tokens: Tokens | None) -> None:
+    """Raise unless a gateway that the network can reach requires a token."""
+    if tokens is None and not is_loopback(host):
+        raise ConfigError(
+            f"{host} can be reached from other machines, so a token is needed: set --token-file "
+            "or RLM_MCP_TOKEN, or listen at 127.0.0.1"
+        )
 
 
 def read_tokens(path: Path) -> dict[str, str]:
-    """`NAME:TOKEN` lines of a file, or a single token; empty lines and `#` lines are skipped."""
+    """Read `NAME:TOKEN` lines, or a single token; empty lines and `#` lines are skipped."""
     try:
         with path.open("rb") as file:
             text = file.read(LARGEST_FILE_BYTES + 1).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not text"
         raise ConfigError(f"the token file {path} can't be read: {reason}") from error
     if len(text) > LARGEST_FILE_BYTES:
         raise ConfigError(f"the token file {path} is larger than 1 MiB")
@@ -82,7 +83,7 @@ def read_tokens(path: Path) -> dict[str, str]:
 
 
 def _check(name: str, token: str) -> None:
-    """No token is ever part of a message."""
+    """Raise ConfigError if a name or token is not acceptable. No message contains a token."""
     if not _NAME.fullmatch(name) or name in (LOCAL, ANONYMOUS):
         raise ConfigError(
             f"{name[:64]!r} can't be a principal: letters, digits and ._@- are allowed, "
@@ -93,7 +94,3 @@ def _check(name: str, token: str) -> None:
             f"the token of {name} must have 16 to 512 letters, digits or -._~+/, as "
             "`openssl rand -hex 32` prints"
         )
-
-
-def _hash(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "replace")).digest()

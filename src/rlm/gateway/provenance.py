@@ -1,7 +1,8 @@
-"""Who was shown what: a file to which lines are only added, each sealed by the one before it.
+"""The record of what was shown: an append-only file in which each line seals the one before.
 
-A line's seal is the hash of its content and of the seal before it. To change, drop or insert one
-breaks every seal after it; to cut off the end is noticed by whoever kept the last seal.
+The seal of a line is the hash of its content and of the previous seal. Changing, dropping or
+inserting a line
+breaks every later seal; cutting off the end is noticed if the last seal was kept elsewhere.
 """
 
 import fcntl
@@ -21,19 +22,19 @@ from rlm.errors import ConfigError
 __all__ = ["FIRST_SEAL", "Provenance", "Verdict", "digest", "verify"]
 
 FIRST_SEAL = "0" * 64
-MOST_LINE_BYTES = 1 << 20
+MAX_LINE_BYTES = 1 << 20
 
 Look = Callable[[dict[str, Any], str], None]
 
 
 def digest(value: Any) -> str:
-    """The hash of a JSON value, however its keys are ordered."""
+    """Return the hash of a JSON value, independent of the order of its keys."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Verdict(Struct, frozen=True):
-    """What `verify` found: how many lines hold, the last seal, and what is wrong, if anything."""
+    """The result of `verify`: valid lines, the last seal, and the problem, if there is one."""
 
     lines: int
     seal: str
@@ -55,13 +56,13 @@ class Provenance:
         if verdict.problem is not None:
             self._file.close()
             raise ConfigError(
-                f"{self.path} is no whole provenance file ({verdict.problem}); keep it as it is "
-                "and name another with --provenance"
+                f"{self.path} is not an intact provenance file ({verdict.problem}); keep it "
+                "as it is and name another with --provenance"
             )
         self.lines, self.seal = verdict.lines, verdict.seal
 
     def record(self, **facts: Any) -> str:
-        """Add a line; its seal. It is with the system before this returns."""
+        """Append a line and return its seal. It is written before this returns."""
         with self._lock:
             entry = {"number": self.lines + 1, "time": round(time.time(), 6), **facts}
             entry["before"] = self.seal
@@ -72,7 +73,7 @@ class Provenance:
             return seal
 
     def _append(self, line: bytes) -> None:
-        """A whole line or nothing: half of one, on a disk that is full, would spoil the file."""
+        """Write the whole line or nothing: half a line, on a full disk, would break the file."""
         before = os.fstat(self._file.fileno()).st_size
         try:
             while line:
@@ -82,7 +83,7 @@ class Provenance:
             raise
 
     def entries(self, session: str) -> Iterator[dict[str, Any]]:
-        """What is recorded of one session, oldest first; reads the file from its beginning."""
+        """Yield the entries of one session, oldest first; reads the whole file."""
         mark = json.dumps(session).encode()
         with self.path.open("rb") as file:
             for line in file:
@@ -94,13 +95,13 @@ class Provenance:
 
 
 def verify(path: str | Path, look: Look | None = None) -> Verdict:
-    """Read a file from its first line and check every seal; memory does not grow with it.
+    """Check every seal of a file from its first line on, in constant memory.
 
-    `look` gets every line that holds, and its seal.
+    `look` is called with every valid line and its seal.
     """
     seal, number = FIRST_SEAL, 0
     with Path(path).open("rb") as file:
-        while line := file.readline(MOST_LINE_BYTES + 1):
+        while line := file.readline(MAX_LINE_BYTES + 1):
             entry, following = _checked(line, number + 1, seal)
             if isinstance(entry, str):
                 return Verdict(number, seal, f"line {number + 1}: {entry}")
@@ -111,14 +112,14 @@ def verify(path: str | Path, look: Look | None = None) -> Verdict:
 
 
 def _checked(line: bytes, number: int, before: str) -> tuple[dict[str, Any] | str, str]:
-    """A line and its seal, or what is wrong with it."""
+    """Return a line and its seal, or what is wrong with it."""
     if not line.endswith(b"\n"):
         return "it is cut off, or too long", ""
     try:
         entry = json.loads(line)
         seal = entry.pop("seal")
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-        return "it is no line of a provenance file", ""
+        return "it is not a line of a provenance file", ""
     if entry.get("number") != number:
         return f"it has number {entry.get('number')!r}", ""
     if entry.get("before") != before:

@@ -1,4 +1,4 @@
-"""Runs that outlive the request that began them, and what is known of them meanwhile."""
+"""Runs that outlive the request that started them, and requests that wait for them."""
 
 import asyncio
 import contextlib
@@ -7,23 +7,25 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from rlm.errors import ModelError
 from rlm.events import CallEnded, CallStarted, Event, ModelAsked, ModelReplied, StepStarted
-from rlm.gateway.desk import Desk
-from rlm.gateway.ledger import Answer
-from rlm.gateway.refusals import Refused
+from rlm.gateway.callers import Caller, ChannelClosed, PendingRequests, RepliesNeeded
+from rlm.gateway.errors import Refused
+from rlm.gateway.ledger import Answer, Ledger
 from rlm.gateway.sessions import GatewaySession
+from rlm.gateway.tasks import BackgroundTasks
 from rlm.messages import Request
 
-__all__ = ["GatewayRun", "Runs", "Watch"]
+__all__ = ["MAX_ROUNDS", "GatewayRun", "RunCounter", "Runs", "Waiter"]
 
-MOST_AT_ONCE = 4
+MAX_AT_ONCE = 4
 QUIET_SECONDS = 0.05
 PATIENT_SECONDS = 1.0
 _ID_BYTES = 12
 
 
-class Watch:
-    """A recorder that counts: steps, calls, tokens and money. No text is kept."""
+class RunCounter:
+    """A recorder that counts steps, calls, tokens and money. It stores no text."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -33,7 +35,7 @@ class Watch:
         self.is_cost_known = True
 
     def record(self, event: Event) -> None:
-        """Count an event of the run, or of its children."""
+        """Count an event of the run or of its children."""
         if isinstance(event, CallStarted | ModelAsked) and not _is_child(event):
             self.pending += 1
         elif isinstance(event, CallEnded | ModelReplied) and not _is_child(event):
@@ -60,7 +62,7 @@ class Watch:
         return f"step {self.steps}, {self.calls} model calls"
 
     def facts(self, *, is_sampled: bool) -> Answer:
-        """What a run used; of a client's own model only the number of calls is known."""
+        """Return what a run used; for a client's own model only the number of calls is known."""
         if is_sampled:
             return {"steps": self.steps, "calls": self.calls, "known": False}
         return {
@@ -74,17 +76,17 @@ class Watch:
 
 
 class GatewayRun:
-    """One run of a session, going on or over."""
+    """One run of a session."""
 
     def __init__(
         self, session: GatewaySession, show: Callable[[Request], None], *, samples: bool
     ) -> None:
         self.id = f"r_{secrets.token_urlsafe(_ID_BYTES)}"
         self.session = session
-        self.watch = Watch(self._tell)
-        self.desk = Desk(show, self._tell) if samples else None
+        self.counter = RunCounter(self._notify)
+        self.requests = PendingRequests(show, self._notify) if samples else None
         self.rounds = 0
-        self.is_over = False  # and counted, and on record
+        self.is_over = False  # It is also counted and recorded.
         self.task: asyncio.Task[Answer] | None = None
         self.sending: set[asyncio.Task[None]] = set()
         self._listening: set[asyncio.Future[None]] = set()
@@ -100,11 +102,11 @@ class GatewayRun:
             when_over()
         finally:
             self.is_over = True
-            self._tell()
+            self._notify()
 
     @property
     def answer(self) -> Answer:
-        """What it came to; nothing if it was cancelled."""
+        """The answer of the run; empty if it was cancelled."""
         assert self.task is not None
         return {} if self.task.cancelled() else self.task.result()
 
@@ -114,16 +116,16 @@ class GatewayRun:
 
     @property
     def round_is_full(self) -> bool:
-        """Whether all requests of a batch have come in, as far as can be told."""
-        if self.desk is None or not (waiting := self.desk.waiting):
+        """Whether all requests of a batch have arrived, as far as that is known."""
+        if self.requests is None or not (waiting := self.requests.waiting):
             return False
-        quiet = time.monotonic() - self.desk.asked_at
+        quiet = time.monotonic() - self.requests.asked_at
         if quiet >= PATIENT_SECONDS:
             return True
-        return quiet >= QUIET_SECONDS and len(waiting) >= self.watch.pending
+        return quiet >= QUIET_SECONDS and len(waiting) >= self.counter.pending
 
     async def changed(self, seconds: float) -> None:
-        """Wait until there is news, or for so long."""
+        """Wait until something changes, at most for `seconds`."""
         news = asyncio.get_running_loop().create_future()
         self._listening.add(news)
         try:
@@ -133,14 +135,14 @@ class GatewayRun:
         finally:
             self._listening.discard(news)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for news in self._listening:
             if not news.done():
                 news.set_result(None)
 
 
 class Runs:
-    """All runs, by session: somebody else's is as unknown as one that never was."""
+    """All runs by session; the runs of other sessions are unknown."""
 
     def __init__(self) -> None:
         self._runs: dict[str, dict[str, GatewayRun]] = {}
@@ -150,21 +152,116 @@ class Runs:
 
     def check_room(self, session: GatewaySession) -> None:
         going_on = sum(not run.is_over for run in self._runs.get(session.id, {}).values())
-        if going_on >= MOST_AT_ONCE:
-            raise Refused(f"{going_on} runs of this session go on; wait for one by rlm_continue")
+        if going_on >= MAX_AT_ONCE:
+            raise Refused(
+                f"{going_on} runs of this session are in progress; wait for one with rlm_continue"
+            )
 
     def get(self, session: GatewaySession, run_id: str) -> GatewayRun:
         found = self._runs.get(session.id, {}).get(run_id)
         if found is None:
-            raise Refused("this run is not known in this session; begin one by rlm_complete")
+            raise Refused("this run is not known in this session; start one with rlm_complete")
         return found
 
     def end(self, session: GatewaySession) -> None:
-        """Cancel what goes on in a session that is over, and forget the rest."""
+        """Cancel and forget the runs of a session that has ended."""
         for run in self._runs.pop(session.id, {}).values():
             run.cancel()
 
 
 def _is_child(event: Any) -> bool:
-    """A call that is a run of its own: its requests are counted, not it."""
+    """Return whether a call is a child run, whose own requests are counted instead."""
     return getattr(event, "kind", "llm") == "rlm"
+
+
+MAX_ROUNDS = 8
+
+
+class Waiter:
+    """Waits for runs, at most `seconds` in one request."""
+
+    def __init__(self, ledger: Ledger, tasks: BackgroundTasks, seconds: float) -> None:
+        self._ledger = ledger
+        self._tasks = tasks
+        self.seconds = seconds
+
+    async def wait(self, caller: Caller, run: GatewayRun) -> Answer | RepliesNeeded:
+        """Wait until the run ends, needs the client's model, or the time of this request is up."""
+        for name, reply in caller.replies.items():
+            if run.requests is not None:
+                run.requests.deliver(name, reply)
+        try:
+            return await self._news(caller, run)
+        except asyncio.CancelledError:
+            run.cancel()
+            raise
+
+    async def _news(self, caller: Caller, run: GatewayRun) -> Answer | RepliesNeeded:
+        until = time.monotonic() + self.seconds
+        reported = 0
+        while not run.is_over:
+            if run.counter.number > reported:
+                reported = run.counter.number
+                await caller.progress(reported, run.counter.message)
+            if caller.sampling == "rounds" and run.round_is_full:
+                return self._asking(run)
+            left = until - time.monotonic()
+            if left <= 0 or (caller.sampling == "none" and run.requests and run.requests.waiting):
+                return self._unfinished(run)
+            if caller.sampling == "each":
+                self._send_all(caller, run)
+            waits = (
+                run.requests is not None and caller.sampling == "rounds" and run.requests.waiting
+            )
+            await run.changed(min(left, QUIET_SECONDS) if waits else left)
+        return self._finished(run)
+
+    def _asking(self, run: GatewayRun) -> Answer | RepliesNeeded:
+        """Ask for another round; after `MAX_ROUNDS` the client has to come back later."""
+        if run.rounds >= MAX_ROUNDS:
+            return self._unfinished(run)
+        assert run.requests is not None
+        run.rounds += 1
+        return RepliesNeeded(run.requests.waiting, run.id)
+
+    def _send_all(self, caller: Caller, run: GatewayRun) -> None:
+        if run.requests is not None:
+            for name, request in run.requests.take().items():
+                task = self._tasks.start(_send(caller, run, name, request))
+                run.sending.add(task)
+                task.add_done_callback(run.sending.discard)
+
+    def _unfinished(self, run: GatewayRun) -> Answer:
+        waits = run.requests is not None and bool(run.requests.waiting)
+        return {
+            "status": "paused" if waits else "running",
+            "run_id": run.id,
+            "left": self._ledger.left(run.session),
+        }
+
+    def _finished(self, run: GatewayRun) -> Answer:
+        answer = run.answer
+        if not answer or run.session.is_closed:
+            raise Refused("this run was cancelled")
+        if "problem" in answer:
+            raise Refused(answer["problem"])
+        quotes = sum(len(each["quote"].encode()) for each in answer["citations"])
+        run.session.count_bytes(len(answer["answer"].encode()) + quotes)
+        return {
+            "status": "done",
+            "run_id": run.id,
+            **answer,
+            "usage": run.counter.facts(is_sampled=run.requests is not None),
+            "left": self._ledger.left(run.session),
+        }
+
+
+async def _send(caller: Caller, run: GatewayRun, name: str, request: Request) -> None:
+    """Send one request to the client's model, also when no request waits for the run any more."""
+    assert run.requests is not None
+    try:
+        run.requests.deliver(name, await caller.sample(request))
+    except ModelError as error:
+        run.requests.deliver(name, error)
+    except ChannelClosed:
+        run.requests.put_back(name)

@@ -1,4 +1,4 @@
-"""A client's own model, in the SDK's words: requests out, replies in, both eras of the protocol."""
+"""A client's own model through the SDK: requests out, replies in, in both eras of the protocol."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,21 +9,21 @@ from mcp.shared.message import ServerMessageMetadata
 from pydantic import ValidationError
 
 from rlm.errors import ModelError
-from rlm.gateway.callers import Asking, Gone, Sampling
+from rlm.gateway.callers import ChannelClosed, RepliesNeeded, Sampling
 from rlm.messages import Message, Reply, Request
 
 __all__ = ["SdkCaller", "input_required"]
 
 ROUNDS_SINCE = "2026-07-28"
-"""From this version on, what a server wants of a client travels in the answers of tools."""
+"""From this version on, requests of a server to its client travel in the results of tools."""
 
-MOST_REPLY_CHARS = 1_000_000
+MAX_REPLY_CHARS = 1_000_000
 _REPLIES = (types.CreateMessageResult, types.CreateMessageResultWithTools)
 _CLOSED = {types.CONNECTION_CLOSED}
 
 
 class SdkCaller:
-    """One request to a tool: `rlm.gateway.callers.Caller` on the SDK's context."""
+    """One request to a tool: `rlm.gateway.callers.Caller` over the SDK's context."""
 
     def __init__(self, context: Any, params: types.CallToolRequestParams) -> None:
         self._context = context
@@ -37,25 +37,25 @@ class SdkCaller:
         await self._context.session.report_progress(float(number), None, message)
 
     async def sample(self, request: Request) -> Reply:
-        """Ask on the way that this request opened; `Gone` if it is closed by now."""
+        """Ask through the channel of this request; raise ChannelClosed if it is closed."""
         about = ServerMessageMetadata(related_request_id=self._context.request_id)
         try:
             answer = await self._context.session.send_request(
                 _message(request), types.CreateMessageResult, metadata=about
             )
         except NoBackChannelError:
-            raise Gone from None
+            raise ChannelClosed from None
         except MCPError as error:
             if error.code in _CLOSED:
-                raise Gone from None
+                raise ChannelClosed from None
             raise ModelError(f"your client's model did not answer: {error.message[:500]}") from None
         except ValidationError:
             raise ModelError("your client answered something that is no reply of a model") from None
         return _unwrapped(_reply(answer))
 
 
-def input_required(asking: Asking) -> types.InputRequiredResult:
-    """All requests that wait, in one round."""
+def input_required(asking: RepliesNeeded) -> types.InputRequiredResult:
+    """Return all pending requests as one round."""
     requests: dict[str, Any] = {
         name: _message(request) for name, request in asking.requests.items()
     }
@@ -91,20 +91,20 @@ def _message(request: Request) -> types.CreateMessageRequest:
 
 
 def _text(message: Message) -> str:
-    """Pictures have no way here: what is text of a message is sent."""
+    """Convert a message; only its text is sent, no pictures."""
     if isinstance(message.content, str):
         return message.content
     return "\n".join(str(part["text"]) for part in message.content if "text" in part)
 
 
 def _reply(answer: Any) -> Reply | ModelError:
-    """What a client sent, which may be anything."""
+    """Parse what a client sent, which may be anything."""
     if not isinstance(answer, _REPLIES):
         return ModelError("your client answered something that is no reply of a model")
     blocks = answer.content if isinstance(answer.content, list) else [answer.content]
     text = "".join(each.text for each in blocks if isinstance(each, types.TextContent))
     return Reply(
-        text=text[:MOST_REPLY_CHARS],
+        text=text[:MAX_REPLY_CHARS],
         finish_reason="length" if answer.stop_reason == "maxTokens" else "stop",
         model=answer.model,
     )

@@ -1,24 +1,77 @@
-"""The job of searching files; `rlm._util.limited` runs it, as a client's pattern may never end.
+"""The search itself, in a process that is killed when its time is up.
 
-It opens files as the gateway does, below roots that it has been given.
+Ranking is BM25 over the lines of many files, in two passes: the first counts in how many lines each
+word is,
+the second keeps the best lines so far. Memory does not grow with the files.
 """
 
+import heapq
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rlm._util import patterns
 from rlm._util.patterns import compile_for_lines
 from rlm.errors import ConfigError
-from rlm.gateway.bm25 import Corpus
 from rlm.gateway.denial import Denials
+from rlm.gateway.errors import Refused
 from rlm.gateway.listing import files_below
 from rlm.gateway.paths import Root
-from rlm.gateway.refusals import Refused
+from rlm.worker import search as ranking
 from rlm.worker.search import words_of
 
-__all__ = ["search"]
+__all__ = ["Best", "Corpus", "search"]
+
+Lines = Iterable[tuple[int, str]]
+"""Numbers and texts of the lines of one file."""
+Best = tuple[float, str, int, str]
+"""Score, file, number of the line, its text."""
+
+
+class Corpus:
+    """The counts of the first pass."""
+
+    def __init__(self, words: list[str]) -> None:
+        self._pattern = ranking.pattern_of(words, whole=True)
+        self.lines = 0
+        self.characters = 0
+        self.having = dict.fromkeys(words, 0)
+
+    def count(self, lines: Lines) -> bool:
+        """Count a file; return whether it contains any of the words."""
+        found = False
+        for _, text in lines:
+            self.lines += 1
+            self.characters += len(text)
+            for word in self._counts(text):
+                self.having[word] += 1
+                found = True
+        return found
+
+    def best(self, files: Iterable[tuple[str, Callable[[], Lines]]], k: int) -> list[Best]:
+        """Return the k lines with the highest scores, best first; of equal ones the earlier."""
+        heap: list[tuple[float, int, Best]] = []
+        order = 0
+        average = self.characters / max(1, self.lines) or 1.0
+        weights = {word: ranking.weight(self.lines, n) for word, n in self.having.items()}
+        for name, lines in files:
+            for number, text in lines():
+                counts = self._counts(text)
+                if not counts:
+                    continue
+                order -= 1
+                score = ranking.score(counts, weights, len(text), average)
+                entry = (score, order, (score, name, number, text))
+                if len(heap) < k:
+                    heapq.heappush(heap, entry)
+                elif entry[:2] > heap[0][:2]:
+                    heapq.heapreplace(heap, entry)
+        return [best for *_, best in sorted(heap, key=lambda each: each[:2], reverse=True)]
+
+    def _counts(self, text: str) -> dict[str, int]:
+        return ranking.counts_of(self._pattern, text, self.having)
+
 
 SNIFFED_BYTES = 8_192
 LONGEST_LINE_CHARS = 20_000
@@ -29,13 +82,13 @@ patterns.prepare()  # Once, in the process that the others are forked from.
 
 
 def search(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Hits as they are found, and at the end, if it comes to that, why there are no more."""
+    """Yield hits as they are found, and in the end why there are no more, if that is known."""
     try:
         yield from _hits(job)
     except Refused as refusal:
         yield {"refused": str(refusal)}
     except (re.error, OverflowError, RecursionError) as error:
-        yield {"refused": f"this is no regular expression: {error}"}
+        yield {"refused": f"this is not a regular expression: {error}"}
 
 
 def _hits(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -48,7 +101,7 @@ def _hits(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _root(job: dict[str, Any]) -> Root:
-    """The folder that the gateway opened, and not what may have been put in its place since."""
+    """Open the folder that the gateway opened, unless another one has taken its place."""
     try:
         root = Root(job["folder"], job["root"], Denials(job["denied"]))
     except ConfigError:
@@ -60,7 +113,7 @@ def _root(job: dict[str, Any]) -> Root:
 
 
 def _files(root: Root, job: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """The files to look through: those that are named, or all below a folder."""
+    """Yield the files to search: those that are named, or all below a folder."""
     if job["files"] is not None:
         yield from (tuple(parts) for parts in job["files"])
         return
@@ -111,7 +164,7 @@ def _ranked(
 
 
 def _lines(root: Root, parts: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    """The lines of a text file; none of one that is binary, or is gone."""
+    """Yield the lines of a text file; none if it is binary or gone."""
     try:
         fd = root.open_file(parts)
     except Refused:

@@ -1,4 +1,4 @@
-"""The gateway as an MCP server: tools in, structured results out, nothing of its own to decide."""
+"""The gateway as an MCP server: tools in, structured results out."""
 
 import json
 import logging
@@ -10,31 +10,31 @@ from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 
 from rlm.errors import RLMError
-from rlm.gateway.callers import Asking
+from rlm.gateway.callers import RepliesNeeded
+from rlm.gateway.errors import Refused
 from rlm.gateway.gateway import Gateway
-from rlm.gateway.refusals import Refused
-from rlm.gateway.requests import TOOLS, ToolEntry, answer_schema_of, read_request, schema_of
 from rlm.gateway.sampling import SdkCaller, input_required
+from rlm.gateway.tools import TOOLS, ToolEntry, answer_schema_of, read_request, schema_of
 
 __all__ = ["make_server"]
 
 NAME = "rlm-gateway"
 INSTRUCTIONS = (
     "Bounded access to files: create a session, list or search, read spans by handle. Answers are "
-    "short on purpose; follow next_cursor. `left` tells what the session may still use."
+    "short on purpose; follow next_cursor. `left` is what the session may still use."
 )
 STATE_SECONDS = 1_800.0
-"""So long a client may take to answer a round; its people may have to agree."""
+"""How long a client may take to answer a round; a person may have to approve it."""
 
 _SESSION_NAMES = {"session": "session_id"}
 _log = logging.getLogger(__name__)
 
 Principal = Callable[[Any], str]
-"""Who sends a request, found in its context."""
+"""Returns the principal of a request, from its context."""
 
 
 def make_server(gateway: Gateway, principal_of: Principal, version: str = "") -> "Server[Any]":
-    """A server of the SDK, ready for any of its transports."""
+    """Return a server of the SDK, ready for any of its transports."""
     entries = {entry.name: entry for entry in TOOLS}
     listed = types.ListToolsResult(tools=[_tool(entry) for entry in TOOLS])
 
@@ -70,7 +70,10 @@ async def _answered(
     context: Any,
     params: types.CallToolRequestParams,
 ) -> types.CallToolResult | types.InputRequiredResult:
-    """The border: whatever happens, a client gets a clean answer, and the log the rest."""
+    """Answer one request.
+
+    Whatever happens, the client gets a clean answer, and the log the rest.
+    """
     try:
         arguments = read_request(entry, params.arguments or {})
         named = {_SESSION_NAMES.get(name, name): value for name, value in arguments.items()}
@@ -78,12 +81,12 @@ async def _answered(
             named["caller"] = SdkCaller(context, params)
         answer = getattr(gateway, entry.method)(principal_of(context), **named)
         found = answer if isinstance(answer, dict) else await answer
-        return input_required(found) if isinstance(found, Asking) else _success(found)
+        return input_required(found) if isinstance(found, RepliesNeeded) else _success(found)
     except Refused as refusal:
         return _failure(str(refusal))
     except Exception as error:  # noqa: BLE001 - the border: one bug must not end the others
         _log.warning("%s failed: %s", entry.name, error, exc_info=not _is_expected(error))
-        return _failure("it could not be done; the operator's log says why")
+        return _failure("the request failed; the operator's log says why")
 
 
 def _is_expected(error: Exception) -> bool:
@@ -101,14 +104,14 @@ def _tool(entry: ToolEntry) -> types.Tool:
 
 
 def _annotations(entry: ToolEntry) -> types.ToolAnnotations:
-    """What only reads can't destroy anything; saying so would take room."""
+    """Return hints; a read-only tool needs no hint about destruction."""
     if entry.reads_only:
         return types.ToolAnnotations(read_only_hint=True)
     return types.ToolAnnotations(read_only_hint=False, destructive_hint=False)
 
 
 def _success(answer: dict[str, Any]) -> types.CallToolResult:
-    """Structured, and the same as text for clients that know no other."""
+    """Return structured content, and the same as text for clients that know only that."""
     text = types.TextContent(type="text", text=json.dumps(answer, ensure_ascii=False))
     return types.CallToolResult(content=[text], structured_content=answer)
 

@@ -1,6 +1,6 @@
-"""A client's session: the handles it was given, and how much it may still have.
+"""A client's session: its handles, and how much it may still use.
 
-A handle is a random name for a file, of use only in the session and to the principal that got it.
+A handle is a random name for a file, valid only in its session and for its principal.
 """
 
 import math
@@ -10,22 +10,22 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct, structs
 
+from rlm.gateway.errors import BudgetSpent, Refused
 from rlm.gateway.paths import Root
-from rlm.gateway.refusals import BudgetSpent, Refused
 
 __all__ = ["Ceilings", "GatewaySession", "Handle", "Sessions"]
 
-MOST_SESSIONS = 1_000
-MOST_SESSIONS_EACH = 100
-MOST_HANDLES = 200_000
+MAX_SESSIONS = 1_000
+MAX_SESSIONS_EACH = 100
+MAX_HANDLES = 200_000
 _ID_BYTES = 16
 _HANDLE_BYTES = 9
 
 
 class Ceilings(Struct, frozen=True, kw_only=True):
-    """What one session may use; the operator sets it, and a client may only ask for less.
+    """What one session may use; the operator sets it, and a client can only lower it.
 
-    `run_files` and `run_bytes` are what one run, or one piece of code, may be given to work on.
+    `run_files` and `run_bytes` limit what one run, or one piece of code, may work on.
     """
 
     calls: int = 5_000
@@ -38,7 +38,7 @@ class Ceilings(Struct, frozen=True, kw_only=True):
     run_bytes: int = 50_000_000
 
     def narrowed(self, wanted: dict[str, float]) -> "Ceilings":
-        """These ceilings, lower where that is wanted; more than there is can't be had."""
+        """Return these ceilings, lowered where the client wants less."""
         changes = {}
         for name, value in wanted.items():
             ceiling = getattr(self, name, None)
@@ -52,7 +52,7 @@ class Ceilings(Struct, frozen=True, kw_only=True):
 
 
 class Handle(Struct, frozen=True):
-    """A file by its place below a root, whatever is in it at the moment."""
+    """A file by its path below a root, whatever its current content."""
 
     id: str
     root: Root
@@ -60,7 +60,7 @@ class Handle(Struct, frozen=True):
 
 
 class GatewaySession:
-    """One client's work. Everything it is given is counted here, before it is given."""
+    """One client's work. Everything is counted here before it is delivered."""
 
     def __init__(
         self, principal: str, roots: Sequence[Root], ceilings: Ceilings, now: float
@@ -77,10 +77,10 @@ class GatewaySession:
         self._ids: dict[tuple[str, tuple[str, ...]], str] = {}
 
     def handle_for(self, root: Root, parts: tuple[str, ...]) -> str:
-        """The handle of a file; the same for the same file."""
+        """Return the handle of a file; the same file always gets the same one."""
         known = self._ids.get((root.name, parts))
         if known is None:
-            if len(self._ids) >= MOST_HANDLES:
+            if len(self._ids) >= MAX_HANDLES:
                 raise Refused("this session has too many handles; close it and open another")
             known = f"h_{secrets.token_urlsafe(_HANDLE_BYTES)}"
             self._ids[root.name, parts] = known
@@ -91,21 +91,21 @@ class GatewaySession:
         found = self._handles.get(handle_id)
         if found is None:
             raise Refused(
-                "this handle is not known in this session; get one by rlm_list or rlm_open"
+                "this handle is not known in this session; get one with rlm_list or rlm_open"
             )
         return found
 
     def count_call(self, now: float) -> None:
-        """One more request; refused if it is one too many, or too late."""
+        """Count a request; raise if it is one too many, or too late."""
         if now - self.started >= self.ceilings.seconds:
-            raise BudgetSpent("the time of this session is over; open another")
+            raise BudgetSpent("the time of this session is up; open another")
         if self.calls >= self.ceilings.calls:
             raise BudgetSpent(f"all {self.ceilings.calls:,} calls of this session are used")
         self.calls += 1
         self.used_at = now
 
     def count_bytes(self, number: int) -> None:
-        """So many bytes of files are about to be shown."""
+        """Count bytes of files before they are shown."""
         if self.bytes + number > self.ceilings.bytes:
             raise BudgetSpent(f"{self.bytes_left:,} bytes are left of this session, not {number:,}")
         self.bytes += number
@@ -116,17 +116,19 @@ class GatewaySession:
         self.runs += 1
 
     def hold_money(self) -> float | None:
-        """Set aside for a run all that is left; None if there is no limit."""
+        """Reserve all remaining money for a run; return None if there is no limit."""
         if self.ceilings.cost_usd is None:
             return None
         left = self.ceilings.cost_usd - self.cost_usd - self.held_usd
         if left <= 0:
-            raise BudgetSpent("the money of this session is spent, or held by a run that goes on")
+            raise BudgetSpent(
+                "the money of this session is spent, or reserved by a run in progress"
+            )
         self.held_usd += left
         return left
 
     def settle_money(self, held: float | None, spent: float) -> None:
-        """Give back what a run did not spend."""
+        """Release what a run did not spend."""
         self.held_usd = max(0.0, self.held_usd - (held or 0.0))
         self.cost_usd += spent
 
@@ -135,7 +137,7 @@ class GatewaySession:
         return self.ceilings.bytes - self.bytes
 
     def left(self, now: float) -> dict[str, float | None]:
-        """What is left, as every response tells it."""
+        """Return what is left, for the answer to every request."""
         limit = self.ceilings.cost_usd
         return {
             "calls": self.ceilings.calls - self.calls,
@@ -151,7 +153,7 @@ class GatewaySession:
 
 
 class Sessions:
-    """All sessions of a gateway. Those that were left alone too long end by themselves."""
+    """All sessions of a gateway. Idle ones end by themselves."""
 
     def __init__(
         self,
@@ -169,22 +171,24 @@ class Sessions:
     def open(
         self, principal: str, roots: Sequence[str] | None, limits: dict[str, float]
     ) -> GatewaySession:
-        """A new session over some of the roots, or all; limits that are lower than ours hold."""
+        """Open a session over some of the roots, or all; limits lower than ours apply."""
         self.end_old()
         own = sum(each.principal == principal for each in self._sessions.values())
-        if len(self._sessions) >= MOST_SESSIONS or own >= MOST_SESSIONS_EACH:
-            raise Refused("too many sessions are open; close one, or come back later")
+        if len(self._sessions) >= MAX_SESSIONS or own >= MAX_SESSIONS_EACH:
+            raise Refused("too many sessions are open; close one, or try again later")
         chosen = [self._root(name) for name in (self._roots if roots is None else roots)]
         session = GatewaySession(principal, chosen, self._ceilings.narrowed(limits), self.clock())
         self._sessions[session.id] = session
         return session
 
     def get(self, session_id: str, principal: str) -> GatewaySession:
-        """A principal's own session; somebody else's is as unknown as one that never was."""
+        """Return a principal's own session; those of others are unknown to it."""
         self.end_old()
         found = self._sessions.get(session_id)
         if found is None or found.principal != principal:
-            raise Refused("this session is not known, or is over; open one by rlm_session_create")
+            raise Refused(
+                "this session is not known, or has ended; open one with rlm_session_create"
+            )
         return found
 
     def close(self, session: GatewaySession) -> None:
@@ -198,7 +202,7 @@ class Sessions:
         return self._roots[name]
 
     def end_old(self) -> None:
-        """Close those whose time is over, or that were left alone too long."""
+        """Close the sessions that are too old or were idle too long."""
         now = self.clock()
         for session in [each for each in self._sessions.values() if each.is_over(now)]:
             self.close(session)

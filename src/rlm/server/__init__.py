@@ -1,9 +1,18 @@
 """`rlm serve`: runs behind the HTTP interface that OpenAI's clients speak.
 
-Starlette and uvicorn come with the extra `server` and are imported only by the modules that need
-them. What arrives is a stranger's: it is measured before it is read, and checked before it runs.
+`app` makes the same as an ASGI application, to be mounted in one of your own. Requests come from
+strangers: they are measured before they are read, and checked before they run.
 """
 
-__all__ = ["DEFAULT_PORT"]
+from typing import TYPE_CHECKING
+
+from rlm._util.lazy import on_demand
+
+if TYPE_CHECKING:
+    from rlm.server.serving import ServerApp, app
+
+__all__ = ["DEFAULT_PORT", "ServerApp", "app"]
 
 DEFAULT_PORT = 8765
+
+__getattr__, __dir__ = on_demand(__name__, {"ServerApp": "serving", "app": "serving"})

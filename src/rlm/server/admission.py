@@ -1,4 +1,4 @@
-"""How many runs go on at once, how many wait, and who is sent away: first come, first served."""
+"""How many runs are in progress at once, and how many wait: first come, first served."""
 
 import asyncio
 import math
@@ -9,14 +9,14 @@ from rlm.server.errors import Closing, too_many, unavailable
 from rlm.server.settings import Settings
 from rlm.server.tokens import Token
 
-__all__ = ["Admission", "Place"]
+__all__ = ["Admission", "Slot"]
 
-MOST_RETRY_SECONDS = 60
-USUAL_SECONDS = 1.0
+MAX_RETRY_SECONDS = 60
+INITIAL_SECONDS = 1.0
 
 
-class Place:
-    """The right to run; to be released once, and releasing it twice does no harm."""
+class Slot:
+    """The right to run, to be released at the end; a second release does nothing."""
 
     def __init__(self, admission: "Admission", token: Token) -> None:
         self._admission = admission
@@ -31,7 +31,7 @@ class Place:
 
 
 class Admission:
-    """Lives on one event loop."""
+    """Gives out slots, on one event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self._most = settings.max_concurrent_runs
@@ -39,7 +39,7 @@ class Admission:
         self._queue_seconds = settings.queue_seconds
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._of_token: Counter[str] = Counter()
-        self._seconds = USUAL_SECONDS
+        self._seconds = INITIAL_SECONDS
         self._closing = False
         self.running = 0
 
@@ -48,7 +48,7 @@ class Admission:
         return sum(not each.done() for each in self._waiting)
 
     def check(self, token: Token) -> None:
-        """An ApiError for who could not even wait."""
+        """Raise ApiError if a request could not even wait."""
         if self._closing:
             raise Closing
         most = token.max_concurrent_runs
@@ -66,10 +66,10 @@ class Admission:
                 self._patience(self._most_queued + 1),
             )
 
-    async def enter(self, token: Token, *, patient: bool = False) -> Place:
-        """A place, at once or after waiting in line; an ApiError for who can't wait.
+    async def enter(self, token: Token, *, patient: bool = False) -> Slot:
+        """Return a slot, at once or after waiting in line; raise ApiError if it can't wait.
 
-        A background run is patient: it was accepted, so it waits for as long as it takes.
+        A background run was accepted already, so it waits as long as it takes.
         """
         if not patient:
             self.check(token)
@@ -82,10 +82,10 @@ class Admission:
         except BaseException:
             self._forget(token)
             raise
-        return Place(self, token)
+        return Slot(self, token)
 
     def close(self) -> None:
-        """Nobody gets in any more, and who waits is told so."""
+        """Admit no more requests, and refuse those that wait."""
         self._closing = True
         for each in self._waiting:
             if not each.done():
@@ -99,10 +99,10 @@ class Admission:
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._next()  # The place had just been given to one who has left.
+                self._next()  # The slot had just been given to a request that has left.
             if isinstance(error, TimeoutError):
                 raise unavailable(
-                    f"no place was free within {self._queue_seconds:g} s; try again later",
+                    f"no slot was free within {self._queue_seconds:g} s; try again later",
                     "queue_timeout",
                     self._patience(self.queued),
                 ) from None
@@ -118,7 +118,7 @@ class Admission:
         self._next()
 
     def _next(self) -> None:
-        """Hand a place that was given back to the first who waits."""
+        """Give a released slot to the first request in line."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
@@ -132,5 +132,5 @@ class Admission:
             del self._of_token[token.name]
 
     def _patience(self, ahead: int) -> int:
-        """After how long it may be worth trying again, going by how long runs took lately."""
-        return max(1, min(MOST_RETRY_SECONDS, math.ceil(ahead * self._seconds / self._most)))
+        """Return when to try again, judging by how long recent runs took."""
+        return max(1, min(MAX_RETRY_SECONDS, math.ceil(ahead * self._seconds / self._most)))

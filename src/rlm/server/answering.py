@@ -1,7 +1,8 @@
-"""A plan carried out: one run, paid from a token's budget, with everything a client is told."""
+"""Answer a request: with a run or directly, within budgets, cut where the client says."""
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct, field
@@ -15,14 +16,75 @@ from rlm.results import RunResult
 from rlm.server.errors import ApiError, bad_request, too_many
 from rlm.server.ledger import Grant, Ledger
 from rlm.server.metrics import Metrics
-from rlm.server.outbox import Outbox
 from rlm.server.planning import Plan
-from rlm.server.progress import Meter, Narrator
-from rlm.server.stopping import Stopper, cut_to_tokens
+from rlm.server.progress import Meter, Outbox, ProgressRecorder
 from rlm.server.tokens import Token
-from rlm.viewer.shaping import without_paths
+from rlm.web.responses import without_paths
 
-__all__ = ["Answerer", "Facts", "Outcome", "facts_of"]
+__all__ = ["BYTES_A_TOKEN", "Answerer", "Facts", "Outcome", "Stopper", "cut_to_tokens", "facts_of"]
+
+BYTES_A_TOKEN = 4
+"""How to estimate tokens without a tokenizer."""
+
+
+class Stopper:
+    """Passes text on up to the first stop sequence, even if that is split between pieces.
+
+    What may be the beginning of a stop sequence is held back until more arrives.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = [stop for stop in stops if stop]
+        self._held = ""
+        self.stopped = False
+
+    def feed(self, piece: str) -> str:
+        """Return what can be passed on now."""
+        if self.stopped:
+            return ""
+        text = self._held + piece
+        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        if found:
+            # A longer stop sequence that begins before this one may still be incomplete.
+            at = min(found)
+            pending = self._pending(text)
+            if pending is None or pending >= at:
+                self.stopped, self._held = True, ""
+                return text[:at]
+        pending = self._pending(text)
+        cut = len(text) if pending is None else pending
+        self._held = text[cut:]
+        return text[:cut]
+
+    def end(self) -> str:
+        """Return what was held back and was not a stop sequence."""
+        if self.stopped:
+            return ""
+        text, self._held = self._held, ""
+        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        self.stopped = bool(found)
+        return text[: min(found)] if found else text
+
+    def _pending(self, text: str) -> int | None:
+        """Return where an ending begins that may become a stop sequence."""
+        starts = [
+            len(text) - size
+            for stop in self._stops
+            for size in range(min(len(stop) - 1, len(text)), 0, -1)
+            if text.endswith(stop[:size])
+        ]
+        return min(starts, default=None)
+
+
+def cut_to_tokens(text: str, most_tokens: int | None) -> tuple[str, bool]:
+    """Cut a text to a number of tokens; return it and whether anything was cut."""
+    if most_tokens is None:
+        return text, False
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= most_tokens * BYTES_A_TOKEN:
+        return text, False
+    return data[: most_tokens * BYTES_A_TOKEN].decode("utf-8", "ignore"), True
+
 
 Finish = Literal["stop", "length", "tool_calls", "content_filter"]
 FINISH: dict[str, Finish] = {
@@ -33,7 +95,7 @@ FINISH: dict[str, Finish] = {
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What a reply says of its run, in its field `rlm`."""
+    """What a reply reports about its run, in its field `rlm`."""
 
     run_id: str
     route: Literal["rlm", "direct"]
@@ -48,7 +110,7 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What came of a request. `text` is what was said, up to a stop sequence."""
+    """The result of a request. `text` is the answer up to a stop sequence."""
 
     text: str
     finish: Finish
@@ -75,22 +137,22 @@ class Answerer:
         background: bool = False,
         continues: bool = False,
     ) -> Grant | None:
-        """Hold back what the plan wants of its token's budget; refused if nothing is left."""
+        """Reserve what the plan wants of its token's budget; refused if nothing is left."""
         return self._ledger.hold(
             plan.token, run_id, plan.wanted, background=background, continues=continues
         )
 
     def release(self, grant: Grant | None) -> None:
-        """Give back what was held for a run that never began; nothing if it was settled."""
+        """Release what was reserved for a run that never started, unless it was settled."""
         if grant is not None:
             self._ledger.release(grant)
 
     def abandon(self, token: Token, run_id: str) -> None:
-        """Count what an earlier server held for a run that is not continued."""
+        """Count what an earlier server reserved for a run that is not continued."""
         self._ledger.abandon(token.name, run_id)
 
     async def answer(self, plan: Plan, outbox: Outbox, grant: Grant | None) -> Outcome:
-        """One request of a client that waits for it."""
+        """Answer one request of a client that waits for it."""
         meter, started = Meter(), time.monotonic()
         try:
             if plan.route == "direct":
@@ -110,7 +172,7 @@ class Answerer:
         self, plan: Plan, outbox: Outbox, meter: Meter, grant: Grant | None
     ) -> Outcome:
         assert plan.relayed is not None
-        stopper = Stopper(plan.asked.stops)
+        stopper = Stopper(plan.request.stops)
         relayed = replace(plan.relayed, on_text=lambda piece: outbox.content(stopper.feed(piece)))
         result, reply = await plan.engine.runner.relay(
             plan.task, relayed, (meter,), narrowed(plan.limits, grant), meter.watch
@@ -118,7 +180,7 @@ class Answerer:
         outbox.content(stopper.end())
         _check_begun(result, grant)
         assert reply is not None
-        whole = Stopper(plan.asked.stops)
+        whole = Stopper(plan.request.stops)
         text = whole.feed(sendable(reply.text)) + whole.end()
         finish = "stop" if whole.stopped else FINISH.get(reply.finish_reason, "stop")
         return replace(
@@ -130,24 +192,24 @@ class Answerer:
 
     async def _run(self, plan: Plan, outbox: Outbox, meter: Meter, grant: Grant | None) -> Outcome:
         ahead: list[str] = []
-        typed = plan.asked.schema is not None
-        stopper = Stopper(plan.asked.stops)
+        typed = plan.request.schema is not None
+        stopper = Stopper(plan.request.stops)
 
-        def streamed(text: str) -> None:
+        def stream(text: str) -> None:
             ahead.append(text)
             outbox.content(stopper.feed(sendable(text)))
 
-        plain = not typed and plan.asked.max_output_tokens is None
-        narrator = Narrator(outbox.progress, streamed if plain else None)
-        result = await self.run(plan, meter, narrator, plan.asked.rlm.run_id, grant)
+        plain = not typed and plan.request.max_output_tokens is None
+        progress = ProgressRecorder(outbox.progress, stream if plain else None)
+        result = await self.run(plan, meter, progress, plan.request.rlm.run_id, grant)
         _check_begun(result, grant)
         answer = answer_text(result, typed=typed)
-        told = sendable("".join(ahead))
-        rest = _rest(told, answer)
-        shown, cut = cut_to_tokens(sendable(rest), plan.asked.max_output_tokens)
+        streamed = sendable("".join(ahead))
+        rest = _rest(streamed, answer)
+        shown, cut = cut_to_tokens(sendable(rest), plan.request.max_output_tokens)
         outbox.content(stopper.feed(shown) + stopper.end())
-        whole = Stopper(plan.asked.stops)
-        text = whole.feed(told + shown) + whole.end()
+        whole = Stopper(plan.request.stops)
+        text = whole.feed(streamed + shown) + whole.end()
         at_limit = result.stop_reason in {"steps", "limit", "cancelled"}
         finish: Finish = "length" if (cut or at_limit) and not whole.stopped else "stop"
         return _outcome(plan, result, text, finish)
@@ -160,11 +222,11 @@ class Answerer:
         run_id: str | None,
         grant: Grant | None,
     ) -> RunResult:
-        """A run with a REPL; one that has a name is journaled, and goes on where it was."""
+        """Run with a REPL; a run with a name is journaled, and continues where it was."""
         config = replace(plan.config, limits=narrowed(plan.limits, grant))
         return await plan.engine.runner.answer(
             plan.task,
-            response_model=plan.asked.schema,
+            response_model=plan.request.schema,
             recorders=(meter, listener),
             run_id=run_id,
             config=config,
@@ -174,7 +236,7 @@ class Answerer:
 
 
 def narrowed(limits: Limits, grant: Grant | None) -> Limits:
-    """The limits of a run that has to get along with what it was granted."""
+    """Return the limits of a run, lowered to what it was granted."""
     if grant is None:
         return limits
     tokens, money = grant.tokens, grant.cost_usd
@@ -187,18 +249,18 @@ def narrowed(limits: Limits, grant: Grant | None) -> Limits:
     return limits
 
 
-def _rest(told: str, answer: str) -> str:
-    """What is still to be said of an answer of which a part was streamed; joined they are it.
+def _rest(streamed: str, answer: str) -> str:
+    """Return the rest of an answer of which a part was streamed; both together are the answer.
 
-    Most models hand in all of it, some what they said last; the others go on where they were.
+    Most models submit all of it, some only what they said last; others continue where they were.
     """
-    if answer.startswith(told):
-        return answer[len(told) :]
-    return "" if told.endswith(answer) else answer
+    if answer.startswith(streamed):
+        return answer[len(streamed) :]
+    return "" if streamed.endswith(answer) else answer
 
 
 def _check_begun(result: RunResult, grant: Grant | None) -> None:
-    """A request that is too large for its limits is refused: an empty answer would say nothing."""
+    """Refuse a request that is too large for its limits, instead of an empty answer."""
     if result.stop_reason != "limit" or result.usage.total.requests:
         return
     if grant is not None:
@@ -216,14 +278,17 @@ def _check_begun(result: RunResult, grant: Grant | None) -> None:
 
 
 def answer_text(result: RunResult, *, typed: bool) -> str:
-    """The answer as text; a typed one as JSON. ApiError if none of that type was found."""
+    """Return the answer as text, a typed one as JSON.
+
+    Raise ApiError if there is none of that type.
+    """
     if not typed:
         return "" if result.answer is None else str(result.answer)
     if result.answer is None:
         detail = result.detail or "the run ended without one"
         raise ApiError(
             502,
-            f"no answer of the wanted shape was found (run {result.run_id}): {detail}",
+            f"no answer of the wanted type was found (run {result.run_id}): {detail}",
             code="no_valid_answer",
         )
     return json.dumps(result.answer, ensure_ascii=False, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`: an outcome as one reply, or as chunks while the run goes on."""
+"""`POST /v1/chat/completions`: an outcome as one reply, or as chunks during the run."""
 
 import secrets
 
@@ -13,12 +13,12 @@ from rlm.server.replies import (
     CompletionChunk,
     Delta,
     ReplyMessage,
-    json_bytes,
     now,
     tool_calls_of,
     usage_of,
 )
-from rlm.server.streams import event
+from rlm.web.events import event
+from rlm.web.responses import json_bytes
 
 __all__ = ["ChatWriter", "completion_of", "new_completion_id"]
 
@@ -47,7 +47,7 @@ def completion_of(model: str, outcome: Outcome) -> Completion:
 
 
 class ChatWriter:
-    """Chunks exactly as OpenAI sends them: a role first, a finish reason last, then `[DONE]`."""
+    """Writes chunks exactly as OpenAI does: a role first, a finish reason last, then `[DONE]`."""
 
     def __init__(self, model: str, *, include_usage: bool) -> None:
         self._id = new_completion_id()
@@ -66,8 +66,8 @@ class ChatWriter:
 
     def end(self, outcome: Outcome) -> bytes:
         calls = tool_calls_of(outcome.tool_calls, numbered=True)
-        told = self._chunk(Delta(tool_calls=calls)) if calls else b""
-        told += self._write(
+        chunk = self._chunk(Delta(tool_calls=calls)) if calls else b""
+        chunk += self._write(
             CompletionChunk(
                 id=self._id,
                 created=self._created,
@@ -78,7 +78,7 @@ class ChatWriter:
             )
         )
         if self._include_usage:
-            told += self._write(
+            chunk += self._write(
                 CompletionChunk(
                     id=self._id,
                     created=self._created,
@@ -87,7 +87,7 @@ class ChatWriter:
                     usage=usage_of(outcome.usage),
                 )
             )
-        return told + DONE
+        return chunk + DONE
 
     def fail(self, error: ApiError) -> bytes:
         return event(json_bytes(error.body())) + DONE

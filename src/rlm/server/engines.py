@@ -1,4 +1,4 @@
-"""The models that the operator offers: one `RLM` each, all on the same environments."""
+"""The models that the operator offers: one `RLM` each, all with the same environments."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,13 +10,13 @@ from rlm.server.errors import ApiError, bad_request
 __all__ = ["PREFIX", "Engines", "unknown_model"]
 
 PREFIX = "rlm/"
-"""`rlm/<model>` is a model with a REPL around it; `<model>` alone is asked directly."""
+"""`rlm/<model>` is a model with a REPL; `<model>` alone is asked directly."""
 
 Maker = Callable[[str, Environment], RLM]
 
 
 class Engines:
-    """Made when they are first asked for, and kept. The first environment is the usual one."""
+    """The engines, made when first needed. The first environment is the default."""
 
     def __init__(
         self, models: Sequence[str], environments: Mapping[str, Environment], make: Maker
@@ -29,20 +29,20 @@ class Engines:
         self._make = make
         self._made: dict[tuple[str, str], RLM] = {}
         for model in self.models:
-            self.get(model, None)  # mistakes show before anybody asks
+            self.get(model, None)  # Mistakes should show at the start.
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """Every id that may be asked for."""
+        """All model ids that clients may use."""
         return (*(PREFIX + model for model in self.models), *self.models)
 
-    def named(self, asked: str) -> tuple[str, bool]:
-        """The model of an id, and whether it is meant with a REPL around it."""
-        if asked.startswith(PREFIX) and asked.removeprefix(PREFIX) in self.models:
-            return asked.removeprefix(PREFIX), True
-        if asked in self.models:
-            return asked, False
-        raise unknown_model(asked)
+    def named(self, model_id: str) -> tuple[str, bool]:
+        """Return the model of an id, and whether it comes with a REPL."""
+        if model_id.startswith(PREFIX) and model_id.removeprefix(PREFIX) in self.models:
+            return model_id.removeprefix(PREFIX), True
+        if model_id in self.models:
+            return model_id, False
+        raise unknown_model(model_id)
 
     def get(self, model: str, environment: str | None) -> RLM:
         name = environment or self.environments[0]
@@ -63,11 +63,11 @@ class Engines:
             await engine.aclose()
 
 
-def unknown_model(asked: str) -> ApiError:
-    """The same for a model that is not there and for one that a token may not use."""
+def unknown_model(model_id: str) -> ApiError:
+    """Return one error for an unknown model and for one that a token may not use."""
     return ApiError(
         404,
-        f"the model {asked!r} does not exist here, or you may not use it; GET /v1/models lists "
+        f"the model {model_id!r} does not exist here, or you may not use it; GET /v1/models lists "
         "those that you may",
         param="model",
         code="model_not_found",

@@ -1,27 +1,36 @@
-"""What went wrong, as OpenAI's clients expect to be told: a status, and one form of body.
+"""Errors in the form that OpenAI's clients expect: a status, and one form of body.
 
-Nothing of the host is in it: no path, no address, no traceback. The operator's log says more.
+They contain nothing of the host: no path, no address, no traceback. The operator's log has more.
 """
 
+import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
 from rlm._util.text import sendable
 from rlm.errors import CallRefused, ConfigError, ModelError, RLMError, UnknownPriceError
-from rlm.viewer.shaping import without_paths
+from rlm.records.recorders.console import one_line
+from rlm.web.responses import STATUS_MESSAGES, json_response, without_paths
 
 __all__ = [
     "ApiError",
     "Closing",
     "api_error",
     "bad_request",
+    "error_of",
+    "error_response",
     "not_found",
     "too_large",
     "too_many",
     "unavailable",
 ]
 
-MOST_MESSAGE_CHARS = 2_000
+log = logging.getLogger("rlm.server")
+MAX_MESSAGE_CHARS = 2_000
 TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -31,7 +40,7 @@ TYPES = {
 
 
 class ApiError(Exception):
-    """A request that is answered with an error. `param` names what of it is wrong."""
+    """A request that is answered with an error. `param` names the field that is wrong."""
 
     def __init__(
         self,
@@ -45,7 +54,7 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.message = sendable(message)[:MOST_MESSAGE_CHARS]
+        self.message = sendable(message)[:MAX_MESSAGE_CHARS]
         self.param = param if param is None else sendable(param)
         self.code = code
         usual = "server_error" if status >= 500 else "invalid_request_error"
@@ -63,7 +72,7 @@ class ApiError(Exception):
 
 
 class Closing(ApiError):
-    """The server is being stopped; another one, or this one later, will answer."""
+    """The server is shutting down; another one, or this one later, will answer."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -99,7 +108,7 @@ def unavailable(message: str, code: str, retry_after_seconds: int = 1) -> ApiErr
 
 
 def api_error(error: RLMError) -> ApiError:
-    """An error of the engine's, as far as it is a client's business."""
+    """Convert an error of the engine to what a client may know."""
     if isinstance(error, UnknownPriceError):
         return bad_request(
             "the price of this model is unknown to the server, so max_cost_usd can't be kept; "
@@ -117,10 +126,10 @@ def api_error(error: RLMError) -> ApiError:
 
 
 def _of_model(error: ModelError) -> ApiError:
-    """What the model's own server said is told only where the client can do something about it."""
+    """Pass on the message of the model's own server only if the client can act on it."""
     if error.status == 429:
         seconds = round(error.retry_after_seconds or 1)
-        return too_many("the model's server has too much to do", "model_overloaded", seconds)
+        return too_many("the model's server is overloaded", "model_overloaded", seconds)
     if error.timed_out or error.status in {408, 504}:
         return ApiError(504, "the model did not answer in time", code="model_timeout")
     if error.status in {400, 404, 413, 422}:
@@ -129,3 +138,28 @@ def _of_model(error: ModelError) -> ApiError:
     return ApiError(
         502, "the model could not be asked; the server's log says why", code="model_failed"
     )
+
+
+def error_of(error: BaseException) -> ApiError:
+    """Return what a client gets to see of an error, and log the rest."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, asyncio.CancelledError):
+        return Closing()  # A client that left gets no answer, so the server cancelled it.
+    if isinstance(error, HTTPException):
+        message = STATUS_MESSAGES.get(error.status_code, error.detail)
+        return ApiError(error.status_code, message, headers=error.headers or {})
+    if isinstance(error, RLMError):
+        shown = api_error(error)
+        if shown.status >= 500:
+            log.warning("%s", one_line(f"{type(error).__name__}: {error}", 1_000))
+        return shown
+    log.error("a request failed", exc_info=error)
+    return ApiError(500, "the server failed; its log says why", code="internal_error")
+
+
+def error_response(error: Exception) -> Response:
+    shown = error_of(error)
+    response = json_response(shown.body(), shown.status)
+    response.headers.update(shown.headers)
+    return response

@@ -1,8 +1,4 @@
-"""Files that clients upload to be contexts: private, per token, limited in size, and not for ever.
-
-Every file is a folder named by its id, with `about.json` and the bytes in it. Ids are made here and
-checked by a pattern, so that nothing a client says becomes a path.
-"""
+"""Uploaded files on disk: each belongs to one token, within a quota, for some days."""
 
 import asyncio
 import os
@@ -25,18 +21,18 @@ from rlm.server.errors import bad_request, not_found, too_large
 from rlm.server.settings import Settings
 from rlm.server.tokens import Token
 
-__all__ = ["Files", "Incoming", "StoredFile"]
+__all__ = ["Files", "StoredFile", "Upload"]
 
 DAY_SECONDS = 86_400
-MOST_NAME_BYTES = 200
-MOST_FILES = 10_000
+MAX_NAME_BYTES = 200
+MAX_FILES = 10_000
 SWEEP_SECONDS = 600.0
 _ID = re.compile(r"file-[0-9a-f]{24}")
 _UNSAFE = re.compile(r"[^\w.()+ -]+")
 
 
 class StoredFile(Struct, frozen=True, kw_only=True):
-    """What is known of a file, as OpenAI tells it."""
+    """A file, with the fields that OpenAI reports."""
 
     id: str
     bytes: int
@@ -46,9 +42,11 @@ class StoredFile(Struct, frozen=True, kw_only=True):
     expires_at: int | None = None
 
 
-class Incoming:
-    """A file that arrives. Its bytes are counted before they are written, and given back if it
-    is not kept."""
+class Upload:
+    """A file that is arriving. Its bytes are counted before they are written.
+
+    They are released if the file is not kept.
+    """
 
     def __init__(self, files: "Files", home: Path) -> None:
         self._files = files
@@ -61,19 +59,19 @@ class Incoming:
         self.size = 0
 
     def expect(self, size: int) -> None:
-        """Count bytes that are about to be written; an ApiError if there is no room for them."""
+        """Count bytes before they are written; raise ApiError if there is no room for them."""
         self._files._take(self._home, size, self.size)
         self.size += size
 
     def keep(self, name: str, purpose: str, days: float) -> StoredFile:
-        """All of it is here: from now on it is one of the token's files."""
+        """Finish the upload: from now on it is one of the token's files."""
         self.file.close()
         now = int(time.time())
         about = StoredFile(
             id=self._id,
             bytes=self.size,
             created_at=now,
-            filename=sendable(name)[:MOST_NAME_BYTES] or "file",
+            filename=sendable(name)[:MAX_NAME_BYTES] or "file",
             purpose=purpose,
             expires_at=now + int(days * DAY_SECONDS),
         )
@@ -83,7 +81,7 @@ class Incoming:
         return about
 
     def close(self) -> None:
-        """Leave nothing of a file that was not kept."""
+        """Remove a file that was not kept."""
         self.file.close()
         if self._folder.exists():
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -91,10 +89,11 @@ class Incoming:
 
 
 class Files:
-    """Below one folder, which only the server's user can read.
+    """The files of all tokens, in one folder that only the server's user can read.
 
-    What every token keeps is counted in memory, together with what is arriving for it: uploads at
-    the same time share one limit. A server that starts counts what is on disk.
+    What every token stores is counted in memory, together with its uploads in progress, so that
+    they share one limit.
+    A server that starts counts what is on disk.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -106,7 +105,7 @@ class Files:
         self._count: Counter[Path] = Counter()
         for folder in (self._folder, self._laid_out):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for left in self._laid_out.iterdir():  # by a server that was killed
+        for left in self._laid_out.iterdir():  # left by a server that was killed
             shutil.rmtree(left, ignore_errors=True)
         for home in self._folder.iterdir():
             self._recount(home)
@@ -122,15 +121,15 @@ class Files:
     # -- keeping -----------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def incoming(self, token: Token) -> AsyncGenerator[Incoming, None]:
-        """Room for one file as it arrives; nothing of it stays unless it is kept."""
+    async def incoming(self, token: Token) -> AsyncGenerator[Upload, None]:
+        """Start an upload; nothing of it stays unless it is kept."""
         await self.sweep()
         home = self._home(token)
-        if self._count[home] >= MOST_FILES:
-            raise too_large(f"{MOST_FILES:,} files are kept already; delete some of them")
+        if self._count[home] >= MAX_FILES:
+            raise too_large(f"{MAX_FILES:,} files are stored already; delete some of them")
         self._count[home] += 1
         try:
-            incoming = Incoming(self, home)
+            incoming = Upload(self, home)
         except BaseException:
             self._count[home] -= 1
             raise
@@ -156,14 +155,14 @@ class Files:
     # -- looking -----------------------------------------------------------------------------
 
     def get(self, token: Token, identity: str, param: str = "file_id") -> StoredFile:
-        """One of this token's files; those of others do not exist for it."""
+        """Return one of this token's files; those of others do not exist for it."""
         about = self._read(self._folder_of(token, identity, param))
         if about is None:
             raise not_found(f"there is no file {identity}", param, "file_not_found")
         return about
 
     def listed(self, token: Token) -> list[StoredFile]:
-        """All of this token's files, the newest first."""
+        """Return all of this token's files, newest first."""
         found = [about for about in map(self._read, self._folders(token)) if about is not None]
         return sorted(found, key=lambda each: (each.created_at, each.id), reverse=True)
 
@@ -179,7 +178,7 @@ class Files:
         self._give_back(self._home(token), gone)
 
     async def sweep(self) -> None:
-        """Let go of what has expired, once in a while."""
+        """Delete expired files once in a while."""
         if time.monotonic() - self._swept < SWEEP_SECONDS and self._swept:
             return
         self._swept = time.monotonic()
@@ -194,12 +193,12 @@ class Files:
 
     # -- using -------------------------------------------------------------------------------
 
-    async def lay_out(
+    async def link_files(
         self, token: Token, identities: list[str], cleanup: ExitStack, param: str
     ) -> list[Path]:
-        """The files in a folder of one run, under their own names.
+        """Link files into a folder for one run, under their own names.
 
-        They are hard links: deleting a file while a run reads it does the run no harm.
+        They are hard links: deleting a file does not disturb a run that reads it.
         """
         if not identities:
             raise bad_request("no file is named", param)
@@ -248,7 +247,7 @@ def _size_of(folder: Path) -> int:
 
 
 def _remove(folder: Path) -> int | None:
-    """Delete a file, and tell its size; None if it was deleted already, by another request."""
+    """Delete a file and return its size; None if another request has deleted it already."""
     size, aside = _size_of(folder), folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
     try:
         folder.rename(aside)
@@ -259,7 +258,7 @@ def _remove(folder: Path) -> int | None:
 
 
 def _free_name(wanted: str, taken: set[str]) -> str:
-    """A harmless file name that ends as the wanted one does: endings tell what a document is."""
+    """Return a harmless file name with the same ending, which shows the kind of document."""
     name = _UNSAFE.sub("_", Path(wanted.replace("\\", "/")).name).lstrip(".- ") or "file"
     stem, ending = Path(name).stem[:80], Path(name).suffix[:16]
     number, found = 1, f"{stem}{ending}"

@@ -1,10 +1,12 @@
-"""What every token has used of its budget, on disk: a restart forgets nothing.
+"""What every token has used of its budget, on disk, so that a restart forgets nothing.
 
-Before a run, what it may use is held back, so that runs at the same time can't exceed the budget
-together; afterwards what it did use is counted instead. Every hold has an identity of its own and
-belongs to one request: nothing that another request does, not even one that names the same run,
-can release it. What a killed server leaves held back is counted as used, except that of background
-runs: they go on, and are counted when they end.
+What a run may use is reserved before it starts, so that concurrent runs can't exceed the budget
+together;
+afterwards what it did use is counted instead. Every hold has its own id and belongs to one request:
+no other
+request, not even one that names the same run, can release it. What a killed server leaves reserved
+counts as
+used, except for background runs: they continue, and are counted when they end.
 """
 
 import secrets
@@ -36,7 +38,7 @@ create table if not exists counted (token text, run text, tokens integer, money 
 
 
 class Grant(Struct, frozen=True):
-    """What one run may use; None is what the budget says nothing about. Money in picodollars.
+    """What one run may use; None where the budget sets no limit. Money is in picodollars.
 
     `identity` names this hold and no other. `run` is None for a run that can't be continued.
     """
@@ -54,7 +56,10 @@ class Grant(Struct, frozen=True):
 
 
 class Ledger:
-    """One SQLite file, used by one server at a time. Sums are whole numbers and do not drift."""
+    """One SQLite file, used by one server at a time.
+
+    Sums are whole numbers, so they don't drift.
+    """
 
     def __init__(self, path: Path) -> None:
         self._server = secrets.token_hex(8)
@@ -77,10 +82,11 @@ class Ledger:
         background: bool = False,
         continues: bool = False,
     ) -> Grant | None:
-        """Hold back what a run wants, or as much as is free; refused if nothing is.
+        """Reserve what a run wants, or as much as is free; refused if nothing is.
 
-        None for a token without a budget. `wanted` None takes all there is. A run that `continues`
-        replaces what an earlier server held for it, and is not charged again for what was counted.
+        Returns None for a token without a budget. `wanted` None takes all there is. A run that
+        `continues` replaces what
+        an earlier server held for it, and is not charged again for what was counted.
         """
         if run is None and not token.has_budget:
             return None
@@ -110,16 +116,16 @@ class Ledger:
         return grant
 
     def settle(self, grant: Grant, used: Amount) -> None:
-        """Count what was used instead of what was held back.
+        """Count what was used instead of what was reserved.
 
-        A run that continues reports what it used in all: what was counted before is subtracted.
+        A run that continues reports its total use: what was counted before is subtracted.
         """
         with self._transaction():
             self._database.execute("delete from holds where id = ?", (grant.identity,))
             self._count(grant.token, grant.run, grant.period, used.tokens, used.picodollars)
 
     def release(self, grant: Grant) -> None:
-        """Give back what a run that never began was granted; nothing if it was settled."""
+        """Release the grant of a run that never started, unless it was settled."""
         self._database.execute("delete from holds where id = ?", (grant.identity,))
 
     def abandon(self, token: str, run: str) -> None:
@@ -128,7 +134,7 @@ class Ledger:
             self._count_left("token = ? and run = ?", token, run)
 
     def used(self, token: Token) -> Amount:
-        """What is spent or held back in the period that goes on."""
+        """Return what is spent or reserved in the current period."""
         return self._used(token.name, _period(token))
 
     # -- bookkeeping -------------------------------------------------------------------------
@@ -155,7 +161,7 @@ class Ledger:
         )
 
     def _count(self, name: str, run: str | None, period: str, tokens: int, money: int) -> None:
-        """Add to what is spent, less what was counted for this run before."""
+        """Add to what is spent, minus what was counted for this run before."""
         if run is None:
             self._add(name, period, tokens, money)
             return
@@ -168,7 +174,7 @@ class Ledger:
         )
 
     def _forget(self, name: str, run: str | None, *, continues: bool) -> None:
-        """Drop what an earlier server noted of a run that starts again, or starts from nothing."""
+        """Delete the records of an earlier server about a run that starts again or from nothing."""
         if run is None:
             return
         self._database.execute(
@@ -203,7 +209,7 @@ def _is_used_up(most: int | None, used: int) -> bool:
 
 
 def _part(most: int | None, used: int, wanted: int | None) -> int | None:
-    """What of a budget a run gets."""
+    """Return how much of a budget a run gets."""
     if most is None:
         return None
     return most - used if wanted is None else min(wanted, most - used)

@@ -1,4 +1,4 @@
-"""What Prometheus is told, in a registry of the server's own."""
+"""Metrics for Prometheus, in a registry of the server's own."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 1_800)
 
 
 class Metrics:
-    """Counted as things happen; what is going on right now is looked up when it is asked for."""
+    """Counters and histograms; the numbers of runs in progress are read when they are scraped."""
 
     def __init__(self, running: Callable[[], int], queued: Callable[[], int]) -> None:
         self._registry = registry = CollectorRegistry()
@@ -43,17 +43,17 @@ class Metrics:
         )
         self._tokens = Counter(
             "rlm_tokens_total",
-            "Tokens that models were sent and sent.",
+            "Tokens sent to models and received from them.",
             ["kind"],
             registry=registry,
         )
         self._cost = Counter(
-            "rlm_cost_usd_total", "Money, as far as prices are known.", registry=registry
+            "rlm_cost_usd_total", "US dollars, as far as prices are known.", registry=registry
         )
         self._steps = Counter("rlm_steps_total", "Steps of root runs.", registry=registry)
-        going = Gauge("rlm_runs_in_flight", "Runs that go on.", registry=registry)
-        going.set_function(running)
-        waiting = Gauge("rlm_requests_queued", "Requests that wait for a place.", registry=registry)
+        in_flight = Gauge("rlm_runs_in_flight", "Runs in progress.", registry=registry)
+        in_flight.set_function(running)
+        waiting = Gauge("rlm_requests_queued", "Requests that wait for a slot.", registry=registry)
         waiting.set_function(queued)
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:

@@ -1,32 +1,207 @@
-"""The OpenAPI 3.1 document, made of the types that check requests and write replies."""
+"""The OpenAPI 3.1 document, made from the types that check requests and write replies."""
 
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from rlm.limits import Limits
 from rlm.server.engines import Engines
-from rlm.server.operations import EVENTS, OPERATIONS, Operation
-from rlm.server.replies import PURPOSES, ErrorReply
-from rlm.server.web import MOST_WANTED, USUALLY_LISTED
+from rlm.server.replies import (
+    PURPOSES,
+    Completion,
+    Deleted,
+    ErrorReply,
+    FileList,
+    FileObject,
+    Health,
+    ModelList,
+    ModelObject,
+    RunList,
+    RunObject,
+)
+from rlm.server.requests import DEFAULT_LISTED, MAX_LIMIT, ChatRequest, ResumeRequest, RunRequest
+from rlm.server.responses import ResponseObject, ResponsesRequest
 
-__all__ = ["document"]
+__all__ = ["EVENTS", "OPERATIONS", "Operation", "document"]
+
+EVENTS: dict[str, Any] = {"text/event-stream": {}}
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """One path and method: what it takes, and what it returns on success."""
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    takes: Any = None
+    optional: bool = False
+    answers: Any = None
+    status: str = "200"
+    content: dict[str, Any] = field(default_factory=dict)
+    query: tuple[str, ...] = ()
+    streams: bool = False
+
+
+OPERATIONS = (
+    Operation(
+        method="post",
+        path="/v1/chat/completions",
+        name="createChatCompletion",
+        summary="Answer the last user message; large messages become a context.",
+        takes=ChatRequest,
+        answers=Completion,
+        streams=True,
+    ),
+    Operation(
+        method="post",
+        path="/v1/responses",
+        name="createResponse",
+        summary="The same in the form of OpenAI's Responses interface.",
+        takes=ResponsesRequest,
+        answers=ResponseObject,
+        streams=True,
+    ),
+    Operation(
+        method="get",
+        path="/v1/models",
+        name="listModels",
+        summary="The models that may be used.",
+        answers=ModelList,
+    ),
+    Operation(
+        method="get",
+        path="/v1/models/{model}",
+        name="getModel",
+        summary="One model.",
+        answers=ModelObject,
+    ),
+    Operation(
+        method="get",
+        path="/v1/files",
+        name="listFiles",
+        summary="The files of this token, newest first.",
+        answers=FileList,
+        query=("limit", "after", "purpose"),
+    ),
+    Operation(
+        method="post",
+        path="/v1/files",
+        name="uploadFile",
+        summary="Upload a file that can be a context.",
+        takes="form",
+        answers=FileObject,
+    ),
+    Operation(
+        method="get",
+        path="/v1/files/{file_id}",
+        name="getFile",
+        summary="The facts about a file.",
+        answers=FileObject,
+    ),
+    Operation(
+        method="delete",
+        path="/v1/files/{file_id}",
+        name="deleteFile",
+        summary="Delete a file.",
+        answers=Deleted,
+    ),
+    Operation(
+        method="get",
+        path="/v1/files/{file_id}/content",
+        name="getFileContent",
+        summary="The bytes of a file.",
+        content={"application/octet-stream": {}},
+    ),
+    Operation(
+        method="get",
+        path="/v1/runs",
+        name="listRuns",
+        summary="The background runs of this token, newest first.",
+        answers=RunList,
+        query=("limit", "after"),
+    ),
+    Operation(
+        method="post",
+        path="/v1/runs",
+        name="createRun",
+        summary="Start a run that needs no connection.",
+        takes=RunRequest,
+        answers=RunObject,
+        status="202",
+    ),
+    Operation(
+        method="get",
+        path="/v1/runs/{run_id}",
+        name="getRun",
+        summary="The state of a run, and its answer.",
+        answers=RunObject,
+    ),
+    Operation(
+        method="get",
+        path="/v1/runs/{run_id}/events",
+        name="streamRunEvents",
+        summary="Every event of a run; Last-Event-ID continues after one.",
+        content=EVENTS,
+        query=("after_event",),
+    ),
+    Operation(
+        method="post",
+        path="/v1/runs/{run_id}/cancel",
+        name="cancelRun",
+        summary="End a run now, with the best answer it has.",
+        answers=RunObject,
+    ),
+    Operation(
+        method="post",
+        path="/v1/runs/{run_id}/resume",
+        name="resumeRun",
+        summary="Continue a run that was interrupted or ended at a limit.",
+        takes=ResumeRequest,
+        optional=True,
+        answers=RunObject,
+        status="202",
+    ),
+    Operation(
+        method="get",
+        path="/health",
+        name="getHealth",
+        summary="Whether the server accepts requests.",
+        answers=Health,
+    ),
+    Operation(
+        method="get",
+        path="/metrics",
+        name="getMetrics",
+        summary="Figures for Prometheus.",
+        content={"text/plain": {"schema": {"type": "string"}}},
+    ),
+    Operation(
+        method="get",
+        path="/openapi.json",
+        name="getOpenApi",
+        summary="This document.",
+        content={"application/json": {"schema": {"type": "object"}}},
+    ),
+)
+
 
 TEMPLATE = "#/components/schemas/{name}"
 ERRORS = {
     "400": "The request is wrong; `param` says where.",
-    "401": "No token, or one that is not known.",
-    "403": "A page of somebody else's may not ask this server.",
-    "404": "There is no such thing, or not for this token.",
-    "405": "This address can't be asked that way.",
+    "401": "No token, or an unknown one.",
+    "403": "Pages of other sites may not use this server.",
+    "404": "It does not exist, or not for this token.",
+    "405": "This address does not support that method.",
     "408": "The request took too long to arrive.",
-    "409": "There is a run of that name already.",
-    "413": "That is more than the server takes.",
-    "415": "The body is not of the type that is needed.",
-    "429": "Too many at once, or a budget is used up; `Retry-After` says when to try again.",
-    "500": "The server made a mistake.",
-    "502": "The model failed, or found no answer of the wanted shape.",
-    "503": "The server is shutting down, or no place was free in time.",
+    "409": "There is already a run of that name.",
+    "413": "The request is too large.",
+    "415": "The body has the wrong content type.",
+    "429": "Too many requests, or a budget is used up; `Retry-After` says when to try again.",
+    "500": "The server failed.",
+    "502": "The model failed, or found no answer of the wanted type.",
+    "503": "The server is shutting down, or no slot was free in time.",
     "504": "The model did not answer in time.",
 }
 
@@ -36,8 +211,8 @@ QUERY: dict[str, dict[str, Any]] = {
     "limit": {
         "type": "integer",
         "minimum": 1,
-        "maximum": MOST_WANTED,
-        "default": USUALLY_LISTED,
+        "maximum": MAX_LIMIT,
+        "default": DEFAULT_LISTED,
     },
     "after": {"type": "string"},
     "purpose": {"type": "string"},
@@ -54,11 +229,11 @@ FORM = {
 
 
 def document(engines: Engines, limits: Limits, version: str) -> dict[str, Any]:
-    """The whole document; what this server offers and allows is in it."""
+    """Return the whole document, with what this server offers and allows."""
     typed = [each for op in OPERATIONS for each in (op.takes, op.answers) if isinstance(each, type)]
     kinds = list(dict.fromkeys([*typed, ErrorReply]))
     _, components = msgspec.json.schema_components(kinds, ref_template=TEMPLATE)
-    _tell_what_is_offered(components, engines, limits)
+    _describe_offer(components, engines, limits)
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
@@ -78,7 +253,7 @@ def document(engines: Engines, limits: Limits, version: str) -> dict[str, Any]:
     }
 
 
-def _tell_what_is_offered(components: dict[str, Any], engines: Engines, limits: Limits) -> None:
+def _describe_offer(components: dict[str, Any], engines: Engines, limits: Limits) -> None:
     for name in ("ChatRequest", "ResponsesRequest", "RunRequest"):
         components[name]["properties"]["model"] = {"enum": list(engines.offered)}
     for name in ("RlmField", "RunRequest"):

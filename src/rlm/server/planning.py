@@ -1,4 +1,4 @@
-"""From a request to what is to be done: by which model, on which route, over which context."""
+"""From a request to a plan: which model, which route, which context."""
 
 from contextlib import ExitStack
 from typing import Any, Literal
@@ -17,20 +17,25 @@ from rlm.engine.task import Task
 from rlm.errors import ConfigError
 from rlm.limits import Amount, Limits, picodollars
 from rlm.messages import Request
-from rlm.server.asked import OF_TOOLS, Asked, limits_of
 from rlm.server.conversation import (
+    OF_TOOLS,
+    AnswerRequest,
+    Split,
+    TextMessage,
     as_messages,
-    as_spoken,
     as_tools,
     files_named,
     has_images,
+    is_large,
+    limits_of,
+    split,
+    text_messages,
     with_tools,
 )
 from rlm.server.engines import Engines, unknown_model
 from rlm.server.errors import bad_request
 from rlm.server.files import Files
 from rlm.server.settings import Settings
-from rlm.server.splitting import Split, Spoken, is_large, split
 from rlm.server.tokens import Token
 from rlm.typed import aanswer_type
 
@@ -41,12 +46,12 @@ SHOWN_QUERY_CHARS = 2_000
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """Everything that was decided. `wanted` is what is held back of a token's budget.
+    """Everything that was decided. `wanted` is what to reserve of a token's budget.
 
-    `cleanup` lets go of what was laid out for this run only.
+    `cleanup` removes what was created for this run only.
     """
 
-    asked: Asked
+    request: AnswerRequest
     token: Token
     engine: RLM
     route: Literal["rlm", "direct"]
@@ -62,39 +67,39 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class Planner:
-    """Reads only what the operator decided, and what was uploaded."""
+    """Makes plans from requests, the operator's settings and uploaded files."""
 
     def __init__(self, settings: Settings, engines: Engines, files: Files) -> None:
         self._settings = settings
         self._engines = engines
         self._files = files
 
-    async def plan(self, asked: Asked, token: Token) -> Plan:
-        owner.set(token.name)  # Of work in processes with limits, nobody gets all places.
-        model, has_repl = self._engines.named(asked.model)
-        if not token.allows(asked.model, model):
-            raise unknown_model(asked.model)
-        engine = self._engines.get(model, asked.rlm.environment)
-        limits = limits_of(asked.rlm.limits, self._settings.limits, asked.prefix)
+    async def plan(self, request: AnswerRequest, token: Token) -> Plan:
+        owner.set(token.name)  # Work in processes with limits is shared between tokens.
+        model, has_repl = self._engines.named(request.model)
+        if not token.allows(request.model, model):
+            raise unknown_model(request.model)
+        engine = self._engines.get(model, request.rlm.environment)
+        limits = limits_of(request.rlm.limits, self._settings.limits, request.prefix)
         config = replace(engine.config, limits=limits)
-        spoken = as_spoken(asked.messages)
-        if asked.rlm.query is not None:
-            spoken.append(Spoken("user", asked.rlm.query))
-        if self._route(asked, spoken, has_repl) == "direct":
-            return self._direct(asked, token, engine, config, spoken)
-        return await self._run(asked, token, engine, config, spoken)
+        texts = text_messages(request.messages)
+        if request.rlm.query is not None:
+            texts.append(TextMessage("user", request.rlm.query))
+        if self._route(request, texts, has_repl) == "direct":
+            return self._direct(request, token, engine, config, texts)
+        return await self._run(request, token, engine, config, texts)
 
     def _route(
-        self, asked: Asked, spoken: list[Spoken], has_repl: bool
+        self, request: AnswerRequest, texts: list[TextMessage], has_repl: bool
     ) -> Literal["rlm", "direct"]:
-        """Straight to the model if it is small, or if that is what was asked for."""
-        wanted = asked.rlm.route or "auto"
-        ours = bool(asked.rlm.context is not None or asked.rlm.file_ids or asked.rlm.run_id)
-        ours = ours or bool(asked.rlm.strategy) or bool(files_named(asked.messages))
+        """Choose the direct route if the request is small, or if it asks for it."""
+        wanted = request.rlm.route or "auto"
+        ours = bool(request.rlm.context is not None or request.rlm.file_ids or request.rlm.run_id)
+        ours = ours or bool(request.rlm.strategy) or bool(files_named(request.messages))
         if not has_repl and (wanted == "rlm" or ours):
             raise bad_request(
-                f"{asked.model} is asked directly; for a context, files, a strategy or a run_id, "
-                f"name the model rlm/{asked.model}",
+                f"{request.model} is asked directly; for a context, files, a strategy or a run_id, "
+                f"name the model rlm/{request.model}",
                 "model",
             )
         if not has_repl:
@@ -103,43 +108,48 @@ class Planner:
             raise bad_request(
                 "on the direct route messages go to the model as they are: leave out context, "
                 "file_ids, strategy and run_id, or the route",
-                f"{asked.prefix}route",
+                f"{request.prefix}route",
             )
         if wanted != "auto":
             return wanted
         if ours:
             return "rlm"
-        large = is_large(spoken, self._settings.context_over)
-        return "rlm" if large and not has_images(asked.messages) else "direct"
+        large = is_large(texts, self._settings.context_over)
+        return "rlm" if large and not has_images(request.messages) else "direct"
 
     # -- straight to the model ---------------------------------------------------------------
 
     def _direct(
-        self, asked: Asked, token: Token, engine: RLM, config: RunConfig, spoken: list[Spoken]
+        self,
+        request: AnswerRequest,
+        token: Token,
+        engine: RLM,
+        config: RunConfig,
+        texts: list[TextMessage],
     ) -> Plan:
         limits = config.limits
-        cap = min(asked.max_output_tokens or limits.step_output_tokens, limits.step_output_tokens)
-        sampling = {**engine.config.sampling, **asked.sampling}
-        if asked.stops:
-            sampling["stop"] = list(asked.stops)
-        if asked.format is not None:
-            sampling["response_format"] = _as_sent(asked)
+        cap = min(request.max_output_tokens or limits.step_output_tokens, limits.step_output_tokens)
+        sampling = {**engine.config.sampling, **request.sampling}
+        if request.stops:
+            sampling["stop"] = list(request.stops)
+        if request.format is not None:
+            sampling["response_format"] = _as_sent(request)
         relayed = Relayed(
-            messages=as_messages(asked.messages),
+            messages=as_messages(request.messages),
             max_output_tokens=cap,
             sampling=sampling,
-            tools=as_tools(asked.tools),
+            tools=as_tools(request.tools),
         )
-        request = Request(
+        model_request = Request(
             model=config.model,
             messages=relayed.messages,
             max_output_tokens=cap,
             tools=relayed.tools,
         )
-        worst = worst_case(request, engine.runner.resources.info(config.model))
-        query = split(spoken, SHOWN_QUERY_CHARS).query[:SHOWN_QUERY_CHARS]
+        worst = worst_case(model_request, engine.runner.resources.info(config.model))
+        query = split(texts, SHOWN_QUERY_CHARS).query[:SHOWN_QUERY_CHARS]
         return Plan(
-            asked=_without_texts(asked),
+            request=_without_texts(request),
             token=token,
             engine=engine,
             route="direct",
@@ -152,23 +162,28 @@ class Planner:
     # -- with a REPL -------------------------------------------------------------------------
 
     async def _run(
-        self, asked: Asked, token: Token, engine: RLM, config: RunConfig, spoken: list[Spoken]
+        self,
+        request: AnswerRequest,
+        token: Token,
+        engine: RLM,
+        config: RunConfig,
+        texts: list[TextMessage],
     ) -> Plan:
-        _refuse_what_only_models_can(asked)
-        schema = asked.schema
+        _refuse_what_only_models_can(request)
+        schema = request.schema
         if schema is not None:
             await _check_schema(schema)
         cleanup = ExitStack()
         try:
-            parts = split(spoken, self._settings.context_over)
-            context = await self._context(asked, token, parts, cleanup)
+            parts = split(texts, self._settings.context_over)
+            context = await self._context(request, token, parts, cleanup)
         except BaseException:
             cleanup.close()
             raise
-        sampling = {**config.sampling, **asked.sampling}
-        config = replace(config, sampling=sampling, strategy=asked.rlm.strategy or "rlm")
+        sampling = {**config.sampling, **request.sampling}
+        config = replace(config, sampling=sampling, strategy=request.rlm.strategy or "rlm")
         return Plan(
-            asked=_without_texts(asked),
+            request=_without_texts(request),
             token=token,
             engine=engine,
             route="rlm",
@@ -179,14 +194,14 @@ class Planner:
         )
 
     async def _context(
-        self, asked: Asked, token: Token, parts: Split, cleanup: ExitStack
+        self, request: AnswerRequest, token: Token, parts: Split, cleanup: ExitStack
     ) -> StoredContext:
-        """What was handed over as such, what was uploaded, and what was too large for a prompt."""
-        named = [*(asked.rlm.file_ids or ()), *files_named(asked.messages)]
+        """Collect the given context, uploaded files, and what is too large for a prompt."""
+        named = [*(request.rlm.file_ids or ()), *files_named(request.messages)]
         files = list(dict.fromkeys(named))
-        given = asked.rlm.context
+        given = request.rlm.context
         if files:
-            paths = await self._files.lay_out(token, files, cleanup, f"{asked.prefix}file_ids")
+            paths = await self._files.link_files(token, files, cleanup, f"{request.prefix}file_ids")
             if given is None and not parts.contexts:
                 return await in_thread(store_context, paths if len(paths) > 1 else paths[0])
             texts = await in_thread(_texts, paths)
@@ -203,25 +218,25 @@ class Planner:
         return await in_thread(store_context, value)
 
 
-def _without_texts(asked: Asked) -> Asked:
-    """What a run still needs of its request; its texts are in its task, and need not be kept."""
-    ours = replace(asked.rlm, query=None, context=None)
-    return replace(asked, messages=[], tools=[], rlm=ours)
+def _without_texts(request: AnswerRequest) -> AnswerRequest:
+    """Return what a run still needs of its request; its texts are already in its task."""
+    ours = replace(request.rlm, query=None, context=None)
+    return replace(request, messages=[], tools=[], rlm=ours)
 
 
 def _texts(paths: list[Any]) -> dict[str, str]:
     return {path.name: store_context(path).text() for path in paths}
 
 
-def _refuse_what_only_models_can(asked: Asked) -> None:
-    if asked.tools or with_tools(asked.messages) or asked.sampling.keys() & set(OF_TOOLS):
+def _refuse_what_only_models_can(request: AnswerRequest) -> None:
+    if request.tools or with_tools(request.messages) or request.sampling.keys() & set(OF_TOOLS):
         raise bad_request(
             "tools go to the model on the direct route only, and this request needs a REPL: send "
             "rlm.route='direct' if the model can hold all of it, or leave out the tools",
             "tools",
             "tools_not_supported",
         )
-    if has_images(asked.messages):
+    if has_images(request.messages):
         raise bad_request(
             "pictures go to the model on the direct route only: send rlm.route='direct'",
             "messages",
@@ -233,18 +248,18 @@ async def _check_schema(schema: dict[str, Any]) -> None:
     try:
         await aanswer_type(schema)
     except ConfigError as error:
-        raise bad_request(f"this schema can't be kept: {error}", "response_format") from error
+        raise bad_request(f"this schema can't be enforced: {error}", "response_format") from error
 
 
-def _as_sent(asked: Asked) -> Any:
-    plain: dict[str, Any] = msgspec.to_builtins(asked.format)
+def _as_sent(request: AnswerRequest) -> Any:
+    plain: dict[str, Any] = msgspec.to_builtins(request.format)
     if (holder := plain.pop("json_schema", None)) is not None:
         plain["json_schema"] = {k: v for k, v in holder.items() if v is not None}
     return plain
 
 
 def _of_limits(limits: Limits) -> Amount | None:
-    """What a run with these limits can use at most; None where one of them is open."""
+    """Return the most that a run with these limits can use; None where there is no limit."""
     if limits.max_tokens is None and limits.max_cost_usd is None:
         return None
     most = 1 << 62

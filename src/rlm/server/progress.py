@@ -1,8 +1,13 @@
-"""A run told in readable lines while it goes on, and what it used when it ends."""
+"""What a run sends while it is in progress: lines of progress, pieces of the answer, usage."""
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct
+
+from rlm._util.text import sendable
 from rlm.events import (
     CallRetried,
     CellEnded,
@@ -17,14 +22,63 @@ from rlm.events import (
 from rlm.limits import Amount, Budget
 from rlm.records.recorders.console import counted, one_line
 
-__all__ = ["Meter", "Narrator"]
+__all__ = ["Meter", "Outbox", "Portion", "ProgressRecorder"]
+
+MAX_PROGRESS_LINES = 500
+"""If a client reads slowly, the oldest lines of progress are dropped; answers never are."""
+
+
+class Portion(Struct, frozen=True):
+    """What has accumulated: progress first, then text of the answer."""
+
+    progress: str = ""
+    content: str = ""
+
+
+class Outbox:
+    """Filled by a run and emptied by a connection, on one event loop."""
+
+    def __init__(self) -> None:
+        self._progress: deque[str] = deque(maxlen=MAX_PROGRESS_LINES)
+        self._content: list[str] = []
+        self._changed = asyncio.Event()
+
+    def progress(self, line: str) -> None:
+        self._progress.append(f"{line}\n")
+        self._changed.set()
+
+    def content(self, text: str) -> None:
+        if text:
+            self._content.append(sendable(text))
+            self._changed.set()
+
+    def wake(self) -> None:
+        """Wake the reader, although nothing was added."""
+        self._changed.set()
+
+    async def take(self, seconds: float) -> Portion | None:
+        """Return what there is, now or when it comes; None if nothing comes in that time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return None
+        return self.taken()
+
+    def taken(self) -> Portion:
+        self._changed.clear()
+        portion = Portion("".join(self._progress), "".join(self._content))
+        self._progress.clear()
+        self._content.clear()
+        return portion
+
 
 CODE_CHARS = 100
 QUERY_CHARS = 80
 
 
 class Meter:
-    """Remembers how the root run ended and what it used, also when it raised."""
+    """Records how the root run ended and what it used, even if it raised."""
 
     def __init__(self) -> None:
         self.ended: RunEnded | None = None
@@ -39,14 +93,14 @@ class Meter:
 
     @property
     def used(self) -> Amount:
-        """What was used, and what may have been billed for requests that were given up."""
+        """Return what was used, including what may have been billed for abandoned requests."""
         return Amount() if self._budget is None else self._budget.used
 
 
-class Narrator:
-    """One line for each cell, batch of calls, child run and surprise.
+class ProgressRecorder:
+    """Records one line for each cell, batch of calls, child run and problem.
 
-    `streamed` hears text that a cell sends ahead of the answer, where an environment has that.
+    `streamed` gets text that a cell sends ahead of the answer, where an environment supports that.
     """
 
     def __init__(
@@ -78,16 +132,16 @@ def _cell(event: CellStarted) -> str:
 
 
 def _cell_ended(event: CellEnded) -> str:
-    told = [counted(event.calls, "call")] if event.calls else []
+    facts = [counted(event.calls, "call")] if event.calls else []
     if event.error_type:
-        told.append(f"{event.error_type}: {event.error_message}")
-    return f"Step {event.step}: {', '.join(told)}" if told else ""
+        facts.append(f"{event.error_type}: {event.error_message}")
+    return f"Step {event.step}: {', '.join(facts)}" if facts else ""
 
 
 def _ended(event: RunEnded) -> str:
-    who = "Child run" if event.depth else "The run"
+    name = "Child run" if event.depth else "The run"
     used = f"{counted(event.steps, 'step')}, {counted(event.usage.requests, 'request')}"
-    return f"{who} ended ({event.stop_reason}): {used}"
+    return f"{name} ended ({event.stop_reason}): {used}"
 
 
 _LINES: dict[type[Event], Callable[[Any], str]] = {

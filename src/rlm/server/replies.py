@@ -1,14 +1,13 @@
-"""What clients are answered, as types; the OpenAPI document is made of them, too."""
+"""What the server replies, as types; the OpenAPI document is made from them, too."""
 
-import json
 import time
 from typing import Any, Literal
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from rlm.messages import ToolCall, Usage
 from rlm.server.answering import Facts
+from rlm.web.responses import json_bytes
 
 __all__ = [
     "PURPOSES",
@@ -31,7 +30,6 @@ __all__ = [
     "RunList",
     "RunObject",
     "TokenUsage",
-    "json_bytes",
     "now",
     "tool_calls_of",
     "usage_of",
@@ -42,14 +40,6 @@ def now() -> int:
     return int(time.time())
 
 
-def json_bytes(value: Any) -> bytes:
-    """As JSON; lone surrogates, which models can write and UTF-8 can't hold, are escaped."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(value)).encode("ascii")
-
-
 class ErrorBody(Struct, frozen=True):
     message: str
     type: str
@@ -58,7 +48,7 @@ class ErrorBody(Struct, frozen=True):
 
 
 class ErrorReply(Struct, frozen=True):
-    """Every error has this form."""
+    """The form of every error."""
 
     error: ErrorBody
 
@@ -75,7 +65,7 @@ class CompletionDetails(Struct, frozen=True):
 
 
 class TokenUsage(Struct, frozen=True):
-    """Sums over all requests of a run, calls from cells and child runs included."""
+    """Sums over all requests of a run, including calls from cells and child runs."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -110,7 +100,7 @@ class ReplyToolCall(Struct, frozen=True):
 
 
 def tool_calls_of(calls: tuple[ToolCall, ...], *, numbered: bool) -> list[ReplyToolCall]:
-    """As OpenAI tells them; in streams each has its number."""
+    """Return tool calls as OpenAI does; in streams each has an index."""
     return [
         ReplyToolCall(
             call.id,
@@ -150,7 +140,7 @@ class Completion(Struct, frozen=True, kw_only=True):
 
 
 class Delta(Struct, frozen=True, kw_only=True):
-    """Progress of a run is told as `reasoning_content`, which clients show apart, if at all."""
+    """A message. Progress of a run is its `reasoning_content`, which clients show separately."""
 
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
@@ -192,7 +182,7 @@ class ModelList(Struct, frozen=True):
 
 
 PURPOSES = ("user_data", "assistants", "batch", "evals", "fine-tune", "vision")
-"""What OpenAI lets files be for. Here all of them mean the same: a context."""
+"""The purposes that OpenAI allows for files. Here all of them mean the same: a context."""
 
 
 class FileObject(Struct, frozen=True, kw_only=True):

@@ -1,15 +1,19 @@
-"""What clients may send, as types: they check requests, and the OpenAPI document is made of them.
+"""What clients may send, as types: they check requests, and the OpenAPI document is made from them.
 
-Fields that are not listed are ignored, as OpenAI does; inside `rlm`, which is ours, they are
-errors.
+Unknown fields are ignored, as OpenAI does; inside `rlm`, which is ours, they are errors.
 """
 
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
+from starlette.requests import Request
+
+from rlm.server.errors import bad_request
 
 __all__ = [
+    "DEFAULT_LISTED",
+    "MAX_LIMIT",
     "AssistantCall",
     "CalledFunction",
     "ChatMessage",
@@ -30,6 +34,7 @@ __all__ = [
     "StreamOptions",
     "TextPart",
     "ToolField",
+    "page_of",
 ]
 
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=10**12)]
@@ -48,7 +53,7 @@ Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh",
 
 
 class LimitsField(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits of one run; none may be above the operator's."""
+    """Limits of one run; none may exceed the operator's."""
 
     max_steps: Count | None = None
     max_depth: Count | None = None
@@ -66,7 +71,7 @@ class LimitsField(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class RlmField(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Full control: what the context is, what is asked, and how it is answered."""
+    """Full control: the context, the query, and how it is answered."""
 
     query: str | None = None
     context: str | list[Any] | dict[str, Any] | None = None
@@ -117,7 +122,7 @@ class CalledFunction(Struct, frozen=True):
 
 
 class AssistantCall(Struct, frozen=True):
-    """A tool call that a reply held, on its way back."""
+    """A tool call from an earlier reply, sent back."""
 
     id: str
     function: CalledFunction
@@ -189,7 +194,10 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     rlm: RlmField | None = None
 
     def brief(self) -> Self:
-        """The request without what is large: enough to answer it once its run has begun."""
+        """Return the request without its large fields.
+
+        Enough to answer it once its run has started.
+        """
         return replace(self, messages=[], response_format=None, tools=None, rlm=None)
 
 
@@ -197,7 +205,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
 
 
 class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`POST /v1/runs`: a run that goes on without a connection."""
+    """`POST /v1/runs`: a run that needs no connection."""
 
     model: Name
     query: Annotated[str, Meta(min_length=1)]
@@ -212,6 +220,24 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ResumeRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`POST /v1/runs/{id}/resume`: perhaps with other limits than before."""
+    """`POST /v1/runs/{id}/resume`, perhaps with other limits than before."""
 
     limits: LimitsField | None = None
+
+
+# -- pages of lists ------------------------------------------------------------------------------
+
+MAX_LISTED = 100
+MAX_LIMIT = 10_000
+"""OpenAI's clients may send a `limit` up to this; pages are smaller."""
+
+DEFAULT_LISTED = 20
+
+
+def page_of(request: Request) -> tuple[int, str | None]:
+    """Return how many items of a list to send, and the id after which they begin."""
+    text = request.query_params.get("limit", str(DEFAULT_LISTED))
+    is_number = text.isascii() and text.isdecimal() and len(text) < 10
+    if not is_number or not 0 < int(text) <= MAX_LIMIT:
+        raise bad_request(f"limit must be a whole number from 1 to {MAX_LIMIT:,}", "limit")
+    return min(int(text), MAX_LISTED), request.query_params.get("after") or None

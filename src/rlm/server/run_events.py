@@ -1,6 +1,6 @@
-"""The events of a background run as a stream: from its journal, so that none is lost or told twice.
+"""The events of a background run as a stream, from its journal: each exactly once.
 
-`Last-Event-ID` goes on behind the event it names, also after the server was started anew.
+`Last-Event-ID` continues after the event it names, also after a restart of the server.
 """
 
 import asyncio
@@ -15,47 +15,47 @@ import msgspec
 from rlm.errors import ConfigError
 from rlm.records.journal import events_after
 from rlm.server.errors import bad_request
-from rlm.server.replies import json_bytes
 from rlm.server.runs import Runs
 from rlm.server.settings import Settings
-from rlm.server.streams import BEAT, event
 from rlm.server.tokens import Token
+from rlm.web.events import HEARTBEAT, RETRY, event
+from rlm.web.responses import json_bytes
 
-__all__ = ["events_of_run", "place_of"]
+__all__ = ["events_of_run", "position_of"]
 
 PORTION = 200
 FLUSH_SECONDS = 0.15
-"""A journal writes events down a tenth of a second after they happened."""
+"""A journal writes events a tenth of a second after they happened."""
 
-_PLACE = re.compile(r"([0-9]{1,15})\.([0-9]{1,9})")
+_POSITION = re.compile(r"([0-9]{1,15})\.([0-9]{1,9})")
 
 
-def place_of(text: str | None) -> tuple[int, int]:
-    """The place of the event that a client has seen last."""
+def position_of(text: str | None) -> tuple[int, int]:
+    """Parse the position of the last event that a client has seen."""
     if not text:
         return 0, -1
-    found = _PLACE.fullmatch(text)
+    found = _POSITION.fullmatch(text)
     if found is None:
-        raise bad_request("that is no id of an event of ours", "Last-Event-ID")
+        raise bad_request("this is not the id of an event", "Last-Event-ID")
     return int(found[1]), int(found[2])
 
 
 async def events_of_run(
-    runs: Runs, run_id: str, token: Token, place: tuple[int, int], settings: Settings
+    runs: Runs, run_id: str, token: Token, position: tuple[int, int], settings: Settings
 ) -> AsyncGenerator[bytes, None]:
-    """Every event behind a place, while the run goes on; then the run itself, as `end`."""
+    """Yield every event after a position during the run; then the run itself, as `end`."""
     path = runs.journal(run_id, token)
-    yield b"retry: 1000\n\n"
+    yield RETRY
     beat = time.monotonic()
     while True:
         live = runs.live(run_id)
         if live is not None:
             live.changed.clear()
-        told = await asyncio.to_thread(_portion, path, place)
-        for _, chunk in told:
+        events = await asyncio.to_thread(_portion, path, position)
+        for _, chunk in events:
             yield chunk
-        if told:
-            place, beat = told[-1][0], time.monotonic()
+        if events:
+            position, beat = events[-1][0], time.monotonic()
         elif live is None or runs.closing:
             break
         else:
@@ -63,7 +63,7 @@ async def events_of_run(
                 await asyncio.sleep(FLUSH_SECONDS)
             elif time.monotonic() - beat >= settings.heartbeat_seconds:
                 beat = time.monotonic()
-                yield BEAT
+                yield HEARTBEAT
     if not runs.closing:
         yield event(json_bytes(runs.get(run_id, token)), "end")
 
@@ -77,16 +77,16 @@ async def _changed(changed: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-def _portion(path: Path, place: tuple[int, int]) -> list[tuple[tuple[int, int], bytes]]:
+def _portion(path: Path, position: tuple[int, int]) -> list[tuple[tuple[int, int], bytes]]:
     try:
-        found = events_after(path, *place, PORTION)
+        found = events_after(path, *position, PORTION)
     except ConfigError:
-        return []  # There is no journal yet, or none any more.
+        return []  # There is no journal yet, or no longer one.
     return [((row, line), event(_public(data), "", f"{row}.{line}")) for row, line, data in found]
 
 
 def _public(data: bytes) -> bytes:
-    """An event without the operator's settings, which only the first event of a run has."""
+    """Remove the operator's settings, which only the first event of a run has."""
     if b'"type":"run_started"' not in data[:200]:
         return data
     plain: dict[str, Any] = msgspec.json.decode(data)

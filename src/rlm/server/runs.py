@@ -1,6 +1,6 @@
-"""Background runs: begun, looked at, cancelled, resumed. They outlive connections and servers.
+"""Background runs: started, listed, cancelled, resumed. They outlive connections and servers.
 
-What was accepted is in the journal and in the store before its client hears of it.
+A run is in the journal and in the store before its client gets a reply.
 """
 
 import asyncio
@@ -19,20 +19,20 @@ from rlm.events import Event
 from rlm.records.journal import Archive
 from rlm.records.recorders.console import one_line
 from rlm.results import RunResult
-from rlm.server.admission import Admission, Place
+from rlm.server.admission import Admission, Slot
 from rlm.server.answering import Answerer
-from rlm.server.asked import of_run
+from rlm.server.bodies import Share
+from rlm.server.conversation import from_run
 from rlm.server.engines import PREFIX
 from rlm.server.errors import ApiError, Closing, api_error, bad_request, not_found
 from rlm.server.ledger import Grant
-from rlm.server.memory import Share
 from rlm.server.planning import Plan, Planner
 from rlm.server.progress import Meter
-from rlm.server.replies import RunObject, RunState, json_bytes
+from rlm.server.replies import RunObject, RunState
 from rlm.server.requests import LimitsField, RunRequest
-from rlm.server.run_store import RunRow, RunStore, taken
-from rlm.server.run_telling import completed, failed, told_of
+from rlm.server.run_records import RunRow, RunStore, completed, failed, run_object, taken
 from rlm.server.tokens import ANYBODY, Token
+from rlm.web.responses import json_bytes
 
 __all__ = ["LiveRun", "Runs"]
 
@@ -48,7 +48,7 @@ class LiveRun:
         self.plan = plan
         self.grant = grant
         self.meter = Meter()
-        self.place: Place | None = None
+        self.place: Slot | None = None
         self.cancel_asked = False
         self.changed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
@@ -74,7 +74,7 @@ class Runs:
         self._admission = admission
         self._answerer = answerer
         self._live: dict[str, LiveRun] = {}
-        self._named: set[str] = set()  # Runs that a request is starting, or is waiting for.
+        self._named: set[str] = set()  # Runs that a request is starting or waiting for.
         self.closing = False
 
     # -- beginning ---------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class Runs:
     async def create(
         self, request: RunRequest, token: Token, keep: Callable[[], Share | None]
     ) -> RunObject:
-        """Begin a run; when this returns, it will be brought to an end, whatever happens.
+        """Start a run; from then on it will be brought to an end, whatever happens.
 
         `keep` hands over the memory of its body, as far as the run keeps it.
         """
@@ -90,12 +90,12 @@ class Runs:
         self._check_free(run_id)
         self._admission.check(token)
         with self._naming(run_id):
-            asked = replace(of_run(request), model=_with_repl(request.model))
-            plan = await self._planner.plan(asked, token)
+            wanted = replace(from_run(request), model=_with_repl(request.model))
+            plan = await self._planner.plan(wanted, token)
             grant = None
             try:
                 grant = self._answerer.hold(plan, run_id, background=True)
-                await plan.engine.runner.begin(plan.task, plan.asked.schema, run_id, plan.config)
+                await plan.engine.runner.begin(plan.task, plan.request.schema, run_id, plan.config)
                 kept = json_bytes(replace(request, context=None, file_ids=None, run_id=run_id))
                 row = self._store.add(run_id, token.name, request.model, kept)
             except BaseException:
@@ -113,7 +113,7 @@ class Runs:
 
     @contextmanager
     def _naming(self, run_id: str) -> Generator[None, None, None]:
-        """Keep a name for one request while it starts a run."""
+        """Reserve a name for one request while it starts a run."""
         self._named.add(run_id)
         try:
             yield
@@ -123,10 +123,10 @@ class Runs:
     def _start(self, run: LiveRun) -> RunObject:
         self._live[run.row.run_id] = run
         run.task = asyncio.create_task(self._go(run))
-        return self._told(run.row)
+        return self._run_object(run.row)
 
     async def _go(self, run: LiveRun) -> None:
-        """A run from its place in the line to its end."""
+        """Wait for a slot, and do a run."""
         started = time.monotonic()
         try:
             run.place = await self._admission.enter(run.plan.token, patient=True)
@@ -138,7 +138,7 @@ class Runs:
                 self._end(run, failed(run.row, "cancelled", None))
             raise
         except Closing:
-            pass  # It still waits for a place: the next server has one.
+            pass  # It still waits for a slot; the next server continues it.
         except ApiError as error:
             self._end(run, failed(run.row, "failed", error))
         except RLMError as error:
@@ -154,23 +154,23 @@ class Runs:
             run.changed.set()
 
     def _store_is_open(self, run_id: str) -> bool:
-        """Whether a run has not ended: then it goes on when the server is started again."""
+        """Return whether a run has not ended: then it continues when the server starts again."""
         row = self._store.get(run_id)
         return row is not None and row.ended is None
 
-    def _end(self, run: LiveRun, told: RunObject) -> None:
-        self._store.end(run.row.run_id, json_bytes(told))
+    def _end(self, run: LiveRun, ended: RunObject) -> None:
+        self._store.end(run.row.run_id, json_bytes(ended))
 
     # -- looking -----------------------------------------------------------------------------
 
     def get(self, run_id: str, token: Token) -> RunObject:
-        return self._told(self._row(run_id, token))
+        return self._run_object(self._row(run_id, token))
 
     def listed(self, token: Token, most: int, after: str | None) -> tuple[list[RunObject], bool]:
-        """This token's runs, the newest first; and whether there are more."""
+        """Return this token's runs, newest first, and whether there are more."""
         before = None if after is None else self._row(after, token, "after")
         rows = self._store.of_token(token.name, most + 1, before)
-        return [self._told(row) for row in rows[:most]], len(rows) > most
+        return [self._run_object(row) for row in rows[:most]], len(rows) > most
 
     def live(self, run_id: str) -> LiveRun | None:
         return self._live.get(run_id)
@@ -183,20 +183,20 @@ class Runs:
         return self._archive.places.journal_of(run_id)
 
     def _row(self, run_id: str, token: Token, param: str = "run_id") -> RunRow:
-        """A run of this token's; those of others do not exist for it."""
+        """Return a run of this token; those of others do not exist for it."""
         row = self._store.get(run_id)
         if row is None or row.token != token.name:
             raise not_found("there is no such run", param, "run_not_found")
         return row
 
-    def _told(self, row: RunRow) -> RunObject:
+    def _run_object(self, row: RunRow) -> RunObject:
         if row.reply is not None:
             return msgspec.json.decode(row.reply, type=RunObject)
         live = self._live.get(row.run_id)
         state: RunState = "running" if row.run_id in self._named else "interrupted"
         if live is not None:
             state = "queued" if live.place is None else "running"
-        return told_of(row, state)
+        return run_object(row, state)
 
     # -- changing ----------------------------------------------------------------------------
 
@@ -222,13 +222,13 @@ class Runs:
     async def resume(
         self, run_id: str, token: Token, limits: LimitsField | None = None
     ) -> RunObject:
-        """Go on with a run that was interrupted, cancelled, failed or ended at a limit."""
+        """Continue a run that was interrupted, cancelled, failed or ended at a limit."""
         row = self._row(run_id, token)
-        told = self._told(row)
-        if run_id in self._live or run_id in self._named or told.status == "completed":
-            return told
+        current = self._run_object(row)
+        if run_id in self._live or run_id in self._named or current.status == "completed":
+            return current
         if not row.request:
-            raise bad_request("this run was asked for by another endpoint: send that once more")
+            raise bad_request("this run was started by another endpoint: send that request again")
         request = msgspec.json.decode(row.request, type=RunRequest)
         if limits is not None:
             request = replace(request, limits=limits)
@@ -243,9 +243,9 @@ class Runs:
             return self._start(LiveRun(self._row(run_id, token), plan, grant))
 
     async def _again(self, request: RunRequest, token: Token) -> Plan:
-        """The plan of a run that was begun, with the context that the journal keeps."""
-        asked = of_run(replace(request, run_id=None))
-        plan = await self._planner.plan(replace(asked, model=_with_repl(request.model)), token)
+        """Plan a run that was started before, with the context from the journal."""
+        wanted = from_run(replace(request, run_id=None))
+        plan = await self._planner.plan(replace(wanted, model=_with_repl(request.model)), token)
         run = self._archive.places.find(request.run_id or "")
         facts = await asyncio.to_thread(self._archive.facts, run)
         context = await asyncio.to_thread(self._archive.context_of, facts)
@@ -255,19 +255,20 @@ class Runs:
     # -- names for requests that wait --------------------------------------------------------
 
     def claim(self, plan: Plan) -> bool:
-        """Keep the name that a waiting request gives its run; whether that run continues.
+        """Reserve the name that a waiting request gives its run; return whether that run continues.
 
-        It must be new, or a run of the same token's that no other request is answering now. The
-        plan's cleanup gives the name back, and forgets a new one if nothing came of it.
+        It must be new, or a run of the same token that no other request is answering now. The
+        plan's cleanup releases the
+        name, and forgets a new one if nothing came of it.
         """
-        run_id, token = plan.asked.rlm.run_id, plan.token
+        run_id, token = plan.request.rlm.run_id, plan.token
         if run_id is None:
             return False
         row, is_begun = self._store.get(run_id), self._journal_of(run_id).exists()
         if run_id in self._named or run_id in self._live:
             raise _busy(run_id)
         if row is None and not is_begun:
-            self._store.add(run_id, token.name, plan.asked.model, b"")
+            self._store.add(run_id, token.name, plan.request.model, b"")
         elif row is None or row.token != token.name or row.request:
             raise taken(run_id)
         self._named.add(run_id)
@@ -281,8 +282,8 @@ class Runs:
             self._store.remove(run_id)
 
     def note(self, plan: Plan, result: RunResult) -> None:
-        """How a named run of a request that waited has ended."""
-        run_id = plan.asked.rlm.run_id
+        """Store how the named run of a waiting request has ended."""
+        run_id = plan.request.rlm.run_id
         row = None if run_id is None else self._store.get(run_id)
         if row is not None:
             self._store.end(row.run_id, json_bytes(completed(row, result)))
@@ -290,7 +291,7 @@ class Runs:
     # -- from start to end -------------------------------------------------------------------
 
     async def resume_all(self, tokens: Mapping[str, Token]) -> int:
-        """Go on with what the last server left; how many runs that are."""
+        """Continue what the last server left; return the number of runs."""
         count = 0
         for row in self._store.unended():
             token = tokens.get(row.token) or (ANYBODY if row.token == ANYBODY.name else None)
@@ -300,17 +301,17 @@ class Runs:
                 await self.resume(row.run_id, token)
                 count += 1
             except (ApiError, ConfigError) as error:
-                _log.warning("run %s can't go on: %s", row.run_id, error)
+                _log.warning("run %s can't continue: %s", row.run_id, error)
         return count
 
     def shut(self) -> None:
-        """Let go of who listens; they can go on with the next server."""
+        """End the streams of events; clients can continue with the next server."""
         self.closing = True
         for run in self._live.values():
             run.changed.set()
 
     async def close(self) -> None:
-        """Leave what goes on to the next server: all of it is in the journal."""
+        """Leave runs in progress to the next server: all of them are in the journal."""
         self.shut()
         tasks = [run.task for run in self._live.values() if run.task is not None]
         for task in tasks:

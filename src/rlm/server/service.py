@@ -1,4 +1,4 @@
-"""All parts of one server, put together; `async with` opens and closes them in the right order."""
+"""All parts of one server, opened and closed in the right order."""
 
 import asyncio
 import logging
@@ -16,11 +16,11 @@ from rlm.server.jobs import Jobs
 from rlm.server.ledger import Ledger
 from rlm.server.metrics import Metrics
 from rlm.server.planning import Planner
-from rlm.server.run_store import RunStore
+from rlm.server.run_records import RunStore
 from rlm.server.runs import Runs
 from rlm.server.settings import Settings
 from rlm.server.tokens import Tokens
-from rlm.viewer.guard import Doors
+from rlm.web.hosts import HostPolicy
 
 __all__ = ["Service"]
 
@@ -28,15 +28,20 @@ log = logging.getLogger("rlm.server")
 
 
 class Service:
-    """Made on the event loop that it lives on."""
+    """The parts of one server, made on the event loop that they live on."""
 
     def __init__(
-        self, settings: Settings, engines: Engines, tokens: Tokens, archive: Archive, doors: Doors
+        self,
+        settings: Settings,
+        engines: Engines,
+        tokens: Tokens,
+        archive: Archive,
+        hosts: HostPolicy,
     ) -> None:
         self.settings = settings
         self.engines = engines
         self.tokens = tokens
-        self.doors = doors
+        self.hosts = hosts
         self.closing = False
         _check_prices(engines, tokens)
         archive.places.prepare()
@@ -63,7 +68,7 @@ class Service:
         if self.settings.resumes:
             count = await self.runs.resume_all({token.name: token for token in self.tokens.all})
             if count:
-                log.info("%d runs go on that the last server had begun", count)
+                log.info("%d runs of the last server continue", count)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -71,14 +76,14 @@ class Service:
         if self._grace is not None:
             self._grace.cancel()
         self.jobs.cancel_all()
-        await asyncio.gather(*self.jobs.going, return_exceptions=True)
+        await asyncio.gather(*self.jobs.running, return_exceptions=True)
         await self.runs.close()
         self.ledger.close()
         await self.engines.close()
         self._lock.release()
 
     def begin_to_close(self) -> None:
-        """Take no more requests; those that go on have so many seconds left."""
+        """Accept no more requests; those in progress have `grace_seconds` left."""
         if self.closing:
             return
         self.closing = True
@@ -90,7 +95,7 @@ class Service:
 
 
 def _check_prices(engines: Engines, tokens: Tokens) -> None:
-    """A budget of money that can't be kept is an error at the start."""
+    """Raise if a budget of money can't be enforced because a price is unknown."""
     if all(token.max_cost_usd is None for token in tokens.all):
         return
     for model in engines.models:

@@ -1,191 +1,159 @@
-"""A server from its start to its end: a socket, uvicorn on it, and signals that end it gently."""
+"""The server on a socket, or as an ASGI application inside another one."""
 
-import asyncio
-import errno
-import logging
-import signal
+import os
 import socket
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rlm.errors import ConfigError
-from rlm.server.app import make_app
+from rlm.api import RLM
+from rlm.limits import Limits
+from rlm.protocols import Environment
+from rlm.records.journal import Archive, Places
+from rlm.server.engines import Engines
+from rlm.server.routes import make_app
 from rlm.server.service import Service
-from rlm.viewer.guard import is_loopback
+from rlm.server.settings import Settings
+from rlm.server.tokens import read_tokens
+from rlm.viewer.app import ViewerApp
+from rlm.web.hosts import HostPolicy
+from rlm.web.serving import WebServer, serve_until_signal, serving
+from rlm.wiring.registry import make_environment
 
-__all__ = ["check_address", "listening", "open_socket", "serve"]
+__all__ = ["ServerApp", "app", "listening", "serve"]
 
-HEAD_SECONDS = 20.0
-"""So long may the head of a request take: a connection that says nothing is not kept."""
-
-KEEP_ALIVE_SECONDS = 75
-BACKLOG = 2_048
-MOST_CONNECTIONS = 4_096
 LAST_SECONDS = 5.0
-_log = logging.getLogger("rlm.server")
+"""After the grace period, how long cancelled requests may take to end."""
+
+OWN_PATHS = frozenset({"/health", "/metrics", "/openapi.json"})
+NOT_STARTED = (
+    "the rlm application is not started: enter it in the lifespan of your application, "
+    "`async with app:`"
+)
 
 
-class _PatientProtocol(H11Protocol):
-    """Closes connections whose next request does not come whole, or that take nothing any more."""
-
-    stall_seconds = 30.0
-    _head_timer: asyncio.TimerHandle | None = None
-    _stall_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._wait_for_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._head_timer, self._stall_timer):
-            if timer is not None:
-                timer.cancel()
-        self._head_timer = self._stall_timer = None
-        super().connection_lost(exc)
-
-    # -- requests that do not come -----------------------------------------------------------
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._is_idle():
-            if self._head_timer is None:
-                self._wait_for_head()
-        elif self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-
-    def _is_idle(self) -> bool:
-        return self.cycle is None or self.cycle.response_complete
-
-    def _wait_for_head(self) -> None:
-        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._too_slow)
-
-    def _too_slow(self) -> None:
-        self._head_timer = None
-        if self._is_idle() and not self.transport.is_closing():
-            self.transport.close()
-
-    # -- answers that nobody reads -----------------------------------------------------------
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._look_later(self.transport.get_write_buffer_size())
-
-    def resume_writing(self) -> None:
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
-        super().resume_writing()
-
-    def _look_later(self, waiting: int) -> None:
-        self._stall_timer = self.loop.call_later(self.stall_seconds, self._look, waiting)
-
-    def _look(self, waiting: int) -> None:
-        now = self.transport.get_write_buffer_size()
-        if now >= waiting:
-            self.transport.abort()  # Closing would wait for the client to read.
-        else:
-            self._look_later(now)
-
-
-class _Server(uvicorn.Server):
-    """Tells the service at once that the end has come: its streams have to hear of it."""
-
-    def __init__(self, config: uvicorn.Config, closes: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._closes = closes
-        self.up = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        try:
-            await super().startup(sockets)
-        finally:
-            self.up.set()
-
-    def stop(self) -> None:
-        """Take no more requests, and end when those that go on have ended; now, the second time."""
-        self.force_exit = self.should_exit
-        self.should_exit = True
-        self._closes()
-
-
-def check_address(host: str, has_tokens: bool) -> None:
-    """Who listens to the network has to ask for a token."""
-    if not has_tokens and not is_loopback(host):
-        raise ConfigError(
-            f"at {host} others than this machine can ask: set --token or --tokens-file, or listen "
-            "at 127.0.0.1"
-        )
-
-
-def open_socket(host: str, port: int) -> socket.socket:
-    """Bind, or say why that can't be."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host.strip("[]"), port))
-        bound.listen(BACKLOG)
-        bound.setblocking(False)
-    except OSError as error:
-        bound.close()
-        raise ConfigError(_why_not(error, host, port)) from error
-    return bound
-
-
-def _why_not(error: OSError, host: str, port: int) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} is taken, perhaps by another server; choose one with --port N"
-    if error.errno in {errno.EACCES, errno.EPERM}:
-        return f"port {port} is not for everyone; choose one above 1024 with --port N"
-    return f"the server can't listen at {host}:{port}: {error.strerror or error}"
-
-
-def _server(service: Service) -> _Server:
-    stall = {"stall_seconds": service.settings.send_seconds}
-    config = uvicorn.Config(
-        make_app(service),
-        http=type("Protocol", (_PatientProtocol,), stall),
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        backlog=BACKLOG,
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=int(service.settings.grace_seconds + LAST_SECONDS),
-    )
-    return _Server(config, service.begin_to_close)
-
-
-async def serve(service: Service, bound: socket.socket) -> None:
-    """Answer until a signal comes; a second one does not wait for requests that go on."""
-    loop = asyncio.get_running_loop()
+async def serve(service: Service, bound: socket.socket, viewer: ViewerApp | None = None) -> None:
+    """Serve until a signal; a second one does not wait for current requests."""
     with bound:
-        async with service:
-            server = _server(service)
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, server.stop)
-            await server._serve([bound])
+        async with _started(service, viewer) as server:
+            await serve_until_signal(server, bound)
 
 
 @asynccontextmanager
-async def listening(service: Service, bound: socket.socket) -> AsyncGenerator[str, None]:
-    """The same within a program: it answers at the address until the block ends."""
+async def listening(
+    service: Service, bound: socket.socket, viewer: ViewerApp | None = None
+) -> AsyncGenerator[str, None]:
+    """Serve until the block ends; yield the base URL."""
     with bound:
-        async with service:
-            server = _server(service)
-            task: asyncio.Task[Any] = asyncio.create_task(server._serve([bound]))
-            await server.up.wait()
-            try:
-                host, port = bound.getsockname()[:2]
-                yield f"http://{host}:{port}"
-            finally:
-                server.stop()
-                with suppress(asyncio.CancelledError):
-                    await task
+        async with _started(service, viewer) as server, serving(server, bound) as url:
+            yield url
+
+
+@asynccontextmanager
+async def _started(service: Service, viewer: ViewerApp | None) -> AsyncGenerator[WebServer, None]:
+    app = make_app(service)
+
+    def stop() -> None:
+        service.begin_to_close()
+        if viewer is not None:
+            viewer.stop()
+
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(service)
+        if viewer is not None:
+            app = _beside(app, viewer)
+            stack.push_async_callback(viewer.close)
+            await viewer.start()
+        yield WebServer(
+            app,
+            on_stop=stop,
+            shutdown_seconds=service.settings.grace_seconds + LAST_SECONDS,
+            stall_seconds=service.settings.send_seconds,
+        )
+
+
+def _beside(server: ASGIApp, viewer: ASGIApp) -> ASGIApp:
+    """Return one application for both: their paths do not overlap."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        is_server = path in OWN_PATHS or f"{path}/".startswith("/v1/")
+        await (server if is_server else viewer)(scope, receive, send)
+
+    return app
+
+
+class ServerApp:
+    """Serves runs. `async with` starts and ends it, and so does a server's lifespan.
+
+    A mounted application gets no lifespan events, so the outer one has to enter it in its own.
+    """
+
+    def __init__(self, make_service: Callable[[], Service]) -> None:
+        self._make_service = make_service
+        self._service: Service | None = None
+        self._app: ASGIApp | None = None
+
+    async def __aenter__(self) -> "ServerApp":
+        service = self._make_service()
+        self._service = await service.__aenter__()
+        self._app = make_app(service)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        service, self._service, self._app = self._service, None, None
+        if service is not None:
+            await service.__aexit__()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif self._app is None:
+            raise RuntimeError(NOT_STARTED)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        async with self:
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def app(
+    *models: str,
+    environment: str = "local",
+    limits: Limits | None = None,
+    tokens: Sequence[str] = (),
+    tokens_file: str | Path | None = None,
+    cors_origins: Sequence[str] = (),
+    folder: str | Path | None = None,
+    **options: Any,
+) -> ServerApp:
+    """Return an ASGI application that serves these models.
+
+    `options` are passed to `RLM`. Runs are journaled in `folder` (default: the usual state folder).
+    Without tokens it answers only to names of this machine, such as localhost, on any port.
+    """
+    accepted = read_tokens(None if tokens_file is None else Path(tokens_file), tokens)
+    places = Places.usual(os.environ) if folder is None else Places(Path(folder))
+    archive = Archive(places)
+    settings = Settings(
+        folder=places.root / "server",
+        limits=limits or Limits(max_seconds=3_600.0),
+        cors_origins=tuple(cors_origins),
+    )
+
+    def make_engine(model: str, where: Environment) -> RLM:
+        return RLM(model, environment=where, limits=settings.limits, journal=places.root, **options)
+
+    def make_service() -> Service:
+        environments = {environment: make_environment(environment, {})}
+        engines = Engines(models, environments, make_engine)
+        return Service(settings, engines, accepted, archive, HostPolicy("127.0.0.1", None))
+
+    return ServerApp(make_service)

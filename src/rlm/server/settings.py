@@ -13,12 +13,13 @@ MIB = 1 << 20
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Ceilings that no client can raise, and where the server keeps its things.
+    """Ceilings that no client can raise, and where the server stores its data.
 
-    `limits` hold for a request that asks for none, and a request may only ask for less.
-    `context_over`: messages with more characters than this become a context. `max_bodies_bytes`
-    are what all requests may keep on disk while they arrive and wait, `max_memory_bytes` what they
-    may take in memory once they are read.
+    `limits` apply to a request that asks for none, and a request may only ask for less.
+    `context_over`: messages with
+    more characters become a context. `max_bodies_bytes` limits all requests on disk while they
+    arrive and wait,
+    `max_memory_bytes` all requests in memory once they are read.
     """
 
     folder: Path

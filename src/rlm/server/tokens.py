@@ -1,10 +1,8 @@
-"""Who may use the server, and how much of it. Tokens are kept as digests only."""
+"""Who may use the server, and how much of it. Only digests of tokens are stored."""
 
-import hashlib
-import hmac
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,17 +11,18 @@ from msgspec import Meta, Struct
 
 from rlm.errors import ConfigError
 from rlm.server.errors import ApiError
+from rlm.web.tokens import bearer_token, digest_of, find_owner
 
 __all__ = ["ANYBODY", "Token", "Tokens", "read_tokens"]
 
-MOST_TOKEN_CHARS = 1_000
+MAX_TOKEN_CHARS = 1_000
 LARGEST_FILE_BYTES = 16 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Token(Struct, frozen=True, kw_only=True):
-    """One who may ask. Budgets are for a day (UTC), or for good; None is no limit."""
+    """A token and its limits. Budgets are per day (UTC) or in total; None is no limit."""
 
     name: str
     digest: str = ""
@@ -37,17 +36,17 @@ class Token(Struct, frozen=True, kw_only=True):
     def has_budget(self) -> bool:
         return self.max_cost_usd is not None or self.max_tokens is not None
 
-    def allows(self, asked: str, model: str) -> bool:
-        """Models may be listed as they are asked for, or without `rlm/`: then both are meant."""
-        return self.models is None or asked in self.models or model in self.models
+    def allows(self, model_id: str, model: str) -> bool:
+        """Return whether a model may be used; without `rlm/`, a listed model allows both routes."""
+        return self.models is None or model_id in self.models or model in self.models
 
 
 ANYBODY = Token(name="anybody")
-"""Who asks a server that wants no token: somebody on this machine."""
+"""The token of requests to a server that requires none."""
 
 
 class Tokens:
-    """All that are accepted. Without any, everybody who can reach the server is let in."""
+    """All accepted tokens. Without any, every client that can reach the server is admitted."""
 
     def __init__(self, tokens: Iterable[Token] = ()) -> None:
         self.all = tuple(tokens)
@@ -56,21 +55,19 @@ class Tokens:
             if len(set(seen)) < len(seen):
                 raise ConfigError(f"two tokens have the same {what}; each needs its own")
 
+        self._by_digest = {token.digest: token for token in self.all}
+
     def __bool__(self) -> bool:
         return bool(self.all)
 
-    def who(self, authorization: str | None) -> Token:
-        """Whose the header is. Every token is compared, so that time tells nothing."""
+    def find(self, authorization: Sequence[str]) -> Token:
+        """Return the token of the `Authorization` headers; raise ApiError if it is unknown."""
         if not self.all:
             return ANYBODY
-        scheme, _, given = (authorization or "").partition(" ")
-        given = given.strip()
-        if scheme.lower() != "bearer" or not given or len(given) > MOST_TOKEN_CHARS:
+        given = bearer_token(authorization)
+        if given is None:
             raise _refused("no token was sent: set the header `Authorization: Bearer TOKEN`")
-        digest, found = _digest(given), None
-        for token in self.all:
-            if hmac.compare_digest(digest, token.digest):
-                found = token
+        found = find_owner(given, self._by_digest)
         if found is None:
             raise _refused("this token is not known here")
         return found
@@ -82,10 +79,6 @@ def _refused(message: str) -> ApiError:
     )
 
 
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
-
-
 # -- from the operator ----------------------------------------------------------------------------
 
 
@@ -93,7 +86,7 @@ class _Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A token in a file: itself, or its SHA-256."""
 
     name: str
-    token: Annotated[str, Meta(min_length=8, max_length=MOST_TOKEN_CHARS)] | None = None
+    token: Annotated[str, Meta(min_length=8, max_length=MAX_TOKEN_CHARS)] | None = None
     token_sha256: str | None = None
     max_cost_usd: Annotated[float, Meta(gt=0)] | None = None
     max_tokens: Annotated[int, Meta(gt=0)] | None = None
@@ -107,7 +100,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_tokens(path: Path | None, given: Iterable[str] = ()) -> Tokens:
-    """The tokens of a file (.json or .toml), and those of the command line, without limits."""
+    """Read the tokens of a file (.json or .toml), and those of the command line, without limits."""
     entries = [] if path is None else _entries(path)
     for number, token in enumerate(given, 1):
         if len(token) < 8:
@@ -128,11 +121,11 @@ def _entries(path: Path) -> list[_Entry]:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        # The text of the error could hold a token: only its kind and place are told.
+        # The text of the error could contain a token, so only its kind and place are shown.
         where = str(error).rpartition(" - at ")[2] if " - at " in str(error) else ""
         raise ConfigError(
-            f"{path} is no file of tokens: {type(error).__name__}{f' at {where}' if where else ''} "
-            "(see docs/guides/server.md)"
+            f"{path} is not a file of tokens: {type(error).__name__}"
+            f"{f' at {where}' if where else ''} (see docs/guides/server.md)"
         ) from None
 
 
@@ -142,8 +135,10 @@ def _token(entry: _Entry) -> Token:
             f"a token's name is up to 64 letters, digits, dots and dashes, not {entry.name!r}"
         )
     if (entry.token is None) == (entry.token_sha256 is None):
-        raise ConfigError(f"the token {entry.name!r} needs `token` or `token_sha256`, one of both")
-    digest = _digest(entry.token) if entry.token else (entry.token_sha256 or "").lower()
+        raise ConfigError(
+            f"the token {entry.name!r} needs exactly one of `token` and `token_sha256`"
+        )
+    digest = digest_of(entry.token) if entry.token else (entry.token_sha256 or "").lower()
     if not _DIGEST.fullmatch(digest):
         raise ConfigError(f"token_sha256 of {entry.name!r} is not 64 hexadecimal digits")
     return Token(

@@ -1,4 +1,4 @@
-"""The page: files of one folder, read when the server starts, so that no name leads elsewhere."""
+"""The files of the page, all read when the server starts, so that no path can lead elsewhere."""
 
 import re
 from pathlib import Path
@@ -10,29 +10,32 @@ __all__ = ["STATIC", "Asset", "load_assets", "page_with"]
 
 STATIC = Path(__file__).parent / "static"
 PAGE = "index.html"
-MOST_BYTES = 20_000_000
+MAX_BYTES = 20_000_000
 KINDS = {
     ".css": "text/css",
     ".html": "text/html",
     ".ico": "image/x-icon",
     ".js": "text/javascript",
     ".png": "image/png",
-    ".svg": "image/svg+xml",
+    ".svg": "image/svg+xml; charset=utf-8",
     ".txt": "text/plain",
 }
 _META = re.compile(r"<meta\s+name=[\"']rlm-token[\"'][^>]*>")
 
 
 class Asset(NamedTuple):
-    """A file of the page; `lasting`: its name has its hash in it, so it never changes."""
+    """A file of the page. `lasting`: its name contains its hash, so it never changes."""
 
-    kind: str
+    media_type: str
     data: bytes
     lasting: bool
 
 
 def load_assets(folder: Path = STATIC) -> dict[str, Asset]:
-    """All files of the page by the path they are served at; ConfigError if there is no page."""
+    """Return all files of the page by the path they are served at.
+
+    Raise ConfigError without one.
+    """
     found: dict[str, Asset] = {}
     for below in ("", "assets/"):
         try:
@@ -53,13 +56,13 @@ def load_assets(folder: Path = STATIC) -> dict[str, Asset]:
 
 
 def _read(file: Path) -> bytes:
-    if file.stat().st_size > MOST_BYTES:
+    if file.stat().st_size > MAX_BYTES:
         raise ConfigError(f"{file.name} is too large for a file of the viewer's page")
     return file.read_bytes()
 
 
 def page_with(page: bytes, token: str) -> bytes:
-    """The page with the token that its requests need."""
+    """Insert the token that the page's requests need."""
     meta = f'<meta name="rlm-token" content="{token}">'
     text = page.decode("utf-8", "replace")
     if _META.search(text):

@@ -1,7 +1,8 @@
-"""The context of a run as one text with its documents: from where journals keep it, or from a file.
+"""The context of a run as one text with its documents, from the journal's store or from a file.
 
-Lists and dicts of texts are joined by blank lines, as `ctx` does in a cell; of other JSON, every
-text in it counts, item by item.
+Lists and dicts of texts are joined by blank lines, as `ctx` does in a cell. In other JSON every
+string
+counts, item by item.
 """
 
 import re
@@ -17,16 +18,16 @@ from rlm.events import RunStarted
 from rlm.records.journal import ContextFolder
 from rlm.records.journal.facts import ContextFacts
 
-__all__ = ["ContextDesk", "ContextText", "text_of"]
+__all__ = ["ContextText", "Contexts", "text_of"]
 
-MOST_BYTES = 400_000_000
-MOST_DOCUMENTS = 20_000
+MAX_BYTES = 400_000_000
+MAX_DOCUMENTS = 20_000
 BETWEEN = "\n\n"
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 class ContextText(Struct, frozen=True):
-    """`documents` are names with where each begins and ends; their number is cut, not the text."""
+    """The text of a context, and the name, start and end of each of its documents."""
 
     text: str
     documents: list[tuple[str, int, int]]
@@ -35,12 +36,12 @@ class ContextText(Struct, frozen=True):
     def named(self) -> list[dict[str, Any]]:
         return [
             {"name": name, "start": start, "end": end}
-            for name, start, end in self.documents[:MOST_DOCUMENTS]
+            for name, start, end in self.documents[:MAX_DOCUMENTS]
         ]
 
 
-class ContextDesk:
-    """Finds contexts by their hash; keeps the one that was used last. Called from threads."""
+class Contexts:
+    """Finds contexts by their hash and caches the last one. Called from threads."""
 
     def __init__(
         self,
@@ -53,13 +54,13 @@ class ContextDesk:
         self._last: tuple[str, ContextText] | None = None
 
     def has(self, started: RunStarted | None) -> bool:
-        """Whether that run's context can be had, without reading it."""
+        """Return whether the context of a run is available, without reading it."""
         return started is not None and self._why_not(started) is None
 
     def text(self, started: RunStarted | None) -> ContextText:
-        """The context of a run; ConfigError says why there is none."""
+        """Return the context of a run; the ConfigError says why there is none."""
         if started is None:
-            raise ConfigError("this run has not said yet what its context is")
+            raise ConfigError("this run has not reported its context yet")
         why_not = self._why_not(started)
         if why_not is not None:
             raise ConfigError(why_not)
@@ -72,13 +73,13 @@ class ContextDesk:
         sha256 = started.context_sha256
         if not _HASH.fullmatch(sha256):
             return "the log does not say which context this run had"
-        if started.context_bytes > MOST_BYTES:
-            return f"the context is larger than {MOST_BYTES:,} bytes, which the viewer can't map"
+        if started.context_bytes > MAX_BYTES:
+            return f"the context is larger than {MAX_BYTES:,} bytes, which the viewer can't map"
         if self._is_given(sha256) or (self._folder is not None and self._folder.has(sha256)):
             return None
         if self._given is not None:
             return "the file given with --context is not the context of this run"
-        return "the context of this run is not kept here; give it with --context FILE"
+        return "the context of this run is not stored here; pass it with --context FILE"
 
     def _is_given(self, sha256: str) -> bool:
         if self._given is None:
@@ -98,7 +99,7 @@ class ContextDesk:
 
 
 def text_of(context: StoredContext) -> ContextText:
-    """One text, and where each document stands in it; ConfigError if it is no text at all."""
+    """Join the documents of a context into one text; raise ConfigError if it is not text."""
     if context.kind == "bytes":
         if context.pictures:
             raise ConfigError("the context is a picture: there is no text to map")
@@ -111,7 +112,7 @@ def text_of(context: StoredContext) -> ContextText:
 
 
 def _items(data: bytes) -> Iterator[tuple[str, str]]:
-    """Every item of some JSON with all the text in it; without any text, the JSON itself."""
+    """Yield the items of a JSON value with all strings in each; without strings, their JSON."""
     try:
         value = msgspec.json.decode(data)
     except (ValueError, RecursionError):

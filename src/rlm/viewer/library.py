@@ -1,10 +1,12 @@
-"""All runs that a viewer shows: those of a log, of a folder, of one journal or of all of them."""
+"""All runs that a viewer shows: those of a log, of a folder, of one journal or of all journals."""
 
+import asyncio
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -13,21 +15,39 @@ from rlm.records.journal import Archive, RunFacts
 from rlm.records.trajectories import RunOutline, Skipped
 from rlm.records.trajectories.read import ENDINGS, MOST_FILES
 from rlm.viewer.outlines import Node
-from rlm.viewer.records import RecordFile, Stamp, stamp_of
+from rlm.viewer.record_files import RecordFile, Stamp, stamp_of
 
-__all__ = ["Folder", "Journals", "Library", "Listing", "OneFile", "Shelf", "Unknown"]
+__all__ = [
+    "Busy",
+    "Folder",
+    "Journals",
+    "Library",
+    "Listing",
+    "OneFile",
+    "RunSource",
+    "Threads",
+    "Unknown",
+]
 
-MOST_LISTED = 5_000
-MOST_KEPT_EVENTS = 8_000_000
-"""Notes of more are made again when they are asked for."""
+MAX_THREADS = 4
+MAX_WAITING = 100
+MAX_LISTED = 5_000
+MAX_KEPT_EVENTS = 8_000_000
+"""Beyond this, indexes are dropped and rebuilt when they are needed."""
+
+T = TypeVar("T")
 
 
 class Unknown(ConfigError):
     """There is no such run, step, event or text here."""
 
 
-class Shelf(Protocol):
-    """Where files lie. `paths` are those that lie there now, the newest first."""
+class Busy(ConfigError):
+    """Too many requests at once."""
+
+
+class RunSource(Protocol):
+    """Where record files are; `paths` are those that exist now, newest first."""
 
     @property
     def title(self) -> str: ...
@@ -39,7 +59,7 @@ class Shelf(Protocol):
 
 
 class OneFile(Struct, frozen=True):
-    """A log or a journal; `archive` if it is kept there."""
+    """A log, or a journal of `archive`."""
 
     path: Path
     title: str
@@ -50,7 +70,7 @@ class OneFile(Struct, frozen=True):
 
 
 class Folder(Struct, frozen=True):
-    """Every log and journal in a folder; there need not be any yet."""
+    """Every log and journal in a folder, which may still be empty."""
 
     path: Path
     title: str
@@ -65,7 +85,7 @@ class Folder(Struct, frozen=True):
 
 
 class Journals(Struct, frozen=True):
-    """All runs that are kept."""
+    """All journaled runs."""
 
     archive: Archive
     title: str = "all runs"
@@ -75,18 +95,43 @@ class Journals(Struct, frozen=True):
 
 
 class Listing(NamedTuple):
-    """Root runs, the newest first; what of the files could not be used; how much was read yet."""
+    """Root runs, newest first; what could not be read; and the progress of the first reading."""
 
     runs: list[Node]
     skipped: Skipped
     reading: dict[str, Any] | None
 
 
-class Library:
-    """Blocks: it is called from threads. `start` reads everything for the first time, beside."""
+class Threads:
+    """The threads of one viewer, for work that blocks."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self.shelf = shelf
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="rlm-viewer")
+        self._waiting = 0
+
+    async def run(self, task: Callable[..., T], *arguments: Any) -> T:
+        """Call `task` in a thread; raise Busy if too many calls are waiting."""
+        if self._waiting >= MAX_WAITING:
+            raise Busy("the viewer has too many requests at once; try again in a moment")
+        self._waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, task, *arguments)
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class Library:
+    """The record files of a source. It blocks, so it is called from threads.
+
+    `start` begins to read all of them in a thread of its own.
+    """
+
+    def __init__(self, source: RunSource) -> None:
+        self.source = source
         self._files: dict[Path, RecordFile] = {}
         self._used: dict[Path, float] = {}
         self._lock = threading.Lock()
@@ -95,11 +140,11 @@ class Library:
 
     @property
     def title(self) -> str:
-        return self.shelf.title
+        return self.source.title
 
     @property
     def archive(self) -> Archive | None:
-        return self.shelf.archive
+        return self.source.archive
 
     # -- keeping up --------------------------------------------------------------------------
 
@@ -119,27 +164,27 @@ class Library:
         self._is_read.set()
 
     def _scan(self) -> list[RecordFile]:
-        """The files that lie there now."""
-        paths = self.shelf.paths()[:MOST_FILES]
+        """Return the files that exist now."""
+        paths = self.source.paths()[:MOST_FILES]
         with self._lock:
             known = self._files
             self._files = {path: known.get(path) or RecordFile(path) for path in paths}
             return list(self._files.values())
 
     def _make_room(self, busy: RecordFile) -> None:
-        """Let the notes go that nobody has used for longest."""
+        """Drop the indexes that were not used for the longest time."""
         with self._lock:
             files = sorted(self._files.values(), key=lambda each: self._used.get(each.path, 0.0))
         total = sum(file.events for file in files)
         for file in files:
-            if total <= MOST_KEPT_EVENTS:
+            if total <= MAX_KEPT_EVENTS:
                 return
             if file is not busy and file.is_read:
                 total -= file.events
                 file.sleep()
 
     def state(self) -> Mapping[Path, tuple[Stamp, bool]]:
-        """What changes when a run is added, removed, goes on, or is killed."""
+        """Return a value that changes when a run is added or removed, continues, or is killed."""
         files = self._scan()
         for file in files:
             if self._is_read.is_set() and not file.is_read:
@@ -151,7 +196,7 @@ class Library:
     # -- looking -----------------------------------------------------------------------------
 
     def listing(self, wait_seconds: float) -> Listing:
-        """All root runs; while files are read for the first time, those found so far."""
+        """Return all root runs; during the first reading, those found so far."""
         self._is_read.wait(wait_seconds)
         files = self._scan()
         skipped, nodes, waiting = Skipped(), dict[str, Node](), 0.0
@@ -165,12 +210,12 @@ class Library:
             for node in self._roots(file):
                 nodes.setdefault(node.outline.run_id, node)
         runs = sorted(nodes.values(), key=lambda node: -node.outline.started)
-        if len(runs) > MOST_LISTED:
-            skipped.notice(f"the newest {MOST_LISTED:,} of {len(runs):,} runs are listed")
+        if len(runs) > MAX_LISTED:
+            skipped.notice(f"the newest {MAX_LISTED:,} of {len(runs):,} runs are listed")
         reading = None
         if waiting and not self._is_read.is_set():
             reading = {"files": len(files), "done": 1.0 - waiting / len(files)}
-        return Listing(runs[:MOST_LISTED], skipped, reading)
+        return Listing(runs[:MAX_LISTED], skipped, reading)
 
     def _roots(self, file: RecordFile) -> Iterator[Node]:
         roots = file.forest().roots
@@ -180,7 +225,7 @@ class Library:
             yield node
 
     def find(self, run_id: str) -> RecordFile:
-        """The file of a run, read up to its end. Ids are looked up, never made into paths."""
+        """Return the file of a run, read to its end. Ids are looked up, never turned into paths."""
         for _ in range(2):
             with self._lock:
                 files = list(self._files.values())
@@ -197,10 +242,13 @@ class Library:
                 file.refresh()
         raise Unknown("there is no such run here; it may have been removed")
 
-    # -- runs that have told nothing yet -----------------------------------------------------
+    # -- runs without events -----------------------------------------------------------------
 
     def unstarted(self, file: RecordFile) -> Node | None:
-        """A journaled run without events: a fork that was just made, or one killed at once."""
+        """Return a journaled run without events.
+
+        A fork that was just made, or one killed at once.
+        """
         facts = self._facts(file)
         if facts is None:
             return None

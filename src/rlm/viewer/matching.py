@@ -1,38 +1,165 @@
-"""Which parts of texts stand in a long text, and where: the heart of the coverage map.
+"""Which parts of texts occur in a long text, and where: the heart of the coverage map.
 
-A match is a part of at least `MINIMUM` characters that is equal, and as long as it can be. First a
-coarse index finds the long ones. What is left of the texts is then looked up in a fine index, which
-holds only those pieces of the long text that are looked for.
+A match is a part of at least `MINIMUM` equal characters, as long as possible. A coarse index finds
+the long
+ones. The rest of the texts is looked up in a fine index, which holds only the pieces that are
+sought.
+
+Everything that touches each piece runs inside the interpreter's own loops (`map`, `zip`, `dict`),
+which makes
+texts of a hundred million characters bearable. Hashes may collide, so texts are compared in the
+end.
 """
 
+import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress, repeat
+from operator import and_
 from typing import NamedTuple
 
-from rlm.viewer.blocks import Blocks, all_hashes, common_after, common_before
+__all__ = ["MINIMUM", "Blocks", "Match", "Matcher", "all_hashes", "common_after", "common_before"]
 
-__all__ = ["MINIMUM", "Match", "Matcher"]
+MAX_PLACES = 32
+"""A piece that occurs more often is crowded: it alone can't show where a text came from."""
+
+PORTION = 100_000
+"""Pieces hashed at a time; in between, other threads can run."""
+
+TABLE = 1 << 26
+MASK = TABLE - 1
+
+
+def hashes(text: str, starts: range, length: int) -> Iterator[int]:
+    """Yield the hashes of the pieces that begin at `starts`."""
+    ends = range(starts.start + length, starts.stop + length, starts.step)
+    return map(hash, map(text.__getitem__, map(slice, starts, ends)))
+
+
+def all_hashes(text: str, length: int, stride: int) -> "array[int]":
+    """Return the hashes of all pieces at multiples of `stride`; twice as fast as `hashes`."""
+    if stride == 1:
+        pieces = re.findall(rf"(?s)(?=(.{{{length}}}))", text)
+    else:
+        pieces = re.findall(rf"(?s)(.{{{length}}}).{{0,{stride - length}}}", text)
+    return array("q", map(hash, pieces))
+
+
+class Blocks:
+    """An index of the pieces of a text at multiples of `stride`.
+
+    With `sought`, hashes of pieces, only those are indexed; a filter keeps most others out.
+    """
+
+    def __init__(
+        self, text: str, length: int, stride: int, sought: "array[int] | None" = None
+    ) -> None:
+        self.length = length
+        self.stride = stride
+        self.crowded: set[int] = set()
+        self._places: dict[int, list[int]] = {}
+        among = None if sought is None else _Filter(sought)
+        for start in range(0, len(text), stride * PORTION):
+            keys = all_hashes(text[start : start + stride * PORTION], length, stride)
+            self._add(keys, range(start, len(text), stride), among)
+
+    def _add(self, keys: "array[int]", places: range, among: "_Filter | None") -> None:
+        for number in range(len(keys)) if among is None else among.kept(keys):
+            key = keys[number]
+            known = self._places.setdefault(key, [])
+            if len(known) < MAX_PLACES:
+                known.append(places[number])
+            else:
+                self.crowded.add(key)
+
+    def hits(self, keys: "array[int]") -> Iterator[int]:
+        """Yield the positions of the hashes that occur here."""
+        return compress(range(len(keys)), map(self._places.__contains__, keys))
+
+    def hits_in(self, text: str, starts: range) -> Iterator[int]:
+        """Yield the places of another text whose pieces occur here."""
+        found = map(self._places.__contains__, hashes(text, starts, self.length))
+        return compress(starts, found)
+
+    def places(self, key: int) -> Sequence[int]:
+        """Return where pieces with that hash are, in order.
+
+        Of a crowded one, only the first place.
+        """
+        return self._places[key][:1] if key in self.crowded else self._places[key]
+
+
+class _Filter:
+    """A filter of hashes; a few percent of those that pass were not in it."""
+
+    def __init__(self, keys: "array[int]") -> None:
+        table = self._table = bytearray(TABLE)
+        for key in keys:
+            table[key & MASK] = 1
+
+    def kept(self, keys: "array[int]") -> Iterator[int]:
+        """Yield the positions of the hashes that pass."""
+        passes = map(self._table.__getitem__, map(and_, keys, repeat(MASK)))
+        return compress(range(len(keys)), passes)
+
+
+# -- growing a match ------------------------------------------------------------------------------
+
+
+def common_after(one: str, at: int, other: str, place: int) -> int:
+    """Return how many characters are equal from there on."""
+    most = min(len(one) - at, len(other) - place)
+    done, size = 0, 64
+    while done < most:
+        size = min(size, most - done)
+        mine, yours = one[at + done : at + done + size], other[place + done : place + done + size]
+        if mine == yours:
+            done += size
+            size *= 4
+        elif size == 1:
+            return done
+        else:
+            size = max(1, size // 2) if size < 16 else size // 8
+    return done
+
+
+def common_before(one: str, at: int, other: str, place: int) -> int:
+    """Return how many characters are equal before there."""
+    most = min(at, place)
+    done, size = 0, 64
+    while done < most:
+        size = min(size, most - done)
+        stop, end = at - done, place - done
+        if one[stop - size : stop] == other[end - size : end]:
+            done += size
+            size *= 4
+        elif size == 1:
+            return done
+        else:
+            size = max(1, size // 2) if size < 16 else size // 8
+    return done
+
 
 MINIMUM = 24
-"""Shorter parts are not counted: they may stand there by chance."""
+"""Shorter parts do not count: they may be equal by chance."""
 
 FINE = (12, 13)
 COARSE = (32, 256)
-"""Length and stride. A part of `length + stride - 1` characters holds a whole piece for sure."""
+"""Length and stride. A part of `length + stride - 1` characters always contains a whole piece."""
 
-MOST_LEFT_CHARS = 4_000_000
-"""Of what the coarse index did not find, so much is looked up in the fine one."""
+MAX_LEFT_CHARS = 4_000_000
+"""How much of what the coarse index did not find is looked up in the fine one."""
 
-MOST_CANDIDATES = 1_000
-MOST_COMPARED = 300_000
-"""Of one text, and of all: places of pieces that stand several times. Then the first counts."""
+MAX_CANDIDATES = 1_000
+MAX_COMPARED = 300_000
+"""Limits per text, and in total, for pieces with several places. Beyond them the first counts."""
 
 
 class Match(NamedTuple):
-    """From `start` to `end` of a text; where that stands in the long one, first place first.
+    """A part of a text, from `start` to `end`, and its places in the long text.
 
-    If it is not `sure`, it may stand in further places.
+    If it is not `sure`, there may be further places.
     """
 
     start: int
@@ -42,16 +169,16 @@ class Match(NamedTuple):
 
 
 class Matcher:
-    """For one long text. `exact` turns False when something had to be left out."""
+    """Matches texts against one long text. `exact` turns False when something was left out."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.exact = True
-        self._patience = MOST_COMPARED
+        self._patience = MAX_COMPARED
         self._coarse = Blocks(text, *COARSE)
 
     def matches(self, needles: Iterable[str]) -> list[list[Match]]:
-        """For each needle its matches: none lies inside another."""
+        """Return the matches of each needle; none lies inside another."""
         texts = list(needles)
         found = [self._long_matches(text) for text in texts]
         left = _Left()
@@ -77,7 +204,7 @@ class Matcher:
         return found
 
     def _grown(self, needle: str, at: int, place: int, found: "_Found", sure: bool) -> int:
-        """Grow a match from equal places; where it ends, or 0 if it is too short."""
+        """Extend a match in both directions; return its end, or 0 if it is too short."""
         before = common_before(needle, at, self.text, place)
         end = at + common_after(needle, at, self.text, place)
         if end - at + before < MINIMUM:
@@ -97,7 +224,7 @@ class Matcher:
     def _follow(
         self, hit: int, blocks: Blocks, left: "_Left", texts: list[str], found: "list[_Found]"
     ) -> None:
-        """Compare the places of a hit with every text that holds this piece."""
+        """Compare the places of a hit with every text that contains this piece."""
         region, at = left.region_at(hit)
         key = left.keys[hit]
         places = blocks.places(key)
@@ -106,7 +233,7 @@ class Matcher:
             places = places[:1]
         for number, offset in left.owners[region]:
             known, spot = found[number], offset + at
-            if len(known.by_diagonal) > MOST_CANDIDATES:
+            if len(known.by_diagonal) > MAX_CANDIDATES:
                 self.exact = False
                 continue
             if not sure and known.covers(spot, spot + blocks.length):
@@ -119,7 +246,7 @@ class Matcher:
     # -- choosing ----------------------------------------------------------------------------
 
     def _chosen(self, needle: str, found: "_Found") -> list[Match]:
-        """The matches that lie in no longer one; equal ones are one, with several places."""
+        """Drop matches inside longer ones, and join equal ones with several places."""
         chosen: list[Match] = []
         reached = -1
         for (start, end), places in sorted(
@@ -134,7 +261,7 @@ class Matcher:
         return chosen
 
     def _all_places(self, part: str, known: set[int]) -> tuple[int, ...]:
-        """Where a part stands. A long one may stand where nobody has looked for it yet."""
+        """Return all places of a part; a long one may occur where it was not sought."""
         coarse = self._coarse
         if len(part) >= sum(COARSE) - 1:
             known = set(known)
@@ -146,10 +273,10 @@ class Matcher:
 
 
 class _Found:
-    """Matches of one needle while they are looked for.
+    """The matches of one needle so far.
 
-    One is sure if it holds a piece all of whose places were tried: then there is no other place
-    that it could have come from.
+    A match is sure if it contains a piece whose places were all tried: then it can't have come from
+    elsewhere.
     """
 
     def __init__(self) -> None:
@@ -166,7 +293,7 @@ class _Found:
         spans[start, end] = spans.get((start, end), False) or sure
 
     def has(self, start: int, end: int, diagonal: int, sure: bool) -> bool:
-        """Whether a match on that diagonal is known already; it may become sure by this."""
+        """Return whether a match on that diagonal is known; if `sure`, mark it as such."""
         spans = self.by_diagonal.get(diagonal, {})
         for begin, stop in spans:
             if begin <= start and end <= stop:
@@ -175,7 +302,7 @@ class _Found:
         return False
 
     def covers(self, start: int, end: int) -> bool:
-        """Whether that part is matched already, at least by its ends."""
+        """Return whether both ends of that part are matched already."""
         return end <= len(self._mask) and bool(self._mask[start] and self._mask[end - 1])
 
     def is_sure(self, start: int, end: int, places: set[int]) -> bool:
@@ -187,14 +314,14 @@ class _Left:
 
     def __init__(self) -> None:
         self.owners: list[list[tuple[int, int]]] = []
-        """By region: in which needles it stands, and where."""
+        """For each region the needles that contain it, and where."""
         self.keys = array("q")
         self.dropped = False
         self._starts: list[int] = []
         self._known: dict[str, int] = {}
 
     def add(self, number: int, needle: str, found: _Found) -> None:
-        """Note what lies between long matches, and the joints where it meets them."""
+        """Add what lies between long matches, and the seams where it meets them."""
         at = 0
         for start, end in [*sorted(found.by_range), (len(needle), len(needle))]:
             if start > at:
@@ -210,7 +337,7 @@ class _Left:
         text = needle[start:stop]
         region = self._known.get(text)
         if region is None:
-            if len(self.keys) + len(text) > MOST_LEFT_CHARS:
+            if len(self.keys) + len(text) > MAX_LEFT_CHARS:
                 self.dropped = True
                 return
             region = self._known[text] = len(self.owners)
@@ -220,6 +347,6 @@ class _Left:
         self.owners[region].append((number, start))
 
     def region_at(self, position: int) -> tuple[int, int]:
-        """Which region a hash is of, and where in it."""
+        """Return the region of a hash, and the position in it."""
         region = bisect_right(self._starts, position) - 1
         return region, position - self._starts[region]

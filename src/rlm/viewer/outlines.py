@@ -1,6 +1,6 @@
-"""Notes as outlines of runs: who started whom, how each ended, and what is below it.
+"""Outlines of runs, made from an index: parents and children, how each run ended, and totals.
 
-The rules are those of `rlm.records.trajectories`; a test holds the two against each other.
+The rules are those of `rlm.records.trajectories`; a test compares the two.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rlm.records.trajectories import RunOutline
-from rlm.viewer.notes import RunNotes, Sum
+from rlm.viewer.index import RunIndex, Sum
 
 __all__ = ["Forest", "Node"]
 
-MOST_IN_TREE = 5_000
+MAX_IN_TREE = 5_000
 
 
 class Node(Struct, kw_only=True):
-    """A run with what is below it: all its descendants, the deepest depth, and all their calls."""
+    """A run with totals: its descendants, the greatest depth, and all their calls."""
 
     outline: RunOutline
     root: str
@@ -29,26 +29,26 @@ class Node(Struct, kw_only=True):
     all_calls: int = 0
 
     def plain(self, most_chars: int | None = None) -> dict[str, Any]:
-        """As the page wants it; in lists, long texts are cut."""
+        """Return it as the page expects it; in lists, long texts are cut."""
         outline = self.outline
         if most_chars is not None:
             answer = None if outline.answer is None else outline.answer[:most_chars]
             outline = replace(outline, query=outline.query[:most_chars], answer=answer)
-        told: dict[str, Any] = msgspec.structs.asdict(outline)
-        told["children"] = self.descendants
-        return {**told, "deepest": self.deepest, "all_calls": self.all_calls}
+        plain: dict[str, Any] = msgspec.structs.asdict(outline)
+        plain["children"] = self.descendants
+        return {**plain, "deepest": self.deepest, "all_calls": self.all_calls}
 
 
 class Forest:
-    """The runs of one file as trees. A parent counts only if it began before: no cycles."""
+    """The runs of one file as trees. A parent must have started earlier, so there are no cycles."""
 
-    def __init__(self, runs: Mapping[str, RunNotes], *, may_run: bool) -> None:
+    def __init__(self, runs: Mapping[str, RunIndex], *, may_run: bool) -> None:
         self.nodes: dict[str, Node] = {}
         self.totals = totals = _totals(runs)
         for run_id, run in runs.items():
             parent = self.nodes.get(run.opening.parent_id or "")
             outline = _outline(run, totals[run_id])
-            if run.ending is None and not _goes_on(run, parent, runs, may_run):
+            if run.ending is None and not _is_running(run, parent, runs, may_run):
                 outline = replace(outline, status="killed")
             root = run_id if parent is None else parent.root
             self.nodes[run_id] = Node(
@@ -73,8 +73,8 @@ class Forest:
     def roots(self) -> list[Node]:
         return [node for run_id, node in self.nodes.items() if node.root == run_id]
 
-    def used_by_children(self, run: RunNotes) -> dict[int, Sum]:
-        """What the child runs of each step used, with all that is below them."""
+    def used_by_children(self, run: RunIndex) -> dict[int, Sum]:
+        """Return what the child runs of each step used, with all their descendants."""
         steps: dict[int, Sum] = {}
         for number, row in run.steps.items():
             steps[number] = Sum()
@@ -86,7 +86,7 @@ class Forest:
         return steps
 
     def below(self, run_id: str, most: int | None = None) -> list[str]:
-        """That run and all its descendants, parents first."""
+        """Return that run and all its descendants, parents first."""
         found = [run_id]
         for each in found:
             found += self.nodes[each].children
@@ -95,34 +95,34 @@ class Forest:
         return found
 
 
-def _goes_on(
-    run: RunNotes, parent: Node | None, runs: Mapping[str, RunNotes], may_run: bool
+def _is_running(
+    run: RunIndex, parent: Node | None, runs: Mapping[str, RunIndex], may_run: bool
 ) -> bool:
-    """A child ends with its parent, and does not outlive a restart of it."""
+    """Return whether a run may still be running; a child ends when its parent ends or restarts."""
     if parent is None:
         return may_run
     above = parent.outline
     return runs[above.run_id].first <= run.first and above.status == "running"
 
 
-def _totals(runs: Mapping[str, RunNotes]) -> dict[str, Sum]:
-    """Usage with that of children: as told at the end, or added up from below."""
+def _totals(runs: Mapping[str, RunIndex]) -> dict[str, Sum]:
+    """Return usage with that of children: as reported at the end, or added up."""
     totals: dict[str, Sum] = {}
     for run_id, run in runs.items():
         totals[run_id] = Sum()
         totals[run_id].include(run.used)
     for run_id, run in reversed(list(runs.items())):
         if run.ending is not None and run.ending.usage is not None:
-            usage, told = run.ending.usage, Sum()
-            told.add(usage.total_tokens, usage.cost_usd, usage.requests)
-            totals[run_id] = told
+            usage, reported = run.ending.usage, Sum()
+            reported.add(usage.total_tokens, usage.cost_usd, usage.requests)
+            totals[run_id] = reported
         parent = run.opening.parent_id or ""
         if parent in totals and parent != run_id:
             totals[parent].include(totals[run_id])
     return totals
 
 
-def _outline(run: RunNotes, used: Sum) -> RunOutline:
+def _outline(run: RunIndex, used: Sum) -> RunOutline:
     opening, ending = run.opening, run.ending
     outline = RunOutline(
         run_id=opening.run_id,

@@ -1,4 +1,4 @@
-"""What the page draws, row by row: steps, calls, and what was used when."""
+"""What the page draws, row by row: steps, calls, and usage over time."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,21 +7,21 @@ from msgspec import Struct
 
 from rlm.events import CallEnded, CallStarted, Event, ModelAsked, ModelReplied, ToolCalled
 from rlm.images import shown
-from rlm.viewer.notes import CODES, RunNotes, Sum
-from rlm.viewer.records import RecordFile
+from rlm.viewer.index import CODES, RunIndex, Sum
+from rlm.viewer.record_files import RecordFile
 
 __all__ = ["call_rows", "request_rows", "step_rows", "usage_points"]
 
-MOST_STEP_ROWS = 50_000
-MOST_POINTS = 2_000
+MAX_STEP_ROWS = 50_000
+MAX_POINTS = 2_000
 SHOWN_CHARS = 200
 CALL_CODES = frozenset({CODES["call_started"], CODES["call_ended"], CODES["tool_called"]})
 BEGIN_CODES = (CODES["call_started"], CODES["tool_called"])
 REQUEST_CODES = frozenset({CODES["model_asked"], CODES["model_replied"]})
 
 
-def step_rows(run: RunNotes, used_by_children: Mapping[int, Sum]) -> list[dict[str, Any]]:
-    """The steps of one run: what each used with its child runs, and what it used itself."""
+def step_rows(run: RunIndex, used_by_children: Mapping[int, Sum]) -> list[dict[str, Any]]:
+    """Return the steps of one run: what each used with and without its child runs."""
     return [
         {
             "step": step,
@@ -35,7 +35,7 @@ def step_rows(run: RunNotes, used_by_children: Mapping[int, Sum]) -> list[dict[s
             "error": row.error,
             "stored": row.stored,
         }
-        for step, row in sorted(run.steps.items())[:MOST_STEP_ROWS]
+        for step, row in sorted(run.steps.items())[:MAX_STEP_ROWS]
     ]
 
 
@@ -56,7 +56,7 @@ def _used(own: Sum, by_children: Sum | None) -> dict[str, Any]:
 
 
 class CallRow(Struct, kw_only=True):
-    """One call, use of a tool, or request of a run itself. What has not ended has no `end`."""
+    """One call, use of a tool, or request of a run itself. It has no `end` until it ended."""
 
     call_id: str
     run_id: str
@@ -77,8 +77,8 @@ class CallRow(Struct, kw_only=True):
 
 
 def call_rows(file: RecordFile, run_ids: list[str], limit: int) -> tuple[list[CallRow], int]:
-    """The first calls of a tree in order of their start, and how many there are in all."""
-    total = sum(file.notes_of(run_id).types.count(c) for run_id in run_ids for c in BEGIN_CODES)
+    """Return the first calls of a tree in order of their start, and the number of all."""
+    total = sum(file.index_of(run_id).types.count(c) for run_id in run_ids for c in BEGIN_CODES)
     found = _Calls(limit)
     for _, _, event in file.tree_events(run_ids, codes=CALL_CODES):
         if found.is_complete(event):
@@ -88,7 +88,7 @@ def call_rows(file: RecordFile, run_ids: list[str], limit: int) -> tuple[list[Ca
 
 
 def request_rows(file: RecordFile, run_ids: list[str], limit: int) -> list[CallRow]:
-    """The first requests of the runs themselves, which are no calls, in order of their start.
+    """Return the first requests of the runs themselves, which are not calls.
 
     A run has one at a time. `call_id` is the number of its first event.
     """
@@ -130,7 +130,7 @@ def _end_request(row: CallRow, event: ModelReplied) -> None:
 
 
 class _Calls:
-    """Beginnings and ends put together; ids are only told apart within a run."""
+    """Joins starts and ends of calls; ids are unique only within a run."""
 
     def __init__(self, limit: int) -> None:
         self.rows: list[CallRow] = []
@@ -138,7 +138,7 @@ class _Calls:
         self._open: dict[tuple[str, str], CallRow] = {}
 
     def is_complete(self, event: Event) -> bool:
-        """Whether no more rows fit, and all there are have ended."""
+        """Return whether no more rows fit, and all of them have ended."""
         return len(self.rows) >= self._limit and not self._open
 
     def take(self, event: Event) -> None:
@@ -175,7 +175,7 @@ def _end(row: CallRow, event: CallEnded) -> None:
 
 
 def _tool(event: ToolCalled) -> CallRow:
-    """A tool tells only that it was called, and how long that took."""
+    """Return the row of a tool; its event reports only that it was called, and how long it took."""
     error = None if event.error is None else event.error[: 10 * SHOWN_CHARS]
     return CallRow(
         **_about(event),
@@ -193,8 +193,8 @@ def _tool(event: ToolCalled) -> CallRow:
 # -- usage ----------------------------------------------------------------------------------------
 
 
-def usage_points(runs: Iterable[RunNotes]) -> list[dict[str, Any]]:
-    """Tokens and cost so far by depth, at most so many points: of others, the last one counts."""
+def usage_points(runs: Iterable[RunIndex]) -> list[dict[str, Any]]:
+    """Return tokens and cost so far by depth, in at most `MAX_POINTS` points."""
     paid = sorted(
         (time, run.opening.depth, tokens, cost)
         for run in runs
@@ -203,13 +203,13 @@ def usage_points(runs: Iterable[RunNotes]) -> list[dict[str, Any]]:
     sums: dict[int, tuple[int, float]] = {}
     points: list[dict[str, Any]] = []
     depths = len({depth for _, depth, _, _ in paid})
-    every = -(-len(paid) // max(1, MOST_POINTS - depths))
+    every = -(-len(paid) // max(1, MAX_POINTS - depths))
     last: dict[int, dict[str, Any]] = {}
     for number, (time, depth, tokens, cost) in enumerate(paid):
         before = sums.get(depth, (0, 0.0))
         sums[depth] = before[0] + tokens, before[1] + cost
-        told = {"time": time, "depth": depth, "tokens": sums[depth][0], "cost_usd": sums[depth][1]}
-        last[depth] = told
+        point = {"time": time, "depth": depth, "tokens": sums[depth][0], "cost_usd": sums[depth][1]}
+        last[depth] = point
         if number % every == 0:
             points.append(last.pop(depth))
-    return [*points, *last.values()][:MOST_POINTS]
+    return [*points, *last.values()][:MAX_POINTS]

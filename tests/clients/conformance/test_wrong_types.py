@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from rlm.clients._dialect import Dialect
-from rlm.testing.fake_server import Answer, FakeServer
-from rlm.testing.fake_server.asked import Asked
+from rlm.testing.fake_server import Answer, Asked, FakeServer
 from rlm.testing.fake_server.dialects import WRITERS
+from rlm.testing.fake_server.reply import make_reply
 from rlm.testing.fake_server.script import Call
-from rlm.testing.fake_server.turn import make_turn
 from tests.clients.conformance.bench import client_of
 
 WRONG: tuple[Any, ...] = (
@@ -32,7 +31,7 @@ def reader(dialect: str) -> Dialect:
 def written(dialect: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A whole reply with everything in it, and the same as events."""
     writer = WRITERS[dialect]
-    turn = make_turn(1, Asked(dialect, "m-1", "hi", stream=False, body={}), EVERYTHING)
+    turn = make_reply(1, Asked(dialect, "m-1", "hi", stream=False, body={}), EVERYTHING)
     events = [event.payload for event in writer.events(turn)]
     return writer.plain(turn), [event for event in events if isinstance(event, dict)]
 

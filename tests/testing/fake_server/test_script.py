@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Reply, ToolCall, Usage
 from rlm.testing.fake_server import BEHAVIOURS, Answer, read_script
+from rlm.testing.fake_server.reply import in_pieces
 from rlm.testing.fake_server.script import Behaviour, Call, Counts, Script, UsedUp, as_answer
-from rlm.testing.fake_server.turn import in_pieces
 
 TOML = '''
 [[answers]]
@@ -83,7 +83,7 @@ def test_a_text_is_an_answer_in_json(tmp_path: Path) -> None:
         ("a.json", '[{"behaviour": "wrong"}]', "answer 1: Invalid enum value 'wrong'"),
         ("a.json", '[{"status": 99}]', "answer 1: Expected `int` >= 200"),
         ("a.json", '[{"delay_seconds": -1}]', "answer 1: Expected `float` >= 0"),
-        ("a.json", '[{"when": "/(/"}]', "answer 1: `when` is no regular expression"),
+        ("a.json", '[{"when": "/(/"}]', "answer 1: `when` is not a regular expression"),
         ("a.json", '[{"tool_calls": [{}]}]', "answer 1: Object missing required field `name`"),
     ],
 )
@@ -163,7 +163,7 @@ def test_a_used_up_script_says_what_to_do() -> None:
 
 
 def test_an_empty_script_is_a_mistake() -> None:
-    with pytest.raises(ConfigError, match="holds no answer"):
+    with pytest.raises(ConfigError, match="has no answers"):
         Script()
 
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm.errors import ConfigError
-from rlm.testing.fake_server import Answer, Asked, FakeServer, received
-from rlm.testing.fake_server.asked import Route, read_request, route
+from rlm.testing.fake_server import Answer, Asked, FakeServer, requests
+from rlm.testing.fake_server.requests import Route, read_request, route
 
 BODY = {"model": "m-1", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -139,13 +139,13 @@ def test_what_was_asked_is_kept_and_told_without_secrets() -> None:
 
 
 def test_of_very_many_requests_the_latest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(received, "KEPT_REQUESTS", 3)
+    monkeypatch.setattr(requests, "KEPT_REQUESTS", 3)
     with FakeServer(["hello"], loop=True) as server:
         for _ in range(5):
             call(server, "/v1/messages", BODY)
         assert [each.number for each in server.requests] == [3, 4, 5]
         assert server.count == 5
-        monkeypatch.setattr(received, "KEPT_BYTES", 100)
+        monkeypatch.setattr(requests, "KEPT_BYTES", 100)
         call(server, "/v1/messages", BODY)
         assert [each.number for each in server.requests] == [6]
 

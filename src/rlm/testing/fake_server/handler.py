@@ -1,21 +1,15 @@
-"""Answers requests: the script's models, and the few paths that tell about the server itself."""
+"""Answers requests: from the script, and on a few paths about the server itself."""
 
 import asyncio
 import itertools
-import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakSet
+from typing import Any
 
 from rlm.errors import ConfigError
-from rlm.testing.fake_server.asked import Asked, Route, read_request, route
-from rlm.testing.fake_server.received import Log, Received
+from rlm.testing.fake_server.connection import Connection, HttpRequest
+from rlm.testing.fake_server.requests import Asked, Log, Received, Route, read_request, route
+from rlm.testing.fake_server.responses import error_response, make_response
 from rlm.testing.fake_server.script import Answer, Script, UsedUp, as_answer
-from rlm.testing.fake_server.sending import reset, send
-from rlm.testing.fake_server.wire import error_wire, wire_of
-
-if TYPE_CHECKING:
-    from aiohttp import web
 
 __all__ = ["Handler"]
 
@@ -24,11 +18,10 @@ PLACES = (
     "POST /v1/chat/completions, /v1/responses, /v1/messages or "
     "/v1beta/models/MODEL:generateContent; GET /v1/models, /health or /_requests"
 )
-NOTHING = frozenset[str]()
 
 
 class Handler:
-    """One server's state: its script, its log, and what it knows of its connections."""
+    """The script and the log of one server."""
 
     def __init__(
         self,
@@ -42,21 +35,25 @@ class Handler:
         self._log = log
         self._latency_seconds = latency_seconds
         self._on_request = on_request
-        self._spoilt: WeakSet[Any] = WeakSet()
-        self._connections: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self._connection_numbers = itertools.count(1)
         self._numbers = itertools.count(1)
         self.closing = False
 
-    async def __call__(self, request: "web.BaseRequest") -> "web.StreamResponse":
+    async def __call__(self, connection: Connection, request: HttpRequest) -> None:
         place = route(request.path) if request.method == "POST" else None
         if place is None:
-            return self._about(request)
-        data = await request.read()
-        received = self._received(request, data)
+            value, status = self._about(request)
+            await connection.send_json(value, status, has_body=request.method != "HEAD")
+            return
+        received = Received(
+            next(self._numbers),
+            request.path,
+            request.headers,
+            connection=connection.number,
+            size_bytes=len(request.body),
+        )
         self._log.begin(received)
         try:
-            return await self._answered(request, place, data, received)
+            await self._answer(connection, request, place, received)
         except asyncio.CancelledError:
             received.disconnected = not self.closing
             raise
@@ -65,90 +62,71 @@ class Handler:
             if self._on_request is not None:
                 self._on_request(received)
 
-    def _received(self, request: "web.BaseRequest", data: bytes) -> Received:
-        connection = self._connections.get(request.transport, 0)
-        if not connection and request.transport is not None:
-            connection = self._connections[request.transport] = next(self._connection_numbers)
-        return Received(
-            next(self._numbers),
-            request.path,
-            dict(request.headers),
-            connection=connection,
-            size_bytes=len(data),
-        )
-
-    async def _answered(
-        self, request: "web.BaseRequest", place: Route, data: bytes, received: Received
-    ) -> "web.StreamResponse":
-        if request.transport in self._spoilt:
-            return self._dropped(request)
+    async def _answer(
+        self, connection: Connection, request: HttpRequest, place: Route, received: Received
+    ) -> None:
+        if connection.is_stale:
+            connection.reset()
+            return
         try:
-            received.asked = asked = read_request(place, data, request.query)
+            received.asked = asked = read_request(place, request.body, request.query)
         except ValueError as error:
             asked = Asked(place.dialect, place.model or "", "", stream=False, body={})
-            return await self._refused(request, asked, received, 400, f"no request: {error}")
+            await _refuse(connection, asked, received, 400, f"no request: {error}")
+            return
         try:
-            answer = self._chosen(asked)
+            answer = self._choose(asked)
         except (UsedUp, ConfigError) as error:
-            return await self._refused(request, asked, received, 500, str(error))
+            await _refuse(connection, asked, received, 500, str(error))
+            return
         received.behaviours = behaviours = answer.behaviours
         if seconds := self._latency_seconds + answer.delay_seconds:
             await asyncio.sleep(seconds)
         if "never" in behaviours:
             await asyncio.Event().wait()
         if "reset" in behaviours:
-            return self._dropped(request)
-        if "stale" in behaviours:
-            self._spoilt.add(request.transport)
-        wire = wire_of(received.number, asked, answer)
-        received.status = wire.status
-        return await send(request, wire, behaviours, answer.pause_seconds)
+            connection.reset()
+            return
+        connection.is_stale = "stale" in behaviours
+        response = make_response(received.number, asked, answer)
+        received.status = response.status
+        await connection.send(response, behaviours, answer.pause_seconds)
 
-    def _chosen(self, asked: Asked) -> Answer:
+    def _choose(self, asked: Asked) -> Answer:
         entry = self._script.take(asked.text)
         return as_answer(entry(asked) if callable(entry) else entry)
 
-    async def _refused(
-        self,
-        request: "web.BaseRequest",
-        asked: Asked,
-        received: Received,
-        status: int,
-        reason: str,
-    ) -> "web.StreamResponse":
-        received.status = status
-        return await send(request, error_wire(asked, status, reason), NOTHING, 0.0)
-
-    def _dropped(self, request: "web.BaseRequest") -> "web.StreamResponse":
-        from aiohttp import web
-
-        reset(request)
-        return web.StreamResponse()
-
     # -- about the server itself -------------------------------------------------------------
 
-    def _about(self, request: "web.BaseRequest") -> "web.StreamResponse":
+    def _about(self, request: HttpRequest) -> tuple[dict[str, Any], int]:
+        """Return the value and the status of an answer about the server itself."""
         path = request.path.rstrip("/")
         if path == "/_requests" and request.method == "DELETE":
             self._log.forget()
             self._script.rewind()
             self._numbers = itertools.count(1)
-            return _json({"count": 0})
+            return {"count": 0}, 200
         if request.method not in {"GET", "HEAD"}:
             message = f"nothing answers {request.method} {path}; there is: {PLACES}"
-            return _json({"error": {"message": message}}, 404)
+            return {"error": {"message": message}}, 404
         if path == "/_requests":
-            return _json(self._log.public())
+            return self._log.public(), 200
         if path in {"", "/health"}:
-            return _json({"status": "ok", "requests": self._log.count})
+            return {"status": "ok", "requests": self._log.count}, 200
         if path.endswith("/models"):
-            return _json(_models())
-        message = f"nothing is at {path}; there is: {PLACES}"
-        return _json({"error": {"message": message}}, 404)
+            return _models(), 200
+        return {"error": {"message": f"nothing is at {path}; there is: {PLACES}"}}, 404
+
+
+async def _refuse(
+    connection: Connection, asked: Asked, received: Received, status: int, reason: str
+) -> None:
+    received.status = status
+    await connection.send(error_response(asked, status, reason), frozenset(), 0.0)
 
 
 def _models() -> dict[str, Any]:
-    """One model, in the form of each dialect at once. Any other name is answered too."""
+    """Return one model, in the form of every dialect at once. Other names are answered, too."""
     model = {
         "id": MODEL,
         "object": "model",
@@ -167,10 +145,3 @@ def _models() -> dict[str, Any]:
         "last_id": MODEL,
         "models": [named],
     }
-
-
-def _json(value: Any, status: int = 200) -> "web.Response":
-    from aiohttp import web
-
-    body = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
-    return web.Response(status=status, body=body, content_type="application/json")

@@ -1,7 +1,10 @@
-"""What a script may say: answers, and the ways in which an answer can go wrong."""
+"""Scripts: answers, the ways in which an answer can go wrong, and script files."""
 
+import json
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -9,9 +12,19 @@ from msgspec import Meta, Struct
 
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Reply, Usage
-from rlm.testing.fake_server.asked import Asked
+from rlm.testing.fake_server.requests import Asked
 
-__all__ = ["BEHAVIOURS", "Answer", "Call", "Entry", "Pattern", "Script", "UsedUp", "as_answer"]
+__all__ = [
+    "BEHAVIOURS",
+    "Answer",
+    "Call",
+    "Entry",
+    "Pattern",
+    "Script",
+    "UsedUp",
+    "as_answer",
+    "read_script",
+]
 
 Behaviour: TypeAlias = Literal[
     "close",
@@ -40,7 +53,7 @@ Behaviour: TypeAlias = Literal[
 
 BEHAVIOURS: dict[Behaviour, str] = {
     "close": "closes the connection after the reply, without having announced it",
-    "crlf": "a stream with CRLF line ends, comments, and fields that nobody asked for",
+    "crlf": "a stream with CRLF line ends, comments, and unexpected fields",
     "cut": "closes the connection halfway through the body",
     "drip": "sends the body byte by byte, so that characters are split",
     "empty_body": "the status, and no body",
@@ -48,9 +61,9 @@ BEHAVIOURS: dict[Behaviour, str] = {
     "gzip": "compresses the body",
     "html": "a page of HTML in place of JSON",
     "huge": "a text of `size_bytes`, whatever the request's output cap",
-    "malformed": "JSON that is none: the whole body, or one event of a stream",
+    "malformed": "invalid JSON: the whole body, or one event of a stream",
     "never": "takes the request and never answers",
-    "no_choices": "a well-formed reply that holds no answer",
+    "no_choices": "a well-formed reply without an answer",
     "no_content": "status 204",
     "no_done": "a chat stream without its [DONE]",
     "no_usage": "a reply that does not say what it used",
@@ -65,10 +78,11 @@ BEHAVIOURS: dict[Behaviour, str] = {
 """Every behaviour an answer can have, and what it does."""
 
 HUGE_BYTES = 100 * 1024**2
+LARGEST_SCRIPT_BYTES = 256 * 1024**2
 
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=86_400)]
 Pattern: TypeAlias = str | re.Pattern[str]
-"""A rule's condition on the text of the whole request: a substring or a compiled regex."""
+"""The condition of a rule on the text of a whole request: a substring or a compiled regex."""
 
 
 class Call(Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,7 +94,7 @@ class Call(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Counts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Token counts to state in place of computed ones, with the meaning of `rlm.messages.Usage`."""
+    """Token counts to report instead of computed ones, as in `rlm.messages.Usage`."""
 
     input_tokens: Annotated[int, Meta(ge=0)]
     output_tokens: Annotated[int, Meta(ge=0)]
@@ -90,9 +104,9 @@ class Counts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One answer. `when` makes it a rule, `times` says how often it is given.
+    """One answer. `when` makes it a rule; `times` says how often it is given.
 
-    A rule without `times` is given whenever it matches, another answer once.
+    A rule without `times` is given whenever it matches, any other answer once.
     """
 
     reply: str = ""
@@ -122,7 +136,7 @@ class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
 
 Fixed: TypeAlias = str | Mapping[str, Any] | Answer | Reply | ModelError
 Entry: TypeAlias = Fixed | Callable[[Asked], Fixed]
-"""What answers a request: as for `ScriptedClient`, or with everything that an answer can say."""
+"""What answers a request: as for `ScriptedClient`, or an `Answer` with all its options."""
 
 
 class UsedUp(Exception):
@@ -130,7 +144,7 @@ class UsedUp(Exception):
 
 
 def as_answer(given: object) -> Answer:
-    """An answer from any form a script may give it in; ConfigError if it is none."""
+    """Convert any form of an answer in a script; raise ConfigError if it is none."""
     if isinstance(given, Answer):
         return given
     if isinstance(given, str):
@@ -167,17 +181,17 @@ def _counts(usage: Usage) -> Counts:
 
 
 def as_pattern(text: str) -> Pattern:
-    """`/regex/` or a substring."""
+    """Compile `/regex/`, or return the text as a substring."""
     if len(text) < 3 or not (text.startswith("/") and text.endswith("/")):
         return text
     try:
         return re.compile(text[1:-1], re.DOTALL)
     except re.error as error:
-        raise ConfigError(f"`when` is no regular expression: {text}: {error}") from None
+        raise ConfigError(f"`when` is not a regular expression: {text}: {error}") from None
 
 
 class _Planned:
-    """An entry, and how often it may still be given (None: without end)."""
+    """An entry, and how often it may still be given; None is without limit."""
 
     def __init__(self, entry: Entry, *, times: int | None) -> None:
         self.entry = entry if callable(entry) else as_answer(entry)
@@ -192,7 +206,7 @@ class _Planned:
 
 
 class Script:
-    """Hands out answers: the first rule that matches, else the next of the script."""
+    """Hands out answers: the first rule that matches, else the next one of the script."""
 
     def __init__(
         self,
@@ -212,10 +226,10 @@ class Script:
             else:
                 self._rules.append((as_pattern(when), _Planned(planned.entry, times=None)))
         if not self._script and not self._rules:
-            raise ConfigError("the script holds no answer; write one, such as reply = 'hello'")
+            raise ConfigError("the script has no answers; write one, such as reply = 'hello'")
 
     def take(self, text: str) -> Entry:
-        """The entry for a request that says this; UsedUp if there is none."""
+        """Return the entry for a request with this text; raise UsedUp if there is none."""
         for pattern, planned in self._rules:
             found = pattern in text if isinstance(pattern, str) else pattern.search(text)
             if found and planned.left != 0:
@@ -236,6 +250,67 @@ class Script:
         )
 
     def rewind(self) -> None:
-        """Begin again; rules that were given often enough count anew too."""
+        """Start again, with all rules as often as at first."""
         for planned in (*self._script, *(planned for _, planned in self._rules)):
             planned.left = planned.times
+
+
+# -- script files ---------------------------------------------------------------------------------
+
+
+def read_script(path: str | Path) -> list[Answer]:
+    """Read and check the answers of a file; the ConfigError names the place."""
+    path = Path(path)
+    read = {".toml": _toml, ".json": _json, ".jsonl": _json_lines}.get(path.suffix)
+    if read is None:
+        raise ConfigError(f"{path.name}: a script ends in .toml, .json or .jsonl")
+    if path.stat().st_size > LARGEST_SCRIPT_BYTES:
+        raise ConfigError(f"{path.name} is larger than {LARGEST_SCRIPT_BYTES >> 20} MiB")
+    try:
+        given = read(path.read_text("utf-8"))
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # TOMLDecodeError and JSONDecodeError are ValueErrors.
+        raise ConfigError(f"{path.name}: {error}") from None
+    return [_checked(path.name, number, each) for number, each in enumerate(given, start=1)]
+
+
+def _checked(name: str, number: int, given: object) -> Answer:
+    try:
+        answer = as_answer(given)
+        as_pattern(answer.when or "")
+    except ConfigError as error:
+        raise ConfigError(f"{name}, answer {number}: {error}") from None
+    return answer
+
+
+def _toml(text: str) -> list[Any]:
+    return _listed(tomllib.loads(text))
+
+
+def _json(text: str) -> list[Any]:
+    return _listed(json.loads(text))
+
+
+def _json_lines(text: str) -> list[Any]:
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            try:
+                found.append(json.loads(line))
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from None
+    return found
+
+
+def _listed(document: Any) -> list[Any]:
+    """Return a list of answers, given as such or as a table with the only key `answers`."""
+    answers = document
+    if isinstance(document, dict):
+        if unknown := sorted(document.keys() - {"answers"}):
+            raise ValueError(f"unknown key {unknown[0]!r}: answers begin with [[answers]]")
+        answers = document.get("answers", [])
+    if not isinstance(answers, list):
+        raise ValueError("answers are a list: begin each with [[answers]]")
+    return answers

@@ -1,36 +1,31 @@
-"""A fake server on a thread of its own, for tests that block and for tests that do not."""
+"""A fake server on its own thread, for synchronous and asynchronous tests."""
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm.errors import ConfigError
+from rlm.testing.fake_server.connection import Connection
 from rlm.testing.fake_server.handler import Handler
-from rlm.testing.fake_server.received import Log, Received
-from rlm.testing.fake_server.script import Entry, Pattern, Script
-from rlm.testing.fake_server.script_files import read_script
+from rlm.testing.fake_server.requests import Log, Received
+from rlm.testing.fake_server.script import Entry, Pattern, Script, read_script
 
 if TYPE_CHECKING:
     import ssl
 
-    from aiohttp import web
-
 __all__ = ["FakeServer"]
 
 KEY = "fake"
-LARGEST_REQUEST_BYTES = 256 * 1024**2
-LAST_SECONDS = 0.1
-"""How long requests in flight are waited for when the server stops."""
-
 BACKLOG = 1024
 
 
 class FakeServer:
     """`with FakeServer(["hello"]) as server:` serves at `server.url`; `async with` does too.
 
-    `script` and `rules` are those of `ScriptedClient`; entries may be any `Answer` besides.
+    `script` and `rules` are those of `ScriptedClient`; entries may also be any `Answer`.
     """
 
     def __init__(
@@ -45,7 +40,7 @@ class FakeServer:
         tls: "ssl.SSLContext | None" = None,
         on_request: Callable[[Received], None] | None = None,
     ) -> None:
-        """`on_request` is called, on the server's thread, after each request is answered."""
+        """`on_request` is called on the server's thread after each request."""
         self._log = Log()
         self._handler = Handler(
             Script(script, rules, loop=loop),
@@ -63,7 +58,7 @@ class FakeServer:
 
     @classmethod
     def from_file(cls, path: str | Path, **options: Any) -> "FakeServer":
-        """A server of a script file; see `read_script`."""
+        """Return a server of a script file; see `read_script`."""
         return cls(read_script(path), **options)
 
     def __repr__(self) -> str:
@@ -73,19 +68,19 @@ class FakeServer:
 
     @property
     def url(self) -> str:
-        """Where it listens: what an Anthropic or a Gemini client takes for its base URL."""
+        """The address: the base URL of an Anthropic or Gemini client."""
         if not self._address:
             raise ConfigError("the server is not started: use it in a with block, or start() it")
         return self._address
 
     @property
     def openai_url(self) -> str:
-        """What an OpenAI client takes for its base URL."""
+        """The base URL of an OpenAI client."""
         return f"{self.url}/v1"
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables by which other programs find it."""
+        """The environment variables by which other programs find it."""
         return {
             "OPENAI_BASE_URL": self.openai_url,
             "OPENAI_API_KEY": KEY,
@@ -98,12 +93,12 @@ class FakeServer:
 
     @property
     def requests(self) -> list[Received]:
-        """What it was asked, in the order of arrival; of very many requests, the latest."""
+        """The requests in order of arrival; of very many, the latest."""
         return self._log.requests
 
     @property
     def count(self) -> int:
-        """How many requests there were."""
+        """The number of requests."""
         return self._log.count
 
     @property
@@ -112,13 +107,13 @@ class FakeServer:
 
     @property
     def max_in_flight(self) -> int:
-        """How many requests overlapped."""
+        """The largest number of requests at the same time."""
         return self._log.max_in_flight
 
     # -- its life ----------------------------------------------------------------------------
 
     def start(self) -> "FakeServer":
-        """Begin to listen; OSError if the port is taken."""
+        """Start listening; raise OSError if the port is taken."""
         if self._thread is not None:
             raise ConfigError("the server is started already")
         self._started.clear()
@@ -133,7 +128,7 @@ class FakeServer:
         return self
 
     def stop(self) -> None:
-        """Stop listening and drop every connection, whatever is in flight."""
+        """Stop listening and drop every connection."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._handler.closing = True
@@ -156,52 +151,27 @@ class FakeServer:
         asyncio.run(self._run())
 
     async def _run(self) -> None:
-        from aiohttp import web
-
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        server = web.Server(
-            self._handler,
-            request_factory=_request_factory(self._loop),
-            handler_cancellation=True,
-            access_log=None,
-        )
-        runner = web.ServerRunner(server, shutdown_timeout=LAST_SECONDS)
-        await runner.setup()
+        numbers, opened = itertools.count(1), set[Connection]()
         try:
-            site = web.TCPSite(
-                runner, self._host, self._port, ssl_context=self._tls, backlog=BACKLOG
+            server = await self._loop.create_server(
+                lambda: Connection(next(numbers), self._handler, opened),
+                self._host,
+                self._port,
+                ssl=self._tls,
+                backlog=BACKLOG,
             )
-            await site.start()
-            self._address = self._address_of(runner)
-            self._started.set()
-            await self._stopping.wait()
-            _drop_connections(server)
         except OSError as error:
             self._problem = error
-        finally:
-            await runner.cleanup()
             self._started.set()
-
-    def _address_of(self, runner: "web.ServerRunner") -> str:
-        host, self._port = runner.addresses[0][:2]
-        shown = f"[{host}]" if ":" in host else host
-        return f"{'http' if self._tls is None else 'https'}://{shown}:{self._port}"
-
-
-def _drop_connections(server: "web.Server") -> None:
-    """Without a farewell, as when a process is killed."""
-    for connection in server.connections:
-        if connection.transport is not None:
-            connection.transport.abort()
-
-
-def _request_factory(loop: asyncio.AbstractEventLoop) -> Callable[..., Any]:
-    """Requests that may be large: prompts are."""
-    from aiohttp import web
-
-    def make(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> Any:
-        return web.BaseRequest(
-            message, payload, protocol, writer, task, loop, client_max_size=LARGEST_REQUEST_BYTES
-        )
-
-    return make
+            return
+        host, self._port = server.sockets[0].getsockname()[:2]
+        scheme = "http" if self._tls is None else "https"
+        self._address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{self._port}"
+        self._started.set()
+        await self._stopping.wait()
+        server.close()
+        left = [connection.task for connection in opened]
+        for connection in list(opened):
+            connection.drop()
+        await asyncio.gather(*left, return_exceptions=True)

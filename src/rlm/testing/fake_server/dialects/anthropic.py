@@ -1,11 +1,11 @@
-"""Answers as Anthropic's messages give them."""
+"""Answers in the form of Anthropic's messages."""
 
 import json
 from typing import Any
 
 from rlm.messages import Usage
 from rlm.testing.fake_server.dialects.event import SIGNATURE, Event
-from rlm.testing.fake_server.turn import Turn, in_pieces
+from rlm.testing.fake_server.reply import FakeReply, in_pieces
 
 __all__ = ["AnthropicWriter"]
 
@@ -30,30 +30,30 @@ ERROR_TYPES = {
 class AnthropicWriter:
     """Content is a list of blocks; a stream opens, fills and closes them one by one."""
 
-    def plain(self, turn: Turn) -> dict[str, Any]:
+    def plain(self, reply: FakeReply) -> dict[str, Any]:
         body = {
-            **_message(turn),
-            "content": [] if turn.empty else _blocks(turn),
-            "stop_reason": STOP_REASONS[turn.finish_reason],
+            **_message(reply),
+            "content": [] if reply.empty else _blocks(reply),
+            "stop_reason": STOP_REASONS[reply.finish_reason],
         }
-        return body if turn.usage is None else {**body, "usage": _usage(turn.usage)}
+        return body if reply.usage is None else {**body, "usage": _usage(reply.usage)}
 
-    def events(self, turn: Turn) -> list[Event]:
-        message = _message(turn)
-        if turn.usage is not None:
-            message["usage"] = {**_usage(turn.usage), "output_tokens": 1}
+    def events(self, reply: FakeReply) -> list[Event]:
+        message = _message(reply)
+        if reply.usage is not None:
+            message["usage"] = {**_usage(reply.usage), "output_tokens": 1}
         events = [_event("message_start", message=message), _event("ping")]
-        for index, block in enumerate([] if turn.empty else _blocks(turn)):
+        for index, block in enumerate([] if reply.empty else _blocks(reply)):
             events += _block_events(index, block)
-        delta = {"stop_reason": STOP_REASONS[turn.finish_reason], "stop_sequence": None}
-        used = {} if turn.usage is None else {"usage": _usage(turn.usage)}
+        delta = {"stop_reason": STOP_REASONS[reply.finish_reason], "stop_sequence": None}
+        used = {} if reply.usage is None else {"usage": _usage(reply.usage)}
         return [*events, _event("message_delta", delta=delta, **used), _event("message_stop")]
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         kind = ERROR_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
         return {"type": "error", "error": {"type": kind, "message": message}}
 
-    def failed(self, turn: Turn, status: int, message: str) -> dict[str, Any]:
+    def failed(self, reply: FakeReply, status: int, message: str) -> dict[str, Any]:
         return self.error(status, message)
 
     def error_event(self, status: int, message: str) -> Event:
@@ -64,32 +64,32 @@ def _event(kind: str, **facts: Any) -> Event:
     return Event({"type": kind, **facts}, kind)
 
 
-def _message(turn: Turn) -> dict[str, Any]:
+def _message(reply: FakeReply) -> dict[str, Any]:
     return {
-        "id": turn.identity("msg_01", length=22),
+        "id": reply.identity("msg_01", length=22),
         "type": "message",
         "role": "assistant",
-        "model": turn.model,
+        "model": reply.model,
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
     }
 
 
-def _blocks(turn: Turn) -> list[dict[str, Any]]:
+def _blocks(reply: FakeReply) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
-    if turn.reasoning:
-        blocks.append({"type": "thinking", "thinking": turn.reasoning, "signature": SIGNATURE})
-    if text := turn.text + turn.refusal:
+    if reply.reasoning:
+        blocks.append({"type": "thinking", "thinking": reply.reasoning, "signature": SIGNATURE})
+    if text := reply.text + reply.refusal:
         blocks.append({"type": "text", "text": text})
     blocks += [
         {
             "type": "tool_use",
-            "id": call.id or turn.identity("toolu_01", index, length=22),
+            "id": call.id or reply.identity("toolu_01", index, length=22),
             "name": call.name,
             "input": call.arguments,
         }
-        for index, call in enumerate(turn.tool_calls)
+        for index, call in enumerate(reply.tool_calls)
     ]
     return blocks
 
@@ -120,7 +120,7 @@ def _block_events(index: int, block: dict[str, Any]) -> list[Event]:
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
-    """Here `input_tokens` are those that no cache has seen."""
+    """Return usage; here `input_tokens` excludes cached tokens."""
     return {
         "input_tokens": usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens,
         "cache_creation_input_tokens": usage.cache_write_tokens,

@@ -1,16 +1,16 @@
-"""Answers as OpenAI's chat completions give them."""
+"""Answers in the form of OpenAI's chat completions."""
 
 import json
 from typing import Any
 
 from rlm.messages import Usage
 from rlm.testing.fake_server.dialects.event import DONE, Event
-from rlm.testing.fake_server.turn import Turn, in_pieces
+from rlm.testing.fake_server.reply import FakeReply, in_pieces
 
 __all__ = ["ChatWriter", "openai_error"]
 
 CREATED = 1_700_000_000
-"""Every answer was made at the same time, so that the same script always gives the same bytes."""
+"""The time of every answer, so that the same script always gives the same bytes."""
 
 ERROR_TYPES = {
     400: "invalid_request_error",
@@ -22,59 +22,59 @@ ERROR_TYPES = {
 
 
 def openai_error(status: int, message: str) -> dict[str, Any]:
-    """The body of a refusal, the same for chat completions and responses."""
+    """Return the body of a refusal, the same for chat completions and responses."""
     kind = ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
 class ChatWriter:
-    """`reasoning_content` is where most servers of this dialect put reasoning."""
+    """Reasoning is in `reasoning_content`, as with most servers of this dialect."""
 
-    def plain(self, turn: Turn) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": turn.text or None}
-        message["refusal"] = turn.refusal or None
-        if not (turn.text or turn.refusal or turn.tool_calls):
+    def plain(self, reply: FakeReply) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": reply.text or None}
+        message["refusal"] = reply.refusal or None
+        if not (reply.text or reply.refusal or reply.tool_calls):
             message["content"] = ""
-        if turn.reasoning:
-            message["reasoning_content"] = turn.reasoning
-        if turn.tool_calls:
+        if reply.reasoning:
+            message["reasoning_content"] = reply.reasoning
+        if reply.tool_calls:
             message["tool_calls"] = [
                 {
-                    "id": call.id or turn.identity("call_", index),
+                    "id": call.id or reply.identity("call_", index),
                     "type": "function",
                     "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
                 }
-                for index, call in enumerate(turn.tool_calls)
+                for index, call in enumerate(reply.tool_calls)
             ]
         choice = {
             "index": 0,
             "message": message,
             "logprobs": None,
-            "finish_reason": _finish_reason(turn),
+            "finish_reason": _finish_reason(reply),
         }
-        body = _about(turn, "chat.completion")
-        body["choices"] = [] if turn.empty else [choice]
-        return body if turn.usage is None else {**body, "usage": _usage(turn.usage)}
+        body = _about(reply, "chat.completion")
+        body["choices"] = [] if reply.empty else [choice]
+        return body if reply.usage is None else {**body, "usage": _usage(reply.usage)}
 
-    def events(self, turn: Turn) -> list[Event]:
+    def events(self, reply: FakeReply) -> list[Event]:
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-        deltas += [{"reasoning_content": piece} for piece in in_pieces(turn.reasoning)]
-        deltas += [{"content": piece} for piece in in_pieces(turn.text)]
-        deltas += [{"refusal": piece} for piece in in_pieces(turn.refusal)]
-        deltas += [{"tool_calls": [part]} for part in _call_parts(turn)]
-        about = _about(turn, "chat.completion.chunk")
-        chunks = [] if turn.empty else [_chunk(about, delta) for delta in deltas]
-        if not turn.empty:
-            chunks.append(_chunk(about, {}, _finish_reason(turn)))
-        if turn.usage is not None:
-            chunks.append({**about, "choices": [], "usage": _usage(turn.usage)})
+        deltas += [{"reasoning_content": piece} for piece in in_pieces(reply.reasoning)]
+        deltas += [{"content": piece} for piece in in_pieces(reply.text)]
+        deltas += [{"refusal": piece} for piece in in_pieces(reply.refusal)]
+        deltas += [{"tool_calls": [part]} for part in _call_parts(reply)]
+        about = _about(reply, "chat.completion.chunk")
+        chunks = [] if reply.empty else [_chunk(about, delta) for delta in deltas]
+        if not reply.empty:
+            chunks.append(_chunk(about, {}, _finish_reason(reply)))
+        if reply.usage is not None:
+            chunks.append({**about, "choices": [], "usage": _usage(reply.usage)})
         return [*map(Event, chunks), DONE]
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         return openai_error(status, message)
 
-    def failed(self, turn: Turn, status: int, message: str) -> dict[str, Any]:
-        """With the status as its code, as gateways write it."""
+    def failed(self, reply: FakeReply, status: int, message: str) -> dict[str, Any]:
+        """Return an error with the status as its code, as gateways write it."""
         error = openai_error(status, message)["error"]
         return {"error": {**error, "code": status}}
 
@@ -83,12 +83,12 @@ class ChatWriter:
         return Event({"error": {**error, "code": status}})
 
 
-def _about(turn: Turn, kind: str) -> dict[str, Any]:
+def _about(reply: FakeReply, kind: str) -> dict[str, Any]:
     return {
-        "id": turn.identity("chatcmpl-", length=29),
+        "id": reply.identity("chatcmpl-", length=29),
         "object": kind,
         "created": CREATED,
-        "model": turn.model,
+        "model": reply.model,
     }
 
 
@@ -97,16 +97,16 @@ def _chunk(about: dict[str, Any], delta: dict[str, Any], reason: str | None = No
     return {**about, "choices": [choice]}
 
 
-def _call_parts(turn: Turn) -> list[dict[str, Any]]:
-    """Each call begins with its name, and its arguments follow in halves."""
+def _call_parts(reply: FakeReply) -> list[dict[str, Any]]:
+    """Return the chunks of a call: its name first, then its arguments in halves."""
     parts: list[dict[str, Any]] = []
-    for index, call in enumerate(turn.tool_calls):
+    for index, call in enumerate(reply.tool_calls):
         arguments = json.dumps(call.arguments)
         half = len(arguments) // 2
         parts.append(
             {
                 "index": index,
-                "id": call.id or turn.identity("call_", index),
+                "id": call.id or reply.identity("call_", index),
                 "type": "function",
                 "function": {"name": call.name, "arguments": ""},
             }
@@ -118,11 +118,11 @@ def _call_parts(turn: Turn) -> list[dict[str, Any]]:
     return parts
 
 
-def _finish_reason(turn: Turn) -> str:
-    """A refusal in words ends with `stop`; one without words is the content filter's."""
-    if turn.finish_reason == "refusal":
-        return "stop" if turn.refusal else "content_filter"
-    return turn.finish_reason
+def _finish_reason(reply: FakeReply) -> str:
+    """Return the finish reason: `stop` for a refusal with text, else `content_filter`."""
+    if reply.finish_reason == "refusal":
+        return "stop" if reply.refusal else "content_filter"
+    return reply.finish_reason
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

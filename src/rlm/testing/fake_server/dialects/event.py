@@ -1,17 +1,17 @@
-"""One event of a stream, and the shape that every writer has."""
+"""One event of a stream, and the protocol of writers."""
 
 from typing import Any, NamedTuple, Protocol
 
-from rlm.testing.fake_server.turn import Turn
+from rlm.testing.fake_server.reply import FakeReply
 
 __all__ = ["DONE", "SIGNATURE", "Event", "Writer"]
 
 SIGNATURE = "ZmFrZS1zaWduYXR1cmUtb2YtdGhvdWdodHM="
-"""Stands for what a provider signs its reasoning with, and wants to see again."""
+"""Stands for the signature of a provider's reasoning, which it expects back."""
 
 
 class Event(NamedTuple):
-    """`name` goes into an `event:` line; a payload that is a text goes out as it is."""
+    """One event. `name` becomes its `event:` line; a payload that is text is sent as it is."""
 
     payload: Any
     name: str | None = None
@@ -23,17 +23,17 @@ DONE = Event("[DONE]")
 class Writer(Protocol):
     """Writes answers in one dialect."""
 
-    def plain(self, turn: Turn) -> dict[str, Any]:
-        """The body of a whole reply."""
+    def plain(self, reply: FakeReply) -> dict[str, Any]:
+        """Return the body of a whole reply."""
 
-    def events(self, turn: Turn) -> list[Event]:
-        """The same as a stream."""
+    def events(self, reply: FakeReply) -> list[Event]:
+        """Return the same as a stream."""
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """The body of a refusal with that status."""
+        """Return the body of a refusal with that status."""
 
-    def failed(self, turn: Turn, status: int, message: str) -> dict[str, Any]:
-        """The body of a reply of status 200 that reports an error."""
+    def failed(self, reply: FakeReply, status: int, message: str) -> dict[str, Any]:
+        """Return the body of a reply of status 200 that reports an error."""
 
     def error_event(self, status: int, message: str) -> Event:
-        """The event with which a stream of status 200 reports an error."""
+        """Return the event with which a stream of status 200 reports an error."""

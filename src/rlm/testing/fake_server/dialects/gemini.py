@@ -1,10 +1,10 @@
-"""Answers as Gemini's generateContent gives them."""
+"""Answers in the form of Gemini's generateContent."""
 
 from typing import Any
 
 from rlm.messages import Usage
 from rlm.testing.fake_server.dialects.event import SIGNATURE, Event
-from rlm.testing.fake_server.turn import Turn, in_pieces
+from rlm.testing.fake_server.reply import FakeReply, in_pieces
 
 __all__ = ["GeminiWriter"]
 
@@ -27,16 +27,16 @@ STATUSES = {
 
 
 class GeminiWriter:
-    """Content is a list of parts, and a stream is replies that each bring a few more."""
+    """Content is a list of parts; a stream is a series of replies with a few parts each."""
 
-    def plain(self, turn: Turn) -> dict[str, Any]:
-        return _response(turn, _parts(turn), FINISH_REASONS[turn.finish_reason])
+    def plain(self, reply: FakeReply) -> dict[str, Any]:
+        return _response(reply, _parts(reply), FINISH_REASONS[reply.finish_reason])
 
-    def events(self, turn: Turn) -> list[Event]:
-        if turn.empty:
-            return [Event(self.plain(turn))]
+    def events(self, reply: FakeReply) -> list[Event]:
+        if reply.empty:
+            return [Event(self.plain(reply))]
         parts: list[dict[str, Any]] = []
-        for part in _parts(turn):
+        for part in _parts(reply):
             texts = in_pieces(part["text"]) if "text" in part else []
             if not texts:
                 parts.append(part)
@@ -46,9 +46,9 @@ class GeminiWriter:
             if "thoughtSignature" in part:
                 parts.append({"text": "", "thoughtSignature": part["thoughtSignature"]})
         last = len(parts) - 1
-        reason = FINISH_REASONS[turn.finish_reason]
+        reason = FINISH_REASONS[reply.finish_reason]
         return [
-            Event(_response(turn, [part], reason if number == last else None))
+            Event(_response(reply, [part], reason if number == last else None))
             for number, part in enumerate(parts)
         ]
 
@@ -63,41 +63,41 @@ class GeminiWriter:
             }
         }
 
-    def failed(self, turn: Turn, status: int, message: str) -> dict[str, Any]:
+    def failed(self, reply: FakeReply, status: int, message: str) -> dict[str, Any]:
         return self.error(status, message)
 
     def error_event(self, status: int, message: str) -> Event:
         return Event(self.error(status, message))
 
 
-def _response(turn: Turn, parts: list[dict[str, Any]], reason: str | None) -> dict[str, Any]:
+def _response(reply: FakeReply, parts: list[dict[str, Any]], reason: str | None) -> dict[str, Any]:
     candidate: dict[str, Any] = {"content": {"parts": parts, "role": "model"}, "index": 0}
     if reason is not None:
         candidate["finishReason"] = reason
-    body: dict[str, Any] = {} if turn.empty else {"candidates": [candidate]}
-    if turn.usage is not None:
-        body["usageMetadata"] = _usage(turn.usage)
-    return {**body, "modelVersion": turn.model, "responseId": turn.identity("", length=22)}
+    body: dict[str, Any] = {} if reply.empty else {"candidates": [candidate]}
+    if reply.usage is not None:
+        body["usageMetadata"] = _usage(reply.usage)
+    return {**body, "modelVersion": reply.model, "responseId": reply.identity("", length=22)}
 
 
-def _parts(turn: Turn) -> list[dict[str, Any]]:
-    """Thoughts, text and calls. What follows thoughts carries their signature."""
+def _parts(reply: FakeReply) -> list[dict[str, Any]]:
+    """Return thoughts, text and calls. What follows thoughts carries their signature."""
     parts: list[dict[str, Any]] = []
-    if text := turn.text + turn.refusal:
+    if text := reply.text + reply.refusal:
         parts.append({"text": text})
-    for call in turn.tool_calls:
+    for call in reply.tool_calls:
         named = {"id": call.id} if call.id else {}
         parts.append({"functionCall": {**named, "name": call.name, "args": call.arguments}})
     parts = parts or [{"text": ""}]
-    if not turn.reasoning:
+    if not reply.reasoning:
         return parts
-    signed = len(parts) - len(turn.tool_calls) if turn.tool_calls else 0
+    signed = len(parts) - len(reply.tool_calls) if reply.tool_calls else 0
     parts[signed] = {**parts[signed], "thoughtSignature": SIGNATURE}
-    return [{"text": turn.reasoning, "thought": True}, *parts]
+    return [{"text": reply.reasoning, "thought": True}, *parts]
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
-    """Here candidates are counted without their thoughts."""
+    """Return usage; here candidates are counted without their thoughts."""
     counts = {
         "promptTokenCount": usage.input_tokens,
         "candidatesTokenCount": usage.output_tokens - usage.reasoning_tokens,

@@ -1,4 +1,4 @@
-"""Answers as OpenAI's responses give them."""
+"""Answers in the form of OpenAI's Responses interface."""
 
 import itertools
 import json
@@ -7,7 +7,7 @@ from typing import Any
 from rlm.messages import Usage
 from rlm.testing.fake_server.dialects.chat import CREATED, openai_error
 from rlm.testing.fake_server.dialects.event import SIGNATURE, Event
-from rlm.testing.fake_server.turn import Turn, in_pieces
+from rlm.testing.fake_server.reply import FakeReply, in_pieces
 
 __all__ = ["ResponsesWriter"]
 
@@ -15,19 +15,19 @@ INCOMPLETE = {"length": "max_output_tokens", "refusal": "content_filter"}
 
 
 class ResponsesWriter:
-    """Output is a list of items; a stream opens, fills and closes them, numbering its events."""
+    """Output is a list of items; a stream opens, fills and closes them, and numbers its events."""
 
-    def plain(self, turn: Turn) -> dict[str, Any]:
-        reason = None if turn.refusal else INCOMPLETE.get(turn.finish_reason)
-        body = _response(turn, "incomplete" if reason else "completed")
-        body["output"] = [] if turn.empty else _items(turn)
+    def plain(self, reply: FakeReply) -> dict[str, Any]:
+        reason = None if reply.refusal else INCOMPLETE.get(reply.finish_reason)
+        body = _response(reply, "incomplete" if reason else "completed")
+        body["output"] = [] if reply.empty else _items(reply)
         body["incomplete_details"] = {"reason": reason} if reason else None
-        body["usage"] = None if turn.usage is None else _usage(turn.usage)
+        body["usage"] = None if reply.usage is None else _usage(reply.usage)
         return body
 
-    def events(self, turn: Turn) -> list[Event]:
-        begun = _response(turn, "in_progress")
-        whole = self.plain(turn)
+    def events(self, reply: FakeReply) -> list[Event]:
+        begun = _response(reply, "in_progress")
+        whole = self.plain(reply)
         facts: list[dict[str, Any]] = [
             {"type": "response.created", "response": begun},
             {"type": "response.in_progress", "response": begun},
@@ -41,8 +41,8 @@ class ResponsesWriter:
     def error(self, status: int, message: str) -> dict[str, Any]:
         return openai_error(status, message)
 
-    def failed(self, turn: Turn, status: int, message: str) -> dict[str, Any]:
-        body = _response(turn, "failed")
+    def failed(self, reply: FakeReply, status: int, message: str) -> dict[str, Any]:
+        body = _response(reply, "failed")
         return {**body, "error": {"code": _code(status), "message": message}}
 
     def error_event(self, status: int, message: str) -> Event:
@@ -54,9 +54,9 @@ def _code(status: int) -> str:
     return "rate_limit_exceeded" if status == 429 else "server_error"
 
 
-def _response(turn: Turn, status: str) -> dict[str, Any]:
+def _response(reply: FakeReply, status: str) -> dict[str, Any]:
     return {
-        "id": turn.identity("resp_", length=48),
+        "id": reply.identity("resp_", length=48),
         "object": "response",
         "created_at": CREATED,
         "status": status,
@@ -64,7 +64,7 @@ def _response(turn: Turn, status: str) -> dict[str, Any]:
         "incomplete_details": None,
         "instructions": None,
         "metadata": {},
-        "model": turn.model,
+        "model": reply.model,
         "output": [],
         "parallel_tool_calls": True,
         "temperature": 1.0,
@@ -75,24 +75,24 @@ def _response(turn: Turn, status: str) -> dict[str, Any]:
     }
 
 
-def _items(turn: Turn) -> list[dict[str, Any]]:
+def _items(reply: FakeReply) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
-    if turn.reasoning:
+    if reply.reasoning:
         items.append(
             {
                 "type": "reasoning",
-                "id": turn.identity("rs_", length=48),
-                "summary": [{"type": "summary_text", "text": turn.reasoning}],
+                "id": reply.identity("rs_", length=48),
+                "summary": [{"type": "summary_text", "text": reply.reasoning}],
                 "encrypted_content": SIGNATURE,
             }
         )
     content: list[dict[str, Any]] = []
-    if turn.text or not (turn.refusal or turn.tool_calls):
-        content.append({"type": "output_text", "text": turn.text, "annotations": []})
-    if turn.refusal:
-        content.append({"type": "refusal", "refusal": turn.refusal})
+    if reply.text or not (reply.refusal or reply.tool_calls):
+        content.append({"type": "output_text", "text": reply.text, "annotations": []})
+    if reply.refusal:
+        content.append({"type": "refusal", "refusal": reply.refusal})
     if content:
-        identity = turn.identity("msg_", length=48)
+        identity = reply.identity("msg_", length=48)
         items.append(
             {
                 "type": "message",
@@ -105,13 +105,13 @@ def _items(turn: Turn) -> list[dict[str, Any]]:
     items += [
         {
             "type": "function_call",
-            "id": turn.identity("fc_", index, length=48),
-            "call_id": call.id or turn.identity("call_", index),
+            "id": reply.identity("fc_", index, length=48),
+            "call_id": call.id or reply.identity("call_", index),
             "name": call.name,
             "arguments": json.dumps(call.arguments),
             "status": "completed",
         }
-        for index, call in enumerate(turn.tool_calls)
+        for index, call in enumerate(reply.tool_calls)
     ]
     return items
 

@@ -1,0 +1,187 @@
+"""Citations of a run: requested in plain words, and accepted only if they are verbatim.
+
+The lines that a model names are not enough: each quote is looked up in the very bytes that the run
+got. What
+is not there is dropped and counted.
+"""
+
+import hashlib
+import json
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from rlm.gateway.files import MAX_BYTES, MAX_LINES, Loaded
+from rlm.gateway.ledger import Answer
+from rlm.results import Submission
+from rlm.typed import AnswerMismatch, answer_type
+
+__all__ = ["Cited", "CitedFiles", "read_answer", "with_instructions"]
+
+MAX_CITATIONS = 50
+
+_INSTRUCTIONS = """{query}
+
+The files are in `context`, a dict from name to text. Hand in a dict, in a cell:
+FINAL({{"answer": text, "citations": [
+    {{"file": name, "start_line": 1, "end_line": 2, "quote": text}}]}})
+Each quote is copied from its file character by character and is at most a few lines long; take it
+from the text with code. Lines count from 1. With nothing to quote, hand in the text alone."""
+
+
+class Claim(Struct, frozen=True):
+    """A citation as a model gives it."""
+
+    file: str = ""
+    quote: str = ""
+    start_line: int | None = None
+    end_line: int | None = None
+
+
+class Cited(Struct, frozen=True):
+    """An answer and its citations, as a model gives them."""
+
+    answer: str
+    citations: list[Claim] = field(default_factory=list)
+
+
+class _Loose(Struct, frozen=True):
+    """The same from a less careful model: `citations` may be anything."""
+
+    answer: str | int | float | bool | list[Any] | dict[str, Any]
+    citations: Any = None
+
+
+def with_instructions(query: str) -> str:
+    return _INSTRUCTIONS.format(query=query)
+
+
+def read_answer(text: str, as_json: str | None) -> Cited:
+    """Parse what a run submitted; any other form is an answer without citations."""
+    submission = Submission(text, "answer", as_json)
+    try:
+        found: Cited = answer_type(Cited).parse(submission)
+    except AnswerMismatch:
+        return _read_loosely(submission)
+    return found
+
+
+def _read_loosely(submission: Submission) -> Cited:
+    try:
+        found: _Loose = answer_type(_Loose).parse(submission)
+    except AnswerMismatch:
+        return Cited(submission.text)
+    claims = []
+    for each in found.citations if isinstance(found.citations, list) else ():
+        try:
+            claims.append(answer_type(Claim).parse(Submission("", "answer", _json(each))))
+        except AnswerMismatch:
+            claims.append(Claim())  # It counts as dropped.
+    return Cited(found.answer if isinstance(found.answer, str) else _json(found.answer), claims)
+
+
+class CitedFiles:
+    """The files of one run, by the names that the run used."""
+
+    def __init__(self, files: Mapping[str, Loaded]) -> None:
+        self._files = files
+        self._starts: dict[str, list[int]] = {}
+
+    def checked(self, claims: Sequence[Claim], most_bytes: int) -> tuple[list[Answer], int]:
+        """Return the true citations with correct lines, and the number of the others.
+
+        All quotes together have at most `most_bytes`; the rest is dropped, too.
+        """
+        found: list[Answer] = []
+        for claim in claims[:MAX_CITATIONS]:
+            citation = self._citation(claim)
+            if citation is None or citation in found:
+                continue
+            most_bytes -= len(citation["quote"].encode())
+            if most_bytes < 0:
+                break
+            found.append(citation)
+        return found, len(claims) - len(found)
+
+    def _citation(self, claim: Claim) -> Answer | None:
+        name = self._named(claim.file)
+        if name is None or not claim.quote.strip():
+            return None
+        file = self._files[name]
+        for quote in _spellings(claim.quote, file.data):
+            at = self._place(name, file.data, quote, claim)
+            if at is not None:
+                first, last = self._line(name, at), self._line(name, at + len(quote) - 1)
+                return {
+                    "handle": file.handle.id,
+                    "start_line": first,
+                    "end_line": last,
+                    "sha256": hashlib.sha256(self._lines(name, first, last)).hexdigest(),
+                    "quote": quote.decode(),
+                    "version": file.version,
+                }
+        return None
+
+    def _named(self, name: str) -> str | None:
+        """Find the file by its name, its handle, or the end of its name."""
+        if name in self._files:
+            return name
+        by_handle = [key for key, file in self._files.items() if file.handle.id == name]
+        by_end = [key for key in self._files if name and key.endswith(f"/{name.lstrip('./')}")]
+        for found in (by_handle, by_end, list(self._files)):
+            if len(found) == 1:
+                return found[0]
+        return None
+
+    def _place(self, name: str, data: bytes, quote: bytes, claim: Claim) -> int | None:
+        """Find the quote in the named lines, or at its only occurrence."""
+        starts = self._line_starts(name)
+        first = max(1, claim.start_line or 0)
+        last = max(first, claim.end_line or first)
+        if claim.start_line is not None and first <= len(starts):
+            end = starts[last] if last < len(starts) else len(data)
+            at = data.find(quote, starts[first - 1], end)
+            if at >= 0:
+                return at
+        at = data.find(quote)
+        return at if at >= 0 and data.find(quote, at + 1) < 0 else None
+
+    def _line(self, name: str, offset: int) -> int:
+        return bisect_right(self._line_starts(name), offset)
+
+    def _lines(self, name: str, first: int, last: int) -> bytes:
+        starts, data = self._line_starts(name), self._files[name].data
+        return data[starts[first - 1] : starts[last] if last < len(starts) else len(data)]
+
+    def _line_starts(self, name: str) -> list[int]:
+        known = self._starts.get(name)
+        if known is None:
+            known, at, data = [0], 0, self._files[name].data
+            while (at := data.find(b"\n", at) + 1) > 0:
+                if at < len(data):
+                    known.append(at)
+            self._starts[name] = known
+        return known
+
+
+def _spellings(quote: str, data: bytes) -> list[bytes]:
+    """Return variants of the quote: as it is, stripped, and with the line ends of the file."""
+    found = []
+    for text in (quote, quote.strip("\r\n"), quote.strip()):
+        whole = _bounded(text)
+        found.append(whole)
+        if b"\r\n" in data:
+            found.append(whole.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n"))
+    return [each for each in dict.fromkeys(found) if each and len(each) <= MAX_BYTES]
+
+
+def _bounded(text: str) -> bytes:
+    """Cut to the lines and bytes of a span, at a whole character."""
+    text = "\n".join(text.split("\n")[:MAX_LINES])
+    return text.encode("utf-8", "replace")[:MAX_BYTES].decode("utf-8", "ignore").encode()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

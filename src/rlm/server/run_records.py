@@ -1,0 +1,153 @@
+"""What the server stores and reports about background runs."""
+
+import sqlite3
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from rlm._util.text import sendable
+from rlm.results import RunResult
+from rlm.server.answering import facts_of
+from rlm.server.errors import ApiError
+from rlm.server.replies import ErrorBody, RunObject, RunState, usage_of
+from rlm.server.requests import RunRequest
+
+__all__ = ["RunRow", "RunStore", "completed", "failed", "run_object"]
+
+MAX_ROWS = 50_000
+_TABLE = """
+create table if not exists runs (run_id text primary key, token text not null, created real,
+    model text, request blob, ended real, reply blob);
+create index if not exists by_token on runs (token, created);
+"""
+_COLUMNS = "run_id, token, created, model, request, ended, reply"
+
+
+class RunRow(Struct, frozen=True):
+    """One run. `request` is without its context; `reply` is set when the run has ended."""
+
+    run_id: str
+    token: str
+    created: float
+    model: str
+    request: bytes
+    ended: float | None = None
+    reply: bytes | None = None
+
+
+class RunStore:
+    """All rows of one server folder."""
+
+    def __init__(self, path: Path) -> None:
+        self._database = sqlite3.connect(path, isolation_level=None)
+        self._database.execute("pragma journal_mode = wal")
+        self._database.executescript(_TABLE)
+        self._database.execute(
+            "delete from runs where ended is not null and run_id not in "
+            "(select run_id from runs order by created desc limit ?)",
+            (MAX_ROWS,),
+        )
+
+    def close(self) -> None:
+        self._database.close()
+
+    def add(self, run_id: str, token: str, model: str, request: bytes) -> RunRow:
+        row = RunRow(run_id, token, time.time(), model, request)
+        values = (row.run_id, row.token, row.created, row.model, row.request, None, None)
+        try:
+            self._database.execute("insert into runs values (?, ?, ?, ?, ?, ?, ?)", values)
+        except sqlite3.IntegrityError:
+            raise taken(run_id) from None
+        return row
+
+    def end(self, run_id: str, reply: bytes) -> None:
+        self._database.execute(
+            "update runs set ended = ?, reply = ? where run_id = ?", (time.time(), reply, run_id)
+        )
+
+    def reopen(self, run_id: str, request: bytes) -> None:
+        """Mark a run as not ended, because it continues."""
+        self._database.execute(
+            "update runs set ended = null, reply = null, request = ? where run_id = ?",
+            (request, run_id),
+        )
+
+    def remove(self, run_id: str) -> None:
+        self._database.execute("delete from runs where run_id = ?", (run_id,))
+
+    def get(self, run_id: str) -> RunRow | None:
+        find = f"select {_COLUMNS} from runs where run_id = ?"  # noqa: S608 - our own words
+        row = self._database.execute(find, (run_id,)).fetchone()
+        return None if row is None else RunRow(*row)
+
+    def of_token(self, token: str, most: int, before: RunRow | None) -> list[RunRow]:
+        """Return runs, newest first, after the last one seen."""
+        find = (
+            f"select {_COLUMNS} from runs where token = ? and (created, run_id) < (?, ?) "  # noqa: S608
+            "order by created desc, run_id desc limit ?"
+        )
+        at = (float("inf"), "") if before is None else (before.created, before.run_id)
+        rows = self._database.execute(find, (token, *at, most)).fetchall()
+        return [RunRow(*row) for row in rows]
+
+    def unended(self) -> list[RunRow]:
+        find = f"select {_COLUMNS} from runs where ended is null order by created"  # noqa: S608
+        return [RunRow(*row) for row in self._database.execute(find).fetchall()]
+
+
+def taken(run_id: str) -> ApiError:
+    return ApiError(
+        409,
+        f"there is a run {run_id} already: GET /v1/runs/{run_id}, or choose another run_id",
+        param="run_id",
+        code="run_exists",
+    )
+
+
+SHOWN_QUERY_CHARS = 2_000
+ENDINGS: Mapping[str, RunState] = {
+    "answer": "completed",
+    "steps": "incomplete",
+    "limit": "incomplete",
+    "cancelled": "cancelled",
+    "error": "failed",
+}
+
+
+def run_object(row: RunRow, state: RunState, **more: Any) -> RunObject:
+    query = msgspec.json.decode(row.request, type=RunRequest).query if row.request else ""
+    return RunObject(
+        id=row.run_id,
+        created_at=int(row.created),
+        model=row.model,
+        status=state,
+        query=query[:SHOWN_QUERY_CHARS],
+        **more,
+    )
+
+
+def completed(row: RunRow, result: RunResult) -> RunObject:
+    """Describe a run that ended by itself or at a limit."""
+    state, answer = ENDINGS[result.stop_reason], result.answer
+    if state == "completed" and answer is None:
+        state = "failed"  # There is none of the wanted type.
+    return run_object(
+        row,
+        state,
+        answer=sendable(answer) if isinstance(answer, str) else answer,
+        usage=usage_of(result.usage.total),
+        rlm=facts_of("rlm", result),
+        ended_at=int(time.time()),
+    )
+
+
+def failed(row: RunRow, state: RunState, error: ApiError | None) -> RunObject:
+    """Describe a run that raised, or was cancelled before it had a result."""
+    body = None
+    if error is not None:
+        body = ErrorBody(error.message, error.kind, error.param, error.code)
+    return run_object(row, state, error=body, ended_at=int(time.time()))

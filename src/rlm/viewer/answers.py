@@ -1,0 +1,359 @@
+"""Answers to what the page asks about runs, as plain values.
+
+Everything here blocks and is called from threads. Long texts in events are shortened: `cut` names
+the
+fields and their real lengths. Texts deeper inside have names with dots, such as
+`new_messages.0.content`.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from rlm.errors import ConfigError
+from rlm.events import ContextHashed, Event, RunStarted
+from rlm.viewer.contexts import Contexts, ContextText
+from rlm.viewer.coverage import covered, readings
+from rlm.viewer.index import CODES
+from rlm.viewer.library import Library, Unknown
+from rlm.viewer.outlines import MAX_IN_TREE, Node
+from rlm.viewer.record_files import RecordFile
+from rlm.viewer.rows import call_rows, request_rows, step_rows, usage_points
+from rlm.web.responses import without_paths
+
+__all__ = ["Answers", "Shortener", "search", "text_in"]
+
+MAX_CHARS = 20_000
+MAX_ITEMS = 1_000
+MAX_LEVELS = 20
+MAX_TEXT_CHARS = 5_000_000
+ANSWER_CHARS = 8_000_000
+MINIMAL_CHARS = 200
+"""The length of every further text once an answer has grown too long."""
+
+
+class Shortener:
+    """Shortens the texts of one answer, and keeps count of its size."""
+
+    def __init__(self, most_chars: int = MAX_CHARS) -> None:
+        self._most_chars = most_chars
+        self._chars = 0
+
+    def shaped(self, event: Event, number: int) -> dict[str, Any]:
+        cut: dict[str, int] = {}
+        plain: dict[str, Any] = msgspec.to_builtins(event)
+        shortened = {name: self._short(value, name, cut, 1) for name, value in plain.items()}
+        shortened["index"] = number
+        return {**shortened, "cut": cut} if cut else shortened
+
+    def _short(self, value: Any, name: str, cut: dict[str, int], level: int) -> Any:
+        if isinstance(value, str):
+            most = self._most_chars if self._chars < ANSWER_CHARS else MINIMAL_CHARS
+            if len(value) > most:
+                cut[name], value = len(value), value[:most]
+            self._chars += len(value)
+            return value
+        if not isinstance(value, list | dict):
+            return value
+        if level > MAX_LEVELS:
+            return "…"
+        if len(value) > MAX_ITEMS:
+            cut[name] = len(value)
+        if isinstance(value, list):
+            items = enumerate(value[:MAX_ITEMS])
+            return [self._short(item, f"{name}.{at}", cut, level + 1) for at, item in items]
+        names = list(value)[:MAX_ITEMS]
+        return {key: self._short(value[key], f"{name}.{key}", cut, level + 1) for key in names}
+
+
+def text_in(event: Event, field: str) -> dict[str, Any]:
+    """Return the whole text of a field, or of one inside it; a very long text is cut."""
+    value: Any = msgspec.to_builtins(event)
+    for name in field.split(".", MAX_LEVELS):
+        if isinstance(value, dict) and name in value:
+            value = value[name]
+        elif isinstance(value, list) and name.isdecimal() and int(name[:9]) < len(value):
+            value = value[int(name[:9])]
+        else:
+            raise Unknown("this event has no such text")
+    if not isinstance(value, str):
+        raise Unknown("this field of the event is not text")
+    if len(value) > MAX_TEXT_CHARS:
+        return {"text": value[:MAX_TEXT_CHARS], "chars": len(value)}
+    return {"text": value}
+
+
+MAX_SECONDS = 10.0
+AROUND_CHARS = 80
+IDS = frozenset({"type", "run_id", "parent_id", "call_id", "parent_call_id", "digest"})
+"""Fields that are ids, not text."""
+
+_PLAIN = re.compile(r"[ !#-\[\]-~]+")
+"""Characters that JSON does not escape."""
+
+
+def search(
+    file: RecordFile, run_ids: list[str], query: str, limit: int, stop: threading.Event
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return the first events that contain the text, in any case, and whether there may be more."""
+    wanted = query.lower()
+    deadline = time.monotonic() + MAX_SECONDS
+    hits: list[dict[str, Any]] = []
+    first_look = _first_look(wanted, stop, deadline)
+    for _, number, event in file.tree_events(run_ids, passes=first_look):
+        if stop.is_set() or time.monotonic() > deadline:
+            return hits, True
+        found = next(_excerpts(event, wanted), None)
+        if found is None:
+            continue
+        if len(hits) >= limit:
+            return hits, True
+        hits.append(
+            {
+                "run_id": event.run_id,
+                "step": event.step,
+                "index": number,
+                "type": str(type(event).__struct_config__.tag),
+                "field": found[0],
+                "cell": getattr(event, "cell", None),
+                "call_id": getattr(event, "call_id", None),
+                "excerpt": found[1],
+            }
+        )
+    return hits, False
+
+
+def _first_look(
+    wanted: str, stop: threading.Event, deadline: float
+) -> Callable[[bytes], bool] | None:
+    """Return a check that rules out most lines before they are decoded."""
+    sure = max(_PLAIN.findall(wanted), key=len, default="").encode()
+
+    def passes(line: bytes) -> bool:
+        # Once it has to stop, every line passes, so that the loop of the search sees it.
+        return sure in line.lower() or stop.is_set() or time.monotonic() > deadline
+
+    return passes if sure else None
+
+
+def _excerpts(event: Event, wanted: str) -> Iterator[tuple[str, str]]:
+    """Yield the fields that contain the text, each with an excerpt."""
+    for name, value in msgspec.to_builtins(event).items():
+        for text in () if name in IDS else _texts(value):
+            at = text.lower().find(wanted)
+            if at >= 0:
+                start = max(0, at - AROUND_CHARS)
+                excerpt = text[start : at + len(wanted) + AROUND_CHARS]
+                yield name, f"{'…' if start else ''}{excerpt}"
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every string in a value, without recursion: the file decides how deep it is."""
+    ahead: list[Any] = [value]
+    while ahead:
+        item = ahead.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            ahead += [*reversed(item.values())]
+        elif isinstance(item, list | tuple):
+            ahead += reversed(item)
+
+
+LISTED_CHARS = 500
+FIRST_ANSWER_SECONDS = 1.0
+MAX_REASONS = 10
+
+
+class Answers:
+    """Answers every request of the page that does not change anything."""
+
+    def __init__(self, library: Library, contexts: Contexts) -> None:
+        self._library = library
+        self._contexts = contexts
+        self._mapping = threading.Lock()
+        self._mapped: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
+
+    def runs(self) -> dict[str, Any]:
+        found = self._library.listing(FIRST_ANSWER_SECONDS)
+        skipped = found.skipped
+        first_reasons = [*skipped.notices, *skipped.first][:MAX_REASONS]
+        reasons = [without_paths(each) for each in first_reasons]
+        answer: dict[str, Any] = {
+            "runs": [node.plain(LISTED_CHARS) for node in found.runs],
+            "skipped": {"count": skipped.total, "reasons": reasons},
+        }
+        return answer if found.reading is None else {**answer, "reading": found.reading}
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        file = self._library.find(run_id)
+        forest = file.forest()
+        node = forest.nodes.get(run_id) or self._library.unstarted(file)
+        if node is None:
+            raise Unknown("this run has not started yet")
+        if run_id not in forest.nodes:
+            return _unstarted(node)
+        tree = forest.below(node.root, MAX_IN_TREE)
+        started, ended = self._ends(file, run_id)
+        index, shortener = file.index_of(run_id), Shortener()
+        return {
+            "run": node.plain(),
+            "tree": [forest.nodes[each].plain(LISTED_CHARS) for each in tree],
+            "steps": step_rows(index, forest.used_by_children(index)),
+            "started": None if started is None else shortener.shaped(started, 0),
+            "ended": None if ended is None else shortener.shaped(*ended),
+            "context": self._context_facts(started),
+        }
+
+    def step(self, run_id: str, step: int, offset: int, limit: int) -> dict[str, Any]:
+        file, _ = self._found(run_id)
+        row = file.index_of(run_id).steps.get(step)
+        if row is None:
+            raise Unknown(f"this run has no step {step}")
+        total, shortener = len(row.events), Shortener()
+        numbers = list(row.events[offset : offset + limit])
+        events = [shortener.shaped(event, n) for n, event in file.events_at(run_id, numbers)]
+        return {"events": events, "total": total}
+
+    def text(self, run_id: str, number: int, field: str) -> dict[str, Any]:
+        file, _ = self._found(run_id)
+        if number >= len(file.index_of(run_id).types):
+            raise Unknown("this run has no such event")
+        for _, event in file.events_at(run_id, [number]):
+            return text_in(event, field)
+        raise Unknown("this event can no longer be read")
+
+    def calls(self, run_id: str, limit: int) -> dict[str, Any]:
+        file, tree = self._found(run_id)
+        rows, total = call_rows(file, tree, limit)
+        requests = request_rows(file, tree, limit)
+        return {
+            "calls": [msgspec.structs.asdict(row) for row in rows],
+            "total": total,
+            "requests": [msgspec.structs.asdict(row) for row in requests],
+            **_span(file.forest().nodes[run_id]),
+        }
+
+    def usage(self, run_id: str) -> dict[str, Any]:
+        file, tree = self._found(run_id)
+        outline = file.forest().nodes[run_id].outline
+        return {
+            "points": usage_points(file.index_of(each) for each in tree),
+            "tokens": outline.tokens,
+            "cost_usd": outline.cost_usd,
+            **_span(file.forest().nodes[run_id]),
+        }
+
+    def search(self, run_id: str, query: str, limit: int, stop: threading.Event) -> dict[str, Any]:
+        file, tree = self._found(run_id)
+        hits, more = search(file, tree, query, limit, stop)
+        return {"hits": hits, "more": more}
+
+    # -- the context -------------------------------------------------------------------------
+
+    def context(self, run_id: str, start: int, end: int) -> dict[str, Any]:
+        file, _ = self._found(run_id)
+        return {"text": self._context(file, run_id).text[start:end]}
+
+    def coverage(self, run_id: str) -> dict[str, Any]:
+        """Return the coverage map of a run.
+
+        One is computed at a time, and the last few are cached.
+        """
+        file, tree = self._found(run_id)
+        with self._mapping:
+            version, known = file.version(), self._mapped.get(run_id)
+            if known is not None and known[0] == version:
+                return known[1]
+            coverage = self._map(file, run_id, tree)
+            while len(self._mapped) >= 4:
+                self._mapped.pop(next(iter(self._mapped)))
+            self._mapped[run_id] = version, coverage
+            return coverage
+
+    def _map(self, file: RecordFile, run_id: str, tree: list[str]) -> dict[str, Any]:
+        try:
+            context = self._context(file, run_id)
+        except ConfigError as error:
+            nothing: dict[str, Any] = {"chars": 0, "documents": [], "spans": [], "readers": []}
+            why_not = {"available": False, "why_not": without_paths(str(error)), "exact": False}
+            return {**nothing, **why_not, "unread_percent": 100.0}
+        found = covered(context.text, context.ranges, readings(file, tree))
+        return {
+            "available": True,
+            "why_not": None,
+            "chars": len(context.text),
+            "documents": context.named(),
+            **found.plain(),
+        }
+
+    def _context(self, file: RecordFile, run_id: str) -> ContextText:
+        """Return the context of a run.
+
+        For a child whose context is not stored, that of its root.
+        """
+        started, _ = self._ends(file, run_id)
+        root = file.forest().nodes[run_id].root
+        if root != run_id and not self._contexts.has(started):
+            started, _ = self._ends(file, root)
+        return self._contexts.text(started)
+
+    def _context_facts(self, started: RunStarted | None) -> dict[str, Any]:
+        if started is None:
+            return _no_context()
+        return {
+            "kind": started.context_kind,
+            "bytes": started.context_bytes,
+            "sha256": started.context_sha256,
+            "description": started.context_description[:LISTED_CHARS],
+            "available": self._contexts.has(started),
+        }
+
+    # -- finding -----------------------------------------------------------------------------
+
+    def _found(self, run_id: str) -> tuple[RecordFile, list[str]]:
+        file = self._library.find(run_id)
+        forest = file.forest()
+        if run_id not in forest.nodes:
+            raise Unknown("this run has not started yet")
+        return file, forest.below(run_id)
+
+    def _ends(
+        self, file: RecordFile, run_id: str
+    ) -> tuple[RunStarted | None, tuple[Event, int] | None]:
+        """Return how a run started and how it ended, with the number of that event."""
+        types = file.index_of(run_id).types
+        numbers = [
+            types.find(CODES["run_started"]),
+            types.find(CODES["context_hashed"]),
+            types.rfind(CODES["run_ended"]),
+        ]
+        started, ended = None, None
+        for number, event in file.events_at(run_id, sorted(n for n in numbers if n >= 0)):
+            if isinstance(event, RunStarted):
+                started = event
+            elif isinstance(event, ContextHashed):
+                started = started and replace(started, context_sha256=event.context_sha256)
+            else:
+                ended = event, number
+        return started, ended
+
+
+def _unstarted(node: Node) -> dict[str, Any]:
+    plain = node.plain()
+    empty: dict[str, Any] = {"steps": [], "started": None, "ended": None}
+    return {"run": plain, "tree": [plain], **empty, "context": _no_context()}
+
+
+def _span(node: Node) -> dict[str, float]:
+    """Return when a run started, and when it ended or was last active."""
+    return {"start": node.outline.started, "end": node.outline.started + node.outline.seconds}
+
+
+def _no_context() -> dict[str, Any]:
+    return {"kind": "", "bytes": 0, "sha256": "", "description": "", "available": False}

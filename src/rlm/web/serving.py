@@ -1,0 +1,241 @@
+"""A uvicorn server from start to end: its socket, its timeouts and the signals that stop it."""
+
+import asyncio
+import contextlib
+import errno
+import signal
+import socket
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any, Literal, TypeVar
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from rlm.errors import ConfigError
+from rlm.web.hosts import bracketed
+
+__all__ = ["WebServer", "in_thread", "open_socket", "serve_until_signal", "serving"]
+
+HEAD_SECONDS = 20.0
+"""How long the head of a request may take; silent connections are closed."""
+
+STALL_SECONDS = 30.0
+KEEP_ALIVE_SECONDS = 75
+BACKLOG = 2_048
+MAX_CONNECTIONS = 4_096
+TICK_SECONDS = 1.0
+T = TypeVar("T")
+
+
+def open_socket(host: str, port: int, server: str = "server") -> socket.socket:
+    """Bind and listen, or raise a ConfigError that says why that is impossible.
+
+    `server` is the word for the program in the message. Port 0 takes a free port.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise ConfigError(_reason(error, host, port, server)) from error
+
+
+def _reason(error: OSError, host: str, port: int, server: str) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} is taken, perhaps by another {server}; choose one with --port N"
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        return f"port {port} needs more rights; choose one above 1024 with --port N"
+    return f"the {server} can't listen at {host}:{port}: {error.strerror or error}"
+
+
+class WebServer(uvicorn.Server):
+    """Uvicorn with our timeouts. It leaves signals alone; `stop` ends it.
+
+    `on_stop` is called once, when stopping begins: long streams have to end by themselves.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        on_stop: Callable[[], None] = lambda: None,
+        shutdown_seconds: float = 3.0,
+        stall_seconds: float = STALL_SECONDS,
+        max_connections: int = MAX_CONNECTIONS,
+        lifespan: Literal["on", "off"] = "off",
+    ) -> None:
+        config = uvicorn.Config(
+            app,
+            http=type("Protocol", (_TimedProtocol,), {"stall_seconds": stall_seconds}),
+            ws="none",
+            lifespan=lifespan,
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=BACKLOG,
+            limit_concurrency=max_connections,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=max(1, round(shutdown_seconds)),
+        )
+        super().__init__(config)
+        self._on_stop = on_stop
+        self._stopping = asyncio.Event()
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        finally:
+            self.listening.set()
+
+    async def main_loop(self) -> None:
+        """Wait for `stop` without polling; every second the `Date` header is renewed."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_SECONDS):
+                    await self._stopping.wait()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    def stop(self) -> None:
+        """Take no more requests and end when the current ones have; the second time, end now."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self._stopping.set()
+        if not self.force_exit:
+            self._on_stop()
+
+
+async def serve_until_signal(
+    server: WebServer, bound: socket.socket, ready: Callable[[], None] = lambda: None
+) -> None:
+    """Serve until SIGINT or SIGTERM; a second one does not wait for current requests."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, server.stop)
+    try:
+        async with _running(server, bound) as task:
+            ready()
+            await task
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+@asynccontextmanager
+async def serving(server: WebServer, bound: socket.socket) -> AsyncGenerator[str, None]:
+    """Serve within a program until the block ends; yield the base URL."""
+    host, port = bound.getsockname()[:2]
+    async with _running(server, bound):
+        yield f"http://{bracketed(host)}:{port}"
+
+
+@asynccontextmanager
+async def _running(
+    server: WebServer, bound: socket.socket
+) -> AsyncGenerator["asyncio.Task[Any]", None]:
+    with bound:
+        task = asyncio.create_task(server.serve([bound]))
+        await server.listening.wait()
+        try:
+            yield task
+        finally:
+            if not task.done():
+                server.stop()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+@contextmanager
+def in_thread(make: Callable[[], AbstractAsyncContextManager[T]]) -> Generator[T, None, None]:
+    """Enter an asynchronous context manager on the event loop of a background thread."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="rlm-web", daemon=True)
+    thread.start()
+
+    async def enter() -> tuple[AbstractAsyncContextManager[T], T]:
+        manager = make()
+        return manager, await manager.__aenter__()
+
+    async def leave() -> None:
+        await manager.__aexit__(None, None, None)
+
+    try:
+        manager, entered = asyncio.run_coroutine_threadsafe(enter(), loop).result()
+        try:
+            yield entered
+        finally:
+            asyncio.run_coroutine_threadsafe(leave(), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+class _TimedProtocol(H11Protocol):
+    """Closes connections whose next request does not arrive, or whose client stops reading."""
+
+    stall_seconds = STALL_SECONDS
+    _head_timer: asyncio.TimerHandle | None = None
+    _stall_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._head_timer, self._stall_timer):
+            if timer is not None:
+                timer.cancel()
+        self._head_timer = self._stall_timer = None
+        super().connection_lost(exc)
+
+    # -- slow requests -----------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_idle():
+            if self._head_timer is None:
+                self._await_head()
+        elif self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_timed_out)
+
+    def _head_timed_out(self) -> None:
+        self._head_timer = None
+        if self._is_idle() and not self.transport.is_closing():
+            self.transport.close()
+
+    # -- slow readers ------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_buffer(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+        super().resume_writing()
+
+    def _watch_buffer(self, size: int) -> None:
+        self._stall_timer = self.loop.call_later(self.stall_seconds, self._check_buffer, size)
+
+    def _check_buffer(self, before: int) -> None:
+        size = self.transport.get_write_buffer_size()
+        if size >= before:
+            self.transport.abort()  # Closing would wait for the client to read.
+        else:
+            self._watch_buffer(size)

@@ -1,0 +1,76 @@
+"""The SDK cancels a request at every wait; what has to be ended with care hears of it once."""
+
+import asyncio
+
+import anyio
+import pytest
+
+from rlm.gateway.tasks import BackgroundTasks
+
+
+async def tidying(begun: asyncio.Event, seen: list[str]) -> str:
+    """Work that needs several waits to come to its end."""
+    try:
+        begun.set()
+        await asyncio.Event().wait()
+    finally:
+        for word in ("kill", "read the rest", "reap"):
+            await asyncio.sleep(0)
+            seen.append(word)
+    return "never"
+
+
+async def cancelled_by_scope(tasks: BackgroundTasks | None) -> list[str]:
+    begun, seen = asyncio.Event(), list[str]()
+    with anyio.CancelScope() as scope:
+
+        async def cancel() -> None:
+            await begun.wait()
+            scope.cancel()
+
+        stopping = asyncio.create_task(cancel())
+        work = tidying(begun, seen)
+        await (work if tasks is None else tasks.run(work))
+    await stopping
+    if tasks is not None:
+        await tasks.close()
+    return seen
+
+
+async def test_work_that_is_cancelled_by_a_scope_tidies_up_to_its_end() -> None:
+    assert await cancelled_by_scope(BackgroundTasks()) == ["kill", "read the rest", "reap"]
+
+
+async def test_without_it_the_first_wait_of_the_tidying_is_the_last() -> None:
+    assert await cancelled_by_scope(None) == []
+
+
+async def test_closing_waits_for_all_that_goes_on() -> None:
+    tasks, begun, seen = BackgroundTasks(), asyncio.Event(), list[str]()
+    task = tasks.start(tidying(begun, seen))
+    await begun.wait()
+    await tasks.close()
+    assert seen == ["kill", "read the rest", "reap"]
+    assert task.cancelled()
+
+
+@pytest.mark.parametrize("waits", range(4))
+async def test_closing_lets_work_that_was_cancelled_tidy_up_to_its_end(waits: int) -> None:
+    tasks, begun, seen = BackgroundTasks(), asyncio.Event(), list[str]()
+    waiting = asyncio.create_task(tasks.run(tidying(begun, seen)))
+    await begun.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    for _ in range(waits):
+        await asyncio.sleep(0)
+    await tasks.close()
+    assert seen == ["kill", "read the rest", "reap"]
+
+
+async def test_an_error_reaches_the_one_who_waits() -> None:
+    async def fail() -> None:
+        raise ValueError("no luck")
+
+    with pytest.raises(ValueError, match="no luck"):
+        await BackgroundTasks().run(fail())
