@@ -1,4 +1,4 @@
-# Everything a bare machine needs: python3 (3.11 or newer), pip and make. `make` lists the targets.
+# Needs only python3 (3.11 or newer), pip and make. `make` lists the targets.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,19 +11,19 @@ version := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2
 bin := $(VENV)/bin
 ready := $(VENV)/.ready-$(version)
 pytest = $(bin)/python -m pytest
-# One more than there are cores: many tests wait for a process to start or to end.
+# One more than the number of cores, because many tests wait for a process to start or to end.
 workers := $(shell expr $$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2) + 1)
 pip_flags := --quiet --no-input --disable-pip-version-check
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
-	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) PYTHONS=\"$(PYTHONS)\" ARGS=\"more options for pytest\""
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) PYTHONS=\"$(PYTHONS)\" ARGS=\"options for pytest\""
 
 # -- setting up -----------------------------------------------------------------------------------
 
 .PHONY: setup
-setup: $(ready) ## create .venv from the hashed lock (quick when nothing changed)
+setup: $(ready) ## create .venv from the hashed lock (quick if nothing changed)
 
 $(ready): requirements/dev.txt pyproject.toml .ci/venv
 	@rm -f $(VENV)/.ready-*
@@ -39,10 +39,10 @@ lock: ## write requirements/*.txt from pyproject.toml (UPGRADE=1 takes newer ver
 	@test -x $(bin)/uv || $(bin)/python -m pip install $(pip_flags) uv
 	@$(bin)/python requirements/lock.py $(if $(UPGRADE),--upgrade)
 
-# -- every day ------------------------------------------------------------------------------------
+# -- daily work ----------------------------------------------------------------------------------
 
 .PHONY: demo
-demo: $(ready) ## run the main job: a question to a context larger than any window
+demo: $(ready) ## ask a question about a context larger than any window, without a key
 	@$(bin)/python demo.py
 
 .PHONY: test
@@ -50,11 +50,11 @@ test: $(ready) ## run the tests, in parallel
 	@$(pytest) -n $(workers) -m "not heavy" $(ARGS)
 
 .PHONY: test-load
-test-load: $(ready) ## every test that waits, alone and 50 times (ROUNDS=), on a machine that stress-ng keeps busy: hours
+test-load: $(ready) ## repeat tests that wait for time or a process, 50 times each (ROUNDS=), idle and under load: hours
 	@$(bin)/python -m tests.under_load --rounds $(or $(ROUNDS),50) $(ARGS)
 
 .PHONY: check check-ruff check-mypy check-ty check-lock
-check: check-ruff check-mypy check-ty check-lock ## lint, format, types (mypy strict, ty), fresh locks
+check: check-ruff check-mypy check-ty check-lock ## check lint, format, types (mypy strict, ty) and that locks are up to date
 
 check-ruff: $(ready)
 	@$(bin)/ruff check .
@@ -70,32 +70,32 @@ check-lock: $(ready)
 	@$(bin)/python requirements/lock.py --check
 
 .PHONY: fmt
-fmt: $(ready) ## repair what ruff can repair, and format
+fmt: $(ready) ## apply ruff's fixes and format
 	@$(bin)/ruff check --fix-only --quiet .
 	@$(bin)/ruff format .
 
 .PHONY: docs
-docs: $(ready) ## write the pages that are made from the code
+docs: $(ready) ## generate the pages and schemas that are made from the code
 	@$(bin)/python docs/reference/generate.py
 	@$(bin)/python docs/reference/promises.py
 	@$(bin)/python tools/event_schema.py
 
-# -- the heavier parts; each also runs alone ------------------------------------------------------
+# -- heavier tests; each target can run alone -----------------------------------------------------
 
 heavy_parts := test-heavy test-documents test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser \
 	test-pythons test-fuzz test-clone test-sandbox-docker test-gateway-image test-llm-plugin test-eliza test-seeds
 
 .PHONY: test-all
-test-all: $(ready) ## run test and every heavier part, then a summary with every skip
+test-all: $(ready) ## run test and every heavier target, then print a summary with every skip
 	@MAKE="$(MAKE)" sh .ci/test-all test $(heavy_parts)
 
 .PHONY: $(heavy_parts)
-test-heavy: $(ready) ## the tests marked heavy
+test-heavy: $(ready) ## run the tests marked heavy
 	@sh .ci/unless-empty "no test is marked heavy" $(pytest) -m heavy --ignore=tests/seeds $(ARGS)
 
 documents := build/venv-documents
 
-test-documents: ## PDF, Office and EPUB files through the real converter, in its own environment
+test-documents: ## test PDF, Office and EPUB files with the real converter
 	@sh .ci/venv $(PYTHON) $(documents)
 	@$(documents)/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/documents.txt
 	@$(documents)/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
@@ -121,7 +121,7 @@ $(adapters) $(sdks) $(server_clients) $(llm_plugin) $(browser) $(environments) $
 	@$@/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/$*.txt
 	@$@/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
 
-test-adapters: $(adapters) ## the real litellm, llm, xllamacpp and OpenTelemetry, each in its own environment
+test-adapters: $(adapters) ## test the adapters with the real litellm, llm, xllamacpp and OpenTelemetry
 	@build/venv-litellm/bin/python -m pytest tests/clients/test_litellm.py $(ARGS)
 	@build/venv-local-model/bin/python -m pytest tests/clients/test_llm.py tests/clients/test_gguf.py $(ARGS)
 	@build/venv-otel/bin/python -m pytest tests/records/recorders/test_telemetry.py tests/records/recorders/test_telemetry_runs.py tests/records/recorders/test_genai.py $(ARGS)
@@ -130,21 +130,21 @@ test-adapters: $(adapters) ## the real litellm, llm, xllamacpp and OpenTelemetry
 in_environments := tests/chat/test_environments.py tests/environments/test_wasm.py tests/environments/test_ipython.py \
 	tests/environments/test_inprocess.py tests/worker/test_ipython_shell.py
 
-test-environments: $(environments) ## the real pyeryx and IPython: both suites in each
+test-environments: $(environments) ## run both suites in the wasm and ipython environments
 	@$(environments)/bin/python -m pytest -n auto $(in_environments) $(ARGS)
 
 of_sdks := tests/environments/clouds/test_signatures.py tests/environments/clouds/test_real_sdks.py
 
-test-clouds: $(clouds) ## modal, prime, e2b and daytona: what we ask of them, with their real SDKs
+test-clouds: $(clouds) ## test modal, prime, e2b and daytona against their real SDKs, without an account
 	@for each in $(clouds); do $$each/bin/python -m pytest $(of_sdks) $(ARGS) || exit 1; done
 
-test-ray: $(ray) ## the ray environment on a real cluster of this machine: both suites, lost nodes, killed actors
+test-ray: $(ray) ## test the ray environment on a local cluster: both suites, lost nodes, killed actors
 	@$(ray)/bin/python -m pytest tests/ray $(ARGS)
 
-test-docker: $(environments) ## the docker environment with a real engine; root starts one of its own if none answers
+test-docker: $(environments) ## test the docker environment with a real engine (root starts one if none answers)
 	@sh .ci/with-docker $(environments)/bin/python $(environments)/bin/python -m pytest tests/docker $(ARGS)
 
-# Other engines, each in an environment of its own that nothing of ours is in.
+# Other engines, each in its own environment without rlm.
 peers := build/venv-bench-dspy build/venv-bench-rlms
 of_bench = --revision "$$(git describe --always --dirty 2>/dev/null)" --python rlm=$(bin)/python \
 	--python rlms=build/venv-bench-rlms/bin/python --python dspy=build/venv-bench-dspy/bin/python
@@ -154,32 +154,32 @@ $(peers): build/venv-%:
 	@sh .ci/venv $(PYTHON) $@
 	@$@/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/$*.txt
 
-bench: $(ready) $(peers) ## what the engine costs, beside rlms and dspy, in one run: 20 minutes on a quiet machine
+bench: $(ready) $(peers) ## measure the engine next to rlms and dspy: 20 minutes on an idle machine
 	@$(bin)/python benchmarks/engine.py $(of_bench) --publish benchmarks/results $(ARGS)
 
-bench-quick: $(ready) $(peers) ## the same at tiny sizes, which tells whether it runs and nothing else
+bench-quick: $(ready) $(peers) ## the same at tiny sizes, only to see that it runs
 	@$(bin)/python benchmarks/engine.py $(of_bench) --quick --fresh --record build/bench/quick.json --publish build/bench $(ARGS)
 
 .PHONY: test-live check-environments bench-environments
-test-live: build/venv-$(ENV) ## a paid test of ENV=modal|prime|e2b|daytona, for whoever has an account
+test-live: build/venv-$(ENV) ## test ENV=modal|prime|e2b|daytona with your account (paid)
 	@RLM_LIVE_ENV=$(ENV) build/venv-$(ENV)/bin/python -m pytest -s -W default --confcutdir=tests/live tests/live/live_environments.py $(ARGS)
 
 local_environments := local docker wasm ipython agent inprocess
 
-check-environments: $(environments) ## one table: every environment that can be had here, every check, every attack
+check-environments: $(environments) ## print one table of every check and attack in every environment available here
 	@sh .ci/with-docker $(environments)/bin/python sh -c '$(environments)/bin/rlm env check $(local_environments) --attacks \
 		--option docker.image=$$TEST_DOCKER_IMAGE --option docker.python=$$TEST_DOCKER_PYTHON $(ARGS)'
 
-bench-environments: $(environments) ## what each environment costs, beside the others, in one run
+bench-environments: $(environments) ## measure the environments next to each other
 	@sh .ci/with-docker $(environments)/bin/python sh -c '$(environments)/bin/python benchmarks/environments.py $(local_environments) \
 		--option docker.image=$$TEST_DOCKER_IMAGE --option docker.python=$$TEST_DOCKER_PYTHON $(ARGS)'
 
-test-sdks: $(sdks) ## the providers' own SDKs against the fake server, in their own environment
+test-sdks: $(sdks) ## test the fake server with the providers' own SDKs
 	@$(sdks)/bin/python -m pytest -m heavy tests/testing/fake_server/test_real_sdks.py $(ARGS)
 
 of_server := tests/server/test_openai_client.py tests/server/test_command_clients.py tests/server/test_fuzz.py
 
-test-server-clients: $(server_clients) ## rlm serve with the openai package, the llm command and curl, and fuzzed by schemathesis
+test-server-clients: $(server_clients) ## test rlm serve with the openai package, llm, curl and schemathesis
 	@$(server_clients)/bin/python -m pytest -m heavy $(of_server) $(ARGS)
 
 eliza := build/venv-eliza build/venv-eliza-upstream
@@ -191,7 +191,7 @@ $(eliza): build/venv-%:
 	@$@/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/$*.txt
 	@$@/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e plugins/plugin-rlm
 
-test-eliza: $(eliza) ## the elizaOS plugin on the real runtime: with our engine, with the upstream one, installed from wheels
+test-eliza: $(eliza) ## test the elizaOS plugin on the real runtime, with both engines, and from wheels
 	@build/venv-eliza/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
 	@cd plugins/plugin-rlm && MYPYPATH=tests ../../build/venv-eliza/bin/mypy elizaos_plugin_rlm examples tests && ../../build/venv-eliza/bin/ruff check elizaos_plugin_rlm
 	@cd plugins/plugin-rlm && ../../build/venv-eliza/bin/ty check --project . --python ../../build/venv-eliza elizaos_plugin_rlm examples tests
@@ -199,44 +199,44 @@ test-eliza: $(eliza) ## the elizaOS plugin on the real runtime: with our engine,
 	@cd plugins/plugin-rlm && ../../build/venv-eliza-upstream/bin/python -m pytest tests/test_upstream.py $(without_engine) $(ARGS)
 	@cd plugins/plugin-rlm && ../../build/venv-eliza/bin/python -m pytest -m installed tests/test_installed.py $(ARGS)
 
-test-llm-plugin: $(llm_plugin) ## plugins/llm-rlm with the real llm: types, tests, and installed from wheels in a fresh environment
+test-llm-plugin: $(llm_plugin) ## test plugins/llm-rlm with the real llm, and from wheels
 	@$(llm_plugin)/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e plugins/llm-rlm
 	@cd plugins/llm-rlm && ../../$(llm_plugin)/bin/mypy && ../../$(llm_plugin)/bin/ty check --python ../../$(llm_plugin)
 	@cd plugins/llm-rlm && ../../$(llm_plugin)/bin/python -m pytest -n 2 $(ARGS)
 
-test-browser: $(browser) ## the viewer in a real Chromium, its page built anew; needs Node, installs Debian's chromium
+test-browser: $(browser) ## rebuild the viewer's page and test it in Chromium (needs Node; installs Debian's chromium)
 	@sh .ci/browser-tools
 	@cd visualizer && npm ci && npm test && npm run build
-	@test -z "$$(git status --porcelain -- src/rlm/viewer/static)" || { echo "test-browser: src/rlm/viewer/static is not what visualizer/ builds: commit what was just built"; exit 1; }
+	@test -z "$$(git status --porcelain -- src/rlm/viewer/static)" || { echo "test-browser: src/rlm/viewer/static differs from what visualizer/ builds: commit the new build"; exit 1; }
 	@$(browser)/bin/python -m pytest tests/browser $(ARGS)
 
-test-local-model: build/venv-local-model ## a small real model, fetched (0.5 GB) and run here: minutes
+test-local-model: build/venv-local-model ## download a small model (0.5 GB) and test with it: minutes
 	@build/venv-local-model/bin/python tools/local_model.py $(local_model)
 	@nice build/venv-local-model/bin/python -m pytest -s tests/local_model $(ARGS)
 
-test-pythons: ## the tests on each of PYTHONS that is present
+test-pythons: ## run the tests on each of PYTHONS that is installed
 	@MAKE="$(MAKE)" sh .ci/test-pythons $(PYTHONS)
 
-# How long the hostile worker is let loose on the hosts of sandboxes.
+# How long the hostile worker attacks the host side of each environment.
 FUZZ_SECONDS ?= 300
 
-test-fuzz: $(ready) ## the property tests with many more examples, and a hostile worker for FUZZ_SECONDS
+test-fuzz: $(ready) ## run property tests with more examples, then a hostile worker for FUZZ_SECONDS
 	@HYPOTHESIS_PROFILE=long sh .ci/unless-empty "there is no property test" $(pytest) -n auto -m hypothesis $(ARGS)
 	@$(bin)/python -m tests.environments.hostile_worker --seconds $(FUZZ_SECONDS)
 
-test-clone: ## make demo and make test in a fresh clone with an empty home and environment
+test-clone: ## run make demo and make test in a fresh clone with an empty home and environment
 	@sh .ci/test-clone $(PYTHON)
 
-test-seeds: $(ready) ## every command of the source documents as it is written, in a temporary clone; needs Node
+test-seeds: $(ready) ## run every command of the source documents in a temporary clone (needs Node)
 	@$(pytest) tests/seeds $(ARGS)
 
-test-sandbox-docker: $(ready) ## the sandbox in a container with Docker's default profile
+test-sandbox-docker: $(ready) ## test the sandbox in a container with Docker's default profile
 	@sh .ci/with-docker $(bin)/python sh .ci/test-sandbox-docker $(bin)/python
 
-test-gateway-image: $(ready) ## the gateway's Docker image, built from this machine's files and used
+test-gateway-image: $(ready) ## build the gateway's Docker image from local files and test it
 	@sh .ci/with-docker $(bin)/python $(bin)/python -m pytest tests/gateway_image $(ARGS)
 
 .PHONY: clean
-clean: ## remove everything that was made here, .venv included
+clean: ## remove everything that was built, including .venv
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

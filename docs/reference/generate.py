@@ -1,8 +1,7 @@
-"""Writes docs/reference/api/rlm.md from the code: signatures, docstrings, fields and defaults.
+"""Write docs/reference/api/rlm.md from the code: signatures, docstrings, fields and defaults.
 
-What the code can't say is beside the page: its prose in rlm.md.in, one line of meaning for each
-keyword and field in descriptions.toml. A description that is missing, or that describes nothing,
-is an error. Run it with `make docs`.
+The prose is in rlm.md.in; descriptions.toml has one line of meaning for each keyword and field. A
+missing or superfluous description is an error. Run this with `make docs`.
 """
 
 import inspect
@@ -37,11 +36,11 @@ WITH_FIELDS: tuple[type, ...] = (
     *(Completion, UsageTotals, ModelUsage),
 )
 ALIASES: dict[Any, str] = {Event: "Event", ContextValue: "ContextValue"}
-"""Unions that are better shown by their own name."""
+"""Unions that are shown by their own name."""
 
 
 class Descriptions:
-    """The lines of descriptions.toml, each to be used exactly once."""
+    """The lines of descriptions.toml, each of which must be used exactly once."""
 
     def __init__(self, tables: dict[str, dict[str, str]]) -> None:
         self._lines = {
@@ -63,11 +62,11 @@ class Descriptions:
 
 
 LATER = {"Chat": Chat, "RLMLogger": RLMLogger}
-"""Names in signatures that are imported only where they are used."""
+"""Names in signatures that their modules import only for type checking."""
 
 
 def render(descriptions: Descriptions | None = None) -> str:
-    """The page; ValueError if the descriptions do not fit the code."""
+    """Return the page; raise ValueError if the descriptions do not match the code."""
     if descriptions is None:
         descriptions = Descriptions(tomllib.loads(DESCRIPTIONS.read_text("utf-8")))
     parts = {
@@ -76,7 +75,7 @@ def render(descriptions: Descriptions | None = None) -> str:
         "rlm_methods": _methods(RLM, descriptions),
         "context_value": _type_text(ContextValue, aliases={}, code=True),
         "functions": _table(
-            ("function", "gives", "meaning"),
+            ("function", "returns", "meaning"),
             (_method_row("function", each, descriptions) for each in _functions(api)),
         ),
         "chat": _docstring(Chat),
@@ -108,7 +107,7 @@ def _methods(owner: type, descriptions: Descriptions) -> str:
         each for each in vars(owner).values() if inspect.isfunction(each) and _is_public(each)
     ]
     rows = (_method_row(owner.__name__, each, descriptions) for each in functions)
-    return _table(("method", "gives", "meaning"), rows)
+    return _table(("method", "returns", "meaning"), rows)
 
 
 def _functions(module: types.ModuleType) -> list[types.FunctionType]:
@@ -126,25 +125,25 @@ def _is_public(function: types.FunctionType) -> bool:
 def _method_row(
     owner: str, function: types.FunctionType, descriptions: Descriptions
 ) -> tuple[str, str, str]:
-    """How it is called, what it gives, and its docstring; without one, its description."""
+    """Return the call, the returned type, and the docstring or else the description."""
     name = function.__name__
     parameters = [
         each.replace(annotation=inspect.Parameter.empty)
         for each in inspect.signature(function).parameters.values()
         if each.name != "self"
     ]
-    gives = typing.get_type_hints(function, localns=LATER)["return"]
+    returned = typing.get_type_hints(function, localns=LATER)["return"]
     call = f"{name}{inspect.Signature(parameters)}"
     if inspect.isasyncgenfunction(function):
-        call, gives = f"async for … in {call}", typing.get_args(gives)[0]
+        call, returned = f"async for … in {call}", typing.get_args(returned)[0]
     elif inspect.iscoroutinefunction(function):
         call = f"await {call}"
     meaning = _docstring(function) if function.__doc__ else descriptions.of(owner, name)
-    return f"`{call}`", "" if gives is type(None) else _type_text(gives, code=True), meaning
+    return f"`{call}`", "" if returned is type(None) else _type_text(returned, code=True), meaning
 
 
 def _fields(owner: type, descriptions: Descriptions) -> str:
-    """Its fields, then its properties."""
+    """Return the table of its fields, then of its properties."""
     hints = typing.get_type_hints(owner)
     kinds = {name: hints[name] for name in typing.cast("Any", owner).__struct_fields__}
     for name, value in vars(owner).items():
@@ -158,7 +157,7 @@ def _fields(owner: type, descriptions: Descriptions) -> str:
 
 
 def _type_text(kind: Any, aliases: dict[Any, str] = ALIASES, *, code: bool = False) -> str:
-    """A type as people write it; the same on every version of Python."""
+    """Return a type as people write it, the same on every version of Python."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     for alias, name in aliases.items():
         if kind == alias:

@@ -1,6 +1,6 @@
-"""Writes the table of `compatibility.md` that says what became of the source documents' promises.
+"""Write the tables of `compatibility.md` that list the promises of the source documents.
 
-The promises are data, `tests/seeds/promises/*.toml`: one line each, with the test that shows it.
+The promises are data, `tests/seeds/promises/*.toml`: one entry each, with the test that shows it.
 """
 
 import sys
@@ -19,7 +19,7 @@ FIELDS = {"lines", "promise", "state", "why", "test"}
 
 
 class Promise(NamedTuple):
-    """One promise of one document: which lines make it, what became of it, which test shows it."""
+    """One promise of a document: the lines that make it, its state, and the test that shows it."""
 
     name: str
     lines: str
@@ -30,7 +30,7 @@ class Promise(NamedTuple):
 
 
 class Document(NamedTuple):
-    """What one file says of one document; `background` are lines that promise nothing."""
+    """The promises of one document; `background` holds the lines that promise nothing."""
 
     number: str
     title: str
@@ -39,7 +39,7 @@ class Document(NamedTuple):
 
 
 def documents(folder: Path = FOLDER) -> tuple[Document, ...]:
-    """All of them in order; ValueError if an entry is not as it should be."""
+    """Return all documents in order; raise ValueError for an invalid entry."""
     return tuple(_document(path) for path in sorted(folder.glob("*.toml")))
 
 
@@ -62,7 +62,7 @@ def _promise(path: Path, name: str, given: dict[str, Any]) -> Promise:
 
 
 def render(given: tuple[Document, ...] | None = None) -> str:
-    """The generated part of the page: the counts, then a table a document."""
+    """Return the generated part of the page: the counts, then one table per document."""
     told = documents() if given is None else given
     parts = [_counts(told), *map(_table, told)]
     return "\n\n".join([BEGIN, *parts, END])
@@ -100,7 +100,7 @@ def _table(document: Document) -> str:
 
 
 def written(page: str) -> str:
-    """The page with its generated part in place; ValueError if it has no place for it."""
+    """Return the page with its generated part; raise ValueError if the markers are missing."""
     before, begins, rest = page.partition(BEGIN)
     _, ends, after = rest.partition(END)
     if not (begins and ends):

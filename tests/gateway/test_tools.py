@@ -220,7 +220,7 @@ def test_the_page_about_the_gateway_tells_the_limits_that_hold() -> None:
         f"| runs at once | one session | {MAX_AT_ONCE} |",
         f"| one session | {usual.calls:,}, {usual.bytes:,}, {usual.runs} |",
         f"| one session | {usual.seconds / 3600:g} hours, {usual.idle_seconds / 3600:g} hour |",
-        f"others wait for nobody's | 2, {MAX_THREADS_EACH}, {MAX_AT_ONCE_EACH} |",
+        f"one principal, without delaying others | 2, {MAX_THREADS_EACH}, {MAX_AT_ONCE_EACH} |",
         f"| one principal, all | {MAX_SESSIONS_EACH}, {MAX_SESSIONS:,} |",
         f"| one file | {MAX_SCANNED_BYTES >> 30} GiB |",
         f"At most {MAX_INTERPRETERS} are open",
