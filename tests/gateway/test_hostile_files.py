@@ -57,7 +57,7 @@ async def test_a_huge_file_is_read_at_its_end_and_passed_over_in_searches(
         assert opened["lines"] == 3
         span = await gateway.read(ME, session, handle, start_line=3)
         assert (span["text"], span["start_line"], span["next_cursor"]) == ("last one\n", 3, None)
-        with pytest.raises(Refused, match="no text"):
+        with pytest.raises(Refused, match="not text"):
             await gateway.read(ME, session, handle, start_line=1)
         with pytest.raises(Refused, match="none of these files"):
             await gateway.execute(ME, session, "1", [handle])

@@ -123,8 +123,9 @@ async def test_it_needs_no_application_around_it(tmp_path: Path) -> None:
 
 
 async def test_one_that_was_never_entered_says_so(tmp_path: Path) -> None:
+    nothing: Any = None
     with pytest.raises(RuntimeError, match="async with app"):
-        await application(tmp_path)({"type": "http"}, None, None)  # type: ignore[arg-type]
+        await application(tmp_path)({"type": "http"}, nothing, nothing)
 
 
 async def test_the_viewer_is_served_beside_it(tmp_path: Path) -> None:

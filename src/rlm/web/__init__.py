@@ -4,3 +4,5 @@ It holds host and origin checks, tokens, event streams, error bodies and the sta
 uvicorn server. Starlette and uvicorn are imported only by the modules that need them, so that
 `import rlm` stays light.
 """
+
+__all__: list[str] = []
