@@ -1,7 +1,7 @@
-"""`environment="inprocess"`: cells run in this very process. It is no sandbox.
+"""`environment="inprocess"`: cells run in this process. It is not a sandbox.
 
-For debugging: `breakpoint()` in a cell or in what it calls opens pdb on the terminal, the values
-in a REPL are objects of the program, and a profiler or a debugger sees all of it at once.
+It is for debugging: `breakpoint()` in a cell or in what it calls opens pdb on the terminal, the
+values in a REPL are objects of the program, and a profiler or debugger sees everything.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _NO_LIMITS = "there are no limits on memory, disk or processes"
 
 
 class InProcessEnvironment(BaseEnvironment):
-    """Opens sessions as threads of this process; they stop nothing and nobody."""
+    """Opens sessions as threads of this process; nothing is isolated."""
 
     name = "inprocess"
     no_sandbox = (
@@ -83,7 +83,7 @@ class InProcessEnvironment(BaseEnvironment):
 
     @classmethod
     def problem(cls) -> str | None:
-        """Why it can't be used here, or None."""
+        """Return why it can't be used here, or None."""
         if importlib.util.find_spec("resource") is None:
             return "environment='inprocess' needs a Unix: Linux or macOS (WSL 2 will do)"
         return None
@@ -92,7 +92,7 @@ class InProcessEnvironment(BaseEnvironment):
         """Start a thread for cells.
 
         `options`: tools ([{"name", "description"}]), kept_output_chars, max_submission_chars. A
-        seed, a limit on memory and modules to preload would be the whole program's: not used.
+        seed, a memory limit and preloaded modules would affect the whole program: they are ignored.
         """
         if (problem := self.problem()) is not None:
             raise ConfigError(problem)
@@ -105,7 +105,7 @@ class InProcessEnvironment(BaseEnvironment):
         return session
 
     async def describe(self) -> dict[str, Any]:
-        """That nothing is isolated, in words."""
+        """Return that nothing is isolated, and what is missing."""
         missing = dict.fromkeys([*self.lacks.values(), *self.harms_host.values()])
         return {
             "isolation": "none: cells run in this process and may do whatever it may",
