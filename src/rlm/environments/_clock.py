@@ -106,7 +106,7 @@ class CellStopper:
         """Whether the last cell was stopped because its time was up."""
 
     def interrupt(self) -> None:
-        """Interrupt a cell that is no longer wanted, and once more if it goes on."""
+        """Interrupt a cell that is no longer wanted, and once more if it continues."""
         self._worker.interrupt()
         if self._task is None:
             self._task = self._loop.create_task(self._interrupt_again())

@@ -27,14 +27,14 @@ _PAUSE_SECONDS = 0.1
 def ended_with(status: object) -> str:
     """Say how a worker ended; the text follows the name of its sandbox."""
     hint = "; is there no such Python?" if status in {126, 127} else ""
-    return f"is there, but its worker ended with status {status}{hint}"
+    return f"exists, but its worker ended with status {status}{hint}"
 
 
 async def outcome_of(doing: Awaitable[object]) -> Exception | None:
     """Await an operation of an SDK and return the exception it raised, or None."""
     try:
         await doing
-    except Exception as error:  # noqa: BLE001 - returned, for those who can tell what it means
+    except Exception as error:  # noqa: BLE001 - returned to the caller
         return error
     return None
 
@@ -61,7 +61,7 @@ class Outbox:
             self._has_room.clear()
             await self._has_room.wait()
         if self.failed.done():
-            raise SessionDied(f"the sandbox takes nothing any more: {self.failed.result()}")
+            raise SessionDied(f"the sandbox does not take input any more: {self.failed.result()}")
 
     async def send_text(self, text: str) -> None:
         """Queue a line of ASCII text."""

@@ -136,8 +136,8 @@ def _explained() -> Generator[None, None, None]:
         yield
     except OSError as error:
         raise SessionError(
-            f"there is no room in shared memory for the context ({error.strerror}); "
-            "free some memory, raise the limit of this process or container, or hand in less"
+            f"there is no room in shared memory for the context ({error.strerror}); free some "
+            "memory, raise the limit of this process or container, or pass a smaller context"
         ) from error
 
 
@@ -224,7 +224,7 @@ def written_context(source: ContextSource) -> SharedContext:
         file.close()
         raise SessionError(
             f"there is no memory left to share a context of {source.size_bytes:,} bytes; "
-            "free some, or hand in less"
+            "free some, or pass a smaller context"
         ) from error
     except BaseException:
         file.close()

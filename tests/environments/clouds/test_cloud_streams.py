@@ -60,7 +60,7 @@ async def test_a_failure_is_told_to_the_next_who_sends_and_to_who_waits() -> Non
         raise ConnectionResetError("gone")
 
     outbox = Outbox(write)
-    with pytest.raises(SessionDied, match="takes nothing any more: gone"):
+    with pytest.raises(SessionDied, match="does not take input any more: gone"):
         await outbox.send(bytes(3 << 20))
     with pytest.raises(SessionDied, match="gone"):
         await outbox.send(b"x")

@@ -109,7 +109,7 @@ class DockerEnvironment(BaseEnvironment):
         image = self._container.image
         if await engine.has_image(image):
             return None
-        return f"the image {image} is not here yet: the first run fetches it, or name another one"
+        return f"the image {image} is not here yet: the first run fetches it; or choose another one"
 
     async def open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
         """Start a container and wait until its worker is ready."""

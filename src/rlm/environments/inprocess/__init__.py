@@ -19,14 +19,14 @@ __all__ = ["InProcessEnvironment"]
 _log = logging.getLogger(__name__)
 
 _WARNING = (
-    "environment='inprocess' is no sandbox: model-written code runs in this process, with your "
+    "environment='inprocess' is not a sandbox: model-written code runs in this process, with your "
     "keys, your files and your network. Use it to debug; use 'local' for everything else"
 )
 _DEFAULTS = {"tools": [], "kept_output_chars": 1_000_000, "max_submission_chars": 10_000_000}
 _IN_C = "a cell that waits or works in C can't be stopped; its thread is left behind"
 _ONE_PROCESS = "cells share one process, its modules, folder, variables and hash seed"
 _MAIN = "the namespace is not the program's __main__, so classes made in cells can't be pickled"
-_HOLDS_GIL = "code in C that keeps Python's lock stops the whole program for as long as it runs"
+_HOLDS_GIL = "code in C that keeps the GIL blocks the whole program while it runs"
 _ENDS_PROGRAM = "what ends the process ends the program"
 _OWN_FILES = "cells have no folder of their own, and files they write are the program's"
 _NO_LIMITS = "there are no limits on memory, disk or processes"
@@ -37,7 +37,7 @@ class InProcessEnvironment(BaseEnvironment):
 
     name = "inprocess"
     no_sandbox = (
-        "inprocess is no sandbox, so there is nothing to attack: every attack would succeed"
+        "inprocess is not a sandbox, so there is nothing to attack: every attack would succeed"
     )
     lacks: Mapping[str, str] = {
         "names: the namespace is the real __main__": _MAIN,
@@ -85,7 +85,7 @@ class InProcessEnvironment(BaseEnvironment):
     def problem(cls) -> str | None:
         """Return why it can't be used here, or None."""
         if importlib.util.find_spec("resource") is None:
-            return "environment='inprocess' needs a Unix: Linux or macOS (WSL 2 will do)"
+            return "environment='inprocess' needs a Unix: Linux or macOS (WSL 2 works)"
         return None
 
     async def open(self, host: Host, options: dict[str, Any]) -> InProcessSession:
@@ -108,7 +108,7 @@ class InProcessEnvironment(BaseEnvironment):
         """Return that nothing is isolated, and what is missing."""
         missing = dict.fromkeys([*self.lacks.values(), *self.harms_host.values()])
         return {
-            "isolation": "none: cells run in this process and may do whatever it may",
+            "isolation": "none: cells run in this process and can do anything it can",
             "missing": list(missing),
         }
 

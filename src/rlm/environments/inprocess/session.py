@@ -21,7 +21,7 @@ _Value = TypeVar("_Value")
 _CHUNK_BYTES = 4 << 20
 _FETCH_SECONDS = 10.0
 _FAREWELL_SECONDS = 0.5
-_STUCK = "the cell {}; its thread can't be killed, so it goes on in this process"
+_STUCK = "the cell {}; its thread can't be killed, so it keeps running in this process"
 
 
 class InProcessSession(BaseSession):

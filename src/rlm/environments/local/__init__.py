@@ -27,8 +27,8 @@ _log = logging.getLogger(__name__)
 
 _REFILL_SECONDS = 0.03
 _NOT_LINUX = (
-    "environment='local' can't isolate code on this system: its layers are Linux's. "
-    "Use environment='wasm' or 'docker', or Linux (a virtual machine or WSL 2 will do)"
+    "environment='local' can't isolate code on this system: its layers need Linux. "
+    "Use environment='wasm' or 'docker', or Linux (in a virtual machine, or WSL 2)"
 )
 
 

@@ -27,7 +27,7 @@ from rlm.errors import ConfigError
 __all__ = ["Packages", "resolve"]
 
 _OURS = {"rlm", "rlm-engine"}
-_REFUSED = "{} is the program that guards the sandbox, and can't be in it; leave it out"
+_REFUSED = "{} is the program that runs the sandbox, and can't be in it; leave it out"
 _HOST_PROGRAM = Path(worker.__file__).resolve().parent.parent
 _LIGHT_BYTES = 2 << 20
 _PROBE_SECONDS = 60

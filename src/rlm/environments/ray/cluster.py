@@ -185,6 +185,6 @@ def _serve() -> None:
         work, outcome = _orders.get()
         try:
             outcome.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting task
             outcome.set_exception(error)
         del work, outcome

@@ -172,7 +172,7 @@ class Pool:
         ready.future().add_done_callback(lambda done: self._arrived(number, handle, done))
 
     def _arrived(self, number: int, handle: Any, ready: "Future[dict[str, Any]]") -> None:
-        """Add an actor that is ready, or fail those who wait; Ray calls this in a thread."""
+        """Add an actor that is ready, or fail what waits for it; Ray calls this in a thread."""
         with self._lock:
             if self._coming.pop(number, None) is None:
                 return  # The pool was closed.

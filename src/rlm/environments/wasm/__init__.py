@@ -25,7 +25,7 @@ _MOST_BYTES = (1 << 32) - (1 << 16)
 _REFILL_SECONDS = 0.05
 _LEAST_PYTHON = (3, 12)
 
-_NO_THREADS = "WebAssembly has no threads: pools do their work at once, one piece after the other"
+_NO_THREADS = "WebAssembly has no threads: pools run their jobs at once, one after the other"
 _NO_WAITING = "without threads nothing can end such a wait, so it is an error at once"
 _C_CODE = "code in C, and loops that do nothing but count, can't be interrupted: the session ends"
 _LEFT_OUT = "this build of Python comes without bz2, lzma, mmap, ctypes and a few others"

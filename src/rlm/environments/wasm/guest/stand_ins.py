@@ -58,7 +58,7 @@ class ThreadPoolExecutor(concurrent.futures.Executor):
         future.set_running_or_notify_cancel()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever asks for the result
+        except Exception as error:  # noqa: BLE001 - raised again by `result()`
             future.set_exception(error)
         return future
 
