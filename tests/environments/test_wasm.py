@@ -185,7 +185,7 @@ async def test_pools_work_in_turn_and_keep_errors_for_their_results(repl: Repl) 
     ("code", "words"),
     [
         ("import threading\nl = threading.Lock()\nl.acquire(); l.acquire()", "lock is held"),
-        ("import queue\nqueue.Queue().get()", "nobody can end this wait"),
+        ("import queue\nqueue.Queue().get()", "nothing can end this wait"),
         ("import threading\nthreading.Thread(target=print).start()", "can't start new thread"),
     ],
 )
