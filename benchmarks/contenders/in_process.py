@@ -51,7 +51,7 @@ class InProcessSession:
         return str(self._names[name]) if name in self._names else None
 
     async def interrupt(self) -> None:
-        """Nobody can."""
+        """Do nothing: a cell can't be interrupted."""
 
     async def close(self) -> None:
         self._names.clear()
@@ -59,7 +59,7 @@ class InProcessSession:
 
 
 class InProcessEnvironment:
-    """Opens sessions that are dictionaries."""
+    """Opens sessions that are mere dictionaries."""
 
     name = "in-process"
 
@@ -67,4 +67,4 @@ class InProcessEnvironment:
         return InProcessSession()
 
     async def close(self) -> None:
-        """Sessions are closed by whoever opened them."""
+        """Do nothing: callers close their sessions."""

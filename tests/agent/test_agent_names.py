@@ -174,7 +174,7 @@ async def test_what_is_not_there_is_told_with_what_is() -> None:
     told = "\n".join(str(request.messages[-1].content) for request in client.requests[1:])
     for text in (
         "context_data has no 'boat'; its keys: none yet",
-        "context_data is no dict any more",
+        "context_data is not a dict any more",
         "the query has no words to look for",
         "a key is a str, not int",
         "there are no options to judge",

@@ -9,8 +9,7 @@ import sys
 from rlm.environments.inprocess import InProcessEnvironment
 from rlm.testing.conformance import CHECKS
 from rlm.testing.conformance.bench import Bench
-from rlm.testing.conformance.report import Report
-from rlm.testing.conformance.runner import run_tasks
+from rlm.testing.conformance.runner import Report, run_tasks
 
 MOST_BYTES = 4 << 30
 MOST_CPU_SECONDS = 240

@@ -132,7 +132,7 @@ async def test_long_frames_are_decoded_in_a_thread(
     assert [is_on for size, is_on in sorted(on_loop.items())] == [True, False, False]
 
 
-async def test_calls_that_wait_hold_no_more_than_so_much(
+async def test_pending_calls_hold_a_limited_number_of_bytes(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_calls, "_MAX_PENDING_BYTES", 1 << 20)

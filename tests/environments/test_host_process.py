@@ -130,7 +130,7 @@ def family(host: "subprocess.Popen[str]") -> set[Alive]:
 
 
 @settings
-def test_a_killed_host_leaves_nobody(
+def test_a_killed_host_leaves_no_process(
     without: tuple[str, ...], tmp_path: Path, hosts: list["subprocess.Popen[str]"]
 ) -> None:
     host = start(WAITS, without, tmp_path)

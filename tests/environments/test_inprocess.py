@@ -91,7 +91,7 @@ async def test_it_says_loudly_and_once_that_it_is_no_sandbox(
             await environment.open(FakeHost(), {})
     await environment.close()
     assert [record.message.partition(":")[0] for record in caplog.records] == [
-        "environment='inprocess' is no sandbox"
+        "environment='inprocess' is not a sandbox"
     ]
     said = await environment.describe()
     assert said["isolation"].startswith("none")

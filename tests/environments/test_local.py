@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -92,6 +93,37 @@ async def test_random_numbers_go_on_as_if_nothing_had_happened(opened: Any) -> N
     assert after == await (await opened()).show(
         "import random; random.seed(7); random.random(); random.random()"
     )
+
+
+async def test_a_late_answer_does_not_reach_the_restored_worker(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host may ignore that a call was cancelled; the copy uses the same call ids again."""
+    repl = await opened()
+    await repl.run("kept = 1")
+    await checkpointed(repl)
+    answer, released, late = repl.host.answer, asyncio.Event(), asyncio.Event()
+
+    async def answered(kind: str, arguments: dict[str, Any], parts: list[str]) -> Any:
+        if list(parts) == ["late"]:
+            while not released.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await released.wait()
+            late.set()
+            return {}, ["too late"]
+        released.set()
+        await late.wait()
+        await asyncio.sleep(0.05)
+        return await answer(kind, arguments, parts)
+
+    monkeypatch.setattr(repl.host, "answer", answered)
+    with pytest.raises(SessionRestored):
+        await repl.run(
+            "import os, threading, time\n"
+            "threading.Thread(target=llm_query, args=('late',)).start()\n"
+            "time.sleep(0.3)\nos._exit(1)"
+        )
+    assert await repl.show("llm_query('quick'), kept") == "('re:quick', 1)"
 
 
 async def test_while_threads_live_there_is_no_new_checkpoint(opened: Any) -> None:

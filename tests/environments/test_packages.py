@@ -251,7 +251,7 @@ def test_a_package_without_modules_is_said(install: Install) -> None:
 def test_the_program_itself_is_refused(name: str, install: Install) -> None:
     install("recursivelm", "rlm/__init__.py")
     install("plugin", "plugin.py", requires=("recursivelm",))
-    with pytest.raises(ConfigError, match="guards the sandbox"):
+    with pytest.raises(ConfigError, match="runs the sandbox"):
         resolve([name])
 
 

@@ -232,7 +232,7 @@ async def test_a_cluster_that_is_slow_and_not_full_shares_nothing(
     assert asked >= 10
 
 
-async def test_room_that_nobody_gets_is_not_waited_for_without_end(
+async def test_room_that_never_becomes_free_is_not_waited_for_without_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is free may be spread over nodes, none of which has enough of it."""

@@ -130,7 +130,7 @@ async def test_a_large_context_and_large_answers_get_through_both_ways() -> None
     assert result.stdout == f"({len(text)}, True)\n"
 
 
-async def test_an_interrupt_gets_past_answers_that_nobody_reads() -> None:
+async def test_an_interrupt_gets_past_unread_answers() -> None:
     """The monitor must not wait for the stream."""
     environment = RemoteBytes()
     host = FakeHost()

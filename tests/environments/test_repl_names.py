@@ -99,7 +99,7 @@ async def test_a_batch_of_a_thousand_is_one_frame_in_order(repl: Repl) -> None:
     assert len(repl.host.asked) == 1
 
 
-async def test_empty_batches_ask_nobody_and_one_string_is_no_batch(repl: Repl) -> None:
+async def test_empty_batches_make_no_call_and_one_string_is_not_a_batch(repl: Repl) -> None:
     assert await repl.show("llm_query_batched([]), rlm_query_batched([]), map_query('q', [])") == (
         "([], [], [])"
     )

@@ -194,7 +194,7 @@ def test_little_memory_is_needed_besides_the_file(end: str) -> None:
 # -- sealed ---------------------------------------------------------------------------------------
 
 
-def test_nobody_can_change_it() -> None:
+def test_it_can_not_be_changed() -> None:
     source = store_context("x" * 100_000)
     fd = shared_context(source).fd
     for change in (

@@ -103,7 +103,7 @@ async def test_bytes_that_are_no_frame_end_their_session_only(repl: Repl, code: 
         await other.lives()
 
 
-async def test_forged_receipts_harm_nobody_else(repl: Repl) -> None:
+async def test_forged_receipts_do_not_harm_other_sessions(repl: Repl) -> None:
     code = (
         "import _eryx\nfor i in range(3000): _eryx._eryx_report_output(1, i.to_bytes(8, 'little'))"
     )
@@ -134,7 +134,7 @@ async def test_a_closed_shared_file_ends_its_session_only(repl: Repl) -> None:
         await other.lives()
 
 
-async def test_raw_writes_to_the_standard_streams_reach_nobody(repl: Repl) -> None:
+async def test_raw_writes_to_the_standard_streams_are_dropped(repl: Repl) -> None:
     await repl.shows("import os\nos.write(1, b'out'), os.write(2, b'err')", "(3, 3)")
     await repl.lives()
 
@@ -185,7 +185,7 @@ async def test_pools_work_in_turn_and_keep_errors_for_their_results(repl: Repl) 
     ("code", "words"),
     [
         ("import threading\nl = threading.Lock()\nl.acquire(); l.acquire()", "lock is held"),
-        ("import queue\nqueue.Queue().get()", "nobody can end this wait"),
+        ("import queue\nqueue.Queue().get()", "nothing can end this wait"),
         ("import threading\nthreading.Thread(target=print).start()", "can't start new thread"),
     ],
 )

@@ -64,7 +64,7 @@ def test_any_bytes_are_pieces_or_an_error(data: bytes) -> None:
         return
 
 
-def test_a_channel_has_so_much_room_until_what_was_sent_is_taken() -> None:
+def test_a_channel_has_limited_room_until_bytes_are_consumed() -> None:
     sender, receiver = multiplex.Multiplexer(), multiplex.Multiplexer()
     sent = 0
     while room := sender.room(multiplex.STREAM):

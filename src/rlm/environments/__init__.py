@@ -1,3 +1,3 @@
-"""Where model-written code runs. Each environment opens sessions; all speak to the same worker."""
+"""Where model-written code runs. Each environment opens sessions; all use the same worker."""
 
 __all__: list[str] = []

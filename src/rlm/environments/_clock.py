@@ -1,9 +1,8 @@
-"""The time a cell may take, and how it is stopped when that is over.
+"""Limits the time of a cell, and stops it when the time is up.
 
-The time stands still while the cell waits for models or tools. A cell decides what it asks and how
-often, so waiting is not free of charge: questions that the host answers itself do not stop the
-clock, nor does a call before it has taken a moment, and behind it all stands a ceiling in plain
-time.
+The clock stops while the cell waits for models or tools. A cell decides what it asks and how often,
+so it must not get unlimited time by asking: calls that the host answers itself do not stop the
+clock, other calls do so only after a moment, and there is a ceiling in real time.
 """
 
 import asyncio
@@ -25,28 +24,28 @@ __all__ = [
 ]
 
 WAITS_FOR = frozenset({"llm", "rlm", "tool"})
-"""Kinds of calls that stop the clock. All others are answered at once."""
+"""Kinds of calls that stop the clock. The host answers all others itself."""
 
 _MOMENT_SECONDS = 0.01
-"""The clock stands still when a call has taken this long. Calls that are refused, or answered
-from a cache, take less: however many there are, side by side or in turn, they stop nothing."""
+"""The clock stops when a call has taken this long. Calls that are refused, or answered from a
+cache, take less, so they never stop it, however many there are."""
 _CALL_SECONDS = 0.002
-"""At most this is taken off for a call, so that a host that many of them keep busy, and which takes
-a moment for each, is not kept busy for ever."""
+"""Each call costs the cell at most this much time, so that a flood of calls can't keep the host
+busy for ever."""
 _CEILING_FACTOR = 60
 _LEAST_CEILING_SECONDS = 3_600.0
 
 _INTERRUPTS = 3
 _GRACE_SECONDS = 1.0
 _LOOKS = 4
-"""How often a worker is looked at in each grace."""
+"""How often the state of a worker is read in each grace period."""
 
 _STOPPING_SECONDS = 30.0
-"""From the first interrupt to the end of a cell at the latest, whatever its worker does."""
+"""The longest time from the first interrupt to the end of a cell, whatever its worker does."""
 
 
 class ProcessState(Struct, frozen=True, forbid_unknown_fields=True):
-    """A worker as its kernel sees it. `asleep`: it waits for something other than a processor."""
+    """A worker as the kernel sees it. `asleep`: it waits for something other than a processor."""
 
     cpu_seconds: float
     asleep: bool
@@ -56,26 +55,26 @@ class Interruptible(Protocol):
     """A worker that can be interrupted."""
 
     def interrupt(self) -> None:
-        """Send an interrupt, if it still runs."""
+        """Send an interrupt, if the worker still runs."""
 
     async def signals_sent(self) -> None:
-        """Wait until every interrupt that was sent has arrived."""
+        """Wait until every signal has been delivered."""
 
     async def state(self) -> ProcessState | None:
-        """How it fares now; None if that can't be known."""
+        """Return the processor time and state of the worker, or None if they can't be known."""
 
 
 async def until_had(
     worker: Interruptible, seconds: float, progress: Callable[[], int] = lambda: 0
 ) -> None:
-    """Wait until a worker has had that much time: on a processor, or asleep by its own choice.
+    """Wait until a worker has had this much time, on a processor or asleep by its own choice.
 
-    Time in which it waited for a processor does not count: that others keep the machine busy is no
-    fault of the worker's. It begins anew when `progress` has changed.
+    Time spent waiting for a processor does not count: a busy machine is not the worker's fault. The
+    count starts again when `progress` changes.
     """
     tick, had = seconds / _LOOKS, 0.0
     before, reached = await worker.state(), progress()
-    while had < 0.999 * seconds:  # Sums of fractions may miss the whole by a little.
+    while had < 0.999 * seconds:  # Rounding errors add up.
         await asyncio.sleep(tick)
         now = await worker.state()
         if now is None or now.asleep:
@@ -90,8 +89,8 @@ async def until_had(
 class CellStopper:
     """Interrupts a cell until it ends; calls `give_up` with the reason if it does not.
 
-    An interrupt counts once it has arrived and the worker has had the time to act on it; `progress`
-    is any number that changes while its answer comes in. The ceiling holds whatever it does.
+    An interrupt counts once it was delivered and the worker has had time to act on it. `progress`
+    is any number that changes while its answer arrives. The ceiling applies in any case.
     """
 
     def __init__(
@@ -104,23 +103,23 @@ class CellStopper:
         self._task: asyncio.Task[None] | None = None
         self._ceiling: asyncio.TimerHandle | None = None
         self.time_was_up = False
-        """Whether the last cell was stopped for the time it took."""
+        """Whether the last cell was stopped because its time was up."""
 
     def interrupt(self) -> None:
-        """Interrupt a cell that is not wanted any more, once more if that does nothing."""
+        """Interrupt a cell that is no longer wanted, and once more if it continues."""
         self._worker.interrupt()
         if self._task is None:
             self._task = self._loop.create_task(self._interrupt_again())
 
     def time_is_up(self) -> None:
-        """Interrupt a cell as often as it takes, and give it up in the end."""
+        """Interrupt a cell several times, and give it up if it does not end."""
         self.stop()
         self.time_was_up = True
         self._ceiling = self._loop.call_later(_STOPPING_SECONDS, self._reach_ceiling)
         self._task = self._loop.create_task(self._interrupt_until_it_ends())
 
     def stop(self) -> None:
-        """The cell has ended."""
+        """Stop interrupting: the cell has ended."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -129,7 +128,7 @@ class CellStopper:
             self._ceiling = None
 
     async def _interrupt_again(self) -> None:
-        """A signal that comes just before a call blocks goes unnoticed; a second one does not."""
+        """Interrupt again: a signal that arrives just before a call blocks goes unnoticed."""
         await self._grace()
         self._worker.interrupt()
         self._task = None
@@ -149,10 +148,10 @@ class CellStopper:
 
 
 class CellClock:
-    """Calls `time_is_up` once it is.
+    """The clock of a cell; calls `time_is_up` when its time is up.
 
-    Cells and calls come far more often than time runs out, so all that they do is to move a
-    deadline. One timer of the event loop stays set; when it rings too early it is set again.
+    Cells and calls are far more frequent than timeouts, so they only move a deadline. One timer of
+    the event loop stays set; when it fires too early, it is set again.
     """
 
     def __init__(
@@ -173,10 +172,10 @@ class CellClock:
         """The limit that ran out when the time was up: the cell's, or the ceiling."""
 
     def start(self, seconds: float, *, waits_count: bool = False) -> None:
-        """Let the clock run for one cell, until `stop`.
+        """Start the clock for one cell, until `stop`.
 
-        Waits included, it gets sixty times its seconds, and at least an hour. `waits_count`: the
-        clock does not stand still for calls.
+        Including waits, a cell gets sixty times its seconds, and at least an hour. With
+        `waits_count`, calls do not stop the clock.
         """
         now = self._loop.time()
         self._seconds = seconds
@@ -188,20 +187,20 @@ class CellClock:
         self._ring_at(self._deadline)
 
     def begin_wait(self, call: Hashable) -> None:
-        """A call is in flight from now on."""
+        """Note that a call has begun."""
         now = self._loop.time()
         self._account(now)
         self._waiting[call] = now
 
     def end_wait(self, call: Hashable) -> None:
-        """It is not any more, if it was."""
+        """Note that a call has ended."""
         if call in self._waiting:
             now = self._loop.time()
             self._account(now)
             self.charge(min(_CALL_SECONDS, now - self._waiting.pop(call)))
 
     def charge(self, seconds: float) -> None:
-        """Take time off."""
+        """Take time from the cell."""
         if self._deadline is not None:
             self._deadline -= seconds
             self._ring_at(self._deadline)
@@ -218,21 +217,21 @@ class CellClock:
             self._timer = None
 
     def _account(self, now: float) -> None:
-        """Put the deadline off by what the clock has stood still since the last time."""
+        """Move the deadline by the time the clock was stopped since the last call."""
         if self._deadline is not None and (stopped := self._standing_still_since()) is not None:
             since = max(self._accounted_to, stopped)
-            if since < min(now, self._deadline):  # A time that was up stays up.
+            if since < min(now, self._deadline):  # Time that is up stays up.
                 self._deadline += now - since
         self._accounted_to = now
 
     def _standing_still_since(self) -> float | None:
-        """When the oldest call had taken a moment; None if no call stops the clock."""
+        """Return when the oldest call began to stop the clock, or None if none does."""
         if not self._waiting or self._waits_count:
             return None
         return next(iter(self._waiting.values())) + _MOMENT_SECONDS
 
     def _ring_at(self, moment: float) -> None:
-        """Have the timer ring then, or sooner; one that is due must not be set anew."""
+        """Make sure the timer fires then or sooner; a timer that is due is not set again."""
         if self._timer is not None:
             if self._timer.when() <= max(moment, self._loop.time()):
                 return
@@ -257,7 +256,7 @@ class CellClock:
 
 
 def timed_out(result: CellResult, timeout_seconds: float) -> CellResult:
-    """The result of a cell that was stopped, with the reason as its error."""
+    """Return the result of a cell that was stopped, with the timeout as its error."""
     message = f"cell stopped after {timeout_seconds:g} s"
     where = result.error.traceback if result.error is not None else ""
     return structs.replace(result, error=CellError("TimeoutError", message, where))

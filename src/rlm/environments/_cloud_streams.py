@@ -1,4 +1,4 @@
-"""The streams of a program in a cloud, made of what its SDK offers for them."""
+"""The streams of a program in a cloud sandbox, built on what its SDK offers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,22 +25,22 @@ _PAUSE_SECONDS = 0.1
 
 
 def ended_with(status: object) -> str:
-    """How a worker ended, in words that follow the name of its sandbox."""
+    """Say how a worker ended; the text follows the name of its sandbox."""
     hint = "; is there no such Python?" if status in {126, 127} else ""
-    return f"is there, but its worker ended with status {status}{hint}"
+    return f"exists, but its worker ended with status {status}{hint}"
 
 
 async def outcome_of(doing: Awaitable[object]) -> Exception | None:
-    """What came of something an SDK does: the border to it, where nothing is lost."""
+    """Await an operation of an SDK and return the exception it raised, or None."""
     try:
         await doing
-    except Exception as error:  # noqa: BLE001 - returned, for those who can tell what it means
+    except Exception as error:  # noqa: BLE001 - returned to the caller
         return error
     return None
 
 
 class Outbox:
-    """Sends what has gathered while the last sending was on its way: requests are slow, not small.
+    """Sends bytes in batches: what arrives during one request goes into the next.
 
     `failed` has the error once something could not be sent; nothing is sent after that.
     """
@@ -54,17 +54,17 @@ class Outbox:
         self._sending = asyncio.get_running_loop().create_task(self._send_all())
 
     async def send(self, data: bytes) -> None:
-        """Take it over; waits while much is on its way."""
+        """Queue bytes to send; wait while too many are queued."""
         self._waiting += data
         self._has_some.set()
         while len(self._waiting) > _MOST_WRITE_BYTES and not self.failed.done():
             self._has_room.clear()
             await self._has_room.wait()
         if self.failed.done():
-            raise SessionDied(f"the sandbox takes nothing any more: {self.failed.result()}")
+            raise SessionDied(f"the sandbox does not take input any more: {self.failed.result()}")
 
     async def send_text(self, text: str) -> None:
-        """The same for lines, which are ASCII."""
+        """Queue a line of ASCII text."""
         await self.send(text.encode("ascii"))
 
     async def close(self) -> None:
@@ -90,9 +90,9 @@ class Outbox:
 
 
 class Inbox:
-    """The output of a program, from an SDK that hands it to a callback; to be iterated over.
+    """The output of a program, from an SDK that passes it to a callback, as an async iterator.
 
-    `outcome` is what the SDK raised in the end, if anything.
+    `outcome` is the exception with which the SDK ended, if any.
     """
 
     def __init__(self) -> None:
@@ -101,12 +101,12 @@ class Inbox:
         self._watching: asyncio.Task[None] | None = None
 
     async def take(self, text: str) -> None:
-        """The callback; it waits for who reads, so that the SDK does."""
+        """Take a piece of output; block the SDK while too much is unread."""
         if text:
             await self._texts.put(text)
 
     def until(self, ended: Awaitable[object]) -> None:
-        """The output ends with this."""
+        """End the output when this awaitable ends."""
         self._watching = asyncio.get_running_loop().create_task(self._watch(ended))
 
     async def _watch(self, ended: Awaitable[object]) -> None:
@@ -124,7 +124,7 @@ class Inbox:
         return text
 
     async def close(self) -> None:
-        """Wait for nothing more."""
+        """Stop waiting for output."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])
@@ -133,9 +133,9 @@ class Inbox:
 async def until_failure(
     output: AsyncIterator[_Piece], failed: asyncio.Future[Exception]
 ) -> AsyncIterator[_Piece]:
-    """Pass on what comes, until the other direction fails: a program that hears nothing waits.
+    """Yield output until sending fails: a program that gets no input would wait for ever.
 
-    Output that ends by itself soon after tells more about the reason, so it is preferred.
+    Output that ends soon after a failure explains it better, so that is preferred.
     """
     while True:
         coming = asyncio.get_running_loop().create_task(_next_of(output))
@@ -159,7 +159,7 @@ async def _next_of(output: AsyncIterator[_Piece]) -> _Piece | None:
 
 
 class BytesPipe:
-    """For SDKs that carry bytes as they are; `LinesPipe` is for the others."""
+    """A pipe for SDKs that carry bytes; `LinesPipe` is for those that carry text."""
 
     def __init__(
         self,
@@ -174,11 +174,11 @@ class BytesPipe:
         self._how = how
 
     async def send(self, data: bytes) -> None:
-        """Send it as it is."""
+        """Send bytes."""
         await self._write(data)
 
     async def receive(self) -> bytes:
-        """The next piece; none when the program has ended."""
+        """Return the next piece, or no bytes when the program has ended."""
         return await anext(self._pieces, b"")
 
     async def close(self) -> None:
@@ -186,14 +186,14 @@ class BytesPipe:
         await self._end()
 
     async def ending(self) -> str:
-        """How it ended."""
+        """Say how the program ended."""
         return await self._how()
 
 
 class FirstTries:
-    """For programs whose input is not there yet when they have been started.
+    """Repeats writes to a program that does not take input yet.
 
-    `too_early` is in the words of the error for that; after the first success nothing is repeated.
+    `too_early` is part of the error message in that case. Nothing is repeated after a success.
     """
 
     def __init__(self, write: Callable[[bytes], Awaitable[None]], too_early: str) -> None:
@@ -202,7 +202,7 @@ class FirstTries:
         self._left = _FIRST_TRIES
 
     async def send(self, data: bytes) -> None:
-        """Send it; again if it is the first and was too early."""
+        """Send bytes; repeat if they are the first and came too early."""
         while (error := await outcome_of(self._write(data))) is not None:
             self._left -= 1
             if self._left <= 0 or self._too_early not in str(error):

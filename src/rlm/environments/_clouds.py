@@ -1,7 +1,7 @@
-"""What the SDKs of the clouds have in common when seen from here: keys, errors, streams, clean-up.
+"""What all cloud environments share: keys, errors, streams and clean-up.
 
-A sandbox costs money for as long as it exists. So each one is ended when its session is, when it
-can't be used, and when whoever wanted it gives up; and all have a time limit at the provider.
+A sandbox costs money while it exists. So it is ended with its session, when it can't be used, and
+when its creation is cancelled; and every sandbox has a time limit at the provider.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ _LEFT_BEHIND = "it runs until its own time limit, or until you end it on the pro
 
 
 class Cloud(RemoteEnvironment):
-    """A provider of sandboxes and its SDK, which is imported when the first one is wanted.
+    """A provider of sandboxes and its SDK, which is imported when the first sandbox is made.
 
-    `package` is the SDK's module and `key_names` are the variables in which it looks for keys.
-    `refusals` and `endings` are names of its errors: for a key that is not good enough, and for a
-    sandbox that is gone. A sandbox is whatever `make` returns.
+    `package` is the module of the SDK, and `key_names` are the variables in which it looks for
+    keys. `refusals` and `endings` name its errors for a rejected key and for a sandbox that is
+    gone. A sandbox is whatever `make` returns.
     """
 
     package: ClassVar[str]
@@ -47,7 +47,7 @@ class Cloud(RemoteEnvironment):
 
     @classmethod
     def problem(cls) -> str | None:
-        """What is missing: the SDK or a key."""
+        """Return what is missing: the SDK or a key."""
         if importlib.util.find_spec(cls.package) is None:
             return f"environment={cls.name!r} needs an SDK: {install_command(cls.name)}"
         if not cls.has_key():
@@ -56,30 +56,30 @@ class Cloud(RemoteEnvironment):
 
     @classmethod
     def has_key(cls) -> bool:
-        """Whether the SDK will find a key, good or not."""
+        """Return whether the SDK will find a key, valid or not."""
         return any(os.environ.get(name) for name in cls.key_names)
 
     @abstractmethod
     async def make(self, sdk: Any) -> Any:
-        """Have a sandbox made, with a time limit of its own."""
+        """Make a sandbox with a time limit at the provider."""
 
     @abstractmethod
     async def run(self, sdk: Any, sandbox: Any, command: Sequence[str]) -> Pipe:
-        """Start the command in it."""
+        """Start the command in the sandbox."""
 
     @abstractmethod
     async def end(self, sandbox: Any) -> None:
-        """Have it ended; may be called again if that failed."""
+        """End the sandbox; may be called again if that failed."""
 
     async def let_go(self, sandbox: Any) -> None:
-        """Close the connections that were needed for it."""
+        """Close the connections to the sandbox."""
 
     @abstractmethod
     def id_of(self, sandbox: Any) -> str:
-        """What the provider calls it."""
+        """Return the provider's id of the sandbox."""
 
     async def start(self, command: Sequence[str]) -> Pipe:
-        """Make a sandbox and run the command in it; no sandbox stays behind if that fails."""
+        """Make a sandbox and run the command in it; the sandbox is ended if that fails."""
         sdk = importlib.import_module(self.package)
         sandbox = await self._made(self._make_in_our_words(sdk))
         try:
@@ -98,7 +98,7 @@ class Cloud(RemoteEnvironment):
                 raise ConfigError(f"{self.name} does not take these options: {words}") from None
 
     async def _made(self, making: Coroutine[Any, Any, Any]) -> Any:
-        """Wait for a sandbox; it is ended if by then nobody wants it any more."""
+        """Wait for a sandbox; if cancelled meanwhile, end it."""
         task = asyncio.get_running_loop().create_task(making)
         try:
             return await asyncio.shield(task)
@@ -111,7 +111,7 @@ class Cloud(RemoteEnvironment):
             raise
 
     async def surely_end(self, sandbox: Any) -> None:
-        """End a sandbox; if that fails twice, say which one may still cost money."""
+        """End a sandbox; if that fails twice, log which one may still cost money."""
         end = functools.partial(asyncio.wait_for, timeout=_END_SECONDS)
         try:
             error = await outcome_of(end(self.end(sandbox)))
@@ -131,9 +131,9 @@ class Cloud(RemoteEnvironment):
         output: AsyncIterator[Any],
         how: Callable[[], Awaitable[str]],
     ) -> Pipe:
-        """A pipe made of what an SDK offers; `output` gives bytes or text, as `carries` says.
+        """Return a pipe over the streams of an SDK; `output` is bytes or text, as `carries` says.
 
-        `how` tells what became of the program or its sandbox, in words that follow its name.
+        `how` says how the program or its sandbox ended; the text follows the sandbox's name.
         """
         name = self.id_of(sandbox)
 
@@ -147,7 +147,7 @@ class Cloud(RemoteEnvironment):
                     yield piece
 
         async def how_in_our_words() -> str:
-            with self.in_our_words(f"nobody knows what became of sandbox {name}"):
+            with self.in_our_words(f"the state of sandbox {name} is unknown"):
                 return f"{name} {await how()}"
 
         outbox = Outbox(write_in_our_words)
@@ -172,7 +172,7 @@ class Cloud(RemoteEnvironment):
 
     @contextlib.contextmanager
     def in_our_words(self, what: str) -> Generator[None]:
-        """Whatever an SDK raises is ours afterwards: SDKs raise what their libraries raise."""
+        """Turn any exception of an SDK, or of its libraries, into one of ours."""
         try:
             yield
         except RLMError:
@@ -183,12 +183,12 @@ class Cloud(RemoteEnvironment):
                 told: RLMError = ConfigError(f"{self.name} refused: {words}. {self.key_help}")
             else:
                 told = SessionDied(f"{self.name}: {what}: {words}")
-            raise told from None  # The chain could hold requests, and those a key.
+            raise told from None  # The chain could contain requests with a key.
 
     def words_of(self, error: BaseException) -> str:
-        """What an SDK says, without keys and not for pages."""
+        """Return the message of an SDK's error, without keys and shortened."""
         text = " ".join(str(error).split())
-        if " " not in text:  # As of a KeyError: a word is no reason.
+        if " " not in text:  # A KeyError, for example: one word explains nothing.
             text = f"{type(error).__name__} {text}".rstrip()
         for name in self.key_names:
             if key := os.environ.get(name):

@@ -1,6 +1,6 @@
-"""What a session wrote, kept on the host.
+"""Copies the files that a session wrote to the host.
 
-Names and sizes come from the sandbox, so none is believed; nor is their number.
+Names, sizes and the number of files come from the sandbox, so none of them is trusted.
 """
 
 import asyncio
@@ -15,20 +15,20 @@ __all__ = ["export_files"]
 _LONGEST_NAME_BYTES = 255
 _DEEPEST = 50
 _MOST_ENTRIES = 8_192
-"""Files and folders together: no more than fit into the scratch folder of a session."""
+"""Files and folders together: as many as fit into the scratch folder of a session."""
 
 _log = logging.getLogger(__name__)
 
 Read = Callable[[str, int], Awaitable[bytes]]
-"""A piece of a file, by name and offset; empty at its end."""
+"""Reads a piece of a file, by name and offset; empty at its end."""
 
 
 async def export_files(
     files: list[tuple[str, int]], read: Read, folder: Path, *, label: str, most_bytes: int
 ) -> Path | None:
-    """Write the files to a new folder below `folder`; None if there are none worth keeping.
+    """Write files to a new folder below `folder` and return it; None if there are no files.
 
-    What is too much, in bytes or in number, is left out; the log says so.
+    What exceeds the limits, in bytes or in number, is left out and logged.
     """
     harmless = [name for name, _ in files if _is_harmless(name)]
     names = _within_limit(harmless)
@@ -47,7 +47,7 @@ async def export_files(
 
 
 def _within_limit(names: list[str]) -> list[str]:
-    """The first of them that make no more entries than are allowed, folders counted."""
+    """Return the names up to the limit on entries, which counts their folders too."""
     entries: set[str] = set()
     for position, name in enumerate(names):
         parts = PurePosixPath(name).parts
@@ -58,12 +58,12 @@ def _within_limit(names: list[str]) -> list[str]:
 
 
 async def _copy(name: str, read: Read, target: Path, left: int) -> int:
-    """Copy one file, but no more bytes than are left; how many it were."""
+    """Copy at most `left` bytes of a file and return how many were copied."""
     copied = 0
     try:
         fd = await asyncio.to_thread(_create, target / name)
     except OSError:
-        return 0  # Two names that this file system takes for one, or one for a folder.
+        return 0  # This file system treats two names as one, or one is a folder.
     try:
         while copied < left and (piece := await read(name, copied)):
             copied += await asyncio.to_thread(_write, fd, piece[: left - copied])
@@ -85,7 +85,7 @@ def _write(fd: int, data: bytes) -> int:
 
 
 def _is_harmless(name: str) -> bool:
-    """Whether a name stays inside the folder on every system."""
+    """Return whether a name stays inside the folder on every system."""
     parts = PurePosixPath(name).parts
     return (
         0 < len(parts) <= _DEEPEST

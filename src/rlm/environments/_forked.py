@@ -191,7 +191,7 @@ class ForkedSession(WorkerSession):
     # Checkpoints.
 
     def _take_when_idle(self) -> None:
-        """Set a timer, unless one is set: when it fires, it looks how long the session was idle."""
+        """Set a timer, unless one is set, that checks how long the session has been idle."""
         if self._takes_checkpoints:
             self._idle_since = self._loop.time()
             if self._timer is None:
@@ -268,7 +268,7 @@ class ForkedSession(WorkerSession):
 
 
 def in_words(report: Mapping[str, Any]) -> tuple[str, ...]:
-    """The layers of a report, as events and `rlm doctor` name them."""
+    """Return the layers of a report, as events and `rlm doctor` name them."""
     kinds = {"root": "namespaces", "user": "user namespace"}
     named = {
         "pid namespace": report["pid_namespace"],

@@ -1,4 +1,4 @@
-"""What the host says to a zygote over its control socket, wherever the zygote runs."""
+"""The protocol of the control socket, over which the host asks a zygote for sessions."""
 
 import array
 import errno
@@ -29,11 +29,11 @@ _LENGTH = struct.Struct("<I")
 _REPORT = JsonBounds(MOST_REPORT_BYTES, 20_000)
 _FULL = {errno.EAGAIN, errno.ETOOMANYREFS}
 _MOST_GREETING_BYTES = 1 << 16
-"""So much goes into a new socket at once."""
+"""A new socket takes this many bytes without blocking."""
 
 
 class _Report(msgspec.Struct):
-    """What a host uses of a report; the rest is only shown."""
+    """The fields of a report that the host uses; others are only shown."""
 
     namespaces: Literal["", "root", "user"] | None
     pid_namespace: bool
@@ -48,22 +48,22 @@ class _Report(msgspec.Struct):
 
 
 Pair = tuple[socket.socket, socket.socket]
-"""The host's ends of one session: its stream and its monitor."""
+"""The host's two sockets of a session: its stream and its monitor."""
 
 
 def is_greeted(greeting: bytes) -> bool:
-    """Whether new sessions are given their greeting at once; who opens one need not send it."""
+    """Return whether `request` sends this greeting, so that the session need not."""
     return len(greeting) <= _MOST_GREETING_BYTES
 
 
 def settings_frame(settings: str) -> bytes:
-    """The first thing a zygote reads; `settings` is JSON."""
+    """Return the first frame for a zygote; `settings` is JSON."""
     data = settings.encode()
     return _LENGTH.pack(len(data)) + data
 
 
 def report_in(data: bytes) -> dict[str, Any] | None:
-    """The zygote's answer once it is whole; ConfigError if it can't serve, in its own words."""
+    """Return the zygote's report once it is complete; ConfigError if it can't serve."""
     if len(data) < _LENGTH.size:
         return None
     (size,) = _LENGTH.unpack_from(data)
@@ -84,7 +84,7 @@ def report_in(data: bytes) -> dict[str, Any] | None:
 
 
 def handshake(control: socket.socket, settings: str) -> dict[str, Any]:
-    """Send the settings and wait for the report; the socket's own time limit holds."""
+    """Send the settings and wait for the report; the socket's own timeout applies."""
     control.sendall(settings_frame(settings))
     data = b""
     while (report := report_in(data)) is None:
@@ -97,7 +97,7 @@ def handshake(control: socket.socket, settings: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _memory_in(greeting: bytes) -> int:
-    """What cells may take, as the greeting tells the worker; 0 for no limit."""
+    """Return the memory limit of cells in a greeting; 0 for no limit."""
     decoder = wire.Decoder(wire.TO_WORKER, wire.MAX_TO_WORKER_BYTES)
     decoder.feed(greeting)
     frame = decoder.pop()
@@ -105,7 +105,7 @@ def _memory_in(greeting: bytes) -> int:
 
 
 def request(control: socket.socket, order: bytes, greeting: bytes) -> Pair:
-    """Have a session made; BlockingIOError if hundreds are being made at this moment."""
+    """Ask for a session; BlockingIOError if hundreds are being made at this moment."""
     stream, workers_end = socket.socketpair()
     monitor, zygotes_end = socket.socketpair()
     with workers_end, zygotes_end:

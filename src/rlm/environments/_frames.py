@@ -1,8 +1,8 @@
-"""What a worker may say, checked: a frame becomes a typed value or a ProtocolViolation.
+"""Checks the frames of a worker: each becomes a typed value or a ProtocolViolation.
 
-The code in a sandbox may be hostile and write to the stream itself, so nothing in a frame is
-believed before it has been looked at here, and nothing is decoded before it has been measured: by
-what `rlm.worker.bounds` allows for its kind, and by what the caller of the session allows.
+The code in a sandbox may be hostile and write to the stream itself. So nothing in a frame is
+trusted before it was checked here, and nothing is decoded before its size was checked against
+`rlm.worker.bounds` and the limits of the session.
 """
 
 from collections.abc import Callable
@@ -32,13 +32,13 @@ _SMALL_FRAME = (bounds.MAX_META_BYTES, 2)
 _CALL_FRAME = (wire.MAX_TO_HOST_BYTES, wire.MAX_PARTS)
 _MOST_CHAR_BYTES = 4
 _SLACK_BYTES = 4 << 10
-"""For the heads of frames, short metadata, and the line that says how much was cut."""
+"""Room for the heads of frames, short metadata, and the line that says how much was cut."""
 
 
 class SessionBounds:
-    """How long the frames of one session may be, and its texts once they are decoded.
+    """The limits on the frames of one session and on the texts in them.
 
-    `kept_output_chars` and `max_submission_chars` are the caller's.
+    `kept_output_chars` and `max_submission_chars` are options of the session.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class SessionBounds:
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> "SessionBounds":
-        """Those of a session that is opened with these options."""
+        """Return the limits of a session with these options."""
         names = ("kept_output_chars", "max_submission_chars")
         return cls(**{name: options[name] for name in names if name in options})
 
     def after(self, request: int) -> dict[int, tuple[int, int]]:
-        """Bytes and parts of a frame, by its type, while a request of this kind is answered."""
+        """Return the limits on bytes and parts, by type of frame, during a request of this kind."""
         return self._by_request.get(request, self._usual)
 
     @staticmethod
@@ -82,10 +82,10 @@ class SessionBounds:
 
 
 class Call(Struct, frozen=True):
-    """A question from a cell. `prompts` is how many model calls it stands for.
+    """A call from a cell. `prompts` is the number of model calls in it.
 
     `parts` are its texts. Pictures are in the arguments: `images` holds, for each prompt, a list
-    of bytes and of names; it is missing where there are none.
+    of bytes and of names. It is missing if there are none.
     """
 
     kind: str
@@ -104,7 +104,7 @@ class Done(Struct, frozen=True):
 class _LlmArguments(Struct, forbid_unknown_fields=True):
     model: str | None
     batched: bool
-    images: list[list[int | str]] | None = None  # A number is that of a part after the texts.
+    images: list[list[int | str]] | None = None  # A number is the index of a part after the texts.
 
 
 class _ContextKind(Struct, forbid_unknown_fields=True):
@@ -142,7 +142,7 @@ _ARGUMENTS = {
     for kind, each in bounds.CALLS.items()
 }
 _ROWS = JsonBounds(bounds.CALLS[b"llm"].arguments_bytes, 4 * wire.MAX_PARTS)
-"""Of a batch, every prompt has a list of its pictures, or an object that tells its context."""
+"""In a batch, every prompt has a list of pictures, or an object that describes its context."""
 _LLM = json.Decoder(_LlmArguments)
 _RLM = json.Decoder(_RlmArguments)
 _NOTHING = json.Decoder(_NoArguments)
@@ -151,7 +151,7 @@ _VALUE = json.Decoder(dict[str, str])
 
 
 def read_call(frame: wire.Frame) -> Call:
-    """Check a CALL frame; CallRefused, which is an answer for the cell, if it is too large."""
+    """Check a CALL frame; raise CallRefused, which the cell sees, if it is too large."""
     kind = frame.parts[0] if frame.parts else b""
     read = _CALL_READERS.get(kind)
     if read is None:
@@ -189,7 +189,7 @@ def _read_llm(frame: wire.Frame) -> Call | None:
 def _with_images(
     frame: wire.Frame, given: list[list[int | str]]
 ) -> tuple[list[str], list[list[bytes | str]]]:
-    """The prompts, and for each its pictures; the last parts of the frame are those sent along."""
+    """Return the prompts and the pictures of each; the last parts of the frame are pictures."""
     numbers = {each for row in given for each in row if not isinstance(each, str)}
     end = len(frame.parts) - len(numbers)
     if end != 2 + len(given) or numbers != set(range(len(numbers))):
@@ -224,7 +224,7 @@ def _check_model(model: str | None) -> None:
 
 
 def _read_tool(frame: wire.Frame) -> Call | None:
-    """By Python's own reader: of numbers such as 1e300, msgspec reads only 40,000 a second."""
+    """Read with Python's json: msgspec reads only 40,000 numbers such as 1e300 a second."""
     try:
         given = read_json(frame.part(1), _ARGUMENTS[b"tool"])
     except TooLarge:
@@ -247,7 +247,7 @@ def _read_budget(frame: wire.Frame) -> Call | None:
 
 
 def _read_told(frame: wire.Frame) -> Call | None:
-    """Something a cell tells: a key, and the text under it."""
+    """Check a message of a cell: a key and a text."""
     _checked(frame, 1, _NOTHING)
     kind, parts = frame.text(0), _texts(frame, 2)
     return Call(kind, {}, parts, 0) if len(parts) == 2 else None
@@ -266,7 +266,7 @@ _CALL_READERS: dict[bytes, Callable[[wire.Frame], Call | None]] = {
 def read_done(
     frame: wire.Frame, *, calls: int, seconds: float, within: SessionBounds | None = None
 ) -> Done:
-    """Check a DONE frame; `calls` and `seconds` are what the host knows of the cell."""
+    """Check a DONE frame; `calls` and `seconds` were measured by the host."""
     within = within or _USUAL_BOUNDS
     parts = frame.parts
     if not 5 <= len(parts) <= _MOST_DONE_PARTS or len(parts[0]) != wire.DONE_COUNTS.size:
@@ -299,7 +299,7 @@ def read_done(
 
 
 def _variable_words(part: bytes, new: int, changed: int) -> list[str]:
-    """Names and descriptions, counted before they become objects."""
+    """Split names and descriptions, after checking how many there are."""
     if not part:
         words = []
     elif len(part) > bounds.MAX_VARIABLES_BYTES or part.count(b"\0") >= _MOST_VARIABLE_WORDS:
@@ -312,7 +312,7 @@ def _variable_words(part: bytes, new: int, changed: int) -> list[str]:
 
 
 def _handed_in(parts: list[bytes], within: SessionBounds) -> list[str]:
-    """What a cell handed in; a text that can't be within bounds is cut before it is decoded."""
+    """Decode a submitted text; one that is too long is cut before."""
     most_bytes = 2 * _MOST_CHAR_BYTES * within.answer_chars + _SLACK_BYTES
     return [
         _lenient(part) if len(part) <= most_bytes else str(part[:most_bytes], "utf-8", "replace")
@@ -321,7 +321,7 @@ def _handed_in(parts: list[bytes], within: SessionBounds) -> list[str]:
 
 
 def _output(part: bytes, kept_chars: int) -> str:
-    """What was printed: of much more than is kept, only both ends are decoded."""
+    """Decode output; of very long output, only both ends are decoded."""
     if not part:
         return ""
     room = _MOST_CHAR_BYTES * kept_chars + _SLACK_BYTES
@@ -332,7 +332,7 @@ def _output(part: bytes, kept_chars: int) -> str:
 
 
 def _lenient(part: bytes) -> str:
-    """Text in which lone surrogates are replaced if there are very many of them."""
+    """Decode text; lone surrogates are replaced if there are very many."""
     try:
         return _texts_of([part])[0]
     except TooLarge:
@@ -340,7 +340,7 @@ def _lenient(part: bytes) -> str:
 
 
 def _pairs(words: list[str], start: int, count: int) -> dict[str, str]:
-    """The pairs of name and description from the `start`th on."""
+    """Return the pairs of name and description from index `start` on."""
     if not count:
         return {}
     words = words[2 * start : 2 * (start + count)]
@@ -350,7 +350,7 @@ def _pairs(words: list[str], start: int, count: int) -> dict[str, str]:
 def read_value(
     frame: wire.Frame, within: SessionBounds | None = None
 ) -> tuple[str | None, str | None]:
-    """Check a VALUE frame: (the text it carries, the error it reports)."""
+    """Check a VALUE frame and return its text and its error."""
     within = within or _USUAL_BOUNDS
     meta = _metadata(frame, 0, _VALUE)
     if len(frame.parts) > 2:
@@ -364,7 +364,7 @@ def read_value(
 
 
 def read_files(frame: wire.Frame) -> list[tuple[str, int]]:
-    """Check the answer to LIST_FILES: names and sizes, which are not to be believed."""
+    """Check the answer to LIST_FILES: names and sizes, which may be lies."""
     try:
         listed = msgspec.convert(read_json(frame.part(1), _FILES), list[tuple[str, int]])
     except (ValueError, msgspec.ValidationError) as error:
@@ -394,7 +394,7 @@ def _texts_of(parts: list[bytes]) -> list[str]:
 
 
 def _metadata(frame: wire.Frame, index: int, decoder: json.Decoder[_Shape]) -> _Shape:
-    """The same of an answer, which nobody can be told of: what is too large is a violation."""
+    """Check the size of an answer; one that is too large is a violation."""
     try:
         return _checked(frame, index, decoder)
     except TooLarge as error:
@@ -404,7 +404,7 @@ def _metadata(frame: wire.Frame, index: int, decoder: json.Decoder[_Shape]) -> _
 def _checked(
     frame: wire.Frame, index: int, decoder: json.Decoder[_Shape], allowed: JsonBounds = _META
 ) -> _Shape:
-    """A JSON part in the shape it must have."""
+    """Decode a JSON part of a known shape."""
     try:
         part = frame.part(index)
         check_json(part, allowed)
@@ -412,7 +412,7 @@ def _checked(
     except TooLarge:
         raise
     except (wire.WireError, msgspec.MsgspecError, UnicodeError, RecursionError):
-        pass  # It may be legal all the same: Python's own JSON knows NaN and lone surrogates.
+        pass  # It may still be valid: Python's json accepts NaN and lone surrogates.
     try:
         return msgspec.convert(read_json(frame.part(index), allowed), decoder.type)
     except TooLarge:

@@ -22,7 +22,7 @@ _MOST_WORDS_CHARS = 500
 
 
 class Channel:
-    """The far end of one of the session's sockets, and what is to be written to it."""
+    """The far end of one of a session's sockets, and what is to be written to it."""
 
     def __init__(self, far_end: socket.socket) -> None:
         far_end.setblocking(False)
@@ -32,7 +32,7 @@ class Channel:
 
 
 class Relay:
-    """One session's pipe. `set_up` first, then `open`, and `close` in the end."""
+    """Relays between the pipe and the sockets of a session: `set_up`, then `open`, then `close`."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
@@ -47,9 +47,9 @@ class Relay:
         self._ended: str | None = None
 
     async def set_up(self, archive: bytes, settings: str) -> dict[str, Any]:
-        """Send the worker and its settings; the report of what protects the machine it is on."""
+        """Send the worker and its settings; return the zygote's report."""
         await self._send_raw(archive)
-        await self._hear()  # It is there, and wants nothing but pieces from now on.
+        await self._hear()  # The worker is there; from now on it reads multiplexed pieces.
         await self._send(multiplex.CONTROL, settings_frame(settings))
         heard = b""
         while (report := report_in(heard)) is None:
@@ -59,13 +59,13 @@ class Relay:
         return report
 
     async def open(self) -> Pair:
-        """Have the session made; the host's ends of its stream and its monitor."""
+        """Ask for the session; return the host's two sockets of it."""
         ends = self.connect()
         await self._send(multiplex.OPEN, orders.NOW)  # There is a socket for what comes back.
         return ends
 
     def connect(self) -> Pair:
-        """The same for a session that has been made already."""
+        """Return the host's two sockets of a session that exists already."""
         ends = []
         for number in (multiplex.STREAM, multiplex.MONITOR):
             ours, far_end = socket.socketpair()
@@ -75,12 +75,12 @@ class Relay:
                 self._loop.create_task(self._carry_out(number, channel)),
             ]
             ends.append(ours)
-        if self._ended is not None:  # It ended before anybody could have been told.
+        if self._ended is not None:  # It ended before there were sockets to report it.
             self._tell_ending(self._ended)
         return ends[0], ends[1]
 
     async def close(self) -> None:
-        """End the sandbox and whatever waits for it."""
+        """End the sandbox and the tasks that wait for it."""
         tasks = [self._reading, *self._tasks]
         for task in tasks:
             task.cancel()
@@ -107,7 +107,7 @@ class Relay:
         self._note_ending(ending)
 
     def _note_failure(self, reading: "asyncio.Task[None]") -> None:
-        """A pipe that fails in a way of its own must not leave a session waiting for ever."""
+        """End the session if reading failed with an exception of the pipe's own."""
         if not reading.cancelled() and (error := reading.exception()) is not None:
             self._note_ending(f"is out of reach: {type(error).__name__}: {error}")
 
@@ -128,7 +128,7 @@ class Relay:
             raise multiplex.MultiplexError(problem)
 
     def _tell_ending(self, how: str) -> None:
-        """As the last report of the monitor, and then both channels end."""
+        """Report the end on the monitor, then close both channels."""
         for number, channel in self._channels.items():
             if number == multiplex.MONITOR:
                 fact = {"lost": f"is lost: the sandbox {how}"}
@@ -136,14 +136,14 @@ class Relay:
             channel.incoming.put_nowait(b"")
 
     async def _hear(self) -> bytes:
-        """What the zygote says, or the relay there before it: it has no bytes to greet with."""
+        """Wait for a message of the zygote, or the empty one with which the relay there begins."""
         piece = await self._control.get()
         if piece is None:
             raise SessionDied(f"the sandbox {self._ended}")
         return piece
 
     async def _carry_in(self, number: int, channel: Channel) -> None:
-        """Write what came; its end ends the session's socket."""
+        """Write incoming pieces to the session's socket; an empty one ends it."""
         with contextlib.suppress(OSError):  # The session has closed its end.
             while piece := await channel.incoming.get():
                 await self._loop.sock_sendall(channel.socket, piece)
@@ -154,7 +154,7 @@ class Relay:
     # To the sandbox.
 
     async def _carry_out(self, number: int, channel: Channel) -> None:
-        """Send what the session wrote, as there is room for it; its end too."""
+        """Send what the session writes, as far as there is room, and its end."""
         while True:
             while not (room := self._multiplexer.room(number)):
                 channel.has_room.clear()
@@ -171,7 +171,7 @@ class Relay:
         await self._send_raw(self._multiplexer.packed(number, data))
 
     async def _send_raw(self, data: bytes) -> None:
-        """One at a time; what can't be sent any more is told where it ended."""
+        """Send bytes, one message at a time; a failure is reported by the reading side."""
         async with self._sending:
             with contextlib.suppress(RLMError, OSError):
                 await self._pipe.send(data)

@@ -138,12 +138,12 @@ class WorkerSession(BaseSession):
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The names of the user's variables, as far as known."""
+        """The names of the user's variables, as far as they are known."""
         return tuple(self._variables)
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is going on, or none can be made any more."""
+        """Whether a request is in progress, or the session has ended."""
         return self._ended is not None or self._one_request.locked()
 
     async def load(self, name: str, context: ContextSource) -> None:
@@ -157,7 +157,7 @@ class WorkerSession(BaseSession):
             raise SessionError(f"{name} could not be loaded: {error}")
 
     async def _load_shared(self, name: str, context: ContextSource) -> wire.Frame:
-        """Hand over the file that all sessions map; written once, in another thread."""
+        """Send the file that all sessions map; a thread writes it, once."""
         shared = await asyncio.to_thread(shared_context, context)
         parts = [wire.to_bytes(name), wire.to_json(shared.layout)]
         async with self._one_request:
@@ -165,7 +165,7 @@ class WorkerSession(BaseSession):
                 return await self._exchange(wire.LOAD_SHARED, parts, wire.VALUE, [fd])
 
     async def _load_lent(self, name: str, context: ContextSource) -> wire.Frame | None:
-        """Have somebody near the worker hand over a file; None if nobody can."""
+        """Have a process near the worker send the file; None if there is none."""
         if self._lend is None or not worth_sharing(context):
             return None
         async with self._one_request:
@@ -184,14 +184,14 @@ class WorkerSession(BaseSession):
                     await self._stream.until_room()
                     self._check_alive()
                     self._stream.write(wire.encode(wire.LOAD, 0, [chunk]))
-            except BaseException:  # the worker holds half a context now
+            except BaseException:  # The worker holds half a context now.
                 self._end(SessionDied(f"{name} could not be read to its end"))
                 raise
             parts = [wire.to_bytes(name), wire.to_bytes(context.kind)]
             return await self._exchange(wire.LOAD_END, parts, wire.VALUE)
 
     async def set_tools(self, tools: list[dict[str, str]]) -> None:
-        """From now on there are these tools ({"name", "description"}), and no others."""
+        """Replace the tools of the session; each has a "name" and a "description"."""
         async with self._one_request:
             self._check_alive()
             self._stream.write(wire.encode(wire.LOAD, 0, [wire.to_json(tools)]))
@@ -219,22 +219,22 @@ class WorkerSession(BaseSession):
         return done.result
 
     async def fetch(self, name: str) -> str | None:
-        """The text of a variable; None if there is none or it has no text."""
+        """Return the text of a variable, or None if there is none or it has no text."""
         frame = await self._ask(wire.FETCH, [wire.to_bytes(name)])
         return (await self._checked(frame, partial(_frames.read_value, within=self._bounds)))[0]
 
     async def list_files(self, folder: str) -> list[tuple[str, int]]:
-        """What the worker says is in a folder of its own: names and sizes."""
+        """Return the names and sizes of the files in a folder, as the worker reports them."""
         frame = await self._ask(wire.LIST_FILES, [wire.to_bytes(folder)])
         return await self._checked(frame, _frames.read_files)
 
     async def read_file(self, folder: str, name: str, offset: int) -> bytes:
-        """A piece of such a file; empty at its end."""
+        """Return a piece of such a file; empty at its end."""
         parts = [wire.to_bytes(folder), wire.to_bytes(name), wire.to_json(offset)]
         return await self._checked(await self._ask(wire.READ_FILE, parts), _frames.read_piece)
 
     async def checkpoint(self, fd: int) -> bool:
-        """Have the worker fork a copy that listens at `fd`; False if it can't be done now."""
+        """Have the worker fork a copy that listens at `fd`; return False if it can't now."""
         frame = await self._ask(wire.CHECKPOINT, [], [fd])
         return (await self._checked(frame, _frames.read_value))[1] is None
 
@@ -287,7 +287,7 @@ class WorkerSession(BaseSession):
             return await self._exchange(kind, parts, expected)
 
     async def _ask(self, kind: int, parts: list[bytes], fds: Sequence[int] = ()) -> wire.Frame:
-        """A request that may run user code, or meet a worker that is stuck: it has a time limit."""
+        """Make a request with a time limit: it may run user code, or the worker may be stuck."""
         async with self._one_request:
             self._clock.start(_FETCH_SECONDS, waits_count=True)
             try:
@@ -308,14 +308,14 @@ class WorkerSession(BaseSession):
     async def _answer_to(
         self, request_id: int, data: bytes | None, expected: int, fds: Sequence[int] = ()
     ) -> wire.Frame:
-        """Send a request, unless it has been sent, and wait for the frame that answers it."""
+        """Send a request, unless it was sent already, and wait for its answer."""
         self._last_id = request_id
         self._expected = expected
         self._reply = self._loop.create_future()
         try:
             if data is not None:
                 self._stream.write(data, fds)
-            if self._watching is None:  # This is the first request: the worker is at it by now.
+            if self._watching is None:  # This is the first request, and the worker has it now.
                 self._watching = self._loop.create_task(self._watch_worker())
                 self._stream.read(True)
                 self._stream.look()
@@ -332,7 +332,7 @@ class WorkerSession(BaseSession):
             raise type(self._ended)(str(self._ended))
 
     async def _checked(self, frame: wire.Frame, read: Callable[[wire.Frame], _Read]) -> _Read:
-        """Read an answer, in a thread if it is long; what is none ends the session."""
+        """Read an answer, in a thread if it is long; an invalid one ends the session."""
         try:
             if frame.size_bytes <= OFF_LOOP_BYTES:
                 return read(frame)
@@ -355,7 +355,7 @@ class WorkerSession(BaseSession):
         self._receive_frames()
 
     def _receive_frames(self) -> None:
-        """Take what has arrived, or a part of it if it is a flood of frames."""
+        """Handle the frames that have arrived; of a flood, only some at a time."""
         try:
             for _ in range(_MAX_FRAMES_AT_ONCE):
                 if self._ended is not None or (frame := self._decoder.pop()) is None:
@@ -373,7 +373,7 @@ class WorkerSession(BaseSession):
             self._end(error)
 
     def _pace(self) -> None:
-        """Read on, unless more waits here than may: to be taken, answered, or read over there."""
+        """Pause or resume reading, depending on how much waits to be handled."""
         self._stream.read(not self._calls.is_full and not self._is_behind)
 
     def _receive(self, frame: wire.Frame) -> None:
@@ -396,7 +396,7 @@ class WorkerSession(BaseSession):
         self._end(SessionDied(f"the worker {how}"))
 
     def _end(self, error: RLMError) -> None:
-        """Kill the worker and fail whatever waits; the first reason is the one that counts."""
+        """Kill the worker and fail what waits for it; only the first reason counts."""
         if self._ended is not None:
             return
         self._ended = error
@@ -410,7 +410,7 @@ class WorkerSession(BaseSession):
 
 
 def note_names(known: dict[str, None], names: Iterable[str]) -> None:
-    """Add names of variables, as many as are remembered of one session."""
+    """Add names of variables, up to the limit for a session."""
     for name in names:
         if len(known) < MAX_VARIABLES:
             known[name] = None

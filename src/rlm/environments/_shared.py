@@ -1,7 +1,7 @@
-"""A context that lives once, in a sealed file in memory, for every session that uses it.
+"""Contexts in sealed memory files, which all sessions of this machine share.
 
-It is written in the form in which CPython keeps it, so workers map it instead of decoding it;
-`rlm.worker.forms` tells how the file is laid out.
+A context is written in CPython's own representation, so workers map it instead of decoding it;
+`rlm.worker.forms` describes the layout of the file.
 """
 
 import codecs
@@ -35,12 +35,12 @@ _BLOCK_BYTES = 1 << 17
 
 
 def can_share_memory() -> bool:
-    """Whether this system has files that live in memory and can be sealed."""
+    """Return whether this system has memory files that can be sealed."""
     return hasattr(os, "memfd_create") and sys.platform == "linux"
 
 
 class MemoryFile:
-    """Grows at its end; small pieces are collected before they are written."""
+    """A file in memory, written from start to end; small pieces are buffered."""
 
     def __init__(self) -> None:
         self._waiting = bytearray()
@@ -51,11 +51,11 @@ class MemoryFile:
 
     @property
     def position(self) -> int:
-        """Where the next byte will stand."""
+        """The offset of the next byte."""
         return self._written + len(self._waiting)
 
     def append(self, data: bytes | memoryview) -> None:
-        """Write at the end."""
+        """Write data at the end."""
         if len(data) >= _BLOCK_BYTES:
             self._flush()
             self._write(data, self._written)
@@ -66,14 +66,14 @@ class MemoryFile:
             self._flush()
 
     def align(self, size: int) -> None:
-        """Go on at a multiple of `size`."""
+        """Pad the file to a multiple of `size`."""
         if rest := -self.position % size:
             self.append(bytes(rest))
 
     def widen(self, start: int, form: int, new_form: int) -> None:
-        """Give every character from `start` to the end of the file more bytes, in place.
+        """Widen every character from `start` to the end of the file, in place.
 
-        From the last block to the first, so that nothing is overwritten before it was read.
+        It goes from the last block to the first, so that nothing is overwritten before it was read.
         """
         self._flush()
         old, new = WIDTHS[form], WIDTHS[new_form]
@@ -85,7 +85,7 @@ class MemoryFile:
         self._written = start + chars * new
 
     def seal(self) -> None:
-        """Make it unchangeable, in size and content, for whoever has or gets it."""
+        """Make the size and content unchangeable, for every process that has the file."""
         import fcntl
 
         self._flush()
@@ -116,14 +116,14 @@ class MemoryFile:
 
 
 def _widened(data: bytes, width: int, new_width: int) -> bytes | bytearray:
-    """Characters of one or two bytes, in two or four."""
+    """Convert characters of one or two bytes to two or four."""
     codec = "utf-16-le" if new_width == 2 else "utf-32-le"
     if width == 1:
         return data.decode("latin-1").encode(codec)
     text = data.decode("utf-16-le", "surrogatepass")
     if 2 * len(text) == len(data):
         return text.encode(codec, "surrogatepass")
-    # Two neighbouring surrogates became one character, which they are not.
+    # Two adjacent surrogates were decoded as one character: widen them by hand.
     wide = bytearray(2 * len(data))
     wide[0::4] = data[0::2]
     wide[1::4] = data[1::2]
@@ -136,8 +136,8 @@ def _explained() -> Generator[None, None, None]:
         yield
     except OSError as error:
         raise SessionError(
-            f"there is no room in shared memory for the context ({error.strerror}); "
-            "free some memory, raise the limit of this process or container, or hand in less"
+            f"there is no room in shared memory for the context ({error.strerror}); free some "
+            "memory, raise the limit of this process or container, or pass a smaller context"
         ) from error
 
 
@@ -149,7 +149,7 @@ _CHUNK_BYTES = 1 << 17
 
 @dataclass(frozen=True)
 class SharedContext:
-    """A sealed file, and what `rlm.worker.shared.value_of` needs to know of it."""
+    """A sealed file, and its layout for `rlm.worker.shared.value_of`."""
 
     fd: int
     layout: dict[str, Any]
@@ -157,10 +157,10 @@ class SharedContext:
 
     @contextmanager
     def reopened(self) -> Generator[int, None, None]:
-        """The file, opened once more for one session, to be read only.
+        """Open the file once more, read-only, for one session.
 
-        Whoever is sent a descriptor shares its position and flags with everybody else who holds
-        that open file; by these, sessions could talk to each other. Without /proc it can't be done.
+        All holders of one open file share its position and flags, through which sessions could
+        communicate. Without /proc it can't be opened again.
         """
         try:
             fd = os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
@@ -174,7 +174,7 @@ class SharedContext:
 
 
 class _Entry:
-    """What is remembered of one source; its lock is held while the file is written."""
+    """The file of one source; the lock is held while it is written."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -186,15 +186,15 @@ _entries_lock = threading.Lock()
 
 
 def worth_sharing(source: ContextSource) -> bool:
-    """Whether a file is possible here, and cheaper than sending the bytes to each session."""
+    """Return whether a file is possible, and cheaper than sending the bytes to each session."""
     can_be_forgotten = type(source).__weakrefoffset__ != 0
     return can_be_forgotten and can_share_memory() and source.size_bytes >= _LEAST_BYTES
 
 
 def shared_context(source: ContextSource) -> SharedContext:
-    """The one file of a source, written when first asked for and closed when the source is gone.
+    """Return the file of a source, written on the first call and closed with the source.
 
-    It blocks for about a second per gigabyte; call it in a thread. Any thread will do.
+    This blocks for about a second per gigabyte; call it in a thread.
     """
     with _entries_lock:
         entry = _entries.get(id(source))
@@ -208,14 +208,14 @@ def shared_context(source: ContextSource) -> SharedContext:
 
 
 def _forget(key: int) -> None:
-    """Called when a source is gone, at any moment in any thread: it must not wait for a lock."""
+    """Close the file of a source. This may run in any thread, so it must not wait for a lock."""
     entry = _entries.pop(key, None)
     if entry is not None and entry.shared is not None:
         os.close(entry.shared.fd)
 
 
 def written_context(source: ContextSource) -> SharedContext:
-    """A file of its own for a source; whoever asks for it closes it."""
+    """Write a source to a new file, which the caller closes."""
     file = MemoryFile()
     try:
         layout = _write(source, file)
@@ -224,7 +224,7 @@ def written_context(source: ContextSource) -> SharedContext:
         file.close()
         raise SessionError(
             f"there is no memory left to share a context of {source.size_bytes:,} bytes; "
-            "free some, or hand in less"
+            "free some, or pass a smaller context"
         ) from error
     except BaseException:
         file.close()
@@ -233,7 +233,7 @@ def written_context(source: ContextSource) -> SharedContext:
 
 
 def _write(source: ContextSource, file: MemoryFile) -> dict[str, Any]:
-    """Write all of a source; the layout of what was written."""
+    """Write a whole source and return its layout."""
     if source.kind == "bytes":
         for chunk in source.chunks(_CHUNK_BYTES):
             file.append(chunk)
@@ -274,7 +274,7 @@ def _write_texts(
     layout["table"] = file.position
     for column in table.columns():
         file.append(column)
-    file.append(b"\0")  # a file that is empty can't be mapped
+    file.append(b"\0")  # An empty file can't be mapped.
     return layout
 
 
@@ -286,7 +286,7 @@ def _write_document(pieces: Iterator[str], file: MemoryFile, table: Table) -> No
         table.add(ord(first) if first else 0, len(first), SHORT)
         return
     file.align(ALIGNMENT)
-    if more is None:  # the same as below, for a hundred thousand of them
+    if more is None:  # A shortcut: there may be 100,000 of them.
         form, data = _encoded(first, ASCII)
         table.add(file.position, len(first), form)
         file.append(data + bytes(WIDTHS[form]))
@@ -298,7 +298,7 @@ def _write_document(pieces: Iterator[str], file: MemoryFile, table: Table) -> No
 
 
 class _Text:
-    """A text in the making, always in the narrowest form that holds what has been added so far."""
+    """A text that is being written, in the narrowest form that can hold it so far."""
 
     def __init__(self, file: MemoryFile) -> None:
         self.start = file.position
@@ -319,7 +319,7 @@ class _Text:
             self.add(piece)
 
     def add_ascii(self, data: bytes | memoryview) -> None:
-        """Add characters that are ASCII without looking at them."""
+        """Add characters that are known to be ASCII."""
         if WIDTHS[self.form] > 1:
             self.add(str(data, "ascii"))
         else:
@@ -327,12 +327,12 @@ class _Text:
             self.chars += len(data)
 
     def end(self) -> None:
-        """Write the zero at the end, on which C code relies."""
+        """Write the terminating zero, on which C code relies."""
         self._file.append(bytes(WIDTHS[self.form]))
 
 
 def _add_utf8(text: _Text, chunks: Iterator[bytes]) -> None:
-    """Add a text that was encoded and cut anywhere, in the middle of characters too."""
+    """Add encoded text in chunks, which may end inside a character."""
     decoder = codecs.getincrementaldecoder("utf-8")("surrogatepass")
     in_a_character = b""
     for chunk in chunks:
@@ -345,14 +345,14 @@ def _add_utf8(text: _Text, chunks: Iterator[bytes]) -> None:
 
 
 def _encoded(piece: str, least: int) -> tuple[int, bytes]:
-    """A piece in the narrowest form there is for it, or in `least` if that is wider."""
+    """Encode a piece in its narrowest form, or in `least` if that is wider."""
     if piece.isascii() and least <= LATIN_1:
         return least, piece.encode("ascii")
     if least <= LATIN_1:
         try:
             return LATIN_1, piece.encode("latin-1")
         except UnicodeEncodeError:
-            pass  # then it is wider
+            pass  # It needs a wider form.
     if least <= UCS_2:
         data = piece.encode("utf-16-le", "surrogatepass")
         if len(data) == 2 * len(piece):

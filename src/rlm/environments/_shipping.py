@@ -1,9 +1,9 @@
-"""Sends the worker to where it is to run: its own text on a command line, its modules after it.
+"""Packs the worker for a remote sandbox: a command line that starts it, and an archive of modules.
 
-Images of Python come without compiled files, and a read-only container can't keep any: compiling
-what the worker needs takes longer than starting the container. So, for a Python whose code is like
-ours, modules go compiled, those of the standard library with them; `rlm.worker.bootstrap` takes
-the latter only for sources that are the same there.
+Images of Python come without compiled files, and a read-only container can't store any; compiling
+what the worker needs takes longer than starting the container. So a Python with the same bytecode
+as ours gets compiled modules, including those of the standard library, which `rlm.worker.bootstrap`
+uses only where the sources are the same.
 """
 
 import functools
@@ -26,7 +26,7 @@ __all__ = ["archive", "bootstrap_command"]
 
 _FOLDER = Path(worker.__file__).parent
 
-# What a zygote has loaded when it is ready, as a fresh Python of ours finds it.
+# Lists the modules of the standard library that a zygote has loaded when it is ready.
 _LIST_LIBRARY = """
 import os, sys
 for name in sys.argv[1:]:
@@ -42,14 +42,14 @@ _BESIDES = ("ctypes", "resource", "mmap", "fcntl", "runpy", "site", "tracemalloc
 
 
 def bootstrap_command(python: str, mode: str, place: str = "") -> list[str]:
-    """The words that start the worker, which then waits for its archive."""
+    """Return the command that starts the worker, which then waits for its archive."""
     text = (_FOLDER / "bootstrap.py").read_text("utf-8")
     return [python, "-S", "-s", "-c", PROGRAM, text, mode, *([place] if place else [])]
 
 
 @functools.lru_cache(maxsize=4)
 def archive(magic: bytes | None = None) -> bytes:
-    """The worker's modules, compiled if that Python understands what ours compiles.
+    """Return the worker's modules, compiled if that Python has the same bytecode as ours.
 
     `magic` is its importlib.util.MAGIC_NUMBER, if known. The first call takes a moment.
     """
@@ -76,7 +76,7 @@ def _modules() -> Iterator[tuple[str, bool, str]]:
 
 
 def _library() -> dict[str, tuple[bool, int, int, bytes]]:
-    """Modules of the standard library: whether it is a package, its source's size and checksum."""
+    """Return modules of the standard library: is it a package, source size, checksum, code."""
     command = [sys.executable, "-S", "-s", "-c", _LIST_LIBRARY, *COMMON_MODULES, *_BESIDES]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
     found = {}

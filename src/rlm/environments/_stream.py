@@ -1,7 +1,7 @@
 """A connected socket on the event loop: bytes come in, bytes and file descriptors go out.
 
-asyncio's own transports can't send file descriptors and take longer to set up than a worker takes
-to answer, so this watches the socket itself, with what every event loop on Unix offers for that.
+asyncio's transports can't send file descriptors, and take longer to set up than a worker takes to
+answer. So this uses `add_reader` and `add_writer` of the event loop.
 """
 
 import array
@@ -17,7 +17,7 @@ _MOST_UNSENT_BYTES = 1 << 16
 
 
 class Stream:
-    """Calls `on_data` with what arrives, and `on_end` once if the other side ends it."""
+    """Calls `on_data` with what arrives, and `on_end` once when the other side closes it."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Stream:
     ) -> None:
         connection.setblocking(False)
         self._socket = connection
-        self._fd = connection.fileno()  # asyncio makes a text of whatever else it is given.
+        self._fd = connection.fileno()  # asyncio formats other arguments, which is slow.
         self._on_data = on_data
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
@@ -40,20 +40,20 @@ class Stream:
 
     @property
     def can_send_fds(self) -> bool:
-        """Whether file descriptors can ride along."""
+        """Whether file descriptors can be sent."""
         return self._socket.family == getattr(socket, "AF_UNIX", None)
 
     @property
     def is_full(self) -> bool:
-        """Whether the other side is slow to read what was written."""
+        """Whether many bytes wait to be sent."""
         return not self._has_room.is_set()
 
     async def until_room(self) -> None:
-        """Wait until all that was written is on its way, or the stream is closed."""
+        """Wait until everything was sent, or the stream is closed."""
         await self._has_room.wait()
 
     def read(self, on: bool) -> None:
-        """Take in what arrives from now on, or leave it where it is."""
+        """Start or stop reading."""
         if on == self._is_reading or not self._is_open:
             return
         self._is_reading = on
@@ -63,14 +63,14 @@ class Stream:
             self._loop.remove_reader(self._fd)
 
     def look(self) -> None:
-        """Take in at once what may be there already, without waiting for the event loop."""
+        """Read now what has arrived already, without waiting for the event loop."""
         if self._is_reading:
             self._read_once()
 
     def write(self, data: bytes, fds: Sequence[int] = ()) -> None:
-        """Send bytes, or keep them until they can be sent; descriptors go with the first one.
+        """Send bytes now or as soon as possible; descriptors go with the first byte.
 
-        Descriptors must stay open until then. What is written to a closed stream is dropped.
+        Descriptors must stay open until then. Bytes for a closed stream are dropped.
         """
         if not self._is_open:
             return
@@ -110,7 +110,7 @@ class Stream:
             self._on_end()
 
     def _send(self, data: memoryview, fds: Sequence[int]) -> int:
-        """Send what goes at once; all of it, as it were, if nobody is there to receive it."""
+        """Send what fits now and return its size; everything counts as sent if the peer is gone."""
         try:
             if fds:
                 rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
@@ -119,16 +119,14 @@ class Stream:
         except BlockingIOError:
             return 0
         except ConnectionError:
-            return len(data)  # What was received before that can still be read, and then the end.
+            return len(data)  # Data that arrived before can still be read.
 
     def _send_more(self) -> None:
         while self._unsent:
             data, fds = self._unsent[0]
             try:
                 sent = self._send(data, fds)
-            except (
-                OSError
-            ):  # Of sending descriptors: a frame is missing now, so nothing can follow.
+            except OSError:  # Descriptors could not be sent: the frame is lost.
                 self.close()
                 self._on_end()
                 return
@@ -140,7 +138,7 @@ class Stream:
         self._all_sent()
 
     def _all_sent(self) -> None:
-        """Nothing is to be sent any more, or nothing can be."""
+        """Stop sending: nothing is left, or nothing can be sent."""
         self._loop.remove_writer(self._fd)
         self._unsent.clear()
         self._unsent_bytes = 0

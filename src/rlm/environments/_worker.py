@@ -1,6 +1,6 @@
 """The host's handle of a worker that a zygote forked: orders to it, and reports of its death.
 
-Both go through the monitor socket of the session. No process id is used here, so a signal can never
+Both go through the monitor socket of the session. No process id is used here, so a signal can't
 reach another process.
 """
 
@@ -24,11 +24,11 @@ _TERMINATION_SECONDS = 1.0
 _CEILING_SECONDS = 10.0
 _EXPLANATION_SECONDS = 2.0
 _MOST_BYTES_PER_BYTE = 16
-"""What a context takes as a value of Python, for each byte of it as it is stored."""
+"""Bytes of memory that a Python value takes at most, for each byte of a stored context."""
 
 
 class _Fact(Struct, frozen=True, forbid_unknown_fields=True):
-    """A line of the zygote's, or of whoever has taken over the sandbox around it."""
+    """A report of the zygote, or of the relay to the sandbox around it."""
 
     signalled: bool = False
     status: int | None = None
@@ -86,7 +86,7 @@ class WorkerHandle:
             await self._news.wait()
 
     async def state(self) -> ProcessState | None:
-        """Return how the worker fares, or None if that can't be known.
+        """Return the processor time and state of the worker, or None if they can't be known.
 
         Its checkpoint, if there is one, is asleep and uses no time.
         """
@@ -140,11 +140,11 @@ class WorkerHandle:
         """Do nothing: what a session wrote was in a file system of its own."""
 
     def replace_worker(self) -> None:
-        """From now on the worker is the checkpoint; what is meant for the old one misses it."""
+        """Make the checkpoint the worker; pending kills of the old worker do not affect it."""
         self._earlier_deaths = self._deaths
 
     def _is_dead(self, earlier_deaths: int) -> bool:
-        """Whether the worker has died that was the next to die after this many others."""
+        """Return whether the worker that came after this many deaths has died."""
         return self._is_over or self._deaths > earlier_deaths
 
     def _kill_unless_dead(self, earlier_deaths: int) -> None:

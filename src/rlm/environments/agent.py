@@ -1,6 +1,6 @@
 """`environment="agent"`: the local sandbox for agents.
 
-Its cells are held as those of `local` are; what an agent adds are names in its namespace.
+Its cells are isolated as those of `local` are; agents find more names in the namespace.
 """
 
 from typing import Any
@@ -14,11 +14,11 @@ __all__ = ["AgentEnvironment"]
 
 
 class AgentEnvironment(LocalEnvironment):
-    """Takes the options of `local`."""
+    """The local sandbox with the names of agents; takes the options of `local`."""
 
     name = "agent"
     repl_names = AGENT_NAMES
 
     async def open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
-        """A session of `local` with the names of `rlm.worker.agent_names` besides."""
+        """Open a session of `local` that also has the names of `rlm.worker.agent_names`."""
         return await super().open(host, {**options, "names": "agent"})

@@ -24,12 +24,12 @@ class _Sandbox(NamedTuple):
 
 
 class DaytonaEnvironment(Cloud):
-    """Opens each session in a sandbox of Daytona's. Options are called what Daytona calls them.
+    """Opens each session in a Daytona sandbox. Options have the names that Daytona uses.
 
     `snapshot`: one of yours or Daytona's own; or `image`, the name of one in a registry or a
     `daytona.Image`, with `cpu` (cores), `memory` and `disk` (GiB). It needs Python 3.9.
-    `timeout`: after so many seconds, in whole minutes, Daytona ends a sandbox, whatever happens
-    here; `auto_stop_interval`: after so many minutes in which nobody wanted anything of it, 0 for
+    `timeout`: after this many seconds, in whole minutes, Daytona ends a sandbox, whatever happens
+    here; `auto_stop_interval`: after this many minutes without activity, 0 for
     never. `network_access`: whether cells have a network. `name`: how names begin. `target`: where.
     `hardened`: put the layers of `local` inside, too. `python`: the interpreter there.
     """
@@ -66,7 +66,7 @@ class DaytonaEnvironment(Cloud):
         self._choices: dict[str, Any] = {
             "ttl_minutes": max(1, math.ceil(timeout / 60)),
             "auto_stop_interval": auto_stop_interval,
-            "ephemeral": True,  # To stop it is to delete it.
+            "ephemeral": True,  # Stopping deletes it.
             "network_block_all": not network_access,
             "labels": {"made_by": "rlm"},
         }
@@ -74,13 +74,13 @@ class DaytonaEnvironment(Cloud):
 
     @classmethod
     def has_key(cls) -> bool:
-        """The SDK looks into two files here, too."""
+        """Return whether a key is set; the SDK also reads two files in this folder."""
         files = [path for path in (Path(".env.local"), Path(".env")) if path.is_file()]
         text = "\n".join(path.read_text("utf-8", "replace") for path in files)
         return super().has_key() or any(name in text for name in cls.key_names)
 
     async def make(self, sdk: Any) -> _Sandbox:
-        """A size can be asked for together with an image only."""
+        """Make a sandbox; a size can only be chosen together with an image."""
         choices = {**self._choices, "name": f"{self._begins}-{secrets.token_hex(4)}"}
         if self._target is not None:
             choices["target"] = self._target
@@ -95,13 +95,13 @@ class DaytonaEnvironment(Cloud):
         try:
             return _Sandbox(client, await client.create(params, timeout=_CREATE_SECONDS))
         except BaseException as error:
-            if number := getattr(error, "sandbox_id", None):  # Too slow, but being made.
+            if number := getattr(error, "sandbox_id", None):  # It took too long, but is being made.
                 await self.surely_end(_Sandbox(client, await client.get(number)))
             await client.close()
             raise
 
     async def run(self, sdk: Any, sandbox: _Sandbox, command: Sequence[str]) -> Pipe:
-        """A command in a session of a shell's: terminals drop output that is read too slowly."""
+        """Run the command in a shell session: terminals drop output that is read too slowly."""
         process = sandbox.sandbox.process
         await process.create_session(_SESSION)
         wish = sdk.SessionExecuteRequest(
@@ -114,7 +114,7 @@ class DaytonaEnvironment(Cloud):
             await inbox.take(text.replace("\0", ""))  # Some of its versions pad with them.
 
         async def pass_over(_: str) -> None:
-            """Nothing of ours is written to stderr."""
+            """Ignore stderr, to which the worker writes nothing."""
 
         inbox.until(process.get_session_command_logs_async(_SESSION, number, take, pass_over))
 
@@ -131,13 +131,13 @@ class DaytonaEnvironment(Cloud):
         return self.pipe(sandbox, write=FirstTries(write, _TOO_EARLY).send, output=inbox, how=how)
 
     async def end(self, sandbox: _Sandbox) -> None:
-        """With all that runs in it."""
+        """Delete the sandbox with everything that runs in it."""
         await sandbox.sandbox.delete()
 
     async def let_go(self, sandbox: _Sandbox) -> None:
-        """Each sandbox has a client of its own, for it may have an event loop of its own."""
+        """Close the client of the sandbox; each has one, since event loops may differ."""
         await sandbox.client.close()
 
     def id_of(self, sandbox: _Sandbox) -> str:
-        """Some letters and digits."""
+        """Return the sandbox id."""
         return str(sandbox.sandbox.id)

@@ -12,16 +12,16 @@ __all__ = ["E2BEnvironment"]
 
 
 class E2BEnvironment(Cloud):
-    """Opens each session in a sandbox of E2B's. Options are called what E2B calls them.
+    """Opens each session in an E2B sandbox. Options have the names that E2B uses.
 
-    `template`: its name or id, by default E2B's own with Python in it; cores and memory are a
-    template's. `timeout`: after so many seconds E2B ends a sandbox, whatever happens here.
-    `network_access`: whether cells have a network. `metadata`: what to find it by among others.
+    `template`: a name or id, by default E2B's own with Python; it determines cores and memory.
+    `timeout`: after this many seconds E2B ends a sandbox, whatever happens here.
+    `network_access`: whether cells have a network. `metadata`: labels to find it by.
     `hardened`: put the layers of `local` inside, too. `python`: the interpreter there.
     """
 
     name = "e2b"
-    carries = "lines"  # It takes bytes, and gives text.
+    carries = "lines"  # Its input is bytes, its output text.
     package = "e2b"
     key_names = ("E2B_API_KEY",)
     key_help = "set E2B_API_KEY to a key from E2B's dashboard"
@@ -43,15 +43,15 @@ class E2BEnvironment(Cloud):
             "timeout": timeout,
             "allow_internet_access": network_access,
             "metadata": {"made_by": "rlm", **(metadata or {})},
-            "lifecycle": {"on_timeout": "kill"},  # Not "pause": that one waits, and is kept.
+            "lifecycle": {"on_timeout": "kill"},  # "pause" would keep the sandbox.
         }
 
     async def make(self, sdk: Any) -> Any:
-        """They start in a fraction of a second."""
+        """Make a sandbox, in a fraction of a second."""
         return await sdk.AsyncSandbox.create(**self._choices)
 
     async def run(self, sdk: Any, sandbox: Any, command: Sequence[str]) -> Pipe:
-        """Commands are lines for a shell, which the worker takes the place of."""
+        """Run the command line in a shell, which the worker replaces."""
         inbox = Inbox()
         handle = await sandbox.commands.run(
             f"exec {shlex.join(command)}",
@@ -74,9 +74,9 @@ class E2BEnvironment(Cloud):
         return self.pipe(sandbox, write=handle.send_stdin, output=inbox, how=how)
 
     async def end(self, sandbox: Any) -> None:
-        """False if there is no such sandbox any more, which is as good."""
+        """End the sandbox; `kill` returns False if it is gone already."""
         await sandbox.kill()
 
     def id_of(self, sandbox: Any) -> str:
-        """Some letters and digits."""
+        """Return the sandbox id."""
         return str(sandbox.sandbox_id)

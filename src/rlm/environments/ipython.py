@@ -14,7 +14,7 @@ from rlm.protocols import Host
 
 __all__ = ["IPythonEnvironment"]
 
-_ELSEWHERE = "environment='ipython' is the local sandbox, which needs Linux"
+_NOT_LINUX = "environment='ipython' is the local sandbox, which needs Linux"
 
 
 class IPythonEnvironment(LocalEnvironment):
@@ -33,16 +33,16 @@ class IPythonEnvironment(LocalEnvironment):
         self._problem = self.problem() if own_python else None
         asked = [*options.pop("packages", ())]
         super().__init__(packages=asked if self._problem else [*asked, "ipython"], **options)
-        # Of what IPython requires, the shell loads what it uses; cells that want more import it.
+        # Preload only what the shell uses; cells can import the rest of what IPython requires.
         loaded = [each for each in self._settings["packages"] if each in asked]
         self._settings |= {"packages": [*loaded, "IPython"], "early": ["ipython"]}
         self._settings_json = json.dumps(self._settings, sort_keys=True)
 
     @classmethod
     def problem(cls) -> str | None:
-        """Why it can't be used here, or None."""
+        """Return why it can't be used here, or None."""
         if sys.platform != "linux":
-            return _ELSEWHERE
+            return _NOT_LINUX
         if importlib.util.find_spec("IPython"):
             return None
         return f"environment='ipython' needs IPython: {install_command('ipython')}"
@@ -54,7 +54,7 @@ class IPythonEnvironment(LocalEnvironment):
         return await super().open(host, {**options, "shell": "ipython"})
 
     async def describe(self) -> dict[str, Any]:
-        """Which layers protect this machine from the code, as plain facts."""
+        """Return which layers protect this machine."""
         if self._problem is not None:
             raise ConfigError(self._problem)
         return await super().describe()

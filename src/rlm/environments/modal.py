@@ -1,4 +1,4 @@
-"""`environment="modal"`: sandboxes of Modal, which are containers under gVisor."""
+"""`environment="modal"`: Modal sandboxes, which are containers under gVisor."""
 
 import os
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ _IMAGE = "python:3.13-slim"
 
 
 class ModalEnvironment(Cloud):
-    """Opens each session in a sandbox of Modal's. Options are called what Modal calls them.
+    """Opens each session in a Modal sandbox. Options have the names that Modal uses.
 
     `image`: the name of one in a registry, or a `modal.Image`; it needs Python 3.9.
-    `app_name`: the app they belong to, made if there is none. `timeout`: after so many seconds
+    `app_name`: the app they belong to, made if there is none. `timeout`: after this many seconds
     Modal ends a sandbox, whatever happens here. `network_access`: whether cells have a network.
     `cpu`: cores, `memory`: MiB; of a pair, what is reserved and what is the limit. `region`,
     `cloud`: where. `hardened`: put the layers of `local` inside, too. `python`: the interpreter.
@@ -60,12 +60,12 @@ class ModalEnvironment(Cloud):
 
     @classmethod
     def has_key(cls) -> bool:
-        """A key may also be in the file that `modal setup` writes."""
+        """Return whether a key is set, in a variable or in the file of `modal setup`."""
         file = os.environ.get("MODAL_CONFIG_PATH") or "~/.modal.toml"
         return super().has_key() or Path(file).expanduser().is_file()
 
     async def make(self, sdk: Any) -> Any:
-        """Without a command of its own a sandbox waits for those it is given."""
+        """Make a sandbox without a command, which waits for later ones."""
         app = await sdk.App.lookup.aio(self._app_name, create_if_missing=True)
         image = self._image
         if isinstance(image, str):
@@ -73,7 +73,7 @@ class ModalEnvironment(Cloud):
         return await sdk.Sandbox.create.aio(app=app, image=image, **self._choices)
 
     async def run(self, sdk: Any, sandbox: Any, command: Sequence[str]) -> Pipe:
-        """Its standard streams carry bytes."""
+        """Run the command; its standard streams carry bytes."""
         process = await sandbox.exec.aio(*command, text=False)
 
         async def write(data: bytes) -> None:
@@ -89,13 +89,13 @@ class ModalEnvironment(Cloud):
         return self.pipe(sandbox, write=write, output=aiter(process.stdout), how=how)
 
     async def end(self, sandbox: Any) -> None:
-        """Sandboxes that have ended may be ended again."""
+        """End the sandbox; one that has ended may be ended again."""
         await sandbox.terminate.aio()
 
     async def let_go(self, sandbox: Any) -> None:
-        """The connection that carried its streams."""
+        """Close the connection that carried its streams."""
         await sandbox.detach.aio()
 
     def id_of(self, sandbox: Any) -> str:
-        """As in `sb-Xq3…`."""
+        """Return the sandbox id, such as `sb-Xq3…`."""
         return str(sandbox.object_id)

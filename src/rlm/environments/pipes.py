@@ -1,4 +1,4 @@
-"""Ways to a program in a sandbox elsewhere, from best to worst: bytes, lines of text, commands.
+"""Pipes to a program in a remote sandbox, from best to worst: bytes, lines of text, commands.
 
 A provider makes a sandbox, starts a command in it, and returns a pipe; `_relay` does the rest.
 """
@@ -15,32 +15,32 @@ from rlm.worker import command_pipe, multiplex, relay
 __all__ = ["LinesPipe", "Pipe", "PolledPipe"]
 
 _MOST_TEXT_CHARS = 1 << 20
-"""Of what one command prints: its line of base64, and what else the sandbox may say."""
+"""The most that one command may print: a line of base64, and other output of the sandbox."""
 _WAIT_SECONDS = 10.0
-"""How long a command waits in the sandbox for something to fetch."""
+"""How long a command waits in the sandbox for bytes to fetch."""
 
 _TRIES = 4
 _PAUSE_SECONDS = 0.2
 
 
 class Pipe(Protocol):
-    """A program in a sandbox: bytes to it, bytes from it."""
+    """The input and output of a program in a sandbox."""
 
     async def send(self, data: bytes) -> None:
-        """Send all of it; SessionError if the program is gone."""
+        """Send all bytes; SessionError if the program is gone."""
 
     async def receive(self) -> bytes:
-        """What came, at least a byte; none when the program has ended."""
+        """Return at least one byte, or none when the program has ended."""
 
     async def close(self) -> None:
         """End the program and its sandbox; may be called twice."""
 
     async def ending(self) -> str:
-        """How it ended, in words that follow `the sandbox`."""
+        """Say how the program ended; the text follows `the sandbox`."""
 
 
 class LinesPipe:
-    """For programs whose input and output are text: every piece is a line of base64."""
+    """A pipe for programs whose input and output are text: every piece is a line of base64."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class LinesPipe:
         self._lines = multiplex.LineReader(relay.TO_HOST)
 
     async def send(self, data: bytes) -> None:
-        """Send it as one line."""
+        """Send bytes as one line."""
         await self._write(multiplex.to_line(data, relay.FROM_HOST))
 
     async def receive(self) -> bytes:
-        """The bytes of the lines that came; lines of others are passed over."""
+        """Return the bytes of the next lines; other output is ignored."""
         async for text in self._texts:
             try:
                 data = self._lines.feed(text.encode("utf-8", "replace"))
@@ -75,15 +75,15 @@ class LinesPipe:
         await self._end()
 
     async def ending(self) -> str:
-        """How it ended."""
+        """Say how the program ended."""
         return await self._how()
 
 
 class PolledPipe:
-    """For sandboxes that can only run commands: one fetches while others bring.
+    """A pipe for sandboxes that can only run commands: some send bytes, others fetch them.
 
-    `run` gives back what a command printed and raises SessionError if it could not be run. Every
-    command may be repeated (`rlm.worker.command_pipe`), so a failure now and then does no harm.
+    `run` returns the output of a command and raises SessionError if it could not be run. Every
+    command may be repeated (`rlm.worker.command_pipe`), so occasional failures do no harm.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class PolledPipe:
         how: Callable[[], Awaitable[str]],
         command: Sequence[str],
     ) -> None:
-        """`command` is what was started there: it tells which Python, and where it waits."""
+        """`command` started the worker: it contains the Python to use and the socket's folder."""
         self._run = run
         self._end = end
         self._how = how
@@ -105,7 +105,7 @@ class PolledPipe:
         self._closed = False
 
     async def send(self, data: bytes) -> None:
-        """Bring it, in as many commands as it takes."""
+        """Send bytes, in as many commands as necessary."""
         async with self._sending:
             for at in range(0, len(data), command_pipe.MAX_PUT_BYTES):
                 piece = data[at : at + command_pipe.MAX_PUT_BYTES]
@@ -113,10 +113,10 @@ class PolledPipe:
                 told = await self._repeated(["put", str(self._sent), text])
                 self._sent += len(piece)
                 if told != b"%d" % self._sent:
-                    raise SessionDied("the sandbox lost a part of what it was sent")
+                    raise SessionDied("the sandbox lost part of what it was sent")
 
     async def receive(self) -> bytes:
-        """Fetch, waiting there until something is to be had."""
+        """Fetch bytes, waiting in the sandbox until there are some."""
         while not self._closed:
             words = ["get", str(self._received), str(int(1000 * _WAIT_SECONDS))]
             try:
@@ -138,11 +138,11 @@ class PolledPipe:
         await self._end()
 
     async def ending(self) -> str:
-        """How it ended."""
+        """Say how the program ended."""
         return await self._how()
 
     async def _repeated(self, words: list[str]) -> bytes:
-        """What a command fetched; tried again if it could not be run or printed nonsense."""
+        """Run a command and return what it fetched; try again if it failed."""
         for left in reversed(range(_TRIES)):
             try:
                 return _fetched(await self._run([*self._command, *words]))
@@ -154,7 +154,7 @@ class PolledPipe:
 
 
 def _fetched(printed: str) -> bytes:
-    """The bytes in the last line of ours that a command printed."""
+    """Return the bytes in the last marked line that a command printed."""
     if len(printed) > _MOST_TEXT_CHARS:
         raise ProtocolViolation("a command printed far too much")
     lines = f"\n{printed}".replace("\r", "\n")
@@ -166,4 +166,4 @@ def _fetched(printed: str) -> bytes:
     try:
         return base64.b64decode(rest.partition("\n")[0], validate=True)
     except (binascii.Error, ValueError):
-        raise SessionDied("a command in the sandbox printed what can't be read") from None
+        raise SessionDied("a command in the sandbox printed something unreadable") from None

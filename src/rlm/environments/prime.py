@@ -20,17 +20,17 @@ class _Sandbox(NamedTuple):
 
 
 class PrimeEnvironment(Cloud):
-    """Opens each session in a sandbox of Prime's. Options are called what Prime calls them.
+    """Opens each session in a Prime sandbox. Options have the names that Prime uses.
 
-    `docker_image`: any with Python 3.9 and bash. `timeout_minutes`: then Prime ends a sandbox,
-    whatever happens here. `network_access`: whether cells have a network. `name`: how names begin;
-    `labels`: what else to find it by. `cpu_cores`, `memory_gb`, `disk_size_gb`: its size.
+    `docker_image`: any with Python 3.9 and bash. `timeout_minutes`: after this time Prime ends a
+    sandbox, whatever happens here. `network_access`: whether cells have a network. `name`: prefix
+    of names; `labels`: labels to find it by. `cpu_cores`, `memory_gb`, `disk_size_gb`: its size.
     `region`, `team_id`: where, and for whom. `hardened`: put the layers of `local` inside, too.
     `python`: the interpreter there.
     """
 
     name = "prime"
-    start_seconds = 600.0  # The first use of an image builds a machine of it.
+    start_seconds = 600.0  # The first use of an image builds a machine from it.
     carries = "bytes"
     package = "prime_sandboxes"
     key_names = ("PRIME_API_KEY",)
@@ -59,7 +59,7 @@ class PrimeEnvironment(Cloud):
         self._choices: dict[str, Any] = {
             "docker_image": docker_image,
             "timeout_minutes": timeout_minutes,
-            "network_allowlist": None if network_access else [],  # Nothing is on it.
+            "network_allowlist": None if network_access else [],  # An empty list allows nothing.
             "labels": list(labels),
             "cpu_cores": cpu_cores,
             "memory_gb": memory_gb,
@@ -70,12 +70,12 @@ class PrimeEnvironment(Cloud):
 
     @classmethod
     def has_key(cls) -> bool:
-        """A key may also be in the file that `prime login` writes."""
+        """Return whether a key is set, in a variable or in the file of `prime login`."""
         file = Path("~/.prime/config.json").expanduser()
         return super().has_key() or ("PRIME_API_KEY" not in os.environ and file.is_file())
 
     async def make(self, sdk: Any) -> _Sandbox:
-        """Made means wished for; a while later it runs."""
+        """Make a sandbox and wait until it runs."""
         wish = sdk.CreateSandboxRequest(
             name=f"{self._begins}-{secrets.token_hex(4)}", **self._choices
         )
@@ -93,7 +93,7 @@ class PrimeEnvironment(Cloud):
         return sandbox
 
     async def run(self, sdk: Any, sandbox: _Sandbox, command: Sequence[str]) -> Pipe:
-        """Commands are lines for a shell, which the worker takes the place of."""
+        """Run the command line in a shell, which the worker replaces."""
         client = sandbox.client
         process = await client.open_process(sandbox.id, f"exec {shlex.join(command)}")
 
@@ -107,13 +107,13 @@ class PrimeEnvironment(Cloud):
         return self.pipe(sandbox, write=process.write_stdin, output=aiter(process.stdout), how=how)
 
     async def end(self, sandbox: _Sandbox) -> None:
-        """With all that runs in it."""
+        """Delete the sandbox with everything that runs in it."""
         await sandbox.client.delete(sandbox.id)
 
     async def let_go(self, sandbox: _Sandbox) -> None:
-        """Each sandbox has a client of its own, for it may have an event loop of its own."""
+        """Close the client of the sandbox; each has one, since event loops may differ."""
         await sandbox.client.aclose()
 
     def id_of(self, sandbox: _Sandbox) -> str:
-        """Some letters and digits."""
+        """Return the sandbox id."""
         return sandbox.id

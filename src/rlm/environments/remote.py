@@ -1,7 +1,7 @@
-"""What all environments have in common whose sandboxes are elsewhere: everything but the sandbox.
+"""The base of environments with remote sandboxes: it does everything but make the sandbox.
 
-A provider says how to start a command there and what kind of pipe leads to it. The worker is sent
-through that pipe; so nothing is installed or uploaded, and any image with Python 3.9 will do.
+A subclass starts a command in a sandbox and returns a pipe to it. The worker is sent through that
+pipe, so nothing is installed or uploaded, and any image with Python 3.9 or newer will do.
 """
 
 import asyncio
@@ -26,9 +26,10 @@ __all__ = ["RemoteEnvironment", "sandbox_settings"]
 def sandbox_settings(
     *, hardened: bool, scratch: str, scratch_bytes: int = 64 << 20, max_threads: int = 128
 ) -> str:
-    """What a zygote in a sandbox of its own is told, as JSON.
+    """Return the settings of a zygote in a sandbox of its own, as JSON.
 
-    `hardened`: it adds layers of its own, or refuses. Without, the sandbox around it is what holds.
+    With `hardened`, the zygote adds its own layers or refuses to run. Without, only the sandbox
+    around it isolates cells.
     """
     layers: dict[str, Any] = {
         "scratch": scratch,
@@ -45,7 +46,7 @@ def sandbox_settings(
 
 
 class RemoteEnvironment(BaseEnvironment):
-    """Opens each session in a sandbox of its own; subclasses say where."""
+    """Opens each session in a sandbox of its own, which subclasses start."""
 
     name: str
     is_paid = True
@@ -53,7 +54,7 @@ class RemoteEnvironment(BaseEnvironment):
     carries: ClassVar[Literal["bytes", "lines", "commands"]]
     """What kind of pipe `start` returns; "bytes" and "lines" are a program's input and output."""
     start_seconds: ClassVar[float] = 180.0
-    """From the wish for a sandbox to a session; images may have to be fetched first."""
+    """How long opening a session may take; an image may have to be fetched first."""
 
     def __init__(
         self,
@@ -69,9 +70,9 @@ class RemoteEnvironment(BaseEnvironment):
 
     @abstractmethod
     async def start(self, command: Sequence[str]) -> Pipe:
-        """Make a sandbox and run the command in it, which is given as words.
+        """Make a sandbox and run the command, a list of words, in it.
 
-        For "commands": in the background, so that further commands can follow.
+        For "commands", run it in the background, so that further commands can follow.
         """
 
     async def open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
@@ -84,11 +85,11 @@ class RemoteEnvironment(BaseEnvironment):
         except TimeoutError:
             raise SessionDied(
                 f"no sandbox of {self.name} was ready within {self.start_seconds:g} s; "
-                "look at the provider's own page of sandboxes"
+                "see the provider's list of sandboxes"
             ) from None
 
     async def describe(self) -> dict[str, Any]:
-        """What the sandbox of the last session reported about its inside, as plain facts."""
+        """Return what the sandbox of the last session reported about itself."""
         return {"isolation": f"a sandbox of {self.name}", **self._report}
 
     async def close(self) -> None:
@@ -104,7 +105,10 @@ class RemoteEnvironment(BaseEnvironment):
                 host,
                 options,
                 greeting_of(options),
-                report={**self._report, "forks": False},  # Checkpoints need a way for descriptors.
+                report={
+                    **self._report,
+                    "forks": False,
+                },  # Checkpoints need descriptors, which can't be sent.
                 sends_fds=False,
                 close_sandbox=relay.close,
             )
@@ -120,6 +124,6 @@ class RemoteEnvironment(BaseEnvironment):
         return bootstrap_command(self._python, self.carries, place)
 
     def _archive(self) -> bytes:
-        """The worker, in the form in which `rlm.worker.bootstrap` takes it."""
+        """Return the worker in the form that `rlm.worker.bootstrap` reads."""
         data = archive()
         return data if self.carries == "lines" else struct.pack("<I", len(data)) + data

@@ -1,4 +1,4 @@
-"""The names a cell finds besides in `environment="agent"`: memory, thinking aloud, streaming."""
+"""The additional names of cells in `environment="agent"`: memory, reasoning, streaming."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ AGENT_NAMES = (
         restored=True,
     ),
 )
-"""Told in prompts and documentation."""
+"""Listed in prompts and documentation."""
 
 
 def provide_agent_names(namespace: Namespace, functions: CallFunctions) -> None:
@@ -102,7 +102,7 @@ def provide_agent_names(namespace: Namespace, functions: CallFunctions) -> None:
 
 
 class _Memory:
-    """What the agent knows, as cells see and change it."""
+    """The agent's memory, as cells see and change it."""
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
@@ -139,11 +139,11 @@ class _Memory:
     def _data(self) -> dict[str, Any]:
         data = self._namespace.variables.get("context_data")
         if not isinstance(data, dict):
-            raise TypeError("context_data is no dict any more; bind it to one")
+            raise TypeError("context_data is not a dict any more; bind it to one")
         return data
 
     def _sources(self) -> Iterator[tuple[str, str]]:
-        """Everything that can be searched, as (where it is, its text)."""
+        """Yield everything that can be searched, as (where it is, its text)."""
         for key, value in self._data().items():
             yield f"context_data[{key!r}]", as_text(value)
         ours = self._namespace.ours
@@ -160,6 +160,6 @@ def stream_output(text: Any) -> Dialogue:
 
 
 def _tell(what: str, key: str, text: str) -> Dialogue:
-    """Something for the one who runs the agent; it has arrived when this returns."""
+    """Send a message to the program that runs the agent; it has arrived when this returns."""
     answer = yield question(what, b"{}", [key, text])
     calls.meta(answer, CallFailed)

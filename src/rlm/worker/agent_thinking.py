@@ -1,7 +1,7 @@
-"""Helpers for agents that ask models: to look at a text, to weigh, to decide.
+"""Functions for agents that ask models to analyse a text, compare options, or decide.
 
-Each is a dialogue like those in `calls`, and asks in as few rounds as it can: whatever does not
-depend on a reply goes out in one batch.
+Each is a dialogue like those in `calls`, in as few rounds as possible: prompts that do not depend
+on a reply go out in one batch.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from .calls import Dialogue
 
 PIECE_CHARS = 40_000
-"""What goes into one prompt, besides the question: fits the smallest usual windows."""
+"""How much text goes into one prompt; it fits the smallest usual windows."""
 
 _ASPECTS = ("summary", "main points", "tone", "open questions")
 _KINDS = ("people", "organizations", "places", "dates")
 _MOST_ATTEMPTS = 16
-_MOST_ROUNDS = 5  # a model that does not shorten would be asked for ever
+_MOST_ROUNDS = 5  # A model that does not shorten would be asked for ever.
 _WORST, _BEST = 0.0, 10.0
 
 
@@ -137,7 +137,7 @@ def _about_each(task: str, pieces: list[str]) -> Dialogue:
 
 
 def _all_replies(prompts: list[str]) -> Dialogue:
-    """A batch in which nothing may fail: half a summary would look like a whole one."""
+    """Ask a batch in which no call may fail: half a summary would look like a whole one."""
     replies = yield from calls.llm_query_batched(prompts)
     for reply in replies:
         if isinstance(reply, FailedReply):
@@ -146,7 +146,7 @@ def _all_replies(prompts: list[str]) -> Dialogue:
 
 
 def _pieces(text: str) -> list[str]:
-    """The text in parts that fit a prompt, cut at line ends where there are some."""
+    """Split the text into parts that fit a prompt, at line ends if possible."""
     pieces = []
     while len(text) > PIECE_CHARS:
         cut = text.rfind("\n", PIECE_CHARS // 2, PIECE_CHARS) + 1 or PIECE_CHARS
@@ -156,7 +156,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def as_text(value: Any) -> str:
-    """What a model or a search gets to see of a value."""
+    """Return a value as text, for models and searches."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, indent=0, default=str)
@@ -183,6 +183,6 @@ def _json_dict(reply: str) -> dict[str, Any]:
 def _judged(option: str, reply: str) -> dict[str, Any]:
     told = _json_dict(reply)
     score = told.get("score")
-    is_number = isinstance(score, (int, float)) and score == score  # NaN is not
+    is_number = isinstance(score, (int, float)) and score == score  # NaN is not in range.
     held = min(max(float(score or 0), _WORST), _BEST) if is_number else _WORST
     return {"option": option, "score": held, "reason": str(told.get("reason", reply))}

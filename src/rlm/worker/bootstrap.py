@@ -1,12 +1,12 @@
-"""How the worker gets into a sandbox that has none of our files: by way of a command line.
+"""Starts the worker in a sandbox that has none of our files, from a command line.
 
-The text of this file is a word of it: `python3 -S -s -c PROGRAM TEXT MODE [PLACE]`. It takes the
-worker's modules from the host, imports them from memory, and goes on as zygote or relay. So it
-stands alone, and nothing has to be installed, uploaded or mounted.
+The text of this file is part of it: `python3 -S -s -c PROGRAM TEXT MODE [PLACE]`. It receives the
+worker's modules from the host, imports them from memory, and becomes a zygote or a relay. So it
+imports nothing of ours, and nothing has to be installed, uploaded or mounted.
 
-MODE says where the host is: `socket` (at a unix socket, PLACE), `bytes` or `lines` (at this
-program's input and output), `commands` (it runs commands, which come to a socket in PLACE).
-`introduced` is `bytes` for a host near by, which first wants to know which code this Python takes.
+MODE says how to reach the host: `socket` (the Unix socket PLACE), `bytes` or `lines` (the input and
+output of this program), `commands` (the host runs commands, which connect to a socket in PLACE).
+`introduced` is `bytes`, but this Python first sends its magic number.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ bootstrap = type(sys)("rlm_bootstrap")
 exec(text, bootstrap.__dict__)
 bootstrap.main(*words)
 """
-"""Runs the text as a module of its own: `__main__` will be emptied for the cells."""
+"""Runs the text as a module of its own, because cells will use `__main__`."""
 
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
 _HASH_SEED = {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2"}
 _READ_BYTES = 1 << 16
 _MOST_FILES = 256
 
-# What `importlib` is made of, and what is frozen into every Python. Images come without compiled
-# files, so that each import of the library costs milliseconds: here only what can't be avoided.
+# The frozen parts of `importlib`. Images come without compiled files, so every import of the
+# standard library costs milliseconds; this file imports as little as possible.
 _specs: Any = sys.modules["_frozen_importlib"]
 _files: Any = sys.modules["_frozen_importlib_external"]
 
 
 def called(name: str, is_package: bool) -> str:
-    """What the file of a module of the worker is called in tracebacks; there is none."""
+    """Return the file name of a worker module in tracebacks; there is no such file."""
     return f"/{name.replace('.', '/')}{'/__init__' if is_package else ''}.py"
 
 
 class Modules:
-    """Finds and loads the worker's modules, which are texts or code."""
+    """Finds and loads the worker's modules, from source or code."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         self._given = given
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """How to import a module of the worker."""
+        """Return the spec of a module of the worker."""
         if name not in self._given:
             return None
         is_package = self._given[name][0]
@@ -68,11 +68,11 @@ class Modules:
         return spec
 
     def create_module(self, spec: Any) -> ModuleType | None:
-        """An ordinary one."""
+        """Return None, for an ordinary module."""
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run it."""
+        """Run the module."""
         is_package, given = self._given[module.__name__]
         if isinstance(given, str):
             code = compile(given, called(module.__name__, is_package), "exec", dont_inherit=True)
@@ -84,7 +84,7 @@ class Modules:
 class Library:
     """Loads modules of the standard library from code that the host compiled.
 
-    Only where the source is the very same: then the code is what compiling it here would give.
+    Only where the source is identical, so that compiling it here would give the same code.
     """
 
     def __init__(self, given: dict[str, tuple[bool, int, int, bytes]]) -> None:
@@ -92,7 +92,7 @@ class Library:
         self._folder = os.path.dirname(os.__file__)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """How to import it; None if it is another version, or not ours to know."""
+        """Return the spec of a module, or None if its source here is different."""
         if name not in self._given:
             return None
         is_package, size, checksum, _ = self._given[name]
@@ -111,18 +111,18 @@ class Library:
         )
 
     def create_module(self, spec: Any) -> ModuleType | None:
-        """An ordinary one."""
+        """Return None, for an ordinary module."""
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run it, under the name that its file has here."""
+        """Run the module, under the file name that it has here."""
         code = marshal.loads(self._given[module.__name__][3])  # noqa: S302 - of the host
         sys.modules["_imp"]._fix_co_filename(code, module.__file__)
         exec(code, module.__dict__)
 
 
 def start_clean() -> None:
-    """Begin again with an environment that holds nothing of others, and with a fixed hash seed."""
+    """Restart this program with an empty environment and a fixed hash seed."""
     if os.environ.get("PYTHONHASHSEED") == "0":
         return
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
@@ -147,13 +147,13 @@ def take_modules(archive: bytes) -> None:
 
 
 def imported(name: str) -> Any:
-    """A module of the worker, once it has arrived."""
+    """Import a module of the worker, after `take_modules`."""
     __import__(f"{PACKAGE}.{name}")
     return sys.modules[f"{PACKAGE}.{name}"]
 
 
 def read_archive(read: Callable[[int], bytes]) -> bytes:
-    """The length, then so many bytes."""
+    """Read a length, then that many bytes."""
     return read_exactly(read, int.from_bytes(read_exactly(read, 4), "little"))
 
 
@@ -165,12 +165,12 @@ def read_exactly(read: Callable[[int], bytes], size: int) -> bytes:
 
 
 def leave() -> bytes:
-    """The host is gone."""
+    """End this process: the host is gone."""
     os._exit(0)
 
 
 def read_archive_line(read: Callable[[int], bytes]) -> bytes:
-    """A mark, then base64; the host sends nothing more until it is answered."""
+    """Read a line: a mark, then base64. The host sends nothing more until it is answered."""
     import base64
 
     line = b""
@@ -180,7 +180,7 @@ def read_archive_line(read: Callable[[int], bytes]) -> bytes:
 
 
 def read_archive_put(listener: Any) -> bytes:
-    """What commands bring, as `command_pipe` will take it, until the archive is whole."""
+    """Read the archive from `put` commands, as `command_pipe` does later."""
     data = b""
     while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
         connection, _ = listener.accept()
@@ -196,7 +196,7 @@ def read_archive_put(listener: Any) -> bytes:
 
 
 def leave_standard_streams() -> tuple[int, int]:
-    """Move the ways to the host away from 0 and 1, where cells would find them."""
+    """Move the connection to the host away from 0 and 1, where cells would find it."""
     moved = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     for place in (0, 1, 2):
@@ -206,8 +206,8 @@ def leave_standard_streams() -> tuple[int, int]:
 
 
 def serve_socket(place: str) -> None:
-    """Be the zygote at the other end of the host's socket."""
-    import _socket  # The rest of `socket` comes with the library.
+    """Become the zygote at the other end of the host's socket."""
+    import _socket  # The module `socket` comes with the archive.
 
     host = _socket.socket(_socket.AF_UNIX)
     host.connect(place)
@@ -217,14 +217,14 @@ def serve_socket(place: str) -> None:
 
 
 def serve_pipe(mode: str, place: str) -> None:
-    """Be the relay to a zygote, which is started."""
+    """Start a zygote and become the relay to it."""
     import socket
 
     pipe = command_pipe(place) if mode == "commands" else standard_pipe(mode)
     ours, theirs = socket.socketpair()
     parent = os.getpid()
     if os.fork() == 0:
-        os.closerange(3, theirs.fileno())  # The way to the host is the relay's alone.
+        os.closerange(3, theirs.fileno())  # Only the relay may talk to the host.
         os.closerange(theirs.fileno() + 1, _MOST_FILES)
         imported("sandbox.start").main(theirs.fileno(), parent)
         os._exit(0)

@@ -1,7 +1,7 @@
-"""The most that a sandbox may send to the host: one table, used by both sides.
+"""Limits on what a sandbox may send to the host, used by both sides.
 
-The worker keeps to it, so that a cell that wants more gets an error it can act on. The host checks
-it again, before it decodes anything: code in a sandbox can replace the worker's own functions.
+The worker checks them, so that a cell that exceeds one gets an error it can act on. The host checks
+them again, before it decodes anything: code in a sandbox can replace the worker's functions.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ __all__ = [
     "checked",
 ]
 
-# The end of a cell. What it printed is bounded by the caller's `kept_output_chars`.
+# The end of a cell. Its output is limited by the option `kept_output_chars`.
 MAX_ANSWER_CHARS = 10_000_000
-"""Of an answer handed in, of `answer["content"]`, and of a variable that is fetched."""
+"""The limit on a submitted answer, on `answer["content"]`, and on a fetched variable."""
 MAX_META_BYTES = 256 << 10
 MAX_ERROR_TYPE_CHARS = 200
 MAX_MESSAGE_CHARS = 4_000
 MAX_TRACEBACK_CHARS = 8_000
 MAX_VARIABLES_BYTES = 1 << 20
-"""The names and descriptions of all variables that one cell made, changed or deleted."""
+"""The limit on the names and descriptions of all variables in one report."""
 MAX_CHANGED_VARIABLES = 1_000
-"""How many are reported as new, and how many as changed, after one cell."""
+"""How many variables are reported as new, and how many as changed, after one cell."""
 MAX_DELETED_VARIABLES = 10_000
 MAX_VARIABLES = 10_000
-"""How many names the host remembers of one session."""
+"""How many names of variables the host remembers for one session."""
 MAX_NAME_CHARS = 256
 MAX_DESCRIPTION_CHARS = 200
 MAX_REPORTED_CHARS = 10**15
-"""The highest count of printed characters that the host believes."""
+"""The highest count of printed characters that the host accepts."""
 
 # Files that a session wrote.
 MAX_FILES = 10_000
@@ -63,7 +63,7 @@ MAX_PIECE_BYTES = 16 << 20
 
 # Text and JSON of any kind.
 MAX_SURROGATES = 100_000
-"""Lone surrogates in the texts of one frame: each takes a thousand times as long as a letter."""
+"""Lone surrogates in the texts of one frame: each takes 1,000 times as long as a letter."""
 MAX_DEPTH = 100
 MAX_NUMBER_CHARS = 1_000
 MAX_TOOL_VALUES = 200_000
@@ -74,15 +74,15 @@ MAX_ESCAPES = 2_000_000
 # Calls and side channels.
 MAX_MODEL_CHARS = 300
 MAX_REASON_CHARS = 500
-"""Of what a sandbox says about its own end."""
+"""The limit on the reason that a sandbox gives for its end."""
 
 
 class TooLarge(ValueError):
-    """More than the table allows; the text says what, and how much there may be."""
+    """A limit was exceeded; the message says which, and what is allowed."""
 
 
 class CallBounds:
-    """What one call may hold: its arguments (JSON), how many texts, and these all together."""
+    """Limits of one call: its arguments (JSON), the number of texts, and their total size."""
 
     __slots__ = ("arguments_bytes", "name", "texts", "texts_bytes")
 
@@ -93,7 +93,7 @@ class CallBounds:
         self.texts_bytes = texts_bytes
 
 
-_MOST_TEXTS = 99_998  # A frame has at most 100,000 parts, and two of them are no texts.
+_MOST_TEXTS = 99_998  # A frame has at most 100,000 parts, and two of them are not texts.
 
 CALLS = {
     b"llm": CallBounds("llm_query", 4 << 20, _MOST_TEXTS, 62 << 20),
@@ -103,14 +103,14 @@ CALLS = {
     b"note": CallBounds("note", 64, 2, 4 << 20),
     b"budget": CallBounds("budget", 64, 0, 0),
 }
-"""By kind. Pictures count among the texts of `llm`, and have limits of their own besides."""
+"""Limits by kind of call. Pictures count as texts of `llm`, and have limits of their own."""
 
 
 def call_problem(parts: list[bytes]) -> str | None:
-    """Why a call can't be sent: which of its parts is too large; None if all are within bounds."""
+    """Return which part of a call is too large, or None if all are within bounds."""
     bounds = CALLS.get(parts[0])
     if bounds is None or len(parts) < 2:
-        return None  # It is no call at all, which is for others to say.
+        return None  # It is not a call at all, which is reported elsewhere.
     size = len(parts[1])
     if size > bounds.arguments_bytes:
         allowed = bounds.arguments_bytes
@@ -126,7 +126,7 @@ def call_problem(parts: list[bytes]) -> str | None:
 
 
 def checked(parts: list[bytes]) -> list[bytes]:
-    """The same parts; TooLarge, which the cell gets, if the host would refuse them."""
+    """Return the parts; raise TooLarge, which the cell sees, if the host would refuse them."""
     problem = call_problem(parts)
     if problem is not None:
         raise TooLarge(problem)

@@ -1,7 +1,7 @@
-"""The functions with which a cell asks the host: models, child runs, tools, the budget.
+"""The functions with which a cell calls models, child runs and tools, and asks for the budget.
 
-Each is written once, as a dialogue: a generator that yields questions, is sent answers and
-returns the value. `functions.CallFunctions` gives every dialogue a blocking form and an async twin.
+Each is written once, as a dialogue: a generator that yields calls, is sent answers, and returns the
+value. `functions.CallFunctions` gives every dialogue a blocking and an async form.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 _ARGUMENTS_WITHOUT_MODEL = {
     batched: wire.to_json({"model": None, "batched": batched}) for batched in (False, True)
 }
-"""What nearly every model call has for arguments, encoded once."""
+"""The arguments of nearly every model call, encoded once."""
 
 _POSITIONAL = "*"
-"""Under this key positional arguments of a tool travel, as a list; no keyword looks like it."""
+"""The key of a tool's positional arguments, a list; no keyword can have this name."""
 
 
 def llm_query(prompt: str, model: str | None = None, images: Any = None) -> Dialogue:
@@ -184,7 +184,7 @@ def _ask_models(
 
 
 def _are_named(arguments: tuple[Any, ...]) -> bool:
-    """Whether what was given by position is one dict that can only be meant as keywords."""
+    """Return whether the positional arguments are one dict that must be meant as keywords."""
     first = arguments[0]
     return len(arguments) == 1 and isinstance(first, dict) and all(map(_is_name, first))
 
@@ -194,8 +194,8 @@ def _is_name(key: Any) -> bool:
 
 
 def meta(answer: wire.Frame, failure: type[RuntimeError]) -> dict[str, Any]:
-    """What an answer says besides its texts; raises `failure` if it tells of one."""
-    # Nothing to tell, as after most model calls, is an empty part.
+    """Return the metadata of an answer; raise `failure` if it reports one."""
+    # After most model calls there is no metadata: that is an empty part.
     told: dict[str, Any] = answer.json(0) if answer.part(0) else {}
     if answer.type == wire.ANSWER_ERROR:
         raise failure(told["message"])
@@ -210,7 +210,7 @@ def _only(replies: list[str]) -> str:
 
 
 def several(items: Iterable[Any]) -> list[Any]:
-    """The items of a batch; a single text is a mistake, not a list of letters."""
+    """Return the items of a batch; refuse a single text, which would be a list of letters."""
     if isinstance(items, (str, bytes, dict)):
         raise TypeError(f"expected a list with one item per call, not one {type(items).__name__}")
     return list(items)
@@ -225,7 +225,7 @@ def _refuse_images(images: None) -> None:
 
 
 def _tool_names(tools: Iterable[Any] | None) -> list[str] | None:
-    """What a child is to get: names, or the functions that go by them in the REPL."""
+    """Return the names of a child's tools, given as names or as functions of the REPL."""
     if tools is None:
         return None
     if isinstance(tools, (str, bytes)) or callable(tools):

@@ -1,4 +1,4 @@
-"""Output of a cell: everything is counted, the head and the tail are kept."""
+"""Captures the output of a cell: all characters are counted, head and tail are kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def cut(text: str, limit: int) -> str:
-    """Keep the first and the last half of `limit` characters, with a line saying what is gone."""
+    """Keep `limit` characters, half from each end, with a line about what is missing."""
     if len(text) <= limit:
         return text
     tail = limit // 2
@@ -23,7 +23,7 @@ def cut(text: str, limit: int) -> str:
 
 
 def joined(head: str, lost_chars: int, tail: str) -> str:
-    """Head and tail of something, with a line between them if something is missing."""
+    """Join head and tail, with a line between them if something is missing."""
     if not lost_chars:
         return head + tail
     return f"{head}\n[... {lost_chars:,} characters cut ...]\n{tail}"
@@ -43,7 +43,7 @@ class BoundedStream(io.TextIOBase):
         self.keep(kept_chars)
 
     def keep(self, kept_chars: int) -> None:
-        """Keep so many characters from here on; what was written is forgotten."""
+        """Set how many characters to keep, and forget what was written."""
         self._tail_limit = kept_chars // 2
         self._head_limit = kept_chars - self._tail_limit
         self._start()
@@ -56,7 +56,7 @@ class BoundedStream(io.TextIOBase):
         self._tail_chars = 0
 
     def take(self) -> tuple[str, int]:
-        """What was kept and how many characters were written; then start afresh."""
+        """Return the kept text and the number of characters written, and start again."""
         with self._lock:
             if not self._written:
                 return "", 0
@@ -105,18 +105,18 @@ class BoundedStream(io.TextIOBase):
             self.write(line)
 
     def writable(self) -> bool:
-        """It is a stream to write to."""
+        """Return True: this is a stream to write to."""
         return True
 
     def reconfigure(self, **_: Any) -> None:
-        """Accepted, since scripts call it; there is nothing to configure."""
+        """Do nothing; scripts call this."""
 
     encoding = "utf-8"
-    """What `.buffer` expects."""
+    """Return False, as `.buffer` expects."""
 
 
 class _ByteSide(io.RawIOBase):
-    """`sys.stdout.buffer`: bytes become text, however the characters were cut."""
+    """`sys.stdout.buffer`: decodes bytes, which may end inside a character."""
 
     def __init__(self, stream: BoundedStream) -> None:
         super().__init__()

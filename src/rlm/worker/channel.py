@@ -1,7 +1,7 @@
-"""The worker's end of the stream: questions from any thread or event loop, all in flight at once.
+"""The worker's end of the stream: concurrent calls from any thread or event loop.
 
-There is no reader thread (a process with one can't be forked safely). Whoever waits reads: one
-waiting thread leads, that is, polls the socket and hands the others their answers. The main
+There is no reader thread, because a process with threads can't be forked safely. Instead, one of
+the waiting threads leads: it polls the socket and delivers the answers of the others. The main
 thread always leads while it waits, because only it can be woken by SIGINT.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _READ_BYTES = 1 << 18
 _MOST_FDS = 8
 _FD_BYTES = socket.CMSG_SPACE(_MOST_FDS * array.array("i").itemsize)
-# Plain numbers: combining the enum's members anew for each read takes longer than the read.
+# Plain numbers: combining members of an enum for each read takes longer than the read.
 _READ_AND_WAIT = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 _READ_AT_ONCE = int(socket.MSG_DONTWAIT) | _READ_AND_WAIT
 _PRIVATE_MEMORY = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -44,7 +44,7 @@ class ChannelClosed(RuntimeError):
 
 
 class _LoopSlot:
-    """Where a coroutine finds its answer."""
+    """Where a coroutine waits for its answer."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.future: asyncio.Future[wire.Frame] = loop.create_future()
@@ -58,7 +58,7 @@ class _LoopSlot:
         try:
             self._loop.call_soon_threadsafe(self._settle, frame)
         except RuntimeError:
-            return  # The loop was closed; nobody waits any more.
+            return  # The loop was closed, so nothing waits any more.
 
     def _settle(self, frame: wire.Frame) -> None:
         if not self.future.done():
@@ -66,16 +66,16 @@ class _LoopSlot:
 
 
 class Channel:
-    """Sends questions to the host and finds each answer's owner."""
+    """Sends calls to the host and delivers the answers."""
 
     def __init__(self, interrupts: Interrupts) -> None:
-        """It is closed until `adopt`, and so can be made before a fork."""
+        """It is closed until `adopt`, so it can be created before a fork."""
         self._socket: socket.socket
         self._poll: select.poll
         self._main_poll: select.poll
         self._decoder = wire.Decoder(wire.TO_WORKER, wire.MAX_TO_WORKER_BYTES)
         self._interrupts = interrupts
-        # Not a bytearray: that is filled with zeros, at the price of a page fault every 4 KiB.
+        # A bytearray would be filled with zeros, at the cost of a page fault every 4 KiB.
         self._buffer = memoryview(mmap.mmap(-1, _READ_BYTES, flags=_PRIVATE_MEMORY))
         self._buffers = (self._buffer,)
         self._fds: deque[int] = deque()
@@ -94,24 +94,24 @@ class Channel:
         os.register_at_fork(after_in_child=self.abandon)
 
     def next_request(self) -> wire.Frame:
-        """Wait, on the main thread, for what the host wants next."""
+        """Wait, in the main thread, for the next request of the host."""
         requests = self._requests
         with self._interrupts:
             while not requests:
-                if not _thread._count():  # Nobody else can read or ask: it may simply block.
+                if not _thread._count():  # No other thread can read or ask, so this may block.
                     self._read_available(_READ_AND_WAIT)
                 elif (frame := self._wait_on_main(requests)) is not None:
                     return frame
             return requests.popleft()
 
     def take_fd(self) -> int:
-        """The oldest file descriptor that came along with a frame and was not taken yet."""
+        """Return the oldest file descriptor received with a frame and not taken yet."""
         if not self._fds:
             raise LookupError("no file descriptor came along")
         return self._fds.popleft()
 
     def send(self, type: int, id: int, parts: list[bytes]) -> None:
-        """Send one frame whole; WireError, with nothing sent, if it is too large."""
+        """Send a frame; WireError, with nothing sent, if it is too large."""
         if not self._open:
             raise ChannelClosed("only the REPL's own process can call models and tools")
         data = wire.encode(type, id, parts, wire.MAX_TO_HOST_BYTES)
@@ -119,7 +119,7 @@ class Channel:
             self._socket.sendall(data)
 
     def ask(self, parts: list[bytes]) -> wire.Frame:
-        """Send a CALL and block this thread until its answer is there."""
+        """Send a CALL and block this thread until the answer arrives."""
         if threading.get_ident() != self._main_thread:
             return self._ask_on_thread(parts)
         call_id = next(self._ids)
@@ -164,7 +164,7 @@ class Channel:
             loop.remove_reader(self._socket.fileno())
 
     def _wait_on_main(self, inbox: deque[wire.Frame]) -> wire.Frame | None:
-        """Lead until the inbox has a frame; None if a SIGINT came first."""
+        """Lead until the inbox has a frame; return None if SIGINT came first."""
         self._main_wants_to_lead = True
         if not self._leading.acquire(blocking=False):
             self._interrupts.wake()
@@ -193,7 +193,7 @@ class Channel:
             self._promote_follower()
 
     def _wait_on_thread(self, inbox: queue.SimpleQueue[wire.Frame | None]) -> wire.Frame:
-        """Lead if nobody does, otherwise sleep until answered or, by None, asked to lead."""
+        """Lead if no thread does; otherwise sleep until answered or, by None, asked to lead."""
         while True:
             if self._leading.acquire(blocking=False):
                 try:
@@ -206,7 +206,7 @@ class Channel:
                 return frame
 
     def _promote_follower(self) -> None:
-        """Wake one sleeping thread to lead, unless somebody leads or the main thread will."""
+        """Wake a sleeping thread to lead, unless another leads or the main thread will."""
         if not self._followers or self._leading.locked() or self._main_wants_to_lead:
             return
         for inbox in list(self._followers.values()):
@@ -252,10 +252,10 @@ class Channel:
                 self._deliver(frame)
                 frame = self._decoder.pop()
         except wire.WireError:
-            os._exit(70)  # Out of step with the host: nothing that follows could be trusted.
+            os._exit(70)  # Out of step with the host: nothing after this can be trusted.
 
     def _keep_fds(self, ancillary: list[tuple[int, int, bytes]], flags: int) -> None:
-        """Keep what came along with the bytes, for `take_fd`, in the order of arrival."""
+        """Keep received descriptors for `take_fd`, in order."""
         if flags & _FDS_WERE_CUT:
             os._exit(70)
         for level, kind, data in ancillary:
@@ -269,7 +269,7 @@ class Channel:
             self._requests.append(frame)
             return
         deliver = self._deliver_to.get(frame.id)
-        if deliver is not None:  # Else its asker was interrupted or cancelled.
+        if deliver is not None:  # Otherwise the call was interrupted or cancelled.
             deliver(frame)
 
     def adopt(self, connection: socket.socket) -> None:
@@ -288,12 +288,12 @@ class Channel:
         self._open = True
 
     def abandon(self) -> None:
-        """Be closed, as in a process that the host knows nothing of."""
+        """Close the channel, for a process that the host does not know."""
         if self._open:
             self._open = False
             self._socket.close()
 
 
 def question(kind: str, arguments: bytes, texts: list[str]) -> list[bytes]:
-    """The parts of a CALL frame; `arguments` is JSON."""
+    """Return the parts of a CALL frame; `arguments` is JSON."""
     return [wire.to_bytes(kind), arguments, *[wire.to_bytes(text) for text in texts]]

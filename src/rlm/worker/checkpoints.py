@@ -1,8 +1,8 @@
 """Checkpoints: a copy of the worker, made by fork, that waits in case the worker is lost.
 
-The copy listens on a socket of its own. When the host resumes it, it is the worker; when the host
-closes the socket, it is not needed any more and ends. Taking one costs a few milliseconds, so the
-host asks for it when nobody waits for the worker.
+The copy listens on a socket of its own. When the host resumes it, it becomes the worker; when the
+host closes the socket, it ends. Taking a checkpoint costs a few milliseconds, so the host asks for
+one when the worker is idle.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Checkpoints:
-    """Takes checkpoints with `fork`; None where the sandbox has no way to fork safely."""
+    """Takes checkpoints with `fork`, which is None where the sandbox can't fork safely."""
 
     def __init__(self, channel: Channel, interrupts: Interrupts, fork: Fork | None) -> None:
         self._channel = channel
@@ -37,11 +37,11 @@ class Checkpoints:
         self._fork = fork
 
     def take(self, frame: wire.Frame) -> bool:
-        """Answer the host's request; True in the copy, once it has become the worker."""
+        """Answer the host's request; return True in the copy, once it has become the worker."""
         fd = self._channel.take_fd()
         problem = self._problem()
         if problem is None and self._fork is not None:
-            # Who waits as a checkpoint must survive the SIGTERM that ends the worker.
+            # A waiting checkpoint must survive the SIGTERM that ends the worker.
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
             try:
                 if self._fork() == 0:
@@ -75,5 +75,5 @@ class Checkpoints:
         if frame.type != wire.RESUME:
             os._exit(70)
         privileges.spend_cpu(frame.json(0)["cpu_seconds"])
-        signal.sigtimedwait([signal.SIGTERM], 0)  # The one that ended the worker before.
+        signal.sigtimedwait([signal.SIGTERM], 0)  # Discard the one that ended the old worker.
         self._channel.send(wire.VALUE, frame.id, [wire.to_json({})])

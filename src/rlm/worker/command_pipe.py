@@ -1,8 +1,8 @@
-"""A pipe for sandboxes that can only run commands: each command brings or fetches some bytes.
+"""A pipe for sandboxes that can only run commands: each command sends or fetches some bytes.
 
-The relay listens on a socket in the sandbox. A command connects, says `put OFFSET` with bytes, or
+The relay listens on a socket in the sandbox. A command connects, sends `put OFFSET` with bytes, or
 `get OFFSET MILLISECONDS`, and prints the answer. Offsets count from the start of each direction, so
-a command that was lost on its way, or whose answer was, can simply be repeated.
+a command that was lost, or whose answer was lost, can be repeated.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import time
 __all__ = ["COMMAND", "MAX_GET_BYTES", "MAX_PUT_BYTES", "CommandPipe"]
 
 MAX_PUT_BYTES = 64 << 10
-"""In base64 it has to fit into one word of a command line, which Linux ends at 128 KiB."""
+"""In base64 it has to fit into one word of a command line, at most 128 KiB on Linux."""
 MAX_GET_BYTES = 192 << 10
 _MOST_WAITING_BYTES = 1 << 20
 _MOST_REQUEST_BYTES = MAX_PUT_BYTES + 100
 _IDLE_SECONDS = 180.0
-"""A host that has asked for nothing for so long is gone."""
+"""A host that was silent for this long is gone."""
 
 COMMAND = """
 import base64, socket, sys
@@ -38,36 +38,36 @@ class CommandPipe:
     """Implements `relay.Pipe` at a listening socket."""
 
     def __init__(self, listener: socket.socket, taken: int = 0) -> None:
-        """`taken` is how much was brought before there was a pipe."""
+        """`taken` is the number of bytes received before this pipe was created."""
         listener.setblocking(False)
         self._listener = listener
         self._requests: dict[int, tuple[socket.socket, bytearray]] = {}
         self._taken = taken
-        self._sent = 0  # What the host is known to have; the waiting bytes begin there.
+        self._sent = 0  # What the host has confirmed; the waiting bytes begin there.
         self._waiting = bytearray()
         self._asking: tuple[socket.socket, int, float] | None = None
         self._last_heard = time.monotonic()
 
     def watched(self) -> list[tuple[int, int]]:
-        """The listener, and whoever has connected and not yet said all."""
+        """Return the listener and the connections whose request is not complete."""
         return [(fd, select.POLLIN) for fd in (self._listener.fileno(), *self._requests)]
 
     @property
     def milliseconds_left(self) -> int:
-        """How long to wait for anything else before `tick`."""
+        """How long to wait for other events before `tick`."""
         now = time.monotonic()
         until = self._last_heard + _IDLE_SECONDS if self._asking is None else self._asking[2]
         return max(0, int(1000 * (until - now)) + 1)
 
     def tick(self) -> bool:
-        """Answer who has waited long enough; False if nobody has asked for too long."""
+        """Answer a `get` that has waited long enough; return False if the host is gone."""
         now = time.monotonic()
         if self._asking is not None and now >= self._asking[2]:
             self._answer_asker()
         return self._asking is not None or now < self._last_heard + _IDLE_SECONDS
 
     def received(self, fd: int, events: int) -> bytes:
-        """What a command brought, if it was one that brings."""
+        """Return the bytes of a `put`, once its request is complete."""
         if fd == self._listener.fileno():
             connection, _ = self._listener.accept()
             connection.setblocking(False)
@@ -85,10 +85,10 @@ class CommandPipe:
             return b""
         del self._requests[fd]
         self._last_heard = time.monotonic()
-        return self._obey(connection, bytes(said))
+        return self._handle(connection, bytes(said))
 
-    def _obey(self, connection: socket.socket, said: bytes) -> bytes:
-        """Do what a request says; one that makes no sense is hung up on."""
+    def _handle(self, connection: socket.socket, said: bytes) -> bytes:
+        """Handle a request; close the connection of an invalid one."""
         line, _, data = said.partition(b"\n")
         words = line.split()
         if len(words) == 2 and words[0] == b"put" and words[1].isdigit():
@@ -98,7 +98,7 @@ class CommandPipe:
                 _send(connection, b"%d" % self._taken)
             return new
         if len(words) == 3 and words[0] == b"get" and words[1].isdigit() and words[2].isdigit():
-            self._answer_asker()  # A get that was lost: nobody reads its answer.
+            self._answer_asker()  # An earlier `get` was lost.
             del self._waiting[: max(0, int(words[1]) - self._sent)]
             self._sent = max(self._sent, int(words[1]))
             self._asking = connection, self._sent, time.monotonic() + int(words[2]) / 1000
@@ -109,13 +109,13 @@ class CommandPipe:
         return b""
 
     def send(self, data: bytes) -> None:
-        """Keep it for the next command that asks, or give it to the one that waits."""
+        """Send bytes to the `get` that waits, or keep them for the next one."""
         self._waiting += data
         self._answer_asker()
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits that nothing should be added."""
+        """Whether too much waits to add more."""
         return len(self._waiting) > _MOST_WAITING_BYTES
 
     def _answer_asker(self) -> None:
@@ -127,7 +127,7 @@ class CommandPipe:
 
 
 def _send(connection: socket.socket, data: bytes) -> None:
-    """A command reads at once, so this waits for nobody but it; who is gone is not waited for."""
+    """Send bytes to a command, which reads at once; ignore one that is gone."""
     connection.settimeout(5.0)
     try:
         connection.sendall(data)

@@ -39,7 +39,7 @@ _PROBABLY_AN_EXPRESSION = re.compile(r"[\w.]+(?:\(|[^=;]*$)")
 
 
 class Cell:
-    """The code of a cell: statements to run, then an expression whose value is to be echoed."""
+    """The code of a cell: statements, then an expression whose value is echoed."""
 
     __slots__ = ("expression", "statements")
 
@@ -49,7 +49,7 @@ class Cell:
 
 
 def compile_cell(source: str, filename: str) -> Cell:
-    """Compile a cell and remember its lines for tracebacks; SyntaxError for what is no Python."""
+    """Compile a cell and store its lines for tracebacks; SyntaxError if it is invalid."""
     lines = io.StringIO(source, newline=None).readlines()
     linecache.cache[filename] = (len(source), None, lines, filename)
     cell = None if _needs_tree(source) else _compile_in_two(source, filename)
@@ -57,7 +57,7 @@ def compile_cell(source: str, filename: str) -> Cell:
 
 
 def _needs_tree(source: str) -> bool:
-    """Whether a cell has to be rewritten, or has line ends that `_compile_in_two` does not know."""
+    """Return whether a cell has to be rewritten, or has unusual line ends."""
     return (
         "await" in source
         or "async" in source
@@ -68,9 +68,9 @@ def _needs_tree(source: str) -> bool:
 
 
 def _compile_in_two(source: str, filename: str) -> Cell | None:
-    """Compile what is before the last unindented line, and the rest; None if that does not work.
+    """Compile what is before the last unindented line, and the rest; None if that fails.
 
-    If both are whole, the cut is between two statements: no bracket, string or block spans it.
+    If both compile, the cut is between two statements: no bracket, string or block spans it.
     """
     match = _LAST_UNINDENTED_LINE.match(source)
     cut = match.end() if match else 0
@@ -86,7 +86,7 @@ def _compile_in_two(source: str, filename: str) -> Cell | None:
         if head:
             cell.statements.insert(0, _compile(head, filename, "exec"))
     except (SyntaxError, ValueError):
-        return None  # The cut was wrong, or the tree will tell what is.
+        return None  # The cut was wrong, or the whole cell is.
     return cell
 
 
@@ -142,7 +142,7 @@ def use_async_forms(tree: ast.Module) -> ast.Module:
 
 
 def awaits_at_top_level(tree: ast.Module) -> bool:
-    """Whether the cell itself, not only functions in it, is async code."""
+    """Return whether the cell itself, not only a function in it, is async code."""
     scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
     todo: list[ast.AST] = list(tree.body)
     while todo:

@@ -55,7 +55,7 @@ class ContextView:
         return matches
 
     def grep(self, pattern: str, context_lines: int = 0, max_matches: int = 50) -> list[str]:
-        """Lines that match a regular expression (or contain it, if it is none), as `number: line`.
+        """Lines that match a regular expression (or contain it, if invalid), as `number: line`.
 
         With `context_lines`, each entry also holds that many lines before and after.
         """

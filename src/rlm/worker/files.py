@@ -1,4 +1,4 @@
-"""What a session has written to its folder, for a host that wants to keep it."""
+"""Lists and reads the files that a session wrote, for a host that exports them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PIECE_BYTES = MAX_PIECE_BYTES
 
 
 def list_files(folder: str) -> list[list[str | int]]:
-    """The regular files below a folder, names relative to it, with their sizes; links are none."""
+    """Return the regular files below a folder, by relative name and size; not links."""
     found: list[list[str | int]] = []
     room = MAX_FILES_BYTES
     for path, size in _regular_files(folder):
         name = os.path.relpath(path, folder)
-        room -= len(json.dumps([name, size])) + 2  # A comma and a blank follow it.
+        room -= len(json.dumps([name, size])) + 2  # For a comma and a blank.
         if len(found) == MAX_FILES or room < 2:
             break
         found.append([name, size])
@@ -30,7 +30,7 @@ def list_files(folder: str) -> list[list[str | int]]:
 
 
 def read_piece(folder: str, name: str, offset: int) -> bytes:
-    """Part of one of these files, at most `PIECE_BYTES`; empty at its end."""
+    """Return a piece of such a file, at most `PIECE_BYTES`; empty at its end."""
     fd = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         return os.pread(fd, PIECE_BYTES, offset)

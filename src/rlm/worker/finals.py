@@ -1,4 +1,4 @@
-"""Handing in an answer: FINAL, FINAL_VAR, SUBMIT, submit_answer and the `answer` dict."""
+"""Submitting an answer: FINAL, FINAL_VAR, SUBMIT, submit_answer and the `answer` dict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOT_GIVEN: Any = object()
 
 
 class Submission:
-    """A value handed in, as text, and as JSON if it has that form."""
+    """A submitted value, as text, and as JSON if it has that form."""
 
     __slots__ = ("how", "json", "text")
 
@@ -27,7 +27,7 @@ class Submission:
 
 
 class Finals:
-    """Records what a cell hands in; the cell runs on, and its last word counts."""
+    """Records what a cell submits; the cell continues, and the last submission counts."""
 
     def __init__(self, namespace: dict[str, Any], variables: Variables) -> None:
         self._namespace = namespace
@@ -37,7 +37,7 @@ class Finals:
         self.answer: dict[str, Any] = {"content": "", "ready": False}
 
     def names(self) -> dict[str, Any]:
-        """What the REPL offers for handing in."""
+        """Return the functions for submitting an answer, by name."""
 
         def FINAL(value: Any) -> None:
             """Hand in a value as the answer."""
@@ -66,11 +66,11 @@ class Finals:
         return {"answer": self.answer, **{each.__name__: each for each in functions}}
 
     def begin_cell(self) -> None:
-        """Forget what the last cell handed in."""
+        """Forget what the last cell submitted."""
         self._submission = None
 
     def collect(self) -> tuple[Submission | None, str | None]:
-        """What the cell handed in, and the content of `answer`; runs the user's `__str__`."""
+        """Return what the cell submitted and the content of `answer`; this runs user code."""
         answer = self._namespace.get("answer")
         if not isinstance(answer, dict):
             return self._submission, None
@@ -83,7 +83,7 @@ class Finals:
         return self._submission, str(content)[: self.max_chars]
 
     def value_of(self, name: str) -> Any:
-        """What a variable hands in; KeyError if there is none, ValueError for an empty answer."""
+        """Return the value to submit for a variable; KeyError, or ValueError if it is empty."""
         return self._meant_by(self._namespace[name])
 
     def _submit(self, value: Any, how: str) -> None:
@@ -103,7 +103,7 @@ class Finals:
         return self._resolve(meant[0]) if meant[0] is variable_name else meant[0]
 
     def _resolve(self, name: Any) -> Any:
-        """The value meant by FINAL_VAR's argument, which may be that value already."""
+        """Return the value that FINAL_VAR's argument names, or the argument itself."""
         if not isinstance(name, str):
             return self._meant_by(name)
         cleaned = name.strip().strip("\"'`").strip()
@@ -118,7 +118,7 @@ class Finals:
         raise NameError(f"there is no variable {cleaned!r}; your variables: {listed}")
 
     def _meant_by(self, value: Any) -> Any:
-        """Of the `answer` dict its content is meant; of everything else the value itself."""
+        """Return the content of the `answer` dict, and any other value as it is."""
         is_answer = isinstance(value, dict) and value is self._namespace.get("answer")
         if not is_answer:
             return value
@@ -130,5 +130,5 @@ class Finals:
 def _json_of(value: Any) -> str | None:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except Exception:  # Whatever a user's type does here, it only means `no JSON form`.
+    except Exception:  # Any exception of a user's type means that it has no JSON form.
         return None

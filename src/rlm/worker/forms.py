@@ -1,7 +1,7 @@
-"""How a shared context lies in its file, which the host writes and workers map.
+"""The layout of a shared context in its file, which the host writes and workers map.
 
-Characters are kept the way CPython keeps them, in one of four forms, so that nobody has to decode
-them. After the characters of every text stands a zero of the same width.
+Characters are stored as CPython stores them, in one of four forms, so that they need not be
+decoded. The characters of every text are followed by a zero of the same width.
 
     kind        the file                            the layout besides "kind"
     text, json  characters                          "form", "chars"
@@ -28,16 +28,16 @@ ASCII, LATIN_1, UCS_2, UCS_4 = range(4)
 FORMS = ("ascii", "latin-1", "ucs-2", "ucs-4")
 WIDTHS = (1, 1, 2, 4)
 SHORT = 4
-"""Stands for a form in a table: a text of less than two characters, which CPython has only once."""
+"""The form, in a table, of a text of less than two characters: CPython has a single copy."""
 
 ALIGNMENT = 8
 """Every text begins at a multiple of this, and so does the table."""
 
 
 class Table:
-    """Where each of many texts lies: its offset, its length and its form.
+    """The offset, length and form of each of many texts.
 
-    A text that is SHORT lies nowhere: its offset is the code point of its only character. In the
+    A SHORT text is not in the file: its offset is the code point of its only character. In the
     file, all offsets come first, then all lengths, then a byte for each form.
     """
 
@@ -53,14 +53,14 @@ class Table:
         self.forms.append(form)
 
     def columns(self) -> Iterator[bytes]:
-        """The table as it stands in the file."""
+        """Yield the columns of the table, as they are in the file."""
         yield _little_endian(self.offsets).tobytes()
         yield _little_endian(self.chars).tobytes()
         yield bytes(self.forms)
 
     @classmethod
     def parse(cls, data: bytes, count: int) -> Table:
-        """Read what `columns` gave."""
+        """Read the bytes of `columns`."""
         if len(data) != 17 * count:
             raise ValueError("the table of a shared context is incomplete")
         table = cls()
@@ -76,7 +76,7 @@ class Table:
     def of_form(self, form: int) -> tuple[Sequence[int], array[int], array[int]]:
         """Positions, offsets and lengths of the texts of one form."""
         count = self.forms.count(form)
-        if count in {0, len(self.forms)}:  # as so often
+        if count in {0, len(self.forms)}:  # The usual case.
             return range(count), self.offsets[:count], self.chars[:count]
         chosen = self.forms.translate(bytes(code == form for code in range(256)))
         offsets = array("Q", compress(self.offsets, chosen))

@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 
 class CallFunctions:
-    """Turns dialogues into functions that run over a channel."""
+    """Turns dialogues into functions that make calls over a channel."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._twins: dict[Any, Callable[..., Any]] = {}
 
     def async_form(self, function: Any) -> Any:
-        """The async twin of one of our functions; anything else is returned as it is."""
+        """Return the async twin of one of our functions, and anything else unchanged."""
         ours = type(function) is type(llm_query) and function in self._twins
         return self._twins[function] if ours else function
 
     def make(self, dialogues: Dialogues) -> Callable[..., Any]:
-        """A blocking function, and its async twin, that hold this dialogue with the host."""
+        """Make a blocking function, and its async twin, from a dialogue."""
         known = parameters(dialogues)
 
         @functools.wraps(dialogues)
@@ -60,7 +60,7 @@ class CallFunctions:
         return blocking
 
     def make_tool(self, name: str, description: str) -> Callable[..., Any]:
-        """A function named like the tool it calls."""
+        """Make a function that calls a tool and has its name."""
 
         def dialogue(*arguments: Any, **named: Any) -> Dialogue:
             return call_tool(name, *arguments, **named)
@@ -87,7 +87,7 @@ class CallFunctions:
 
 
 def _loop_is_running() -> bool:
-    """Whether this thread runs an event loop; asks without importing asyncio."""
+    """Return whether this thread runs an event loop, without importing asyncio."""
     running_loop = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
     return running_loop is not None and running_loop() is not None
 
@@ -127,12 +127,12 @@ def provide_names(
 
 
 def made_tools(listed: list[dict[str, str]], functions: CallFunctions) -> dict[str, Any]:
-    """A function for each tool that the host listed, by name."""
+    """Return a function for each tool, by name."""
     return {t["name"]: functions.make_tool(t["name"], t["description"]) for t in listed}
 
 
 def value_of(kind: str, data: bytes | bytearray) -> Any:
-    """What the bytes of a stored context stand for; ValueError if they do not."""
+    """Decode the bytes of a stored context; ValueError if they are invalid."""
     if kind == "bytes":
         return bytes(data)
     text = data.decode("utf-8", "surrogatepass")
@@ -151,14 +151,14 @@ _ALIASES = (
 
 
 def parameters(function: Any) -> tuple[str, ...]:
-    """The names a function can be called with; none if it takes any (`inspect` is slow to load)."""
+    """Return the parameters of a function; none if it takes any keyword."""
     code = function.__code__
     takes_any = code.co_flags & 0x08
     return () if takes_any else code.co_varnames[: code.co_argcount]
 
 
 def renamed(named: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-    """Give aliased keywords the name the function uses."""
+    """Rename aliased keywords to those of the function."""
     if not named or not known:
         return named
     result: dict[str, Any] = {}

@@ -1,7 +1,7 @@
-"""Pictures that a cell sends along with its prompts; the host checks by the same rules.
+"""Pictures that a cell sends with its prompts; the host checks them by the same rules.
 
-Bytes travel as they are, each picture once, however many prompts of a batch it belongs to. A name
-travels as a name: it stands for a picture of the context, which only the host has.
+Each picture is sent once, as bytes, however many prompts of a batch use it. A name is sent as is:
+it refers to a picture of the context, which only the host has.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_IMAGES = 20
 
 MAX_IMAGE_BYTES = 8 << 20
 MAX_CALL_BYTES = 48 << 20
-"""All pictures of one call, a batch included; a frame has to hold them beside its prompts."""
+"""All pictures of one call or batch; they must fit into a frame together with the prompts."""
 
 _BEGINNINGS = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -36,21 +36,21 @@ _KINDS = "PNG, JPEG, GIF or WebP"
 
 
 def media_type_of(data: bytes) -> str | None:
-    """The media type that the first bytes show; None if it is not one that models take."""
+    """Return the media type shown by the first bytes, or None if models do not take it."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for first, kind in _BEGINNINGS if data.startswith(first)), None)
 
 
 def listed(images: Any) -> list[Any]:
-    """The pictures of one prompt: those of a list, none for None, or the one that was given."""
+    """Return the pictures of one prompt, given as a list, a single picture, or None."""
     if images is None:
         return []
     return list(images) if isinstance(images, (list, tuple)) else [images]
 
 
 def attached(images: list[Any]) -> tuple[list[list[int | str]], list[bytes]]:
-    """For each prompt its pictures, by name or by number, and the bytes that the numbers mean."""
+    """Return each prompt's pictures, by name or number, and the bytes for the numbers."""
     pictures = _Pictures()
     rows = [pictures.row(listed(each)) for each in images]
     return rows, pictures.parts
@@ -90,7 +90,7 @@ class _Pictures:
 
 
 def _as_bytes(image: Any) -> bytes:
-    """The bytes of a file, or what a picture (PIL) or a figure (matplotlib) saves as PNG."""
+    """Return the bytes of a file, or of a picture (PIL) or figure (matplotlib) as PNG."""
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
     save = getattr(image, "save", None) or getattr(image, "savefig", None)

@@ -1,4 +1,4 @@
-"""SIGINT: stops the running cell, never tears a frame, and means nothing between cells.
+"""Handles SIGINT: it stops the running cell, never in the middle of a frame or between cells.
 
 SIGXCPU, which the kernel sends when the session's processor time is used up, does the same.
 """
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _MONITORING_TOOL = 4
-_signal: Any = sys.modules["_signal"]  # What `signal` is made of; type checkers do not know it.
+_signal: Any = sys.modules["_signal"]  # The C module behind `signal`; type checkers do not know it.
 
 
 def set_handler(number: int, handler: Callable[[int, FrameType | None], None] | None) -> None:
-    """`signal.signal`, for a process that was just forked; None is the default action.
+    """Set a signal handler in a process that was just forked; None is the default action.
 
-    The handler there was is not made a member of an enum. That fails for a function, by way of two
-    exceptions, and has the process pay for more memory than all it has done until then.
+    `signal.signal` tries to convert the old handler to an enum. For a function that fails with two
+    exceptions, which touch more memory than everything the process has done before.
     """
     _signal.signal(int(number), _signal.SIG_DFL if handler is None else handler)
 
 
 class _Pipe:
-    """To wake somebody who polls; not there until `open`, since it may be made before a fork."""
+    """A pipe that wakes a thread that polls; created by `open`, after a fork."""
 
     def __init__(self) -> None:
         self.reader = self.writer = -1
@@ -60,21 +60,21 @@ class _Pipe:
         try:
             os.write(self.writer, b"!")
         except BlockingIOError:
-            return  # It is full, hence readable already.
+            return  # It is full, so it is readable already.
 
     def drain(self) -> None:
         try:
             os.read(self.reader, 4096)
         except BlockingIOError:
-            return  # Another reader was faster.
+            return  # Another thread has read it.
 
 
 class Interrupts:
-    """Decides what a SIGINT does right now: raise, be kept for later, or nothing.
+    """Decides what a SIGINT does now: raise, wait, or nothing.
 
-    Use it as a context manager around work that must not be torn: a SIGINT is then only recorded,
-    `wake_fd` becomes readable, and KeyboardInterrupt is raised where the outermost `with` ends.
-    `cancel_instead` may deal with the first SIGINT more gently, and says whether it did.
+    Use it as a context manager around work that must not be interrupted: a SIGINT is then only
+    recorded, `wake_fd` becomes readable, and KeyboardInterrupt is raised where the outermost `with`
+    ends. `cancel_instead` may handle the first SIGINT more gently; it returns whether it did.
     """
 
     def __init__(self) -> None:
@@ -92,42 +92,42 @@ class Interrupts:
         set_handler(signal.SIGINT, self._on_signal)
         set_handler(signal.SIGXCPU, self._on_signal)
         self.open_pipes()
-        # The C side of a handler writes to a pipe. The Python side runs between two steps of the
-        # interpreter: a signal that comes just before a call blocks would else be noticed only when
-        # that call returns.
+        # The C side of a handler writes to a pipe. The Python side runs between two bytecode
+        # instructions: without the pipe, a signal that arrives just before a call blocks would be
+        # noticed only when that call returns.
         signal.set_wakeup_fd(self._signals.writer, warn_on_full_buffer=False)
 
     def renew(self) -> None:
-        """In a copy of the process: have pipes of its own, at the same descriptors.
+        """Open new pipes at the same descriptors, in a copy of the process.
 
-        The C side keeps its one so: `signal.set_wakeup_fd` looks at the file, which libc does by a
-        system call that a sealed sandbox refuses.
+        `signal.set_wakeup_fd` can't be called again: it stats the file, which a sealed sandbox
+        refuses.
         """
         for pipe in (self._wakes, self._signals):
             pipe.renew()
 
     def open_pipes(self) -> None:
-        """Have the pipes behind `wake_fd` and `signal_fd`, which belong to one process."""
+        """Open the pipes behind `wake_fd` and `signal_fd`, which belong to one process."""
         for pipe in (self._wakes, self._signals):
             pipe.open()
 
     def close_pipes(self) -> None:
-        """Be without pipes again."""
+        """Close the pipes."""
         for pipe in (self._wakes, self._signals):
             pipe.close()
 
     @property
     def wake_fd(self) -> int:
-        """Readable after `wake`, until somebody has drained it."""
+        """Readable after `wake`, until it is drained."""
         return self._wakes.reader
 
     @property
     def signal_fd(self) -> int:
-        """Readable after a signal; only who runs on the main thread may drain it."""
+        """Readable after a signal; only the main thread may drain it."""
         return self._signals.reader
 
     def wake(self) -> None:
-        """Make `wake_fd` readable, so that whoever polls it looks around."""
+        """Make `wake_fd` readable, which wakes the thread that polls it."""
         self._wakes.write()
 
     def drain_wakes(self) -> None:
@@ -139,13 +139,13 @@ class Interrupts:
         self._signals.drain()
 
     def begin_cell(self) -> None:
-        """From here on a SIGINT interrupts."""
+        """Let SIGINT interrupt from here on."""
         self.pending = False
         self.count = 0
         self._cell_is_running = True
 
     def end_cell(self) -> None:
-        """From here on a SIGINT does nothing; calling it twice does no harm."""
+        """Ignore SIGINT from here on; may be called twice."""
         self._cell_is_running = False
         self.pending = False
         if self.count > 1:
@@ -186,7 +186,7 @@ class Interrupts:
         raise KeyboardInterrupt
 
     def _set_sticky(self, on: bool) -> None:
-        """From the second SIGINT on, every line of user code raises until the cell is unwound.
+        """After the second SIGINT, raise at every line of user code until the cell has ended.
 
         This ends `except BaseException: continue` loops; it needs Python 3.12's `sys.monitoring`.
         """

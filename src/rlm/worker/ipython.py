@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _UNREADABLE = (SyntaxError, ValueError, tokenize.TokenError)
 _NUMBERED_NAMES = 100
-"""For so many cells there are `_7` and `_i7`; looking through names takes time in every cell."""
+"""How many cells keep `_7` and `_i7`; every cell looks through all names."""
 
 
 @functools.lru_cache(maxsize=None)
 def prepare() -> Any:
-    """The shell; a process that is going to fork makes it, so that no session pays for it."""
+    """Create the shell, before a process forks, so that no session spends time on it."""
     return ipython_shell.make_shell(__main__)
 
 
@@ -72,7 +72,7 @@ class IPythonRunner(Runner):
         self._shell.user_ns_hidden.update(self._namespace.ours)  # What %who leaves out.
 
     def _bind_again(self) -> None:
-        """After %reset, which deletes everything."""
+        """Bind our names again, after %reset has deleted everything."""
         self._namespace.provide(self._namespace.ours)
         self._namespace.restore()
 
@@ -94,7 +94,7 @@ class IPythonRunner(Runner):
             raise shell.shown_error
 
     def _run_nested(self, *arguments: Any, **named: Any) -> Any:
-        """`run_cell`, for magics and for cells: it catches interrupts too, so they come again."""
+        """Replace `run_cell`, which magics call: it catches interrupts too, so raise them again."""
         result = type(self._shell).run_cell(self._shell, *arguments, **named)
         if self._interrupts.count:
             raise KeyboardInterrupt
@@ -107,7 +107,7 @@ class IPythonRunner(Runner):
         try:
             transformed = shell.transform_cell(source)
         except _UNREADABLE:
-            transformed = source  # The compiler will tell what is wrong.
+            transformed = source  # The compiler will report the error.
         info = self._core.ExecutionInfo(source, True, False, True, None)
         info.transformed_cell = transformed
         result = shell.last_execution_result = self._core.ExecutionResult(info)
@@ -120,7 +120,7 @@ class IPythonRunner(Runner):
         return result
 
     def _end(self, result: Any) -> None:
-        """Tell whoever wanted to be told that a cell has ended."""
+        """Trigger the events of IPython for the end of a cell."""
         shell = self._shell
         result.error_in_exec = result.error_in_exec or shell.shown_error
         shell.last_execution_succeeded = result.success
@@ -129,7 +129,7 @@ class IPythonRunner(Runner):
         shell.events.trigger("post_run_cell", result)
 
     def _compiled(self, source: str, filename: str) -> compiling.Cell:
-        """As in the plain shell, unless this one was told to show or rewrite more than usual."""
+        """Compile as the plain shell does, unless this one shows or rewrites more than usual."""
         shell = self._shell
         shown = shell.ast_node_interactivity
         with self._interrupts:  # CPython's compiler does not survive being interrupted.
@@ -159,7 +159,7 @@ class IPythonRunner(Runner):
 
 
 def _with_echoes(tree: ast.Module, which: str) -> ast.Module:
-    """Have expressions shown: all of them, the last statement if it is one, or none."""
+    """Echo expressions: all of them, only the last statement, or none."""
     last = tree.body[-1] if tree.body else None
     if which == "last_expr_or_assign" and isinstance(last, ast.Assign):
         names = [each.id for each in last.targets if isinstance(each, ast.Name)]

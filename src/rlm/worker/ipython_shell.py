@@ -1,7 +1,7 @@
-"""IPython's own InteractiveShell, made so that it leaves the process and its files alone.
+"""IPython's InteractiveShell, changed so that it does not touch the process and its files.
 
-What is replaced in it, and nothing else: it writes no history and no profile, starts no thread and
-no program, shows everything as plain text, and hands errors over instead of printing them.
+It writes no history and no profile, starts no thread and no program, shows everything as text, and
+returns errors instead of printing them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RUN_PROGRAMS = ("bash", "perl", "pypy", "python", "python2", "python3", "ruby",
 _CONFIG = {
     "HistoryManager": {"enabled": False, "hist_file": ":memory:"},
     "InteractiveShell": {"banner1": "", "colors": "nocolor", "xmode": "Plain"},
-    # Containers are on one line, as everywhere else.
+    # Containers are shown on one line, as in the plain shell.
     "PlainTextFormatter": {"max_width": _WIDE},
 }
 
@@ -46,7 +46,7 @@ def make_shell(main: ModuleType) -> Any:
         config=importlib.import_module("traitlets.config").Config(_CONFIG),
         display_pub_class=type("TextPublisher", (publisher,), dict(_PUBLISHER)),
         displayhook_class=hook,
-        profile_dir=_attribute("profiledir", "ProfileDir")(),  # Without a place, so without files.
+        profile_dir=_attribute("profiledir", "ProfileDir")(),  # In memory, so without files.
         user_module=main,
     )
     shell.builtin_trap.auto_builtins.clear()  # `exit` and `quit` stay what they are,
@@ -63,7 +63,7 @@ def _attribute(module: str, name: str) -> Any:
 
 
 class _AsyncForms:
-    """For cells that IPython compiles itself, as those inside of magics."""
+    """Rewrites cells that IPython compiles itself, such as those inside magics."""
 
     def visit(self, tree: ast.Module) -> ast.Module:
         return compiling.use_async_forms(tree)
@@ -77,13 +77,13 @@ def _show_as_text(shell: Any) -> None:
     shell.set_hook("show_in_pager", page.as_hook(page.display_page), 0)
     shell.display_formatter.active_types = ["text/plain"]
     formatter = shell.display_formatter.formatters["text/plain"]
-    for kind in (type, object):  # As everywhere else: `<class 'int'>`.
+    for kind in (type, object):  # As in the plain shell: `<class 'int'>`.
         formatter.for_type(kind, lambda value, printer, cycle: printer.text(repr(value)))
     formatter.for_type(_attribute("display", "DisplayObject"), _print_display_object)
 
 
 def _print_display_object(value: Any, printer: Any, cycle: bool) -> None:
-    """HTML, Markdown and their like as what they are made of; a note for pictures and sounds."""
+    """Return the source of HTML, Markdown and the like, and a note for pictures and sounds."""
     data = value.data
     if isinstance(data, str):
         printer.text(data)
@@ -101,7 +101,7 @@ def _write_format_data(hook: Any, data: dict[str, Any], metadata: Any = None) ->
 
 
 def _compute_format_data(hook: Any, value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """As IPython does, but what has nothing but a text is not asked for anything else."""
+    """Format as IPython does, but skip other formats for objects that only have text."""
     formatter = hook.shell.display_formatter
     if type(value) not in _ONLY_TEXT:
         formats: tuple[dict[str, Any], dict[str, Any]] = formatter.format(value)
@@ -112,13 +112,13 @@ def _compute_format_data(hook: Any, value: Any) -> tuple[dict[str, Any], dict[st
 
 
 def _is_quiet(hook: Any) -> bool:
-    """Whether the cell ends in a semicolon; finding out by tokens takes longer than most cells."""
+    """Return whether the cell ends in a semicolon; tokenizing would take longer than the cell."""
     cell = hook.shell.history_manager.input_hist_parsed[-1]
     return ";" in cell[cell.rfind("\n") :] and bool(hook.semicolon_at_end_of_expression(cell))
 
 
 def _publish(publisher: Any, data: dict[str, Any], *_: Any, **__: Any) -> None:
-    """What `display()` shows."""
+    """Print what `display()` shows."""
     text = data.get("text/plain")
     if text is None:
         text = f"<{', '.join(map(str, data)) or 'nothing'}: not shown>"
@@ -126,13 +126,13 @@ def _publish(publisher: Any, data: dict[str, Any], *_: Any, **__: Any) -> None:
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """What would otherwise touch the terminal, the disk or the user's names."""
+    """Disable what would touch the terminal, the disk or the user's names."""
 
 
 _DISPLAY_HOOK: dict[str, Any] = {
     "compute_format_data": _compute_format_data,
     "finish_displayhook": _nothing,
-    "log_output": _nothing,  # It keeps everything that was ever shown.
+    "log_output": _nothing,  # It would keep everything that was ever shown.
     "quiet": _is_quiet,
     "start_displayhook": _nothing,
     "write_format_data": _write_format_data,
@@ -150,7 +150,7 @@ def _refuse_program(shell: Any, command: str, *_: Any, **__: Any) -> NoReturn:
 
 
 def _load_magics(shell: Any) -> None:
-    """All of them: each is read from disk when it is first looked for, and time counts then."""
+    """Load all magics now: each would be read from disk, in the cell's time, when first used."""
     for kind, magics in shell.magics_manager.lsmagic().items():
         for name in list(magics):
             shell.find_magic(name, kind)
@@ -163,14 +163,14 @@ def _load_magics(shell: Any) -> None:
 
 
 def _warm_up(shell: Any) -> None:
-    """What is loaded when it is first used, loaded now; no cell of these leaves a trace."""
+    """Run some cells, which leave no trace, to load what IPython loads when first used."""
     with contextlib.redirect_stdout(io.StringIO()):
         for cell in ("len?", "%%capture\nNone", "%timeit -n1 -r1 None"):
             shell.run_cell(cell).raise_error()
 
 
 def _take_error(shell: Any, exc_tuple: Any = None, *_: Any, **__: Any) -> None:
-    """What IPython would print is the error of the cell; the first one counts."""
+    """Record an error that IPython would print as that of the cell; the first one counts."""
     error = exc_tuple[1] if exc_tuple else sys.exc_info()[1]
     if error is None:
         sys.stderr.write("No traceback available to show.\n")
@@ -180,7 +180,7 @@ def _take_error(shell: Any, exc_tuple: Any = None, *_: Any, **__: Any) -> None:
 
 @contextlib.contextmanager
 def _no_tee(shell: Any, channel: str) -> Generator[None, None, None]:
-    """Otherwise output of cells inside of magics would be kept a second time, without a limit."""
+    """Do not keep the output of cells inside magics a second time, without a limit."""
     yield
 
 

@@ -1,4 +1,4 @@
-"""JSON as models write it: fenced, or with prose around it."""
+"""Reads JSON as models write it: fenced, or with prose around it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_STARTS_TRIED = 200
 
 
 def parse(text: str) -> Any:
-    """The JSON value in `text`; ValueError if there is none."""
+    """Return the JSON value in `text`; ValueError if there is none."""
     text = _THOUGHTS.sub("", text).strip()
     for candidate in (text, *_FENCED.findall(text)):
         try:

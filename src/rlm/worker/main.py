@@ -1,4 +1,4 @@
-"""Boots the worker and serves the host's requests, one after the other, on the main thread."""
+"""Starts the worker and serves the host's requests, one after the other, in the main thread."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ WARM_UP_REQUESTS = (
     wire.encode(wire.INIT, 0, [wire.to_json(_WARM_UP_SETTINGS)]),
     *(wire.encode(wire.EXEC, 0, [wire.to_bytes(cell)]) for cell in _WARM_UP_CELLS),
 )
-"""What a worker does once before it serves; each answer is a frame of at most `_WARM_UP_BYTES`."""
+"""What a worker does once before it serves; each answer is at most `_WARM_UP_BYTES` long."""
 
 
 def main(fd: int, parent_pid: int = 0) -> None:
@@ -64,12 +64,11 @@ def main(fd: int, parent_pid: int = 0) -> None:
 
 
 class Worker:
-    """Everything of one REPL, wired together.
+    """One REPL with all its parts.
 
-    It is made before anybody asks for it, in a process that will be forked if there is one: who
-    finds it ready-made touches far less memory, and a process that was just forked pays for every
-    page it writes to. `serve` makes what belongs to one process, and INIT brings the settings.
-    `fork` is how checkpoints are made, if the sandbox has them.
+    It is created before a fork, if there is one, because a forked process pays for every page it
+    writes to. `serve` creates what belongs to one process, and INIT brings the settings. `fork` is
+    used for checkpoints, if the sandbox has them.
     """
 
     def __init__(self, fork: Callable[[], int] | None = None) -> None:
@@ -88,7 +87,7 @@ class Worker:
         self._runner = Runner(self._namespace, self._interrupts, self._functions.async_form)
         self._loading = bytearray()
         self._ready = wire.to_json({"python": sys.version.split()[0]})
-        # One for each request of the host; RESUME comes to a checkpoint only.
+        # One for each request of the host; only a checkpoint gets RESUME.
         self._handlers = {
             wire.CHECKPOINT: self._take_checkpoint,
             wire.EXEC: self._execute,
@@ -107,10 +106,10 @@ class Worker:
         harden: Callable[[], None] | None = None,
         warm_up: bool = False,
     ) -> NoReturn:
-        """Be the worker of the host at the other end, from INIT on, until the host is gone.
+        """Serve the host at the other end, from INIT on, until it is gone.
 
-        `harden` is called when signal handlers are in place, before anything of the host's is read.
-        `warm_up`: there is time, so do once what will have to be done quickly.
+        `harden` is called after signal handlers are installed and before anything is read. With
+        `warm_up`, first do everything once, so that it is fast later.
         """
         self._interrupts.install()
         if harden is not None:
@@ -125,13 +124,13 @@ class Worker:
             os._exit(0)  # A child that user code forked came back from its cell.
 
     def warm_up(self) -> None:
-        """Before a fork: have done everything once, so that less is written to afterwards."""
+        """Do everything once before a fork, so that less memory is written to afterwards."""
         self._interrupts.open_pipes()
         self._warm_up()
         self._interrupts.close_pipes()
 
     def _warm_up(self) -> None:
-        """Be set up and run some cells, for nobody, and leave no trace of it."""
+        """Run the warm-up requests without a trace."""
         ours, host = socket.socketpair()
         self._channel.adopt(ours)
         with host:
@@ -143,12 +142,12 @@ class Worker:
         self._runner.forget_cells()
 
     def _serve_next(self) -> None:
-        """Do what the next frame asks for."""
+        """Handle the next request."""
         frame = self._channel.next_request()
         self._handlers[frame.type](frame)
 
     def _set_up(self, frame: wire.Frame) -> None:
-        """Take the host's settings, once, and tell that cells can come."""
+        """Apply the host's settings and answer that the worker is ready."""
         settings = frame.json(0)
         _import_all(settings.get("preload", []))
         random.seed(settings["seed"])
@@ -163,7 +162,7 @@ class Worker:
         self._channel.send(wire.READY, frame.id, [self._ready])
 
     def _use_ipython(self) -> None:
-        """Run cells as IPython does; the process that was forked for it has loaded it already."""
+        """Run cells as IPython does; the zygote has loaded it already."""
         from .ipython import IPythonRunner
 
         self._runner = IPythonRunner(self._namespace, self._interrupts, self._functions.async_form)
@@ -172,7 +171,7 @@ class Worker:
         self._loading += frame.part(0)
 
     def _load(self, frame: wire.Frame) -> None:
-        """Bind what the chunks amount to; the host is told if that is impossible."""
+        """Bind the value of all chunks; report to the host if that fails."""
         kind = frame.text(1)
         data, self._loading = self._loading, bytearray()
         if kind == "tools":
@@ -181,13 +180,13 @@ class Worker:
             self._bind(frame, len(data), lambda: functions.value_of(kind, data))
 
     def _change_tools(self, frame: wire.Frame, data: bytearray) -> None:
-        """From now on there are these tools, and no others."""
+        """Replace the tools."""
         listed = functions.value_of("json", data)
         self._namespace.set_tools(functions.made_tools(listed, self._functions))
         self._channel.send(wire.VALUE, frame.id, [wire.to_json({})])
 
     def _load_shared(self, frame: wire.Frame) -> None:
-        """Bind a value that lies in memory shared by all sessions that have it."""
+        """Bind a value in memory that is shared by all sessions."""
         layout = frame.json(1)
         fd = self._channel.take_fd()
         try:
@@ -216,7 +215,7 @@ class Worker:
         self._channel.send(wire.DONE, frame.id, parts)
 
     def _fetch(self, frame: wire.Frame) -> None:
-        """Send the text of a variable; without a part if there is none or it can't be had."""
+        """Send the text of a variable; no part if there is none or it has no text."""
         name = frame.text(0)
         variables = self._namespace.variables
         parts = [wire.to_json({})]
@@ -233,14 +232,14 @@ class Worker:
         self._channel.send(wire.VALUE, frame.id, [wire.to_json({}), wire.to_json(found)])
 
     def _read_file(self, frame: wire.Frame) -> None:
-        """Send a piece of a file; nothing at its end, or if it is gone."""
+        """Send a piece of a file; empty at its end, or if it is gone."""
         folder, name, offset = frame.text(0), frame.text(1), frame.json(2)
         piece = self._runner.guard(lambda: files.read_piece(folder, name, offset)).value or b""
         self._channel.send(wire.VALUE, frame.id, [wire.to_json({}), piece])
 
 
 def _import_all(modules: list[str]) -> None:
-    """Import ahead of the cells; a module that is not there is the cell's ImportError later."""
+    """Import modules before the cells do; a missing one is the cell's ImportError later."""
     for module in modules:
         try:
             __import__(module)
@@ -249,18 +248,18 @@ def _import_all(modules: list[str]) -> None:
 
 
 def _add_site_builtins() -> None:
-    """Define what `site`, which is switched off, adds to a Python: exit, quit and help."""
+    """Define exit, quit and help, which `site` would add; it is switched off."""
     for name in ("exit", "quit"):
         setattr(builtins, name, _sitebuiltins.Quitter(name, ""))
     setattr(builtins, "help", _sitebuiltins._Helper())  # noqa: B010 (unknown to type checkers)
 
 
 def _die_with_parent(parent_pid: int) -> None:
-    """Ask Linux for SIGKILL when the parent dies; elsewhere the closed socket has to do."""
+    """Ask Linux for SIGKILL when the parent dies; on other systems the closed socket is enough."""
     import ctypes
 
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
-        os._exit(0)  # It died before it could be asked.
+        os._exit(0)  # The parent died before the request.

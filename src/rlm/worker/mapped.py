@@ -1,7 +1,7 @@
 """Genuine `str` and `bytes` objects whose data are the pages of a shared file.
 
 The pages are mapped read-only; only headers, which hold reference counts and hashes, are private.
-Nothing is ever unmapped, since nobody can know who still holds such an object.
+Nothing is ever unmapped, since it is unknown which objects are still in use.
 
     one text, or bytes                       many texts
     ┌────────────────────┐ private page      ┌──────────┬──────────┬───┐ private block
@@ -71,19 +71,19 @@ _mmap.argtypes = (
 
 
 def map_text(fd: int, form: int, chars: int) -> str:
-    """The text that fills the file from its beginning; it has at least two characters."""
+    """Return the text that fills the file; it has at least two characters."""
     value: str = _behind_header(fd, compact_header(form), chars, (chars + 1) * WIDTHS[form])
     return value
 
 
 def map_bytes(fd: int, size: int) -> bytes:
-    """The bytes that fill the file from its beginning; there are at least two."""
+    """Return the bytes that fill the file; there are at least two."""
     value: bytes = _behind_header(fd, bytes_header(), size, size + 1)
     return value
 
 
 def map_texts(fd: int, table: Table) -> list[str]:
-    """The texts of a table; made in bulk, since there may be millions."""
+    """Return the texts of a table, created in bulk since there may be millions."""
     base = _map(_whole_pages(_size_of(fd)), mmap.PROT_READ, mmap.MAP_SHARED, fd=fd)
     addresses = array("Q", [id(None)]) * len(table.forms)
     for form in range(len(FORMS)):
@@ -102,12 +102,12 @@ def map_texts(fd: int, table: Table) -> list[str]:
 
 
 def _behind_header(fd: int, header: Header, length: int, data_bytes: int) -> Any:
-    """The object whose header ends where the shared pages begin."""
+    """Create the object whose header ends where the shared pages begin."""
     if data_bytes > _size_of(fd):
         raise ValueError("the file of a shared context is too short")
     size = _whole_pages(data_bytes)
     page = mmap.PAGESIZE
-    # Reserving both at once keeps everybody else out of the page before the data.
+    # Reserving both at once keeps the page before the data free.
     start = _map(page + size, _NO_ACCESS, _PRIVATE)
     _map(page, mmap.PROT_READ | mmap.PROT_WRITE, _PRIVATE | _AT_THIS_ADDRESS, at=start)
     data = start + page
@@ -118,7 +118,7 @@ def _behind_header(fd: int, header: Header, length: int, data_bytes: int) -> Any
 
 
 def _headers(header: Header, lengths: array[int], data: array[int]) -> array[int]:
-    """Write the headers of many objects into a block of their own; their addresses."""
+    """Write the headers of many objects into a block; return their addresses."""
     size = len(lengths) * header.size_bytes
     start = _map(_whole_pages(size), mmap.PROT_READ | mmap.PROT_WRITE, _PRIVATE)
     room = memoryview((ctypes.c_char * size).from_address(start))
@@ -130,7 +130,7 @@ def _headers(header: Header, lengths: array[int], data: array[int]) -> array[int
 
 
 def _shifted(numbers: array[int], by: int) -> array[int]:
-    """Add `by` to every number, as one addition of two integers that consist of all of them."""
+    """Add `by` to every number, in a single addition of two large integers."""
     once = int.from_bytes((b"\1" + bytes(7)) * len(numbers), "little")
     total = int.from_bytes(numbers.tobytes(), "little") + by * once
     return array("Q", total.to_bytes(8 * len(numbers), "little"))
@@ -149,7 +149,7 @@ def _map(size: int, protection: int, flags: int, *, fd: int = -1, at: int | None
 
 
 def _size_of(fd: int) -> int:
-    """Without fstat, which a sealed sandbox refuses: the C library makes it a call with a path."""
+    """Return the size of a file without fstat, which a sealed sandbox refuses."""
     return os.lseek(fd, 0, os.SEEK_END)
 
 
@@ -159,7 +159,7 @@ _WORD = 8
 _REFERENCES, _TYPE, _LENGTH, _HASH, _STATE = range(5)
 _UNKNOWN_HASH = _ALL_BITS = (1 << 64) - 1
 _IMMORTAL = (1 << 32) - 1 if sys.version_info >= (3, 12) else 1 << 60
-"""What CPython writes into objects that never die; before 3.12, a count nobody can bring to 0."""
+"""The reference count of immortal objects; before 3.12, one that never reaches 0."""
 
 _LENGTHS = (1009, 2003)
 _CHARACTERS = ("x", "\xe9", "\u4e2d", "\U0001f600")
@@ -176,7 +176,7 @@ class _Sample:
 
 
 class Header:
-    """The words of a header; the length and the pointers to the data are still to be filled in."""
+    """The words of a header, without the length and the pointers to the data."""
 
     def __init__(self, words: array[int], lengths: list[int], pointers: list[int]) -> None:
         self.words = words
@@ -185,7 +185,7 @@ class Header:
         self.size_bytes = len(words) * _WORD
 
     def filled(self, length: int, data: int) -> bytes:
-        """The header of one object."""
+        """Return the header of one object."""
         words = self.words[:]
         for index in self.lengths:
             words[index] = length
@@ -194,7 +194,7 @@ class Header:
         return words.tobytes()
 
     def fill(self, room: memoryview, lengths: array[int], data: array[int]) -> None:
-        """Write the headers of many objects, column by column, into words that are all zero."""
+        """Write the headers of many objects, column by column, into zeroed memory."""
         step = len(self.words)
         for index, word in enumerate(self.words):
             if index in self.lengths:
@@ -207,7 +207,7 @@ class Header:
 
 @lru_cache(maxsize=None)
 def compact_header(form: int) -> Header:
-    """The header of a `str` whose characters follow it at once."""
+    """Return the header of a `str` whose characters follow it."""
     texts = [_CHARACTERS[form] * length for length in _LENGTHS]
     width = WIDTHS[form]
     size = sys.getsizeof(texts[0]) - (_LENGTHS[0] + 1) * width
@@ -218,7 +218,7 @@ def compact_header(form: int) -> Header:
 
 @lru_cache(maxsize=None)
 def apart_header(form: int) -> Header:
-    """The header of a `str` whose characters lie elsewhere, as those of subclasses always do."""
+    """Return the header of a `str` with separate characters, as in subclasses."""
 
     class Apart(str):
         __slots__ = ()
@@ -232,8 +232,8 @@ def apart_header(form: int) -> Header:
 
 @lru_cache(maxsize=None)
 def bytes_header() -> Header:
-    """The header of `bytes`."""
-    size = bytes.__basicsize__ - 1  # the zero at the end is counted there
+    """Return the header of `bytes`."""
+    size = bytes.__basicsize__ - 1  # It includes the final zero.
     values = [b"\xe9" * length for length in _LENGTHS]
     samples = [_Sample(value, id(value) + size) for value in values]
     _check_data(samples, LATIN_1)
@@ -245,12 +245,12 @@ def _words_at(address: int, size: int) -> array[int]:
 
 
 def _check_data(samples: list[_Sample], form: int) -> None:
-    """Make sure that there really are data at the address taken for theirs."""
+    """Check that the data are where they are assumed to be."""
     width = WIDTHS[form]
     for sample in samples:
         expected = (_CHARACTERS[form] * sample.length).encode(_CODECS[form]) + bytes(width)
         if ctypes.string_at(sample.data, len(expected)) != expected:
-            raise ValueError("this Python keeps the data of its objects elsewhere")
+            raise ValueError("this Python stores the data of its objects in another place")
 
 
 def _learned(kind: type, samples: list[_Sample], size: int) -> Header:
@@ -262,7 +262,7 @@ def _learned(kind: type, samples: list[_Sample], size: int) -> Header:
     known = {_REFERENCES: _IMMORTAL, _TYPE: id(kind), _HASH: _UNKNOWN_HASH}
     template = array("Q")
     for at, (one, other) in enumerate(columns):
-        mask = 0xFF if at == _STATE else _ALL_BITS  # the rest of the state is padding, never set
+        mask = 0xFF if at == _STATE else _ALL_BITS  # The rest of the state is padding.
         filled_in = at in lengths or at in pointers
         if not filled_in and at not in known and one & mask != other & mask:
             raise ValueError("this Python has headers of another layout")

@@ -1,9 +1,9 @@
 """A memory limit that turns a memory bomb into a MemoryError in its cell.
 
-The limit is on address space. It holds while user code runs and is lifted for the worker's own
-work in between, so that there is always room to report what happened. Contexts do not count.
-User code can lift a soft limit itself, so behind it stands a hard one, set before the first cell:
-one more allowance, for reports and for contexts that come later.
+The limit is on address space. It applies while user code runs and is raised for the worker's own
+work in between, so that there is always room for a report. Contexts do not count. User code can
+raise a soft limit itself, so there is also a hard one, set before the first cell: another
+allowance, for reports and for later contexts.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 _LARGE_BYTES = 1 << 20
 _GUESSED_FACTOR = 16
-"""A small JSON value never takes more times its encoded size than this, in round numbers."""
+"""A small JSON value takes at most about this many times its encoded size."""
 _HIGHEST_ADDRESS = 1 << 47
 
 _base_bytes: int | None = None
 
 
 def measure_base() -> None:
-    """In a process that will be forked: remember what all its children start with."""
+    """Measure, before a fork, the address space that all children start with."""
     global _base_bytes
     _base_bytes = address_space()
 
 
 def address_space() -> int:
-    """Bytes of address space in use, found without /proc, which a sandbox may not have.
+    """Return the address space in use, without /proc, which a sandbox may not have.
 
-    It is the smallest limit under which one more page can still be had.
+    It is the smallest limit under which one more page can be allocated.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     low, high = 0, _HIGHEST_ADDRESS if hard == resource.RLIM_INFINITY else hard
@@ -67,14 +67,14 @@ class MemoryLimit:
             self._limit = base + allowance_bytes
 
     def before_load(self, size_bytes: int) -> None:
-        """A context of that encoded size is about to be bound."""
-        # Finding out means starving this process for moments: not for trifles, nor beside threads.
+        """Prepare to bind a context of this encoded size."""
+        # Measuring starves this process for a moment: not for small contexts, nor with threads.
         measures = self._limit is not None and size_bytes >= _LARGE_BYTES
         alone = not _thread._count()
         self._before_load = address_space() if measures and alone else None
 
     def after_load(self, size_bytes: int) -> None:
-        """What it takes is not counted against cells."""
+        """Do not count the memory of the context against cells."""
         if self._limit is None:
             return
         if self._before_load is not None:

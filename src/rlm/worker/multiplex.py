@@ -1,9 +1,9 @@
-"""One byte pipe that carries a session's stream and its monitor at once; both sides use this file.
+"""Carries the stream and the monitor of a session over one byte pipe; both sides use this file.
 
     u8 channel | u32 length | bytes
 
-A piece without bytes ends its channel. Neither channel may hold up the other: what was sent and not
-yet taken by its receiver is limited, and ROOM tells how much was taken since.
+An empty piece ends its channel. Neither channel may block the other: the bytes that were sent and
+not yet consumed are limited, and ROOM reports how many were consumed.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 CONTROL: Final = 0  # To and from the zygote: its settings, its report.
 STREAM: Final = 1
 MONITOR: Final = 2
-OPEN: Final = 3  # To the sandbox: a session is wanted; the byte is the order for the zygote.
-ROOM: Final = 4  # The other side has taken so many bytes of a channel.
+OPEN: Final = 3  # To the sandbox: open a session; the byte is the order for the zygote.
+ROOM: Final = 4  # The other side has consumed N bytes of a channel.
 
 MAX_PIECE_BYTES = 1 << 16
 WINDOW_BYTES = 1 << 20
@@ -46,31 +46,31 @@ _LIMITED = (STREAM, MONITOR)
 
 
 class MultiplexError(ValueError):
-    """The bytes are not what the other side of a pipe sends."""
+    """The other side of a pipe broke the protocol."""
 
 
 class Multiplexer:
-    """What one side of a pipe knows; reading and writing is left to its owner."""
+    """The state of one side of a pipe; its owner reads and writes."""
 
     def __init__(self) -> None:
         self._held = bytearray()
         self._room = dict.fromkeys(_LIMITED, WINDOW_BYTES)
-        self._given = dict.fromkeys(_LIMITED, 0)  # Received, and not yet told as taken.
+        self._given = dict.fromkeys(_LIMITED, 0)  # Received, and not yet reported as consumed.
         self._taken = dict.fromkeys(_LIMITED, 0)
         self._ended: set[int] = set()
 
     def room(self, channel: int) -> int:
-        """How many bytes may be sent on a channel now, in one piece."""
+        """Return how many bytes may be sent on a channel now, in one piece."""
         return min(self._room[channel], MAX_PIECE_BYTES)
 
     def packed(self, channel: int, data: bytes) -> bytes:
-        """A piece to send; it must fit into `room`."""
+        """Return a piece to send; it must fit into `room`."""
         if channel in _LIMITED:
             self._room[channel] -= len(data)
         return _HEAD.pack(channel, len(data)) + data
 
     def took(self, channel: int, size: int) -> bytes:
-        """Note that bytes of a channel have gone on; what to send about it, if anything."""
+        """Note that bytes of a channel were consumed; return a report to send, if one is due."""
         self._taken[channel] += size
         if self._taken[channel] < WINDOW_BYTES // 2:
             return b""
@@ -118,14 +118,14 @@ class Multiplexer:
 
 
 def to_line(data: bytes, mark: str) -> str:
-    """Bytes as a line of text that begins with a mark, for pipes that carry text only."""
+    """Return bytes as a marked line of base64, for pipes that carry only text."""
     return f"{mark}{base64.b64encode(data).decode('ascii')}\n"
 
 
 class LineReader:
-    """Turns such lines back into bytes, however they were cut; lines without the mark are not ours.
+    """Decodes such lines, which may arrive in pieces; lines without the mark are ignored.
 
-    A terminal shows what it is given: the two directions have marks of their own.
+    A terminal echoes its input, so each direction has its own mark.
     """
 
     def __init__(self, mark: str) -> None:
@@ -138,7 +138,7 @@ class LineReader:
         if len(self._held) > _MOST_LINE_BYTES:
             if self._held.startswith(self._mark):
                 raise MultiplexError("a line is too long")
-            self._held = self._held[:1]  # Enough to know, at its end, that it is not ours.
+            self._held = self._held[:1]  # Enough to ignore the line when it ends.
         ours = [line[len(self._mark) :] for line in lines if line.startswith(self._mark)]
         if any(len(line) > _MOST_LINE_BYTES for line in ours):
             raise MultiplexError("a line is too long")

@@ -1,7 +1,7 @@
-"""The names a cell finds in the REPL: a published interface, listed here and quoted elsewhere.
+"""The names that a cell finds in the REPL, a published interface.
 
-`REPL_NAMES` is data for prompts and documentation; `Namespace` puts the objects behind the names
-into the real `__main__` (so that user classes can be pickled) and restores those that must hold.
+`REPL_NAMES` is data for prompts and documentation. `Namespace` binds the objects in the real
+`__main__`, so that user classes can be pickled, and restores those that must not change.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ReplName:
-    """One published name. `restored`: a cell may rebind it, the next cell finds it as it was."""
+    """One published name. `restored`: if a cell rebinds it, the next cell finds the original."""
 
     __slots__ = ("description", "name", "restored", "usage")
 
@@ -106,7 +106,7 @@ _PLAIN_MODULE: dict[str, Any] = {
 
 
 class Namespace:
-    """The globals of all cells, and which of them are ours."""
+    """The globals of all cells, and which of them the REPL provides."""
 
     def __init__(self, variables: dict[str, Any]) -> None:
         self.variables = variables
@@ -119,17 +119,17 @@ class Namespace:
 
     @property
     def ours(self) -> dict[str, Any]:
-        """What the REPL provides, by name."""
+        """The objects that the REPL provides, by name."""
         return dict(self._ours)
 
     def provide(self, names: dict[str, Any]) -> None:
-        """Bind names of ours; those published as restored will be."""
+        """Bind names of the REPL; those published as restored will be."""
         self.variables.update(names)
         self._ours.update(names)
         self._restored.update({n: v for n, v in names.items() if n in _RESTORED_NAMES})
 
     def set_tools(self, tools: dict[str, Any]) -> None:
-        """Bind the host's tools in place of those it gave before."""
+        """Replace the tools of the host."""
         for name in self._tools.keys() - tools.keys():
             self._ours.pop(name, None)
             self._restored.pop(name, None)
@@ -141,7 +141,7 @@ class Namespace:
         self._tools = {name: tool for name, tool in tools.items() if self._ours.get(name) is tool}
 
     def provide_tools(self, tools: dict[str, Any]) -> None:
-        """Bind tools by name, unless the name is taken or none; all are restored."""
+        """Bind tools by name, unless the name is taken or invalid; all are restored."""
         free = {
             name: tool
             for name, tool in tools.items()
@@ -159,11 +159,11 @@ class Namespace:
             self.provide({"peek": view._peek, "tail": view._tail, "lenP": view._length})
 
     def restore(self) -> None:
-        """Undo what a cell may have done to the names that must hold, Python's own included."""
+        """Restore the names that must not change, Python's builtins included."""
         self.variables.update(self._restored)
 
     def users_own(self) -> list[tuple[str, Any]]:
-        """The user's bindings: no private names, no modules, and nothing of the REPL.
+        """Return the user's variables: no private names, no modules, and nothing of the REPL.
 
         A rebound `answer` is part of the REPL while it is a dict.
         """

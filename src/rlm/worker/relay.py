@@ -1,7 +1,7 @@
 """Relays the two sockets of a session through the one pipe that leads to the host.
 
-It runs in sandboxes that offer nothing better than a program's input and output. The zygote is its
-child, and both end with the pipe.
+It runs in sandboxes that offer only a program's input and output. The zygote is its child, and both
+end with the pipe.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from typing import NoReturn, Protocol
 
     class Pipe(Protocol):
-        """The way to the host. `watched`: descriptors to poll, and for what."""
+        """The connection to the host. `watched`: descriptors to poll, and their events."""
 
         def watched(self) -> list[tuple[int, int]]: ...
 
         def received(self, fd: int, events: int) -> bytes | None:
-            """What came in by a descriptor that is ready; None if the host is gone."""
+            """Return the bytes received at a ready descriptor, or None if the host is gone."""
 
         def send(self, data: bytes) -> None: ...
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
         @property
         def milliseconds_left(self) -> int | None:
-            """When `tick` is due; None for never."""
+            """The time until `tick` is due; None for never."""
 
         def tick(self) -> bool:
-            """See to what is due; False if the host must be gone."""
+            """Do what is due; return False if the host is gone."""
 
 
 FROM_HOST, TO_HOST = "<", ">"
@@ -58,12 +58,12 @@ class FilePipe:
         self._waiting = bytearray()
 
     def watched(self) -> list[tuple[int, int]]:
-        """Input always; output while something waits."""
+        """Return the input, and the output while something waits."""
         events = select.POLLOUT if self._waiting else 0
         return [(self._reader, select.POLLIN), (self._writer, events)]
 
     def received(self, fd: int, events: int) -> bytes | None:
-        """Input, or nothing if it was output's turn."""
+        """Return input, or no bytes if the output was ready."""
         if fd == self._writer:
             if events & _OVER:
                 return None
@@ -76,22 +76,22 @@ class FilePipe:
         return self._decoded(data) if data else None
 
     def send(self, data: bytes) -> None:
-        """Send as soon as it can be."""
+        """Send bytes now or as soon as possible."""
         self._waiting += self._encoded(data)
         self._write()
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits that nothing should be added."""
+        """Whether too much waits to add more."""
         return len(self._waiting) > _MOST_WAITING_BYTES
 
     @property
     def milliseconds_left(self) -> int | None:
-        """Nothing is ever due: the end of a file tells that the host is gone."""
+        """None: the end of the input shows that the host is gone."""
         return None
 
     def tick(self) -> bool:
-        """Nothing to see to."""
+        """Do nothing."""
         return True
 
     def _write(self) -> None:
@@ -109,7 +109,7 @@ class FilePipe:
 
 
 class LinePipe(FilePipe):
-    """The same where only text gets through."""
+    """The program's input and output, where only text gets through."""
 
     def __init__(self, reader: int, writer: int) -> None:
         super().__init__(reader, writer)
@@ -140,7 +140,7 @@ class _Channel:
         return reads | (select.POLLOUT if self.waiting else 0)
 
     def write(self) -> int:
-        """Write what goes at once; how much that was."""
+        """Write what fits now and return its size."""
         written = 0
         try:
             while self.waiting:
@@ -150,14 +150,14 @@ class _Channel:
         except BlockingIOError:
             return written
         except OSError:
-            written += len(self.waiting)  # Nobody is there to read it.
+            written += len(self.waiting)  # Nothing is there to read it.
             self.waiting.clear()
         if self.ends_soon and not self.waiting:
             self.ends_soon = False
             try:
                 self.connection.shutdown(socket.SHUT_WR)
             except OSError:
-                return written  # It has ended by itself.
+                return written  # It has ended already.
         return written
 
 
@@ -179,8 +179,10 @@ class _Relay:
         self._channels = {multiplex.CONTROL: _Channel(control)}
 
     def serve(self) -> None:
-        """Carry, until the host or the zygote is gone."""
-        self._pipe.send(self._multiplexer.packed(multiplex.CONTROL, b""))  # Here we are.
+        """Relay bytes until the host or the zygote is gone."""
+        self._pipe.send(
+            self._multiplexer.packed(multiplex.CONTROL, b"")
+        )  # Tell the host that the relay is ready.
         go_on = True
         while go_on:
             poll = select.poll()
@@ -196,7 +198,7 @@ class _Relay:
             go_on &= self._pipe.tick()
 
     def _watch_channels(self, poll: select.poll) -> dict[int, int]:
-        """Have the poll look at the channels; their numbers by descriptor."""
+        """Register the channels with the poll; return their numbers by descriptor."""
         numbers = {}
         for number, channel in self._channels.items():
             events = channel.events(not self._pipe.is_full and self._room(number) > 0)
@@ -206,7 +208,7 @@ class _Relay:
         return numbers
 
     def _serve_pipe(self, fd: int, events: int) -> bool:
-        """Take what the host sent; False if it is gone."""
+        """Handle what the host sent; return False if it is gone."""
         data = self._pipe.received(fd, events)
         for piece in self._multiplexer.feed(data or b""):
             self._take(*piece)
@@ -216,7 +218,7 @@ class _Relay:
         return _READ_BYTES if number == multiplex.CONTROL else self._multiplexer.room(number)
 
     def _take(self, number: int, piece: bytes) -> None:
-        """Something came from the host."""
+        """Handle a piece from the host."""
         if number == multiplex.OPEN:
             self._open(piece)
             return
@@ -237,7 +239,7 @@ class _Relay:
                 self._pipe.send(told)
 
     def _serve_channel(self, number: int, events: int) -> bool:
-        """Carry what a channel has to say; False if it was the zygote's and has ended."""
+        """Relay the output of a channel; return False if the zygote's has ended."""
         channel = self._channels[number]
         if events & select.POLLOUT:
             self._write(number, channel)
@@ -258,7 +260,7 @@ class _Relay:
         return True
 
     def _open(self, order: bytes) -> None:
-        """Have the zygote make a session at the other ends of two new channels."""
+        """Ask the zygote for a session at the other ends of two new channels."""
         if len(self._channels) > 1 or len(order) != 1:
             raise multiplex.MultiplexError("there is one session for each relay")
         theirs = []

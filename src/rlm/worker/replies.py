@@ -48,7 +48,7 @@ class FailedReply(str):
 
 
 class _Awaitable:
-    """Makes a value its own finished coroutine, so `await`, gather and create_task accept it."""
+    """A value that is its own finished coroutine, so `await`, gather and create_task accept it."""
 
     def __await__(self) -> Generator[None, None, Any]:
         return self._plain()
@@ -64,18 +64,18 @@ class _Awaitable:
         raise error[0]
 
     def close(self) -> None:
-        """Nothing is pending."""
+        """Do nothing: nothing is pending."""
 
 
 class AwaitableStr(_Awaitable, str):
-    """A reply that came from the plain form while an event loop was running."""
+    """A reply of the blocking form while an event loop was running."""
 
     def _plain(self) -> str:
         return str(self)
 
 
 class AwaitableList(_Awaitable, list):  # type: ignore[type-arg]
-    """A list of replies, likewise; hashable because `asyncio.gather` asks for it."""
+    """A list of replies that can be awaited; hashable, as `asyncio.gather` requires."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
@@ -84,7 +84,7 @@ class AwaitableList(_Awaitable, list):  # type: ignore[type-arg]
 
 
 class AwaitableDict(_Awaitable, dict):  # type: ignore[type-arg]
-    """A parsed object, likewise."""
+    """A parsed object that can be awaited."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
@@ -96,7 +96,7 @@ _AWAITABLE: dict[type, Any] = {str: AwaitableStr, list: AwaitableList, dict: Awa
 
 
 def awaitable(value: Any) -> Any:
-    """The same value in a form that can also be awaited, where its type allows."""
+    """Return the value in a form that can also be awaited, if its type allows."""
     form = _AWAITABLE.get(type(value))
     return value if form is None else form(value)
 

@@ -40,7 +40,7 @@ _OUT_OF_CPU_TIME = {
 
 
 class Outcome:
-    """How user code ended: the value it was run for, or the error as a dict."""
+    """How user code ended: its value, or the error as a dict."""
 
     __slots__ = ("error", "interrupted", "value")
 
@@ -51,7 +51,7 @@ class Outcome:
 
 
 class Runner:
-    """Runs user code: cells, and whatever else may call what the user wrote."""
+    """Runs user code: cells, and anything else that may call what the user wrote."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class Runner:
         self.stderr = BoundedStream(0)
 
     def keep_output(self, chars: int) -> None:
-        """Keep so much of what cells write to each stream."""
+        """Set how many characters of each stream to keep."""
         self.stdout.keep(chars)
         self.stderr.keep(chars)
 
     def run_cell(self, source: str, then: Callable[[], Any]) -> Outcome:
-        """Run one cell, and `then` whatever became of it; the value is that of `then`."""
+        """Run one cell, then `then`, whatever happened; the outcome has the value of `then`."""
         self._cell_count += 1
         filename = self._cell_name % self._cell_count
         self._prepare()
@@ -95,7 +95,7 @@ class Runner:
         return outcome
 
     def guard(self, work: Callable[[], Any]) -> Outcome:
-        """Run user code so that nothing it raises gets past here: the border of cell execution."""
+        """Run user code and catch everything it raises: the border of cell execution."""
         outcome = Outcome()
         try:
             try:
@@ -119,13 +119,13 @@ class Runner:
         self._cell_count = 0
 
     def forget_loop(self) -> None:
-        """In a copy of the process: the loop's selector still belongs to the original."""
+        """Drop the event loop, in a copy of the process: its selector belongs to the original."""
         self._loop = None
 
     def _prepare(self) -> None:
         """Give the cell the streams, the restored names and the hidden ones, and no loop."""
         set_running_loop = getattr(sys.modules.get("asyncio"), "_set_running_loop", None)
-        if set_running_loop is not None:  # An interrupt may have kept a loop from signing off.
+        if set_running_loop is not None:  # An interrupted loop may still be registered as running.
             set_running_loop(None)
         sys.stdin = io.StringIO()
         sys.stdout, sys.stderr = self.stdout, self.stderr
@@ -135,7 +135,7 @@ class Runner:
         self._namespace.restore()
 
     def _run(self, source: str, filename: str) -> None:
-        """What a shell of another kind does in its own way."""
+        """Compile a cell; another shell overrides this."""
         with self._interrupts:  # CPython's compiler does not survive being interrupted.
             cell = compiling.compile_cell(source, filename)
         self._execute(cell)
@@ -162,7 +162,7 @@ class Runner:
         task = loop.create_task(cell)
 
         def cancel_if_waiting() -> bool:
-            """Raising inside the loop's own code could break it, so cancel the cell there."""
+            """Cancel the cell: raising inside the loop's own code could break it."""
             if asyncio.current_task(loop) is not None or task.done():
                 return False
             loop.call_soon_threadsafe(task.cancel)  # It also wakes the loop.
@@ -180,11 +180,11 @@ class Runner:
             self._tidy_up(loop, task)
 
     def _attend_to_signals(self, loop: asyncio.AbstractEventLoop) -> None:
-        """A loop that waits notices a signal."""
+        """Let a waiting loop notice signals."""
         loop.add_reader(self._interrupts.signal_fd, self._interrupts.drain_signals)
 
     def _tidy_up(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
-        """Let an interrupted cell unwind; a loop that was interrupted twice is not used again."""
+        """Let an interrupted cell unwind; a loop that is interrupted twice is dropped."""
         import asyncio
 
         try:
@@ -195,7 +195,7 @@ class Runner:
             if self._interrupts.count > 1:
                 self._loop = None
         if task.done() and not task.cancelled():
-            task.exception()  # Else asyncio would log it as never retrieved.
+            task.exception()  # Otherwise asyncio would log it as never retrieved.
 
     def _echo(self, value: Any) -> None:
         """Show the value of a cell's last expression, as a notebook does."""
@@ -218,7 +218,7 @@ _FRAMES_SHOWN = 12
 
 
 def describe(error: BaseException) -> dict[str, str]:
-    """The type, message and trimmed traceback of what ended a cell; it never raises."""
+    """Return the type, message and trimmed traceback of an error; this never raises."""
     name = type_name(error)
     try:
         message = str(error)
@@ -255,7 +255,7 @@ _DONE_BYTES = wire.MAX_TO_HOST_BYTES - (1 << 20)
 
 
 def parts_of_done(outcome: Outcome, runner: Runner, variables: Variables) -> list[bytes]:
-    """The parts of DONE, as `wire.DONE_COUNTS` explains them."""
+    """Return the parts of DONE, which `wire.DONE_COUNTS` explains."""
     stdout, stdout_chars = runner.stdout.take()
     stderr, stderr_chars = runner.stderr.take()
     new, changed, deleted = variables.changes()
@@ -282,7 +282,7 @@ def parts_of_done(outcome: Outcome, runner: Runner, variables: Variables) -> lis
 def _fitting(
     submission: Submission | None, answer_content: str | None, room_bytes: int
 ) -> dict[str, bytes]:
-    """What was handed in, by name, as far as there is room for it in one frame."""
+    """Return what was submitted, by name, as far as it fits into one frame."""
     texts = {
         "submission": submission.text if submission else None,
         "answer_content": answer_content,

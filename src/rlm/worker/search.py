@@ -24,7 +24,7 @@ PASSAGE_CHARS = 1_000
 def best_passages(
     sources: Iterable[tuple[str, str]], query: str, k: int = 5
 ) -> list[dict[str, Any]]:
-    """The `k` best as {"source", "text", "start", "score"}; those that have no word are left out.
+    """Return the `k` best passages with a matching word, as {"source", "text", "start", "score"}.
 
     `sources` are (name, text); `start` is where the passage begins in that text.
     """
@@ -51,7 +51,7 @@ def best_passages(
 
 
 def _passages(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
-    """The passages in which the pattern occurs, each once."""
+    """Yield the passages in which the pattern occurs, each once."""
     done = 0
     for match in pattern.finditer(text):
         if match.start() < done:
@@ -74,34 +74,34 @@ _WORD = re.compile(r"\w+")
 
 
 def words_of(query: str) -> list[str]:
-    """The different words of a query, in lower case."""
+    """Return the distinct words of a query, in lower case."""
     return list(dict.fromkeys(_WORD.findall(query.lower())))[:MOST_WORDS]
 
 
 def pattern_of(words: Collection[str], *, whole: bool) -> re.Pattern[str]:
-    """What finds these words, in any case; `whole`: not as parts of longer ones."""
-    # The longest first: of two that begin alike, the shorter one would hide the other.
+    """Return a pattern for these words, in any case; with `whole`, only whole words."""
+    # Longest first: otherwise a word would hide a longer one that begins with it.
     listed = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
     return re.compile(rf"\b(?:{listed})\b" if whole else listed, re.IGNORECASE)
 
 
 def counts_of(pattern: re.Pattern[str], text: str, words: Collection[str]) -> dict[str, int]:
-    """How often each word that occurs does."""
+    """Count the occurrences of each word."""
     counts: dict[str, int] = {}
     for found in pattern.findall(text):
         word = found.lower()
-        if word in words:  # Letters such as the dotted I have more than one lower case.
+        if word in words:  # Some letters, such as the dotted I, have several lower-case forms.
             counts[word] = counts.get(word, 0) + 1
     return counts
 
 
 def weight(texts: int, having: int) -> float:
-    """What a word is worth that so many of all texts have."""
+    """Return the IDF of a word found in `having` of `texts`."""
     return math.log(1 + (texts - having + 0.5) / (having + 0.5))
 
 
 def score(counts: dict[str, int], weights: dict[str, float], length: int, usual: float) -> float:
-    """Of a text of this length, where `usual` is the mean of all."""
+    """Return the BM25 score of a text of this length; `usual` is the mean length."""
     norm = SATURATION * (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * length / usual)
     return sum(
         weights[word] * count * (SATURATION + 1) / (count + norm) for word, count in counts.items()

@@ -1,6 +1,6 @@
-"""Whether this Python can be given objects in shared pages: known by trying, once, at the start.
+"""Tests, once at the start, whether this Python can use objects in shared pages.
 
-Only versions whose layout was looked at are tried at all, because a wrong guess is a crash.
+Only versions whose layout was verified are tried at all, because a wrong guess is a crash.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _CODECS = ("ascii", "latin-1", "utf-16-le", "utf-32-le")
 
 
 def passes() -> bool:
-    """Make objects of every sort in shared pages and use them; False for the slightest doubt."""
+    """Create objects of every kind in shared pages and use them; False at the slightest doubt."""
     if not _is_known():
         return False
     try:
         from . import mapped
-    except (ImportError, AttributeError, OSError):  # no ctypes, no mmap, or no C library
+    except (ImportError, AttributeError, OSError):  # There is no ctypes, no mmap, or no C library.
         return False
     try:
         texts = [_text(mapped.map_text, form) for form in range(len(FORMS))]
@@ -59,15 +59,15 @@ def passes() -> bool:
 
 
 def _is_known() -> bool:
-    """Whether this is a plain CPython of a verified version, on 64 bits, with little end first."""
+    """Return whether this is a plain CPython of a verified version, 64-bit, little-endian."""
     return (
         sys.implementation.name == "cpython"
         and _FIRST_VERSION <= sys.version_info[:2] <= _LAST_VERSION
         and sys.byteorder == "little"
         and sys.maxsize == (1 << 63) - 1
-        and object.__basicsize__ == 16  # more if it counts or locks otherwise
+        and object.__basicsize__ == 16  # Larger with other counts or locks.
         and not hasattr(sys, "gettotalrefcount")
-        and not set("dt") & set(sys.abiflags)  # debug, free-threaded
+        and not set("dt") & set(sys.abiflags)  # Debug, free-threaded.
         and hasattr(os, "memfd_create")
     )
 
@@ -100,7 +100,7 @@ def _bytes_work(made: bytes) -> bool:
 
 
 def _is_like(made: str, text: str) -> bool:
-    """Whether a text can't be told from an ordinary one."""
+    """Return whether a text behaves like an ordinary one."""
     key = sys.intern(made)
     return (
         type(made) is str

@@ -1,7 +1,7 @@
-"""The value of a context that lives once, in a file of shared memory, for all workers.
+"""Creates the value of a context from a file in shared memory.
 
-Where this Python allows it, the value's characters are the shared pages themselves; elsewhere they
-are copied into ordinary objects. Nobody can tell the difference, except by the memory it takes.
+Where this Python allows it, the value uses the shared pages themselves; otherwise they are copied
+into ordinary objects. The difference shows only in memory use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _supported: bool | None = None
 
 
 def is_supported() -> bool:
-    """Whether this Python passes the self-test; it is run once, so call this before forking."""
+    """Return whether this Python passes the self-test; call this once before forking."""
     global _supported
     if _supported is None:
         from .selftest import passes
@@ -33,7 +33,7 @@ def is_supported() -> bool:
 
 
 def be_told(supported: bool) -> bool:
-    """Of a self-test that another process has run; loads what is needed, while files are there."""
+    """Take the result of a self-test in another process, and load modules while files exist."""
     global _supported
     if supported:
         from . import mapped  # noqa: F401
@@ -42,7 +42,7 @@ def be_told(supported: bool) -> bool:
 
 
 def value_of(fd: int, layout: dict[str, Any], *, zero_copy: bool | None = None) -> Any:
-    """The context in the file `fd`, which may be closed afterwards; `forms.py` tells the layout.
+    """Return the context in the file `fd`, which may be closed then; see `forms.py`.
 
     `zero_copy` is for tests: False copies, None does what this Python supports.
     """
@@ -119,7 +119,7 @@ def _decoded(data: bytes, form: int) -> str:
 
 
 def _decoded_ucs_2(data: bytes) -> str:
-    """Decode two bytes a character; UTF-16 makes one character of two neighbouring surrogates."""
+    """Decode two bytes per character; UTF-16 would join two adjacent surrogates."""
     text = data.decode("utf-16-le", "surrogatepass")
     if 2 * len(text) == len(data):
         return text

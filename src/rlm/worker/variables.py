@@ -1,4 +1,4 @@
-"""The user's variables: which there are, how they read, and what a cell changed."""
+"""The user's variables: their names, their descriptions, and what a cell changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .namespace import Namespace
 
 _FEW = 100
-"""So few names and descriptions always fit into a report."""
+"""This many names and descriptions always fit into a report."""
 _SIZED: tuple[Any, ...] = (
     str,
     bytes,
@@ -38,14 +38,14 @@ _EXACTLY_SIZED = frozenset(_SIZED)
 
 
 class ShownVariables(str):
-    """Reads the same printed and echoed."""
+    """A text that is the same printed and echoed."""
 
     def __repr__(self) -> str:
         return str(self)
 
 
 def size_of(value: Any) -> int | None:
-    """The length of a built-in container; user-written `__len__` is never run."""
+    """Return the length of a built-in container; a user-written `__len__` is never run."""
     kind = type(value)
     if kind in _EXACTLY_SIZED:
         return len(value)
@@ -58,7 +58,7 @@ def size_of(value: Any) -> int | None:
 
 
 def type_name(value: Any) -> str:
-    """The name of a value's type; a user-written metaclass has no say."""
+    """Return the name of a value's type, without running a user-written metaclass."""
     name: str = type.__getattribute__(type(value), "__name__")
     return name
 
@@ -71,7 +71,7 @@ def describe(value: Any) -> str:
 
 
 def _fit(new: dict[str, str], changed: dict[str, str], deleted: list[str]) -> None:
-    """Leave out of a report what there is no room for; what is new comes first."""
+    """Drop from a report what does not fit; new variables take precedence."""
     room = MAX_VARIABLES_BYTES
     for news in (new, changed):
         for name in list(news):
@@ -99,13 +99,13 @@ class Variables:
         self._seen: dict[str, tuple[int, int | None]] = {}
 
     def current(self) -> dict[str, Any]:
-        """The user's variables, by name."""
+        """Return the user's variables, by name."""
         return dict(self._namespace.users_own())
 
     def changes(self) -> tuple[dict[str, str], dict[str, str], list[str]]:
-        """What is new, changed (by identity or length) and deleted since the last time.
+        """Return what is new, changed (by identity or length) and deleted since the last call.
 
-        Not all of it, if there is very much: `bounds` says how much a report may hold.
+        `bounds` limits how much a report may contain.
         """
         before, seen = self._seen, {}
         new: dict[str, str] = {}

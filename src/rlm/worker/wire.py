@@ -55,8 +55,8 @@ EXEC: Final = 4
 ANSWER: Final = 5
 ANSWER_ERROR: Final = 6
 FETCH: Final = 7
-LOAD_SHARED: Final = 8  # The parts are a name and its layout in JSON; an fd rides along.
-CHECKPOINT: Final = 9  # An fd rides along.
+LOAD_SHARED: Final = 8  # The parts are a name and its layout in JSON; with a descriptor.
+CHECKPOINT: Final = 9  # With a descriptor.
 RESUME: Final = 10
 LIST_FILES: Final = 11  # The part is a folder; answered with names and sizes in JSON.
 READ_FILE: Final = 12  # The parts are a folder, a name in it, and where to begin.
@@ -78,15 +78,15 @@ TO_HOST = frozenset({READY, DONE, CALL, VALUE})
 MAX_TO_HOST_BYTES = 64 << 20
 MAX_TO_WORKER_BYTES = 1 << 30
 MAX_PARTS = 100_000
-"""Each part becomes an object of its own, so a few bytes must not become millions of them."""
+"""Each part becomes an object, and a few bytes must not become millions of them."""
 
 DONE_COUNTS = struct.Struct("<QQII?")
 """The first part of DONE: characters written to stdout and stderr, how many variables are new and
 how many changed, and whether the cell was interrupted.
 
-The other parts: metadata (JSON, or empty if there is nothing to tell), stdout, stderr, words about
-variables divided by NUL (name and description of the new and the changed ones, names of the deleted
-ones), and the texts that the metadata names.
+The other parts: metadata (JSON, or empty if there is none), stdout, stderr, words about
+variables separated by NUL (name and description of new and changed ones, names of deleted ones),
+and the texts that the metadata names.
 """
 
 _LENGTH = struct.Struct("<I")
@@ -101,7 +101,7 @@ class WireError(ValueError):
 
 
 class Frame:
-    """One message: what it is, which request it belongs to, and its raw parts."""
+    """One message: its type, the id of its request, and its raw parts."""
 
     __slots__ = ("id", "parts", "size_bytes", "type")
 
@@ -109,7 +109,7 @@ class Frame:
         self.type = type
         self.id = id
         self.parts = parts
-        self.size_bytes = size_bytes  # As it came, if it came.
+        self.size_bytes = size_bytes  # As received, if it was.
 
     def text(self, index: int) -> str:
         """Part `index` as text; WireError if it is missing or not UTF-8."""
@@ -137,7 +137,7 @@ class Frame:
 
 
 def to_bytes(text: str) -> bytes:
-    """Encode text so that `to_text` gives back exactly the same string."""
+    """Encode text so that `to_text` returns exactly the same string."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -170,23 +170,23 @@ def encode(
 
 
 def _table(count: int) -> struct.Struct:
-    """The layout of `count` part lengths; those of nearly all frames are made beforehand."""
+    """Return the struct for `count` part lengths; those of most frames are cached."""
     return _FEW_LENGTHS[count] if count < len(_FEW_LENGTHS) else struct.Struct(f"<{count}I")
 
 
 class Decoder:
-    """Turns bytes, however they were cut, back into frames.
+    """Decodes frames from bytes that may arrive in pieces of any size.
 
     It never holds more than it was fed, and refuses a frame as soon as its first bytes are wrong.
-    `limits` narrows, by type, how long a body may be and of how many parts.
+    `limits` restricts, by type, the length of a body and the number of its parts.
     """
 
     def __init__(self, types: frozenset[int], max_body_bytes: int) -> None:
         self._types = types
         self._max_body_bytes = max_body_bytes
         self.limits: dict[int, tuple[int, int]] = {}
-        # What arrived and was not popped begins at `_start`. Nearly always a read brings whole
-        # frames, which are cut out of its bytes; only the pieces of a longer one are gathered.
+        # What was received and not popped begins at `_start`. Nearly always a read returns whole
+        # frames, which are sliced from its bytes; only the pieces of a longer one are collected.
         self._held: bytes | bytearray = b""
         self._start = 0
 
@@ -200,7 +200,7 @@ class Decoder:
         self._held += data
 
     def pop(self) -> Frame | None:
-        """The next whole frame, or None until more bytes arrive; WireError on a malformed one."""
+        """Return the next whole frame, or None; WireError if it is malformed."""
         held, start = self._held, self._start
         room = len(held) - start
         if room < _HEAD.size:
@@ -230,7 +230,7 @@ class Decoder:
                 for length in lengths:
                     parts.append(bytes(view[offset : offset + length]))
                     offset += length
-            del held[:end]  # What was gathered starts at 0.
+            del held[:end]  # What was collected starts at 0.
         return Frame(frame_type, frame_id, parts, body_length)
 
     def _check_length(self, body_length: int) -> None:

@@ -156,7 +156,7 @@ async def test_a_sandbox_that_can_t_run_anything_is_ended(name: str) -> None:
 async def test_a_python_that_is_not_there_is_told(name: str) -> None:
     with on_double(name) as (environment, machine):
         environment._python = "/bin/sh" if name == "modal" else "/no/python"
-        with pytest.raises(SessionDied, match="the sandbox sb0000 is there, but its worker ended"):
+        with pytest.raises(SessionDied, match="the sandbox sb0000 exists, but its worker ended"):
             await opened(environment)
         await nothing_is_left(machine)
 

@@ -55,19 +55,19 @@ async def test_who_sends_much_waits_and_no_request_is_too_large() -> None:
     await outbox.close()
 
 
-async def test_a_failure_is_told_to_the_next_who_sends_and_to_who_waits() -> None:
+async def test_a_failure_is_raised_by_the_next_send_and_by_waiting_ones() -> None:
     async def write(_: bytes) -> None:
         raise ConnectionResetError("gone")
 
     outbox = Outbox(write)
-    with pytest.raises(SessionDied, match="takes nothing any more: gone"):
+    with pytest.raises(SessionDied, match="does not take input any more: gone"):
         await outbox.send(bytes(3 << 20))
     with pytest.raises(SessionDied, match="gone"):
         await outbox.send(b"x")
     await outbox.close()
 
 
-async def test_an_inbox_makes_the_sdk_wait_for_who_reads() -> None:
+async def test_an_inbox_makes_the_sdk_wait_for_its_reader() -> None:
     inbox, taken = Inbox(), 0
 
     async def program() -> None:

@@ -131,7 +131,7 @@ def test_forks_need_neither_a_count_of_the_kernel_nor_a_pid_namespace(
 
 @pytest.mark.parametrize("user", ["root", "stranger"])
 @pytest.mark.parametrize("forbid", [[], ["namespaces"], ["namespaces", "landlock"]], ids=len)
-def test_no_forks_where_nobody_can_be_asked(user: str, forbid: list[str]) -> None:
+def test_no_forks_where_the_kernel_can_not_ask(user: str, forbid: list[str]) -> None:
     """As on Linux before 5.5, or where the C library's note of the thread can't be found."""
     fork = "from rlm_worker.sandbox import permits; permits.fork()"
     done = run(user, broken=["asking"], settings={"forbid": forbid}, sessions=[[fork, "os.fork()"]])

@@ -75,7 +75,7 @@ def test_workers_are_groups_of_their_own_in_the_zygotes_session(family: Family) 
     assert os.getsid(first) == os.getsid(second) == os.getsid(family.zygote)
 
 
-def test_nobody_may_look_into_a_session(family: Family) -> None:
+def test_other_processes_can_not_look_into_a_session(family: Family) -> None:
     """The kernel gives the files of undumpable processes to root."""
     for process in family.workers:
         assert Path(f"/proc/{process}/environ").stat().st_uid == 0
@@ -112,7 +112,7 @@ def test_all_die_with_the_zygote(family: Family) -> None:
     wait_until_gone(family.starter, family.zygote, *family.workers)
 
 
-def test_all_die_with_who_started_the_zygote(family: Family) -> None:
+def test_all_die_with_the_process_that_started_the_zygote(family: Family) -> None:
     os.kill(family.starter, signal.SIGKILL)
     wait_until_gone(family.starter, family.zygote, *family.workers)
 

@@ -323,7 +323,7 @@ result = [worker.hear_or_decide(), worker.hear_or_decide(), worker.kill_and_coun
 # -- who stops waiting ---------------------------------------------------------------------------
 
 
-def test_who_is_killed_while_it_waits_blocks_nobody(user: str, setting: str) -> None:
+def test_a_process_killed_while_it_waits_blocks_nothing(user: str, setting: str) -> None:
     script = """
 gone, other = start(FORKER), start(FORKER)
 for worker in gone, other:
@@ -363,7 +363,7 @@ result += [worker.hear(), worker.kill_and_count()]
     assert scripted(user, script, setting) == expected
 
 
-def test_a_listener_of_a_session_that_is_gone_blocks_nobody(user: str) -> None:
+def test_a_listener_of_a_dead_session_blocks_nothing(user: str) -> None:
     script = """
 worker = start(FORKER)
 count = worker.kill_and_count()

@@ -106,7 +106,7 @@ def test_a_session_can_be_let_go_while_it_waits_for_the_preloading(user: str) ->
 
 @pytest.mark.parametrize("kind", [NOW, WARM, b"?", b"\0", b"\xff"])
 @pytest.mark.parametrize("count", [0, 1, 3, 8])
-def test_a_wrong_number_of_descriptors_harms_nobody(host: Host, kind: bytes, count: int) -> None:
+def test_a_wrong_number_of_descriptors_does_no_harm(host: Host, kind: bytes, count: int) -> None:
     session = host.open()
     pairs = [socket.socketpair() for _ in range(count)]
     with contextlib.ExitStack() as ends:
@@ -117,7 +117,7 @@ def test_a_wrong_number_of_descriptors_harms_nobody(host: Host, kind: bytes, cou
     assert session.run("print('still')") == "still"
 
 
-def test_an_unknown_byte_harms_nobody(host: Host) -> None:
+def test_an_unknown_byte_does_no_harm(host: Host) -> None:
     session = host.open()
     for kind in (b"?", b"\0", b"\xff"):
         host.request(kind).close()
@@ -125,7 +125,7 @@ def test_an_unknown_byte_harms_nobody(host: Host) -> None:
     assert session.run("print('still')") == "still"
 
 
-def test_a_flood_of_garbage_harms_nobody(host: Host) -> None:
+def test_a_flood_of_garbage_does_no_harm(host: Host) -> None:
     session = host.open()
     for _ in range(20):
         host.send(bytes(range(256)))
@@ -137,7 +137,7 @@ def test_a_flood_of_garbage_harms_nobody(host: Host) -> None:
     assert host.is_fine()
 
 
-def test_descriptors_of_another_kind_harm_nobody(host: Host) -> None:
+def test_descriptors_of_another_kind_do_no_harm(host: Host) -> None:
     """A stream that is no socket costs its session, and no other."""
     session = host.open()
     monitor, zygotes_end = socket.socketpair()
@@ -151,7 +151,7 @@ def test_descriptors_of_another_kind_harm_nobody(host: Host) -> None:
     assert host.is_fine()
 
 
-def test_hosts_that_vanish_at_once_harm_nobody(host: Host) -> None:
+def test_hosts_that_vanish_at_once_do_no_harm(host: Host) -> None:
     for kind in (NOW, WARM) * 10:
         host.request(kind).close()
     assert host.is_fine()

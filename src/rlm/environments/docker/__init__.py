@@ -1,7 +1,7 @@
 """`environment="docker"`: each session in a container of its own, with the local sandbox inside it.
 
-No port is opened, there is no network, and nothing is installed in the image: the worker comes by
-the same way as everything else. `sessions.py` says which ways there are.
+No port is opened, there is no network, and nothing is installed in the image: the worker is sent
+through the same connection as everything else. `sessions.py` describes the two kinds.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _BESIDE_CELLS_BYTES = 512 << 20
 _WITHOUT_A_LIMIT_BYTES = 4 << 30
 _OUR_OWN_PROCESSES = 8
 _START_SECONDS = 600.0
-"""An image may have to be fetched."""
+"""Long, because an image may have to be fetched."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,10 +38,11 @@ class DockerEnvironment(BaseEnvironment):
 
     `image`: any with Python 3.9 or newer, which is `python`; cells may import what is installed
     there. `engine`: "api" (the package `docker`), "cli" (the command `docker` or `podman`) or
-    whichever there is. `stream`: "socket" if the engine is on this machine, "stdio" anywhere.
-    `hardened`: the layers of `local` inside the container too; without, cells may start programs.
-    `memory_bytes`: of the container, by default what a cell may use twice over, and some.
-    `network`: a network of the engine for cells to use. `runtime`: e.g. "runsc", for gVisor.
+    "auto" for the first that is available. `stream`: "socket" if the engine is on this machine,
+    "stdio" anywhere. `hardened`: use the layers of `local` inside the container too; without, cells
+    may start programs.
+    `memory_bytes`: of the container, by default twice what a cell may use, and some more.
+    `network`: a network of the engine that cells may use. `runtime`: e.g. "runsc", for gVisor.
     """
 
     name = "docker"
@@ -95,21 +96,21 @@ class DockerEnvironment(BaseEnvironment):
 
     @classmethod
     def problem(cls) -> str | None:
-        """Why it can't be used here, as far as that can be said without asking an engine."""
+        """Return why it can't be used here, without asking an engine."""
         if not _has_package() and found_command() is None:
             return (
-                "there is no docker or podman command; install Docker or Podman, or for an engine "
-                f"that is reached by its API: {install_command('docker')}"
+                "there is no docker or podman command; install Docker or Podman, or, to use an "
+                f"engine through its API: {install_command('docker')}"
             )
         return None
 
     async def not_ready(self) -> str | None:
-        """What stands between now and a session; found out without fetching anything."""
+        """Return what the first session has to wait for; nothing is fetched."""
         engine = await self._reached()
         image = self._container.image
         if await engine.has_image(image):
             return None
-        return f"the image {image} is not here yet: the first run fetches it, or name another one"
+        return f"the image {image} is not here yet: the first run fetches it; or choose another one"
 
     async def open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
         """Start a container and wait until its worker is ready."""
@@ -125,14 +126,14 @@ class DockerEnvironment(BaseEnvironment):
         return session
 
     async def _tell_if_fetching(self, engine: Engine) -> None:
-        """Once: who waits for minutes wants to know what for."""
+        """Log once that the image is being fetched, which may take minutes."""
         if not self._has_image:
             self._has_image = True
             if not await engine.has_image(self._container.image):
                 _log.warning("fetching the image %s first", self._container.image)
 
     async def describe(self) -> dict[str, Any]:
-        """What protects this machine from the code, as plain facts."""
+        """Return what protects this machine."""
         return {"isolation": f"a container of {self._container.image}", **self._report}
 
     async def close(self) -> None:
@@ -143,7 +144,7 @@ class DockerEnvironment(BaseEnvironment):
             await engine.close()
 
     async def _reached(self) -> Engine:
-        """The engine; what processes that are gone have left there is removed first."""
+        """Return the engine; containers left behind by dead processes are removed first."""
         async with self._starting:
             if self._engine is None:
                 engine = await asyncio.to_thread(_engine_of, self._engine_kind)
@@ -154,7 +155,7 @@ class DockerEnvironment(BaseEnvironment):
     async def _open(
         self, engine: Engine, host: Host, options: dict[str, Any]
     ) -> tuple[ForkedSession, dict[str, Any]]:
-        wish = sessions.Wish(
+        request = sessions.SessionRequest(
             engine=engine,
             container=self._limited(options),
             python=self._python,
@@ -163,18 +164,18 @@ class DockerEnvironment(BaseEnvironment):
             options=options,
         )
         if self._stream == "stdio" or (self._stream == "auto" and not engine.is_local):
-            return await sessions.open_by_stdio(wish)
+            return await sessions.open_by_stdio(request)
         try:
-            return await sessions.open_by_socket(wish)
+            return await sessions.open_by_socket(request)
         except sessions.NotReached as error:
             if self._stream == "socket":
                 raise SessionDied(f"the container could not reach this process: {error}") from None
             _log.info("the container can't reach a socket of this process (%s): stdio", error)
             self._stream = "stdio"
-        return await sessions.open_by_stdio(wish)
+        return await sessions.open_by_stdio(request)
 
     def _limited(self, options: dict[str, Any]) -> Container:
-        """The container of one session."""
+        """Return the container of one session."""
         for_cells = options.get("cell_memory_bytes") or _WITHOUT_A_LIMIT_BYTES // 2
         memory_bytes = self._memory_bytes or 2 * for_cells + _BESIDE_CELLS_BYTES
         labels = {LABEL: owner()}
@@ -182,7 +183,7 @@ class DockerEnvironment(BaseEnvironment):
 
 
 def _engine_of(kind: str) -> Engine:
-    """The engine of that kind; the API first, because it starts a container a little sooner."""
+    """Return an engine of that kind; "auto" prefers the API, which is a little faster."""
     if kind == "api" or (kind == "auto" and _has_package()):
         return ApiEngine()
     command = found_command()

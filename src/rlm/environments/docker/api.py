@@ -1,4 +1,4 @@
-"""Containers by way of the Engine API; the package `docker` blocks, so threads make its calls."""
+"""Containers through the Engine API. The package `docker` blocks, so it is called in threads."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ _STOPPED = ("created", "exited", "dead")
 
 
 class ApiEngine:
-    """Implements `Engine`."""
+    """An engine reached through its API; implements `Engine`."""
 
     def __init__(self) -> None:
         docker: Any = importlib.import_module("docker")
@@ -34,7 +34,7 @@ class ApiEngine:
         self.is_local = sys.platform == "linux" and is_socket
 
     async def run(self, container: Container) -> "RunningContainer":
-        """Create and start it; the image is fetched first if it is not there."""
+        """Create and start a container; the image is fetched first if it is missing."""
         try:
             try:
                 made = await asyncio.to_thread(self._create, container)
@@ -83,7 +83,7 @@ class ApiEngine:
         )
 
     async def has_image(self, image: str) -> bool:
-        """Whether it is there already."""
+        """Return whether the image is there already."""
         try:
             await asyncio.to_thread(self.client.inspect_image, image)
         except self.errors.ImageNotFound:
@@ -91,23 +91,23 @@ class ApiEngine:
         return True
 
     async def owners(self) -> dict[str, str]:
-        """Our containers and who owns each."""
+        """Return our containers and the owner of each."""
         listed = await asyncio.to_thread(self.client.containers, all=True, filters={"label": LABEL})
         return {each["Id"]: each["Labels"].get(LABEL, "") for each in listed}
 
     async def remove(self, container_id: str) -> None:
-        """End and remove it, if it is still there."""
+        """End and remove a container, if it is still there."""
         try:
             await asyncio.to_thread(self.client.remove_container, container_id, force=True)
         except (self.errors.DockerException, OSError):
             return  # It is gone, or being removed already.
 
     async def close(self) -> None:
-        """Close the connections to it."""
+        """Close the connections to the engine."""
         await asyncio.to_thread(self.client.close)
 
     async def state_of(self, container_id: str) -> dict[str, Any] | None:
-        """What the engine says of a container; None when it is gone."""
+        """Return the state of a container, or None when it is gone."""
         try:
             found = await asyncio.to_thread(self.client.inspect_container, container_id)
         except (self.errors.DockerException, OSError):
@@ -117,7 +117,7 @@ class ApiEngine:
 
 
 class RunningContainer:
-    """Implements `Running`."""
+    """A container that was started through the API; implements `Running`."""
 
     def __init__(self, engine: ApiEngine, container_id: str) -> None:
         self._engine = engine
@@ -128,14 +128,14 @@ class RunningContainer:
         self._how = "was removed"
 
     def attach(self) -> None:
-        """Have its input and output, which come multiplexed."""
+        """Attach to its input and output, which are multiplexed."""
         wanted = {"stdin": 1, "stdout": 1, "stream": 1}
         self._keeps_open = self._engine.client.attach_socket(self._id, params=wanted)
         self._line = getattr(self._keeps_open, "_sock", self._keeps_open)
         self._line.setblocking(False)
 
     def _detach(self) -> None:
-        """Close its input. The answer to the request holds the socket, too."""
+        """Close its input. The response of the request holds the socket, too."""
         line, self._keeps_open = self._keeps_open, None
         for each in (getattr(line, "_response", None), line):
             if each is not None:
@@ -148,10 +148,10 @@ class RunningContainer:
         try:
             await asyncio.get_running_loop().sock_sendall(self._line, data)
         except OSError as error:
-            raise SessionDied("the container does not read any more") from error
+            raise SessionDied("the container does not read its input any more") from error
 
     async def receive(self) -> bytes:
-        """What came from its output; the engine puts a header before every piece."""
+        """Read from its output; the engine puts a header before every piece."""
         assert self._line is not None
         while True:
             if len(self._held) >= _HEADER_BYTES:
@@ -178,7 +178,7 @@ class RunningContainer:
         return self._how
 
     async def close(self) -> None:
-        """End it; most end by themselves now that the host has let go."""
+        """End the container; most end by themselves when their input is closed."""
         self._detach()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FAREWELL_SECONDS):

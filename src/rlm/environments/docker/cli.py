@@ -1,4 +1,4 @@
-"""Containers by way of the `docker` or `podman` command, which knows every way to an engine."""
+"""Containers through the `docker` or `podman` command, which can reach every engine."""
 
 import asyncio
 import json
@@ -16,17 +16,17 @@ _READ_BYTES = 1 << 16
 _MOST_WORDS_BYTES = 2_000
 _FAREWELL_SECONDS = 1.0
 _REFUSED = 125
-"""What `docker run` ends with if there was no container to run."""
+"""The exit status of `docker run` if the container could not be started."""
 _KILLED = 137
 
 
 def found_command() -> str | None:
-    """The command to use, if there is one."""
+    """Return the command to use, if there is one."""
     return next((path for name in ("docker", "podman") if (path := shutil.which(name))), None)
 
 
 class CommandEngine:
-    """Implements `Engine`."""
+    """An engine reached through a command; implements `Engine`."""
 
     def __init__(self, command: str) -> None:
         self._command = command
@@ -34,7 +34,7 @@ class CommandEngine:
         self.is_local = sys.platform == "linux" and address.startswith("unix://")
 
     async def run(self, container: Container) -> "RunningCommand":
-        """Start it; the command stays for as long as the container."""
+        """Start a container; the command runs as long as the container does."""
         line = asyncio.subprocess.PIPE if container.attached else asyncio.subprocess.DEVNULL
         process = await asyncio.create_subprocess_exec(
             self._command,
@@ -42,18 +42,18 @@ class CommandEngine:
             stdin=line,
             stdout=line,
             stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the host to deal with.
+            start_new_session=True,  # Ctrl-C is for the host to handle.
         )
         return RunningCommand(self, process, container)
 
     async def has_image(self, image: str) -> bool:
-        """Whether it is there already."""
+        """Return whether the image is there already."""
         if not await self.ask("version", "--format", "{{.Server.Version}}"):
             raise ConfigError(f"{self._command} reaches no engine: start it, or set DOCKER_HOST")
         return bool(await self.ask("image", "inspect", "--format", "{{.Id}}", image))
 
     async def owners(self) -> dict[str, str]:
-        """Our containers and who owns each."""
+        """Return our containers and the owner of each."""
         ids = await self.ask("ps", "--all", "--quiet", "--filter", f"label={LABEL}")
         if not ids.split():
             return {}
@@ -64,14 +64,14 @@ class CommandEngine:
         return {name: json.loads(labels).get(LABEL, "") for name, labels in pairs}
 
     async def remove(self, container_id: str) -> None:
-        """End and remove it, if it is still there."""
+        """End and remove a container, if it is still there."""
         await self.ask("rm", "--force", container_id)
 
     async def close(self) -> None:
-        """Nothing to let go of: every command has ended."""
+        """Do nothing: every command has ended."""
 
     async def ask(self, *words: str) -> str:
-        """What a short command prints; nothing if it fails."""
+        """Return the output of a short command, or nothing if it fails."""
         process = await asyncio.create_subprocess_exec(
             self._command,
             *words,
@@ -105,7 +105,7 @@ def _words(container: Container) -> Sequence[str]:
 
 
 class RunningCommand:
-    """Implements `Running`: a `docker run` that lasts as long as its container."""
+    """A `docker run` that lasts as long as its container; implements `Running`."""
 
     def __init__(
         self, engine: CommandEngine, process: asyncio.subprocess.Process, container: Container
@@ -122,7 +122,7 @@ class RunningCommand:
             self._process.stdin.write(data)
             await self._process.stdin.drain()
         except ConnectionError as error:
-            raise SessionDied("the container does not read any more") from error
+            raise SessionDied("the container does not read its input any more") from error
 
     async def receive(self) -> bytes:
         """Read from its output."""
@@ -136,11 +136,11 @@ class RunningCommand:
             raise ConfigError(f"no container of {self._container.image} could be started: {said}")
         if status == _KILLED:
             limit = self._container.memory_bytes
-            return f"was killed, by somebody or for using more than its {limit:,} bytes of memory"
+            return f"was killed, perhaps for using more than its {limit:,} bytes of memory"
         return f"ended with status {status}" + (f": {said}" if said else "")
 
     async def close(self) -> None:
-        """End it; most end by themselves now that the host has let go."""
+        """End the container; most end by themselves when their input is closed."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         await asyncio.wait([self._ended], timeout=_FAREWELL_SECONDS)
@@ -149,7 +149,7 @@ class RunningCommand:
         await asyncio.shield(self._ended)
         if self._process.stdout is not None:
             while await self._process.stdout.read(_READ_BYTES):
-                pass  # What nobody wants any more; asyncio lets go of a pipe at its end.
+                pass  # Discard the rest: asyncio releases a pipe at its end.
 
     async def _until_ended(self) -> tuple[int, str]:
         assert self._process.stderr is not None

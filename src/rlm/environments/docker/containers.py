@@ -1,4 +1,4 @@
-"""Containers: what they are to be like, what an engine has to offer, and who owns them.
+"""Containers: their configuration, the interface of an engine, and their owners.
 
 A container ends when the host closes its connection, and its engine removes it. `reap` removes
 those that were kept from ending, by an engine that was restarted or by code that ran in them.
@@ -30,13 +30,13 @@ __all__ = [
 _MOST_FILES = 4_096
 
 PLACE = "/run/rlm"
-"""Where the folder with the host's socket is, inside a container."""
+"""The folder with the host's socket, inside a container."""
 
 
 class Container(Struct, frozen=True, kw_only=True):
-    """What to run, and what holds it. Everything that is not here is the engine's strictest.
+    """What to run, and its limits. All other settings are the engine's strictest.
 
-    `folder` is mounted at PLACE, read-only. `attached`: its input and output are wanted.
+    `folder` is mounted at PLACE, read-only. `attached`: connect to its input and output.
     """
 
     name: str
@@ -56,46 +56,46 @@ class Container(Struct, frozen=True, kw_only=True):
 
     @property
     def scratch_options(self) -> str:
-        """Of the file system in memory that is mounted at /tmp, the only place to write to."""
+        """The options of the memory file system at /tmp, the only writable folder."""
         return f"rw,noexec,nosuid,nodev,size={self.scratch_bytes},nr_inodes={_MOST_FILES},mode=1777"
 
 
 class Running(Protocol):
-    """A container that was started. `send` and `receive` are for attached ones."""
+    """A started container. `send` and `receive` are for attached ones."""
 
     async def send(self, data: bytes) -> None: ...
 
     async def receive(self) -> bytes: ...
 
     async def ending(self) -> str:
-        """Wait until it has ended; how, in words that follow `the container`."""
+        """Wait until it has ended and say how; the text follows `the container`."""
 
     async def close(self) -> None:
-        """End it and see it removed; may be called twice."""
+        """End it and wait until it is removed; may be called twice."""
 
 
 class Engine(Protocol):
-    """Docker or Podman, however it is reached. What it refuses is a ConfigError."""
+    """Docker or Podman, reached by either way. A refusal is a ConfigError."""
 
     is_local: bool
-    """Whether it runs on this kernel and sees this machine's files, as far as one can tell."""
+    """Whether it seems to run on this kernel and to see this machine's files."""
 
     async def run(self, container: Container) -> Running: ...
 
     async def has_image(self, image: str) -> bool:
-        """Whether it is there already; ConfigError if no engine answers."""
+        """Return whether the image is there already; ConfigError if no engine answers."""
 
     async def owners(self) -> dict[str, str]:
-        """Our containers, of whichever process, by id: who owns each."""
+        """Return the owner of each container of ours, by id."""
 
     async def remove(self, container_id: str) -> None: ...
 
     async def close(self) -> None:
-        """Let go of the engine, not of its containers."""
+        """Close the connection to the engine; containers stay."""
 
 
 def new_name() -> str:
-    """A name that no other container has."""
+    """Return a unique name."""
     return f"rlm-{secrets.token_hex(8)}"
 
 
@@ -107,12 +107,12 @@ _log = logging.getLogger(__name__)
 
 
 def owner() -> str:
-    """This process, so that no other one, nor another machine's, can be taken for it."""
+    """Return a text that identifies this process, across machines and restarts."""
     return f"{_machine()} {_boot()} {os.getpid()} {_started(os.getpid())}"
 
 
 def is_gone(text: str) -> bool:
-    """Whether the owner that a label names was a process of this machine, and is no more."""
+    """Return whether a label names a process of this machine that has ended."""
     words = text.split()
     if len(words) != 4 or words[0] != _machine() or not words[2].isdecimal():
         return False
@@ -121,16 +121,16 @@ def is_gone(text: str) -> bool:
 
 
 async def reap(engine: Engine) -> int:
-    """Remove the containers of processes that are gone; how many they were."""
+    """Remove the containers of processes that have ended; return how many."""
     gone = [name for name, text in (await engine.owners()).items() if is_gone(text)]
     for name in gone:
         await engine.remove(name)
-        _log.warning("removed the container %s, which a process that is gone had left", name[:12])
+        _log.warning("removed the container %s, left behind by a process that has ended", name[:12])
     return len(gone)
 
 
 def _machine() -> str:
-    """Processes are numbered anew in each container, so hosts in two of them are two machines."""
+    """Identify the machine, or the container that this process runs in: pids differ in each."""
     numbering = ""
     with contextlib.suppress(OSError):
         numbering = str(Path("/proc/self/ns/pid").readlink())
@@ -142,7 +142,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process began; another one with its number began later. Empty if there is none."""
+    """Return when a process began, which tells it from a later one; empty if there is none."""
     if sys.platform == "win32":
         return "-"
     if sys.platform == "linux":
@@ -153,7 +153,7 @@ def _started(pid: int) -> str:
     except ProcessLookupError:
         return ""
     except PermissionError:
-        pass  # It is somebody else's, and lives.
+        pass  # It belongs to another user, and exists.
     return "-"
 
 

@@ -1,7 +1,7 @@
-"""The two ways from a container to this process: a socket in a mounted folder, or standard streams.
+"""Opens sessions in containers, through a socket in a mounted folder or through standard streams.
 
-By the socket the zygote in the container talks to this process as a local one does: descriptors can
-be handed over, so contexts are shared memory and checkpoints are possible.
+Through the socket, the zygote in the container works as a local one does: it takes descriptors, so
+contexts are shared memory and checkpoints are possible.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from rlm.errors import SessionDied
 from rlm.protocols import Host
 from rlm.worker.sandbox import orders
 
-__all__ = ["NotReached", "Wish", "open_by_socket", "open_by_stdio"]
+__all__ = ["NotReached", "SessionRequest", "open_by_socket", "open_by_stdio"]
 
 _SOCKET = "host"
 _MAGIC_BYTES = 4
@@ -37,15 +37,15 @@ _HANDSHAKE_SECONDS = 60.0
 _EXPLANATION_SECONDS = 5.0
 
 Opened = tuple[ForkedSession, dict[str, Any]]
-"""A session, and what its zygote reported about its inside."""
+"""A session, and the report of its zygote."""
 
 
 class NotReached(Exception):
     """The container ended without having connected; the text says how."""
 
 
-class Wish(Struct, frozen=True):
-    """What a session is to be."""
+class SessionRequest(Struct, frozen=True):
+    """What it takes to open a session."""
 
     engine: Engine
     container: Container
@@ -55,10 +55,12 @@ class Wish(Struct, frozen=True):
     options: dict[str, Any]
 
 
-async def open_by_stdio(wish: Wish) -> Opened:
-    """Everything goes through the container's input and output."""
-    command = bootstrap_command(wish.python, "introduced")
-    running = await wish.engine.run(replace(wish.container, command=tuple(command), attached=True))
+async def open_by_stdio(wanted: SessionRequest) -> Opened:
+    """Open a session over the container's input and output."""
+    command = bootstrap_command(wanted.python, "introduced")
+    running = await wanted.engine.run(
+        replace(wanted.container, command=tuple(command), attached=True)
+    )
     try:
         data = await _packed_for(running)
     except BaseException:
@@ -66,13 +68,13 @@ async def open_by_stdio(wish: Wish) -> Opened:
         raise
     relay = Relay(running)
     try:
-        report = await relay.set_up(struct.pack("<I", len(data)) + data, wish.settings)
+        report = await relay.set_up(struct.pack("<I", len(data)) + data, wanted.settings)
         session = await ForkedSession.open(
             await relay.open(),
-            wish.host,
-            wish.options,
-            greeting_of(wish.options),
-            report={**report, "forks": False},  # No descriptor gets there, so no checkpoint.
+            wanted.host,
+            wanted.options,
+            greeting_of(wanted.options),
+            report={**report, "forks": False},  # Checkpoints need descriptors, which can't be sent.
             sends_fds=False,
             close_sandbox=relay.close,
         )
@@ -83,7 +85,7 @@ async def open_by_stdio(wish: Wish) -> Opened:
 
 
 async def _packed_for(running: Running) -> bytes:
-    """The worker in the form that the Python there understands; it says which, first of all."""
+    """Return the worker in a form for the Python there, which first sends its magic number."""
     magic = b""
     while len(magic) < _MAGIC_BYTES:
         piece = await running.receive()
@@ -93,32 +95,32 @@ async def _packed_for(running: Running) -> bytes:
     return await asyncio.to_thread(archive, magic)
 
 
-async def open_by_socket(wish: Wish) -> Opened:
-    """The zygote in the container connects to a socket of this process."""
+async def open_by_socket(wanted: SessionRequest) -> Opened:
+    """Open a session over a socket to which the zygote in the container connects."""
     async with contextlib.AsyncExitStack() as stack:
         folder = _new_folder(stack.callback)
         listener = stack.enter_context(_listener(folder))
-        command = bootstrap_command(wish.python, "socket", f"{PLACE}/{_SOCKET}")
-        # The first archive takes as long to make as the container takes to start.
+        command = bootstrap_command(wanted.python, "socket", f"{PLACE}/{_SOCKET}")
+        # Making the first archive takes as long as starting the container.
         packing = asyncio.ensure_future(asyncio.to_thread(archive, importlib.util.MAGIC_NUMBER))
-        running = await wish.engine.run(
-            replace(wish.container, command=tuple(command), folder=str(folder))
+        running = await wanted.engine.run(
+            replace(wanted.container, command=tuple(command), folder=str(folder))
         )
         stack.push_async_callback(running.close)
         control = stack.enter_context(await _connected(listener, running))
         await packing
         try:
-            report = await asyncio.to_thread(_welcome, control, wish.settings)
+            report = await asyncio.to_thread(_welcome, control, wanted.settings)
         except OSError as error:
             how = await asyncio.wait_for(running.ending(), _EXPLANATION_SECONDS)
             raise SessionDied(f"the worker did not start: {error}; the container {how}") from error
-        greeting = greeting_of(wish.options)
+        greeting = greeting_of(wanted.options)
         until_closed = stack.pop_all()
         try:
             session = await ForkedSession.open(
                 request(control, orders.NOW, greeting),
-                wish.host,
-                wish.options,
+                wanted.host,
+                wanted.options,
                 None if is_greeted(greeting) else greeting,
                 report=report,
                 how_sandbox_ended=running.ending,
@@ -131,12 +133,12 @@ async def open_by_socket(wish: Wish) -> Opened:
 
 
 def _new_folder(when_over: Callable[..., Any]) -> Path:
-    """A folder to mount, in one that nobody else on this machine can enter."""
+    """Make a folder to mount, inside one that no other user can enter."""
     outer = tempfile.mkdtemp(prefix="rlm-")
     when_over(shutil.rmtree, outer, ignore_errors=True)
     inner = Path(outer) / "s"
     inner.mkdir()
-    inner.chmod(0o755)  # The container's user is another one.
+    inner.chmod(0o755)  # The container has another user.
     return inner
 
 
@@ -154,7 +156,7 @@ def _listener(folder: Path) -> socket.socket:
 
 
 async def _connected(listener: socket.socket, running: Running) -> socket.socket:
-    """Who connects; NotReached if the container ends before."""
+    """Return the connection of the container; NotReached if it ends before."""
     loop = asyncio.get_running_loop()
     accepting = loop.create_task(_accepted(listener))
     ending = loop.create_task(running.ending())
@@ -175,7 +177,7 @@ async def _accepted(listener: socket.socket) -> socket.socket:
 
 
 def _welcome(control: socket.socket, settings: str) -> dict[str, Any]:
-    """Send the worker in the form that the Python there understands; then it is a zygote."""
+    """Send the worker in a form for the Python there and shake hands with the zygote."""
     control.settimeout(_HANDSHAKE_SECONDS)
     data = archive(control.recv(_MAGIC_BYTES, socket.MSG_WAITALL))
     control.sendall(struct.pack("<I", len(data)) + data)

@@ -1,7 +1,7 @@
-"""`environment="inprocess"`: cells run in this very process. It is no sandbox.
+"""`environment="inprocess"`: cells run in this process. It is not a sandbox.
 
-For debugging: `breakpoint()` in a cell or in what it calls opens pdb on the terminal, the values
-in a REPL are objects of the program, and a profiler or a debugger sees all of it at once.
+It is for debugging: `breakpoint()` in a cell or in what it calls opens pdb on the terminal, the
+values in a REPL are objects of the program, and a profiler or debugger sees everything.
 """
 
 import asyncio
@@ -19,25 +19,25 @@ __all__ = ["InProcessEnvironment"]
 _log = logging.getLogger(__name__)
 
 _WARNING = (
-    "environment='inprocess' is no sandbox: model-written code runs in this process, with your "
+    "environment='inprocess' is not a sandbox: model-written code runs in this process, with your "
     "keys, your files and your network. Use it to debug; use 'local' for everything else"
 )
 _DEFAULTS = {"tools": [], "kept_output_chars": 1_000_000, "max_submission_chars": 10_000_000}
 _IN_C = "a cell that waits or works in C can't be stopped; its thread is left behind"
 _ONE_PROCESS = "cells share one process, its modules, folder, variables and hash seed"
 _MAIN = "the namespace is not the program's __main__, so classes made in cells can't be pickled"
-_HOLDS_GIL = "code in C that keeps Python's lock stops the whole program for as long as it runs"
+_HOLDS_GIL = "code in C that keeps the GIL blocks the whole program while it runs"
 _ENDS_PROGRAM = "what ends the process ends the program"
 _OWN_FILES = "cells have no folder of their own, and files they write are the program's"
 _NO_LIMITS = "there are no limits on memory, disk or processes"
 
 
 class InProcessEnvironment(BaseEnvironment):
-    """Opens sessions as threads of this process; they stop nothing and nobody."""
+    """Opens sessions as threads of this process; nothing is isolated."""
 
     name = "inprocess"
     no_sandbox = (
-        "inprocess is no sandbox, so there is nothing to attack: every attack would succeed"
+        "inprocess is not a sandbox, so there is nothing to attack: every attack would succeed"
     )
     lacks: Mapping[str, str] = {
         "names: the namespace is the real __main__": _MAIN,
@@ -83,16 +83,16 @@ class InProcessEnvironment(BaseEnvironment):
 
     @classmethod
     def problem(cls) -> str | None:
-        """Why it can't be used here, or None."""
+        """Return why it can't be used here, or None."""
         if importlib.util.find_spec("resource") is None:
-            return "environment='inprocess' needs a Unix: Linux or macOS (WSL 2 will do)"
+            return "environment='inprocess' needs a Unix: Linux or macOS (WSL 2 works)"
         return None
 
     async def open(self, host: Host, options: dict[str, Any]) -> InProcessSession:
         """Start a thread for cells.
 
         `options`: tools ([{"name", "description"}]), kept_output_chars, max_submission_chars. A
-        seed, a limit on memory and modules to preload would be the whole program's: not used.
+        seed, a memory limit and preloaded modules would affect the whole program: they are ignored.
         """
         if (problem := self.problem()) is not None:
             raise ConfigError(problem)
@@ -105,10 +105,10 @@ class InProcessEnvironment(BaseEnvironment):
         return session
 
     async def describe(self) -> dict[str, Any]:
-        """That nothing is isolated, in words."""
+        """Return that nothing is isolated, and what is missing."""
         missing = dict.fromkeys([*self.lacks.values(), *self.harms_host.values()])
         return {
-            "isolation": "none: cells run in this process and may do whatever it may",
+            "isolation": "none: cells run in this process and can do anything it can",
             "missing": list(missing),
         }
 

@@ -18,23 +18,23 @@ __all__ = ["Answers", "Deliver", "DirectChannel", "StartCall"]
 # -- in the thread of a cell --
 
 Deliver = Callable[[wire.Frame | None], None]
-"""Takes the answer to a call, on any thread; None if there will be none."""
+"""Takes the answer to a call, in any thread; None if there will be none."""
 
 StartCall = Callable[[list[bytes], Deliver], None]
-"""Hands the parts of a call to the host; may be called on any thread."""
+"""Passes the parts of a call to the host; may be called in any thread."""
 
-_NO_ANSWER = "this session has ended; it can call models and tools no more"
+_NO_ANSWER = "this session has ended and can't call models or tools any more"
 
 
 class DirectChannel:
-    """Asks the host directly; what `rlm.worker.channel` does over a stream."""
+    """Asks the host directly, where `rlm.worker.channel` uses a stream."""
 
     def __init__(self, start: StartCall, interrupts: ThreadInterrupts) -> None:
         self._start = start
         self._interrupts = interrupts
 
     def ask(self, parts: list[bytes]) -> wire.Frame:
-        """Block this thread until the answer is there."""
+        """Block this thread until the answer arrives."""
         inbox: queue.SimpleQueue[wire.Frame | None] = queue.SimpleQueue()
         answers: list[wire.Frame | None] = []
 
@@ -79,13 +79,13 @@ def _given(frame: wire.Frame | None) -> wire.Frame:
 # -- on the event loop --
 
 _FAILED_CALL_SECONDS = 0.01
-"""What a failed call costs of a cell's time, so that a loop of nothing but those ends soon."""
+"""How much of a cell's time a failed call costs, so that a loop of failing calls ends soon."""
 
 _Answer = tuple[dict[str, Any], Sequence[str]]
 
 
 class Answers:
-    """Everything here happens on the event loop. `prompts` counts the model calls of a cell."""
+    """Answers the calls of cells, on the event loop. `prompts` counts the model calls of a cell."""
 
     def __init__(self, host: Host, loop: asyncio.AbstractEventLoop, clock: CellClock) -> None:
         self._host = host
@@ -96,7 +96,7 @@ class Answers:
         self.prompts = 0
 
     def start(self, parts: list[bytes], deliver: Deliver) -> None:
-        """Have a call answered; while it is one of a model or tool, the clock stands still."""
+        """Answer a call in a task; calls of models and tools stop the clock."""
         if self._is_over:
             deliver(None)
             return
@@ -114,7 +114,7 @@ class Answers:
         task.add_done_callback(functools.partial(self._deliver, deliver))
 
     def end(self) -> None:
-        """Who waits gets no answer, and nobody is answered any more."""
+        """Cancel all calls and refuse further ones."""
         self._is_over = True
         for task in self.pending:
             task.cancel()
@@ -123,7 +123,7 @@ class Answers:
         return await self._host.answer(call.kind, call.arguments, call.parts)
 
     def _deliver(self, deliver: Deliver, task: asyncio.Task[_Answer]) -> None:
-        """Whatever the host raised is an answer too."""
+        """Deliver the answer, or what the host raised."""
         self.pending.discard(task)
         if task.cancelled():
             deliver(None)

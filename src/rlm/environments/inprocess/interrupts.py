@@ -1,7 +1,7 @@
-"""Interrupts of cells that run in a thread of the host: an exception raised from outside.
+"""Interrupts cells that run in a thread of the host, by an exception raised from outside.
 
-Python delivers it between two steps of its interpreter, so never while a function written in C
-is at work: a sleep, a lock or a long sum ends first.
+Python delivers it between two bytecode instructions, so never during a function written in C: a
+sleep, a lock or a long sum ends first.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _RUN_FOREVER = asyncio.BaseEventLoop.run_forever.__code__
 
 
 class ThreadInterrupts(Interrupts):
-    """What `rlm.worker.interrupts` does with signals, done for one thread of many."""
+    """Interrupts one thread, where `rlm.worker.interrupts` uses signals for a process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,11 +29,11 @@ class ThreadInterrupts(Interrupts):
         self.inbox: queue.SimpleQueue[Any] | None = None
 
     def adopt_thread(self) -> None:
-        """From here on the calling thread is the one that is interrupted."""
+        """Make the calling thread the one that is interrupted."""
         self._main_thread = threading.get_ident()
 
     def is_own_thread(self) -> bool:
-        """Whether the calling thread is that one."""
+        """Return whether the calling thread is that one."""
         return threading.get_ident() == self._main_thread
 
     def interrupt(self) -> None:
@@ -50,25 +50,25 @@ class ThreadInterrupts(Interrupts):
         self._wake_event_loop()
 
     async def signals_sent(self) -> None:
-        """An interrupt has arrived when `interrupt` returns."""
+        """Do nothing: an interrupt is delivered when `interrupt` returns."""
 
     async def state(self) -> ProcessState | None:
-        """Who looks holds the interpreter meanwhile, so that every thread seems to be asleep."""
+        """Return None: while this thread looks, every other one seems to be asleep."""
         return None
 
     def begin_cell(self) -> None:
-        """From here on an interrupt interrupts."""
+        """Allow interrupts from here on."""
         with self._lock:
             super().begin_cell()
 
     def end_cell(self) -> None:
-        """From here on it does nothing, not even one that is on its way."""
+        """Ignore interrupts from here on, including one that was not delivered yet."""
         with self._lock:
             self._cell_is_running = self.pending = False
             self._raise_in_thread(None)
 
     def wake(self) -> None:
-        """Have who waits for an answer look around."""
+        """Wake the thread that waits for an answer."""
         inbox = self.inbox
         if inbox is not None:
             inbox.put(None)
@@ -78,7 +78,7 @@ class ThreadInterrupts(Interrupts):
         _raise_in(ctypes.c_ulong(self._main_thread), what)
 
     def _wake_event_loop(self) -> None:
-        """A loop of the cell's own waits in C; once it is awake, the exception can be raised."""
+        """Wake a loop of the cell, which waits in C, so that the exception can be raised."""
         frame = sys._current_frames().get(self._main_thread)
         while frame is not None:
             if frame.f_code is _RUN_FOREVER:

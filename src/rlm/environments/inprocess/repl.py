@@ -35,21 +35,21 @@ class _Runner(Runner):
         self._cell_name = f"<cell %d of session {number}>"
 
     def _prepare(self) -> None:
-        asyncio._set_running_loop(None)  # An interrupt may have kept a loop from signing off.
+        asyncio._set_running_loop(None)  # An interrupted loop may still be registered as running.
         self._namespace.variables.update(self._hidden_names)
         self._namespace.restore()
 
     def _attend_to_signals(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Interrupts are no signals here."""
+        """Do nothing: interrupts are not signals here."""
 
     def close(self) -> None:
-        """Be done with the event loop of cells that await."""
+        """Close the event loop of cells that await."""
         if self._loop is not None:
             self._loop.close()
 
 
 class InProcessRepl:
-    """The thread, the namespace, and what can be done with them; each is done on that thread."""
+    """A thread, its namespace, and the jobs that run in it."""
 
     def __init__(
         self, settings: dict[str, Any], start_call: StartCall, on_breakpoint: Callable[[], None]
@@ -79,7 +79,7 @@ class InProcessRepl:
         loop: asyncio.AbstractEventLoop,
         context: contextvars.Context,
     ) -> asyncio.Future[_Value]:
-        """Have something done on the thread, after what was submitted before."""
+        """Run a job in the thread, after those submitted before."""
         reply: asyncio.Future[_Value] = loop.create_future()
 
         def settle(value: _Value) -> None:
@@ -95,7 +95,7 @@ class InProcessRepl:
         return reply
 
     def abandon(self) -> None:
-        """Stop what goes on, and let the thread end when it can; what is stuck stays stuck."""
+        """Interrupt the running job and let the thread end when it can; it may be stuck."""
         self._jobs.put(None)
         self.interrupts.interrupt()
         let_go(self._captured)
@@ -109,14 +109,14 @@ class InProcessRepl:
     # Jobs.
 
     def execute(self, code: str) -> list[bytes]:
-        """Run a cell; the parts of the report about it."""
+        """Run a cell and return the parts of its report."""
         self._finals.begin_cell()
         with captured(self._captured):
             outcome = self._runner.run_cell(code, self._finals.collect)
         return parts_of_done(outcome, self._runner, self._variables)
 
     def load(self, name: str, kind: str, chunks: Iterable[bytes]) -> str | None:
-        """Bind a context; why that could not be done, or None."""
+        """Bind a context; return why that failed, or None."""
         try:
             self._namespace.load(name, value_of(kind, b"".join(chunks)))
         except (OSError, ValueError, MemoryError, RecursionError) as error:
@@ -124,11 +124,11 @@ class InProcessRepl:
         return None
 
     def set_tools(self, listed: list[dict[str, str]]) -> None:
-        """From now on there are these tools, and no others."""
+        """Replace the tools."""
         self._namespace.set_tools(made_tools(listed, self._functions))
 
     def fetch(self, name: str) -> str | None:
-        """The text of a variable; None if there is none or it has no text."""
+        """Return the text of a variable, or None if there is none or it has no text."""
         if name not in self._namespace.variables:
             return None
         with captured(self._captured):
@@ -139,12 +139,12 @@ class InProcessRepl:
 
 
 def _leave(code: object = None) -> NoReturn:
-    """Python's own would close the program's stdin too."""
+    """Raise SystemExit; Python's own `exit` would also close the program's stdin."""
     raise SystemExit(code)
 
 
 def _no_input(prompt: object = "", /) -> NoReturn:
-    """The terminal is the program's, not the cell's; `breakpoint()` may use it."""
+    """Refuse input: the terminal is the program's; only `breakpoint()` may use it."""
     sys.stdout.write(str(prompt))
     raise EOFError("a cell can't ask for input")
 
@@ -153,7 +153,7 @@ def _no_input(prompt: object = "", /) -> NoReturn:
 
 
 class Captured(NamedTuple):
-    """Where the output of a session's cells goes, and who is told that one is being debugged."""
+    """The streams of a session's cells, and what to call when a cell is debugged."""
 
     stdout: Any
     stderr: Any
@@ -183,7 +183,7 @@ _STAND_INS = {name: _StandIn(name) for name in ("stdout", "stderr")}
 
 @contextlib.contextmanager
 def captured(session: Captured) -> Generator[None, None, None]:
-    """Let this thread's output, and that of tasks it makes, go to the session."""
+    """Send the output of this thread, and of tasks it creates, to the session."""
     _current.set(session)
     with _lock:
         if not _users:
@@ -199,12 +199,12 @@ def captured(session: Captured) -> Generator[None, None, None]:
 
 
 def let_go(session: Captured) -> None:
-    """Leave the streams alone, unless other cells need them; may be called twice."""
+    """Restore the streams, unless other cells need them; may be called twice."""
     with _lock:
         if session in _users:
             _users.remove(session)
             if _users:
-                _install()  # The cell may have put something else there.
+                _install()  # The cell may have replaced it.
             else:
                 vars(sys).update(_originals)
 

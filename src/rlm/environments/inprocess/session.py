@@ -21,15 +21,15 @@ _Value = TypeVar("_Value")
 _CHUNK_BYTES = 4 << 20
 _FETCH_SECONDS = 10.0
 _FAREWELL_SECONDS = 0.5
-_STUCK = "the cell {}; its thread can't be killed, so it goes on in this process"
+_STUCK = "the cell {}; its thread can't be killed, so it keeps running in this process"
 
 
 class InProcessSession(BaseSession):
-    """Cells run on a thread; their calls are answered here, on the event loop."""
+    """A session whose cells run in a thread; their calls are answered on the event loop."""
 
     def __init__(self, host: Host, settings: dict[str, Any]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._context = contextvars.copy_context()  # Not that of the cells, whose output is theirs.
+        self._context = contextvars.copy_context()  # Cells have another, with their own output.
         self._repl = InProcessRepl(settings, self._start_call, self._on_breakpoint)
         self._stopper = CellStopper(self._repl.interrupts, lambda: 0, self._on_stuck_cell)
         self._clock = CellClock(self._loop, self._stopper.time_is_up)
@@ -56,12 +56,12 @@ class InProcessSession(BaseSession):
             raise SessionError(f"{name} could not be loaded: {error}")
 
     async def set_tools(self, tools: list[dict[str, str]]) -> None:
-        """From now on there are these tools, and no others."""
+        """Replace the tools of the session."""
         async with self._one_request:
             await self._on_thread(lambda: self._repl.set_tools(tools))
 
     async def execute(self, code: str, *, timeout_seconds: float) -> CellResult:
-        """Run a cell; the time its calls take does not count, nor that of one being debugged."""
+        """Run a cell; time spent in calls or in the debugger does not count."""
         async with self._one_request:
             self._answers.prompts = 0
             self._stopper.time_was_up = False
@@ -83,7 +83,7 @@ class InProcessSession(BaseSession):
         return done.result
 
     async def fetch(self, name: str) -> str | None:
-        """The text of a variable; None if there is none or it has no text."""
+        """Return the text of a variable, or None if there is none or it has no text."""
         async with self._one_request:
             self._clock.start(_FETCH_SECONDS, waits_count=True)
             try:
@@ -97,7 +97,7 @@ class InProcessSession(BaseSession):
             self._stopper.interrupt()
 
     def when_closed(self, tell: Callable[["InProcessSession"], None]) -> None:
-        """Have somebody told."""
+        """Call this with the session once it is closed."""
         self._tell_closed = tell
 
     async def close(self) -> None:
@@ -129,20 +129,20 @@ class InProcessSession(BaseSession):
             self._stopper.stop()
 
     def _start_call(self, parts: list[bytes], deliver: Deliver) -> None:
-        """On a cell's thread; whatever the host does for it happens in the host's own context."""
+        """Start a call, in the thread of a cell; the host answers in its own context."""
         self._loop.call_soon_threadsafe(self._answers.start, parts, deliver, context=self._context)
 
     # The end.
 
     def _on_breakpoint(self) -> None:
-        """A cell that is being debugged has no time limit."""
+        """Stop the clock: a cell that is being debugged has no time limit."""
         self._loop.call_soon_threadsafe(self._clock.stop, context=self._context)
 
     def _on_stuck_cell(self, how: str) -> None:
         self._end(SessionDied(_STUCK.format(how)))
 
     def _end(self, error: SessionError) -> None:
-        """Fail whatever waits; the first reason is the one that counts."""
+        """Fail what waits for an answer; only the first reason counts."""
         if self._ended is not None:
             return
         self._ended = error

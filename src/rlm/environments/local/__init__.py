@@ -1,7 +1,7 @@
 """`environment="local"`: hardened processes on this machine.
 
-A zygote (see `rlm.worker.sandbox.zygote`) forks every session; what stands between its code and the
-machine is decided in `rlm.worker.sandbox.layers` and told by `LocalEnvironment.describe`.
+A zygote (see `rlm.worker.sandbox.zygote`) forks every session. `rlm.worker.sandbox.layers` decides
+what isolates its code, and `LocalEnvironment.describe` reports it.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ __all__ = ["LocalEnvironment"]
 _log = logging.getLogger(__name__)
 
 _REFILL_SECONDS = 0.03
-_ELSEWHERE = (
-    "environment='local' can't isolate code on this system: its layers are Linux's. "
-    "Use environment='wasm' or 'docker', or Linux (a virtual machine or WSL 2 will do)"
+_NOT_LINUX = (
+    "environment='local' can't isolate code on this system: its layers need Linux. "
+    "Use environment='wasm' or 'docker', or Linux (in a virtual machine, or WSL 2)"
 )
 
 
@@ -38,13 +38,13 @@ class LocalEnvironment(BaseEnvironment):
     `packages`: installed distributions that cells may import besides the standard library.
     `read_only_paths`: files and folders of this machine that cells may read, at the same paths.
     `scratch_bytes`: the size of the folder a session may write to, where the system allows one.
-    `export_to`: a folder that gets what sessions wrote, one folder for each, when they close.
-    `max_threads`, `cpu_seconds`: what one session may use of them; None for no limit of CPU time.
+    `export_to`: a folder into which sessions are exported when they close, each to its own folder.
+    `max_threads`, `cpu_seconds`: limits of one session; None for no limit on CPU time.
     `warm_sessions`: how many are kept ready. `checkpoints`: whether variables survive a kill.
     `allow_unsafe`: run even where a required layer is missing. `without`: layers not to use
     ("namespaces", "landlock", "cgroup"). `cgroup`: a folder of control groups that this process
-    may divide, if it is to be another than the one that is found. `python`: the interpreter for
-    cells, by default this one.
+    may divide, instead of the one it finds. `python`: the interpreter for cells, by default this
+    one.
     """
 
     name = "local"
@@ -92,11 +92,11 @@ class LocalEnvironment(BaseEnvironment):
 
     @classmethod
     def problem(cls) -> str | None:
-        """Why it can't be used here; what the kernel offers is found out on opening a session."""
-        return None if sys.platform == "linux" else _ELSEWHERE
+        """Return why it can't be used here; what the kernel offers is checked in `open`."""
+        return None if sys.platform == "linux" else _NOT_LINUX
 
     async def prepare(self, context: ContextSource) -> None:
-        """Lay out a large context for sessions, so that the first one finds it done."""
+        """Write a large context to shared memory before the first session needs it."""
         if worth_sharing(context):
             await asyncio.to_thread(shared_context, context)
 
@@ -122,9 +122,9 @@ class LocalEnvironment(BaseEnvironment):
         return session
 
     async def open_ends(self, greeting: bytes) -> Pair:
-        """A session for somebody elsewhere: its stream and its monitor, to be carried there.
+        """Return the two sockets of a new session, for a host on another machine.
 
-        It has been given the greeting if `is_greeted` says so.
+        The greeting has been sent if `is_greeted` says so.
         """
         zygote = await self._zygote()
         ends = zygote.take(greeting) or await zygote.fork(greeting)
@@ -132,12 +132,12 @@ class LocalEnvironment(BaseEnvironment):
         return ends
 
     def _refill_later(self, zygote: Zygote, greeting: bytes) -> None:
-        """Making another session now would compete with the one that is wanted."""
+        """Make further sessions in a moment, so that they do not slow this one down."""
         loop = asyncio.get_running_loop()
         loop.call_later(_REFILL_SECONDS, zygote.refill, self._warm_sessions, greeting)
 
     async def describe(self) -> dict[str, Any]:
-        """Which layers protect this machine from the code, as plain facts."""
+        """Return which layers protect this machine."""
         report = (await self._zygote()).report
         return {"isolation": "a hardened process of this machine", **report}
 
@@ -147,7 +147,7 @@ class LocalEnvironment(BaseEnvironment):
 
     async def _zygote(self) -> Zygote:
         if sys.platform != "linux":
-            raise ConfigError(_ELSEWHERE)
+            raise ConfigError(_NOT_LINUX)
         return await zygote_for(self._python, self._settings_json)
 
     async def _open(

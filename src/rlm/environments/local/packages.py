@@ -1,8 +1,8 @@
-"""Installed packages that an operator lets sandboxed code import: which files that takes.
+"""Finds the files of the installed packages that sandboxed code may import.
 
-`resolve(["numpy", "pandas"])` looks them up where the zygote's interpreter has them, follows their
-requirements, and says what has to be readable. It reads installed metadata only; nothing is
-imported, and nothing of the rest of site-packages becomes readable.
+`resolve(["numpy", "pandas"])` finds them in the zygote's interpreter, follows their requirements,
+and returns what has to be readable. It reads installed metadata only; nothing is imported, and
+nothing else in site-packages becomes readable.
 """
 
 import inspect
@@ -28,7 +28,7 @@ from rlm.errors import ConfigError
 __all__ = ["Packages", "resolve"]
 
 _OURS = {"rlm", distribution.NAME}
-_REFUSED = "{} is the program that guards the sandbox, and can't be in it; leave it out"
+_REFUSED = "{} is the program that runs the sandbox, and can't be in it; leave it out"
 _HOST_PROGRAM = Path(worker.__file__).resolve().parent.parent
 _LIGHT_BYTES = 2 << 20
 _PROBE_SECONDS = 60
@@ -39,7 +39,7 @@ _SITE_FOLDERS = {"site-packages", "dist-packages"}
 class Packages:
     """What a sandbox needs for the allowed packages; all paths are absolute.
 
-    `readable`: folders and files, each with all that is in it. `listable`: folders whose names may
+    `readable`: files, and folders with everything in them. `listable`: folders whose names may
     be listed, but not read (site-packages, and folders of namespace packages). `search_path`:
     entries for `sys.path`. `imports`: what to preload, the asked-for ones first. `roots`: import
     names and their paths, as `seal()` in the worker takes them.
@@ -76,7 +76,7 @@ def resolve(names: Sequence[str], *, python: str | None = None) -> Packages:
 
 
 def _describe_interpreter() -> dict[str, Any]:
-    """Where this interpreter finds packages, and what markers (PEP 508) ask about it.
+    """Return where this interpreter finds packages, and its values for markers (PEP 508).
 
     Its source also runs in other interpreters, from Python 3.9: it imports what it needs itself.
     """
@@ -109,7 +109,7 @@ def _describe_interpreter() -> dict[str, Any]:
 
 
 def _ask(python: str) -> dict[str, Any]:
-    """The same of another interpreter, by running it once."""
+    """Run another interpreter to describe itself."""
     code = f"from __future__ import annotations\n{inspect.getsource(_describe_interpreter)}\n"
     code += "import json\nprint(json.dumps(_describe_interpreter()))"
     try:
@@ -143,7 +143,7 @@ class _Found:
         self._sort_out(self._files)
 
     def _inside(self) -> dict[str, Any]:
-        """The files inside site-packages as a tree: a folder is a dict, a file its size."""
+        """Return the files in site-packages as a tree: a folder is a dict, a file its size."""
         tree: dict[str, Any] = {}
         for file in self._distribution.files or self._guessed_files():
             if ".." in file.parts or Path(file).is_absolute():
@@ -155,7 +155,7 @@ class _Found:
         return tree
 
     def _guessed_files(self) -> list[Path]:
-        """Without a list of files (some Linux distributions remove it): by the declared names."""
+        """Guess from the declared names; some Linux distributions remove the list of files."""
         declared = (self._distribution.read_text("top_level.txt") or "").split()
         found: list[Path] = []
         for name in declared or [self.name.replace("-", "_")]:
@@ -166,7 +166,7 @@ class _Found:
         return found
 
     def _sort_out(self, tree: dict[str, Any], *above: str) -> None:
-        """Decide for each file and folder what it is; go down only into namespace packages."""
+        """Classify each file and folder; descend only into namespace packages."""
         for name, inside in tree.items():
             path = self.site.joinpath(*above, name)
             if isinstance(inside, dict):
@@ -192,7 +192,7 @@ class _Found:
         self.readable.append(path)
 
     def imports(self) -> list[str]:
-        """The public names that can be imported, tests aside."""
+        """Return the public names that can be imported, without tests."""
         return [
             name
             for name in self.roots
@@ -202,11 +202,11 @@ class _Found:
         ]
 
     def is_light(self) -> bool:
-        """Whether it can be preloaded without a thought, though nobody asked for it by name."""
+        """Return whether it is small enough to be preloaded as a mere dependency."""
         return _bytes_in(self._files) <= _LIGHT_BYTES
 
     def complaint(self) -> str | None:
-        """Why it can't be let into a sandbox, or None."""
+        """Return why it can't be used in a sandbox, or None."""
         if canonicalize_name(self.name) in _OURS or "rlm" in self.roots:
             return _REFUSED.format(self.name)
         if self._is_editable():
@@ -244,7 +244,7 @@ class _Installed:
         self._standard: frozenset[str] = frozenset(about["standard"])
 
     def find(self, name: str) -> _Found | None:
-        """By the name of the distribution, however it is spelt."""
+        """Find a distribution by name, in any spelling."""
         found = next(iter(Distribution.discover(name=name, path=self._path)), None)
         return _Found(found) if found else None
 
@@ -267,7 +267,7 @@ class _Installed:
         return exact or providers
 
     def _providers(self, import_name: str) -> list[_Found]:
-        """The distributions that hold a module of that name, or a part of that namespace."""
+        """Return the distributions that contain a module of that name, or part of a namespace."""
         everything = map(_Found, Distribution.discover(path=self._path))
         return [
             found
@@ -276,7 +276,7 @@ class _Installed:
         ]
 
     def with_requirements(self, asked: Iterable[_Found]) -> list[_Found]:
-        """Those and all they require, each once; refuses what may not go into a sandbox."""
+        """Return these and all they require, each once; refuse what may not be in a sandbox."""
         found: dict[str, _Found] = {}
         ahead = [(each, "") for each in asked]
         while ahead:
@@ -342,7 +342,7 @@ def _unique(paths: Iterable[Path]) -> tuple[str, ...]:
 
 
 def _module_in(file: str) -> str | None:
-    """The module that a file holds, or None."""
+    """Return the name of the module in a file, or None."""
     for suffix in (".py", *EXTENSION_SUFFIXES, ".so"):
         stem = file.removesuffix(suffix)
         # An extension module of another interpreter than ours has another tag in its name.
@@ -365,5 +365,5 @@ def _bytes_in(tree: dict[str, Any]) -> int:
 
 
 def _holds_the_host(path: Path) -> bool:
-    """Whether a folder has this program, or what it works on, in it."""
+    """Return whether a folder contains this program or its data."""
     return any(place.is_relative_to(path) for place in (_HOST_PROGRAM, Path.cwd(), Path.home()))

@@ -1,9 +1,9 @@
-"""The host's side of zygotes: one for each way to configure a sandbox, shared by the whole process.
+"""Starts zygotes and asks them for sessions: one zygote for each configuration of a sandbox.
 
-A zygote costs tens of milliseconds once; sessions forked from it cost a few, and those it keeps
-ready in advance next to nothing. All sessions of a zygote have the same addresses in memory, so it
-is replaced now and then, in the background. Everything here may be called from any thread and any
-event loop.
+Starting a zygote takes tens of milliseconds; forking a session takes a few, and taking one that is
+kept ready almost none. All sessions of a zygote have the same memory addresses, so it is replaced
+from time to time, in the background. Everything here may be called from any thread and any event
+loop.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ _MOST_SESSIONS = 1_000
 _MOST_SECONDS = 3_600.0
 """How many sessions a zygote forks, and for how long, before another one takes its place."""
 _NOTICE_SECONDS = 60.0
-"""How long one that was replaced still makes sessions: someone may just be about to ask it."""
+"""How long a replaced zygote still makes sessions: another thread may be about to ask it."""
 _MOST_KINDS = 4
-"""For so many different greetings sessions are kept ready."""
+"""Sessions are kept ready for this many different greetings."""
 
 # Loads the worker's folder as a package of its own, so that no other file of rlm can be imported.
-# The folder comes over the socket to the host, which is its input: a command line is seen by cells.
+# The folder comes over the socket that is its stdin, because cells can see a command line.
 _BOOT = """
 import os, sys
 sys.path[:] = [entry for entry in sys.path if entry]
@@ -58,7 +58,7 @@ from rlm_worker.sandbox.start import main
 main(control)
 """
 
-# Nothing of the host's environment. Arenas are kept few because each costs every session memory.
+# Nothing of the host's environment is passed on. Few arenas save memory in every session.
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2"}
 
 
@@ -66,7 +66,7 @@ class Zygote:
     """A running zygote, its report, and the sessions it keeps ready."""
 
     def __init__(self, python: str, settings: str) -> None:
-        """Start it and wait for its report; blocks for some tens of milliseconds."""
+        """Start the zygote and wait for its report; this blocks for tens of milliseconds."""
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -89,11 +89,11 @@ class Zygote:
 
     @property
     def is_worn(self) -> bool:
-        """Whether it has made sessions for long enough."""
+        """Whether it should be replaced."""
         return self._made >= _MOST_SESSIONS or time.monotonic() - self._started >= _MOST_SECONDS
 
     def retire(self) -> None:
-        """Have it end when its last session has ended; those kept ready end now."""
+        """End the sessions kept ready now, and the zygote after its last session."""
         with self._lock:
             forgotten = list(self._ready.values())
             self._ready.clear()
@@ -102,13 +102,13 @@ class Zygote:
             self._control.send(orders.RETIRE, socket.MSG_DONTWAIT)
 
     def take(self, greeting: bytes) -> Pair | None:
-        """A session that was kept ready for this greeting, if there is one."""
+        """Return a session that was kept ready for this greeting, if there is one."""
         with self._lock:
             ready = self._ready.get(greeting)
             return ready.popleft() if ready else None
 
     async def fork(self, greeting: bytes) -> Pair:
-        """A new session, as soon as possible."""
+        """Fork a new session, as soon as possible."""
         self._made += 1
         while True:
             try:
@@ -117,9 +117,9 @@ class Zygote:
                 await asyncio.sleep(0.005)  # Hundreds are being made at this moment.
 
     def refill(self, count: int, greeting: bytes) -> None:
-        """Have so many sessions ready for this greeting; they are made in the background.
+        """Keep `count` sessions ready for this greeting; they are made in the background.
 
-        The next run most likely wants what this one did, so they are set up for it already.
+        The next run most likely needs the same settings as this one.
         """
         with self._lock:
             ready = self._ready[greeting] = self._ready.pop(greeting, deque())
@@ -133,7 +133,7 @@ class Zygote:
                     ready.append(pair)
 
     def close(self) -> None:
-        """End it and every session that came from it."""
+        """End the zygote and every session forked from it."""
         self._control.close()
         _close(pair for pairs in self._ready.values() for pair in pairs)
         self._ready.clear()
@@ -197,14 +197,14 @@ _Key = tuple[int, str, str]
 _zygotes: "dict[_Key, Future[Zygote]]" = {}
 _successors: "dict[_Key, Future[Zygote]]" = {}
 _replaced: list[tuple[float, Zygote]] = []
-"""When each was replaced; they are here until they have ended."""
+"""Zygotes that were replaced and have not ended, with the time of their replacement."""
 _lock = threading.Lock()
 
 
 async def zygote_for(python: str, settings: str) -> Zygote:
-    """The zygote of that configuration, which is JSON: started now, unless it runs already.
+    """Return the zygote for a configuration, given as JSON; start it if none is running.
 
-    A process that was forked from a host has zygotes of its own: theirs answer to the parent.
+    A process that was forked from a host has zygotes of its own.
     """
     key = (os.getpid(), python, settings)
     with _lock:
@@ -214,14 +214,14 @@ async def zygote_for(python: str, settings: str) -> Zygote:
         elif known.done() and known.result().is_worn:
             known = _replacement(key, known)
         _let_go_of_replaced()
-    # Waiting for what is there already would take a detour through the loop's own wake-up socket.
+    # Awaiting a finished future would cost a detour through the loop's wake-up socket.
     if known.done():
         return known.result()
     return await asyncio.shield(asyncio.wrap_future(known))  # Others may be waiting for it too.
 
 
 def _replacement(key: _Key, worn: "Future[Zygote]") -> "Future[Zygote]":
-    """The successor of a zygote as soon as it is ready; until then the one there is."""
+    """Return the successor of a zygote once it is ready, and the old one until then."""
     successor = _successors.get(key)
     if successor is None:
         successor = _successors[key] = _started(*key[1:])
@@ -236,7 +236,7 @@ def _replacement(key: _Key, worn: "Future[Zygote]") -> "Future[Zygote]":
 
 
 def _let_go_of_replaced() -> None:
-    """Have those end that nobody asks any more, and reap those that have."""
+    """Retire replaced zygotes after a while, and reap those that have ended."""
     for entry in list(_replaced):
         since, zygote = entry
         if not zygote.is_alive:
@@ -262,7 +262,7 @@ def close_all() -> None:
 
 
 def _started(python: str, settings: str) -> "Future[Zygote]":
-    """Start one in a thread of its own, which is gone when it is there."""
+    """Start a zygote in a thread, which ends when the zygote is ready."""
     with_thread = ThreadPoolExecutor(1, thread_name_prefix="rlm-zygote-start")
     future = with_thread.submit(Zygote, python, settings)
     with_thread.shutdown(wait=False)

@@ -1,7 +1,7 @@
 """`environment="ray"`: sessions on the nodes of a Ray cluster, each in a sandbox like `local`.
 
-Budgets, model calls and journals stay in this process. `actor.py` is what runs on a node; the bytes
-of a session come and go by its methods `send` and `receive`.
+Budgets, model calls and journals stay in this process. `actor.py` runs on the nodes; the bytes
+of a session go through its methods `send` and `receive`.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from rlm.protocols import BaseEnvironment, Host
 __all__ = ["RayEnvironment"]
 
 _MOST_CALLS = 100_000
-"""At the same time in one actor; each session has one that waits for something to happen."""
+"""Concurrent calls in one actor; each session always has one that waits."""
 
 
 class RayEnvironment(BaseEnvironment):
@@ -33,14 +33,14 @@ class RayEnvironment(BaseEnvironment):
     `address`: "ray://host:10001", "host:6379" or "auto"; without one, a cluster of this machine is
     joined or started. `num_cpus`, `memory`, `resources`: what each actor takes of its node; they
     decide how many sessions the cluster runs before actors are shared. `runtime_env`: what Ray is
-    to set up on nodes. `start_seconds`: from the wish for a session to the session.
-    All others are those of `local`, for each node; `export_to` is a folder here.
+    to set up on nodes. `start_seconds`: how long opening a session may take.
+    The other options are those of `local`, for each node; `export_to` is a folder on this machine.
     """
 
     name = "ray"
     is_sandbox = True
     patience = 4.0
-    """The time limits of the conformance suite are longer by this: an actor takes a second."""
+    """Starting an actor takes a second."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class RayEnvironment(BaseEnvironment):
             "max_threads": max_threads,
             "cpu_seconds": cpu_seconds,
             "warm_sessions": warm_sessions,
-            "checkpoints": False,  # Their streams would need a way for descriptors.
+            "checkpoints": False,  # They need descriptors, which can't be sent.
             "allow_unsafe": allow_unsafe,
         }
         self.contexts = ContextStore()
@@ -91,7 +91,7 @@ class RayEnvironment(BaseEnvironment):
 
     @classmethod
     def problem(cls) -> str | None:
-        """What is missing here; what nodes lack is found out on opening a session."""
+        """Return what is missing here; what nodes lack shows when a session is opened."""
         return None if cluster.is_installed() else cluster.missing()
 
     @property
@@ -111,7 +111,7 @@ class RayEnvironment(BaseEnvironment):
             ) from None
 
     async def describe(self) -> dict[str, Any]:
-        """Which layers protect a node from the code, as plain facts."""
+        """Return which layers protect a node."""
         pool = await self._joined()
         host = await pool.take()
         pool.give_back(host)
@@ -145,7 +145,7 @@ class RayEnvironment(BaseEnvironment):
         return Pool(lambda: actor.remote(self._settings), lambda: cluster.has_room(takes))
 
     async def _open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
-        """The first actors that are tried may be lost, all of them with one node."""
+        """Try actors until one works; several may be lost together with a node."""
         pool = await self._joined()
         while True:
             remote = await pool.take()

@@ -29,13 +29,13 @@ __all__ = ["Carrier", "NodeFiles", "Place", "SessionHost"]
 # -- one session --
 
 _MOST_GIVEN_BYTES = multiplex.MAX_PIECE_BYTES
-"""Little enough for Ray to send it along with the reply instead of by its object store."""
+"""Small enough for Ray to send it with the reply, not through the object store."""
 
 _AGAIN_SECONDS = 0.002
 
 
 class Carrier:
-    """One session. `take` what was sent to it, `give` what it says, `close` in the end."""
+    """Relays the bytes of one session between the driver and its two sockets."""
 
     def __init__(self, ends: Pair) -> None:
         self._multiplexer = multiplex.Multiplexer()
@@ -53,7 +53,7 @@ class Carrier:
         ]
 
     def take(self, data: bytes) -> None:
-        """Pass on what came from the driver."""
+        """Pass on bytes from the driver."""
         for number, piece in self._multiplexer.feed(data):
             if number in self._channels:
                 self._channels[number].incoming.put_nowait(piece)
@@ -62,11 +62,11 @@ class Carrier:
                 channel.has_room.set()
 
     def lend(self, fd: int) -> None:
-        """Have a descriptor go along with the next bytes of the stream."""
+        """Send a descriptor with the next bytes of the stream."""
         self._lent.append(fd)
 
     async def give(self) -> bytes:
-        """What the session has to say, as soon as it says something; nothing once it is over."""
+        """Wait for bytes of the session and return them; none once it is over."""
         while not self._outgoing and self._speaking:
             self._news.clear()
             await self._news.wait()
@@ -75,7 +75,7 @@ class Carrier:
         return data
 
     async def close(self) -> None:
-        """End the session: its zygote kills it when the monitor is gone."""
+        """End the session: its zygote kills it when the monitor socket is closed."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -86,7 +86,7 @@ class Carrier:
         self._news.set()
 
     async def _carry_in(self, number: int, channel: Channel) -> None:
-        """Write what came; its end ends the session's socket."""
+        """Write incoming pieces to the session's socket; an empty one ends it."""
         with contextlib.suppress(OSError):  # The session has closed its end.
             while piece := await channel.incoming.get():
                 await self._write(number, channel, piece)
@@ -107,7 +107,7 @@ class Carrier:
         await self._loop.sock_sendall(channel.socket, piece)
 
     async def _carry_out(self, number: int, channel: Channel) -> None:
-        """Keep what the session wrote, as there is room for it; its end too."""
+        """Buffer what the session writes, as far as there is room, and its end."""
         data = b"more"
         while data:
             while not (room := self._multiplexer.room(number)):
@@ -133,7 +133,7 @@ _COPIED_BYTES = 4 << 20
 
 
 class Place(Struct, frozen=True):
-    """Where another process on the same node finds a file, and how it knows that it is the one."""
+    """Where another process on the same node finds a file, and how it recognises it."""
 
     process: int
     fd: int
@@ -143,13 +143,13 @@ class Place(Struct, frozen=True):
 
 
 class NodeFiles:
-    """The files that this actor holds, by the name of their context."""
+    """The context files that this actor holds, by name."""
 
     def __init__(self) -> None:
         self._fds: dict[str, int] = {}
 
     def found(self, name: str, place: Place | None) -> int | None:
-        """The file, if it is here or where another actor is said to hold it."""
+        """Return the file, if this actor or another one at `place` holds it."""
         if name not in self._fds and place is not None:
             fd = _opened(place)
             if fd is not None:
@@ -157,7 +157,7 @@ class NodeFiles:
         return self._fds.get(name)
 
     async def write(self, name: str, pieces: Iterable[Awaitable[Any]]) -> Place:
-        """Make the file from buffers of the object store; they are mapped, not copied."""
+        """Write the file from buffers of the object store."""
         file = MemoryFile()
         try:
             for piece in pieces:
@@ -174,7 +174,7 @@ class NodeFiles:
         return Place(os.getpid(), file.fd, known.st_dev, known.st_ino, known.st_size)
 
     def forget(self, names: Iterable[str]) -> None:
-        """Let go of files that nobody will ask for any more."""
+        """Close files that are no longer needed."""
         for name in names:
             if (fd := self._fds.pop(name, None)) is not None:
                 os.close(fd)
@@ -187,7 +187,7 @@ def _append(file: MemoryFile, buffer: Any) -> None:
 
 
 def _opened(place: Place) -> int | None:
-    """A descriptor of our own of another process's file; process numbers may be used again."""
+    """Open another process's file, and check that it is the right one: pids are reused."""
     with contextlib.suppress(OSError):
         fd = os.open(f"/proc/{place.process}/fd/{place.fd}", os.O_RDONLY | os.O_CLOEXEC)
         known = os.fstat(fd)
@@ -205,7 +205,7 @@ def _opened(place: Place) -> int | None:
 
 
 class SessionHost:
-    """Sessions go by numbers, which are the driver's. Usually there is one at a time."""
+    """The actor. The driver numbers its sessions; usually there is one at a time."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         """`settings` are options of `LocalEnvironment`, for this node."""
@@ -215,7 +215,7 @@ class SessionHost:
         self._files = NodeFiles()
 
     async def prepare(self) -> dict[str, Any]:
-        """Start the zygote; what there is to know of this actor and of the layers on its node."""
+        """Start the zygote; return facts about this actor and the layers on its node."""
         if self._environment is None:
             self._environment = LocalEnvironment(**self._settings)
         return {
@@ -226,31 +226,31 @@ class SessionHost:
         }
 
     async def open(self, number: int, greeting: bytes, stale: Sequence[str]) -> None:
-        """Fork a session; contexts that are `stale` will not be asked for again."""
+        """Fork a session; contexts in `stale` are no longer needed."""
         self._files.forget(stale)
         assert self._environment is not None, "prepare comes first"
         ends: Pair = await self._environment.open_ends(greeting)
         self._carriers[number] = Carrier(ends)
 
     async def send(self, number: int, data: bytes) -> None:
-        """Bytes for a session; for one that is over they are dropped."""
+        """Send bytes to a session; they are dropped if it is over."""
         if (carrier := self._carriers.get(number)) is not None:
             carrier.take(data)
 
     async def receive(self, number: int) -> bytes:
-        """Bytes of a session, waiting until there are some; none once it is over."""
+        """Wait for bytes of a session and return them; none once it is over."""
         carrier = self._carriers.get(number)
         return await carrier.give() if carrier is not None else b""
 
     async def keep(self, name: str, pieces: Sequence[Any]) -> Place | None:
-        """Write a context's file from what is in the object store; None if it is not there."""
+        """Write a context's file from the object store; None if it is not there any more."""
         try:
             return await self._files.write(name, pieces)
         except sdk().exceptions.RayError:
             return None
 
     async def lend(self, number: int, name: str, place: Place | None) -> bool:
-        """Give a session a context's file with the next bytes it gets; False if there is none."""
+        """Send a session a context's file with its next bytes; False if there is none."""
         if (carrier := self._carriers.get(number)) is None:
             raise SessionDied("the session is over")
         if (fd := self._files.found(name, place)) is None:
@@ -259,7 +259,7 @@ class SessionHost:
         return True
 
     async def forget(self, stale: Sequence[str]) -> None:
-        """Let go of contexts."""
+        """Close the files of contexts that are no longer needed."""
         self._files.forget(stale)
 
     async def close(self, number: int) -> None:

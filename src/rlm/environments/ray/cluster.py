@@ -1,4 +1,4 @@
-"""The package `ray` seen from here: imported late, joined once, and its errors in our words."""
+"""The package `ray`: imported late, joined once, and its errors translated."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ _is_ours = False
 
 
 def is_installed() -> bool:
-    """Whether the package is here."""
+    """Return whether the package is installed."""
     return importlib.util.find_spec("ray") is not None
 
 
@@ -45,7 +45,7 @@ def missing() -> str:
 
 
 def sdk() -> Any:
-    """The package; importing it takes about a second."""
+    """Import the package, which takes about a second."""
     try:
         return importlib.import_module("ray")
     except ImportError as error:
@@ -53,20 +53,20 @@ def sdk() -> Any:
 
 
 async def join(address: str | None, runtime_env: dict[str, Any] | None) -> Any:
-    """Connect to a cluster, or start one here; a connection that there is already is used.
+    """Connect to a cluster, or start one here, unless there is a connection; return the package.
 
-    Returns the package. Each `join` wants a `leave`: with the last one our connection ends.
+    Each `join` needs a `leave`; the last one closes a connection that was opened here.
     """
     return await landed(_in_thread(functools.partial(_join, address, runtime_env)))
 
 
 async def leave() -> None:
-    """Let go of the connection; it is closed if it was made here and nobody else uses it."""
+    """Close the connection if it was opened here and is not used any more."""
     await landed(_in_thread(_leave))
 
 
 async def awaited(reference: Any) -> Any:
-    """The value of an object reference, of Ray's own kind or of the kind of `ray://`."""
+    """Return the value of an object reference, of either Ray itself or a `ray://` client."""
     errors: tuple[type[BaseException], ...] = (ConnectionError, sdk().exceptions.RayError)
     try:
         return await landed(reference.future())
@@ -75,7 +75,7 @@ async def awaited(reference: Any) -> Any:
 
 
 def landed(future: "Future[Any]") -> "asyncio.Future[Any]":
-    """The same for this loop. Who gives up waiting leaves the future as it is: Ray settles it."""
+    """Wrap a future for this loop. Cancelling the wrapper leaves the future to Ray."""
     loop = asyncio.get_running_loop()
     here: asyncio.Future[Any] = loop.create_future()
 
@@ -88,7 +88,7 @@ def landed(future: "Future[Any]") -> "asyncio.Future[Any]":
             here.set_result(future.result())
 
     def tell(_: object) -> None:
-        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+        with contextlib.suppress(RuntimeError):  # The loop is closed, so nothing waits for it.
             loop.call_soon_threadsafe(settle)
 
     future.add_done_callback(tell)
@@ -96,7 +96,7 @@ def landed(future: "Future[Any]") -> "asyncio.Future[Any]":
 
 
 def has_room(takes: dict[str, float]) -> bool:
-    """Whether so much of each resource is free, all nodes taken together; may block."""
+    """Return whether these resources are free, on all nodes together; may block."""
     try:
         free: dict[str, float] = sdk().available_resources()
     except (ConnectionError, RuntimeError, sdk().exceptions.RayError):
@@ -105,7 +105,7 @@ def has_room(takes: dict[str, float]) -> bool:
 
 
 def translated(error: BaseException) -> RLMError:
-    """What an error of Ray means for a session."""
+    """Return the error of a session for an error of Ray."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, RLMError):
         return type(cause)(str(cause))
@@ -122,14 +122,14 @@ def _join(address: str | None, runtime_env: dict[str, Any] | None) -> Any:
     global _users, _is_ours
     ray = sdk()
     if not ray.is_initialized():
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Nobody is told that it is used.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # No usage statistics are sent.
         given: dict[str, Any] = {"runtime_env": runtime_env} if runtime_env else {}
         try:
             ray.init(
                 address=address,
                 log_to_driver=False,
                 logging_level="error",
-                **({} if _is_elsewhere(address) else {"include_dashboard": False}),
+                **({} if _is_remote(address) else {"include_dashboard": False}),
                 **given,
             )
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
@@ -142,7 +142,7 @@ def _join(address: str | None, runtime_env: dict[str, Any] | None) -> Any:
     return ray
 
 
-def _is_elsewhere(address: str | None) -> bool:
+def _is_remote(address: str | None) -> bool:
     return bool(address or os.environ.get("RAY_ADDRESS"))
 
 
@@ -179,6 +179,6 @@ def _serve() -> None:
         work, outcome = _orders.get()
         try:
             outcome.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting task
             outcome.set_exception(error)
         del work, outcome

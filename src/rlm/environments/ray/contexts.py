@@ -1,8 +1,8 @@
 """The driver's side of contexts: put in the object store once, written once on each node.
 
-What is put is the form that workers map (`rlm.environments._shared`). A node's first session has
-its actor write the file; the others open it. The object store's own pages are never given to a
-session: they hold the objects of everybody else, too.
+The stored form is the one that workers map (`rlm.environments._shared`). The first session on a
+node has its actor write the file; others open it. Sessions never get pages of the object store,
+which hold other objects, too.
 """
 
 import asyncio
@@ -41,9 +41,9 @@ class _Entry:
         self.writing: dict[str, Future[None]] = {}
 
     def put(self, source: ContextSource) -> bool:
-        """Write it down here, have the object store copy it, and forget what was written.
+        """Write the context to a file here, copy it to the object store, and close the file.
 
-        False if that has been done already.
+        Return False if that has been done already.
         """
         with self.lock:
             if self.pieces:
@@ -58,7 +58,7 @@ class _Entry:
 
 
 class ContextStore:
-    """The contexts of one environment; `puts` and `writes` count what was done for them."""
+    """The contexts of one environment; `puts` and `writes` count copies made of them."""
 
     def __init__(self) -> None:
         self._entries: dict[int, _Entry] = {}
@@ -68,7 +68,7 @@ class ContextStore:
         """How often a file was written, by node."""
 
     def stale(self, host: RemoteHost) -> list[str]:
-        """What an actor holds of contexts that are gone; it is taken for told."""
+        """Return the contexts that an actor holds and that are gone; the caller tells it so."""
         if not host.contexts:
             return []
         living = {entry.name for entry in list(self._entries.values())}
@@ -79,9 +79,9 @@ class ContextStore:
     async def lend(
         self, host: RemoteHost, number: int, source: ContextSource
     ) -> dict[str, Any] | None:
-        """Have a session be given the file with its next bytes; the file's layout.
+        """Send a session the file with its next bytes and return the file's layout.
 
-        None if there is no room for it in the object store, or the node can't make a file.
+        None if the object store has no room for it, or the node can't make a file.
         """
         entry = self._entry(source)
         for _ in range(_TRIES):
@@ -105,7 +105,7 @@ class ContextStore:
             entry = self._entries.get(id(source))
             if entry is None:
                 entry = self._entries[id(source)] = _Entry()
-                # It may be called in any thread at any moment: it must not wait for a lock.
+                # This may run in any thread, so it must not wait for a lock.
                 weakref.finalize(source, self._entries.pop, id(source), None)
             return entry
 
@@ -115,7 +115,7 @@ class ContextStore:
                 self.puts += 1
 
     async def _write(self, entry: _Entry, host: RemoteHost) -> None:
-        """Have one actor of a node write the file, while others wait for it."""
+        """Have one actor of a node write the file, while other sessions wait for it."""
         with self._lock:
             writing = entry.writing.get(host.node)
             if writing is None:
@@ -126,7 +126,7 @@ class ContextStore:
             return
         try:
             place = await host.call("keep", entry.name, entry.pieces)
-            if place is None:  # The object store has lost it, with a node most likely.
+            if place is None:  # The object store has lost it, probably together with a node.
                 entry.pieces = []
                 return
             self.writes[host.node] += 1
@@ -138,7 +138,7 @@ class ContextStore:
 
 
 def _put_file(fd: int) -> list[Any]:
-    """References to all of a file, in pieces; it is mapped, and copied by the object store."""
+    """Copy a file to the object store, in pieces, and return their references."""
     ray = sdk()
     with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as whole:
         pieces = []

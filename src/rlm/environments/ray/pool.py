@@ -1,7 +1,7 @@
-"""The actors of one environment: started when wanted, used again, replaced when they are lost.
+"""The actors of one environment: started when needed, reused, and replaced when they are lost.
 
-One session each while the cluster has room. When it is full, actors take further sessions: a run
-whose children wait for room that the run itself takes would wait for ever. Everything here may be
+Each hosts one session while the cluster has room. When it is full, actors take further sessions: a
+run whose children waited for the room it takes itself would wait for ever. Everything here may be
 called from any thread and any event loop.
 """
 
@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 3.0
 """How long a session waits for a new actor before it asks whether the cluster is full."""
 
 _MOST_WAITS = 20
-"""How often it waits again because it is not; what is free may be spread over too many nodes."""
+"""How often it waits again if not; free resources may be spread over too many nodes."""
 
 
 class RemoteHost:
@@ -36,10 +36,10 @@ class RemoteHost:
         self.sessions = 0
         self.is_lost = False
         self.contexts: set[str] = set()
-        """The names of the contexts it has a file of."""
+        """The names of the contexts whose files it holds."""
 
     async def call(self, method: str, *given: Any) -> Any:
-        """Call a method; an actor that can't be reached is given up, and SessionDied says why."""
+        """Call a method; SessionDied, and the actor is given up, if it can't be reached."""
         try:
             reference = getattr(self._handle, method).remote(*given)
             return await awaited(reference)
@@ -51,7 +51,7 @@ class RemoteHost:
             raise
 
     def tell(self, method: str, *given: Any) -> None:
-        """Call a method and leave it at that."""
+        """Call a method without waiting for the result."""
         with contextlib.suppress(sdk().exceptions.RayError, ConnectionError):
             getattr(self._handle, method).remote(*given)
 
@@ -63,7 +63,7 @@ class RemoteHost:
 
 
 class Pool:
-    """Hands out actors. `make` starts one and returns its handle, ready or not.
+    """A pool of actors. `make` starts one and returns its handle, ready or not.
 
     `has_room` says whether the cluster has room for one more; it may block for a moment.
     """
@@ -81,12 +81,12 @@ class Pool:
 
     @property
     def hosts(self) -> tuple[RemoteHost, ...]:
-        """Those that are ready and not known to be lost."""
+        """The actors that are ready and not known to be lost."""
         with self._lock:
             return tuple(host for host in self._hosts if not host.is_lost)
 
     async def take(self) -> RemoteHost:
-        """An actor for one more session, which is to be given back."""
+        """Return an actor for one more session; give it back afterwards."""
         with self._lock:
             self._hosts = [host for host in self._hosts if not host.is_lost]
             idle = next((host for host in self._hosts if not host.sessions), None)
@@ -106,13 +106,13 @@ class Pool:
             raise
 
     def give_back(self, host: RemoteHost) -> None:
-        """A session of it is over."""
+        """Note that a session of an actor is over."""
         with self._lock:
             host.sessions -= 1
             self._hand_out(host)
 
     async def close(self) -> None:
-        """End every actor, those too that are still on their way."""
+        """End every actor, including those that are still starting."""
         with self._lock:
             self._is_closed = True
             hosts, self._hosts = self._hosts, []
@@ -143,19 +143,19 @@ class Pool:
             here.cancel()
 
     def _shared_instead_of(self, waiter: "Future[RemoteHost]") -> RemoteHost | None:
-        """The actor with the fewest sessions, for who does not wait any longer."""
+        """Return the actor with the fewest sessions, and stop waiting for a new one."""
         with self._lock:
             living = [host for host in self._hosts if not host.is_lost]
             if not living or waiter.done():
                 return None
-            self._is_full = True  # Until another actor has come.
+            self._is_full = True  # Until another actor is ready.
             self._waiting.remove(waiter)
             shared = min(living, key=lambda host: host.sessions)
             shared.sessions += 1
             return shared
 
     def _withdraw(self, waiter: "Future[RemoteHost]") -> None:
-        """Nobody waits for it any more; what it was given meanwhile goes back."""
+        """Cancel a wait; give back the actor if there is one already."""
         with self._lock:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
@@ -173,7 +173,7 @@ class Pool:
         ready.future().add_done_callback(lambda done: self._arrived(number, handle, done))
 
     def _arrived(self, number: int, handle: Any, ready: "Future[dict[str, Any]]") -> None:
-        """Called in a thread of Ray's: an actor is ready, or will never be."""
+        """Add an actor that is ready, or fail what waits for it; Ray calls this in a thread."""
         with self._lock:
             if self._coming.pop(number, None) is None:
                 return  # The pool was closed.
@@ -191,7 +191,7 @@ class Pool:
             waiter.set_exception(problem)
 
     def _hand_out(self, host: RemoteHost) -> None:
-        """To who has waited longest; the lock is held."""
+        """Give an idle actor to the oldest waiting session; the lock must be held."""
         if self._waiting and not host.sessions and not host.is_lost:
             host.sessions += 1
             self._waiting.pop(0).set_result(host)
@@ -220,7 +220,7 @@ _CLOSE_SECONDS = 30.0
 
 
 class ActorPipe:
-    """Implements `rlm.environments.pipes.Pipe`; `over` is told once the session is closed."""
+    """A session in an actor, as a `Pipe`; `over` is called once the session is closed."""
 
     def __init__(self, host: RemoteHost, number: int, over: Callable[[], None]) -> None:
         self._host = host
@@ -229,22 +229,22 @@ class ActorPipe:
         self._closing: asyncio.Task[None] | None = None
 
     async def send(self, data: bytes) -> None:
-        """Returns when the actor has it; only then the next may be sent, so that order is kept."""
+        """Send bytes and wait until the actor has them, so that order is kept."""
         await self._host.call("send", self._number, data)
 
     async def receive(self) -> bytes:
-        """Waits at the actor until something is to be had."""
+        """Wait for bytes of the session."""
         data: bytes = await self._host.call("receive", self._number)
         return data
 
     async def close(self) -> None:
-        """End the session; the actor is for others then."""
+        """End the session and give back the actor."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
 
     async def ending(self) -> str:
-        """An actor that is lost says so by an error; here the session has ended by itself."""
+        """Say that the session ended; a lost actor is an exception instead."""
         return "has ended"
 
     async def _close(self) -> None:
@@ -252,7 +252,7 @@ class ActorPipe:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._host.call("close", self._number)
         except TimeoutError:
-            await asyncio.to_thread(self._host.kill)  # Whoever does not answer is of no use.
+            await asyncio.to_thread(self._host.kill)  # An actor that does not answer is of no use.
         except SessionError:
             pass  # It is gone, and the session with it.
         finally:

@@ -1,8 +1,8 @@
 """`environment="wasm"`: CPython in WebAssembly, for machines whose kernel can't isolate.
 
-The worker runs in the sandbox of the package `pyeryx`, and that in a child process. Nothing of the
-machine is in the sandbox: no files but the worker's own sources and Python's, no network, no
-processes. It needs no rights and nothing of Linux.
+The worker runs in the sandbox of the package `pyeryx`, in a child process. The sandbox has no
+network, no processes, and no files but the sources of the worker and of Python. It needs no
+privileges and does not depend on Linux.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ _MOST_BYTES = (1 << 32) - (1 << 16)
 _REFILL_SECONDS = 0.05
 _LEAST_PYTHON = (3, 12)
 
-_NO_THREADS = "WebAssembly has no threads: pools do their work at once, one piece after the other"
-_NO_WAITING = "without threads nobody can end such a wait, so it is an error at once"
+_NO_THREADS = "WebAssembly has no threads: pools run their jobs at once, one after the other"
+_NO_WAITING = "without threads nothing can end such a wait, so it is an error at once"
 _C_CODE = "code in C, and loops that do nothing but count, can't be interrupted: the session ends"
 _LEFT_OUT = "this build of Python comes without bz2, lzma, mmap, ctypes and a few others"
 
@@ -63,7 +63,7 @@ class WasmEnvironment(BaseEnvironment):
 
     @classmethod
     def problem(cls) -> str | None:
-        """Why it can't be used here, found without starting anything."""
+        """Return why it can't be used here."""
         if sys.version_info < _LEAST_PYTHON:
             return "environment='wasm' needs Python 3.12 or newer: pyeryx has no older wheels"
         if importlib.util.find_spec("eryx") is None:
@@ -71,7 +71,7 @@ class WasmEnvironment(BaseEnvironment):
         return None
 
     async def open(self, host: Host, options: dict[str, Any]) -> WorkerSession:
-        """Start a sandbox, or take one that is ready, and wait for its worker."""
+        """Start a sandbox, or take one that is kept ready, and wait for its worker."""
         if (problem := self.problem()) is not None:
             raise ConfigError(problem)
         self._is_open = True
@@ -89,7 +89,7 @@ class WasmEnvironment(BaseEnvironment):
         return session
 
     async def describe(self) -> dict[str, Any]:
-        """What isolates cells, and what they do without."""
+        """Return what isolates cells, and what they lack."""
         return {
             "isolation": "CPython in WebAssembly (wasmtime) in a child process: no files, no "
             "network, no processes",
@@ -98,7 +98,7 @@ class WasmEnvironment(BaseEnvironment):
 
     async def close(self) -> None:
         """Close every session that is still open, and what was kept ready."""
-        self._is_open = False  # Nobody would end what is made ready from here on.
+        self._is_open = False  # Children made ready from here on would never be ended.
         spares, self._spares = self._spares, []
         for spare in spares:
             await asyncio.to_thread(spare.discard)
@@ -117,7 +117,7 @@ class WasmEnvironment(BaseEnvironment):
 
 
 async def _connected(process: ChildProcess, host: Host, options: dict[str, Any]) -> WorkerSession:
-    """No file descriptor can reach the guest, so contexts go in as bytes."""
+    """Shake hands with a guest; contexts are sent as bytes, since descriptors can't be."""
     return await WorkerSession.connect(
         process.connection,
         host,

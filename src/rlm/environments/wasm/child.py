@@ -22,7 +22,7 @@ from rlm.environments.wasm.guest.shared_file import HEAD, TAKEN
 __all__ = ["UNFINISHED", "Relay", "main"]
 
 _OWN_BYTES = 384 << 20
-"""What this process may use besides the guest's memory."""
+"""How much memory this process may use besides the guest's."""
 
 _STALE_SECONDS = 600.0
 _BOOT = """
@@ -39,7 +39,7 @@ from rlm.environments.wasm.guest.boot import boot
 
 
 def main(worker: str, guest_bytes: int, handed_over: list[str]) -> NoReturn:
-    """Run one guest to its end. `worker` is the folder of the worker's sources."""
+    """Run one guest until it ends. `worker` is the folder of the worker's sources."""
     _sweep()
     relay = Relay(*_sockets(handed_over))
     most_bytes = guest_bytes + _OWN_BYTES
@@ -71,7 +71,7 @@ def main(worker: str, guest_bytes: int, handed_over: list[str]) -> NoReturn:
 
 
 def _sweep() -> None:
-    """Remove what children left that were killed while they started."""
+    """Remove folders of children that were killed while they started."""
     for folder in Path(tempfile.gettempdir()).glob(f"{UNFINISHED}*"):
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > _STALE_SECONDS:
@@ -79,7 +79,7 @@ def _sweep() -> None:
 
 
 def _sockets(handed_over: list[str]) -> list[socket.socket]:
-    """The stream and the line of control: by their numbers, or on Windows through stdin."""
+    """Return the stream and the control socket, passed by number or, on Windows, over stdin."""
     if sys.platform == "win32":
         read = sys.stdin.buffer.read
         return [socket.fromshare(read(int.from_bytes(read(4), "little"))) for _ in range(2)]
@@ -87,12 +87,12 @@ def _sockets(handed_over: list[str]) -> list[socket.socket]:
 
 
 def _time_zones() -> list[str]:
-    """The folder of this machine's time zones, if it has one."""
+    """Return the folder of this machine's time zones, if it has one."""
     return [path for path in zoneinfo.TZPATH if Path(path).is_dir()][:1]
 
 
 def _compiled(eryx: Any, sources: list[tuple[str, str, bool]], files: list[Path]) -> str:
-    """Where the worker lies compiled for the guest's Python; made once, by a guest of its own."""
+    """Return the folder of the compiled worker; a guest of its own compiles it, once."""
     newest = max(path.stat().st_mtime_ns for path in files)
     folder = Path(tempfile.gettempdir(), f"compiled-{eryx.__version__}-{newest}")
     if not folder.exists():
@@ -114,7 +114,7 @@ def _last_line(error: Exception) -> str:
 # -- the relay --
 
 UNFINISHED = "unfinished-"
-"""How folders begin that are there for moments, unless a process is killed in these."""
+"""The prefix of temporary folders; one stays only if its process is killed."""
 
 _PARCEL_BYTES = 4 << 20
 _BULK_BYTES = 1 << 15
@@ -124,7 +124,7 @@ _WATCH_SECONDS = 0.02
 
 
 class Relay:
-    """The two sockets, the shared file, and who may touch it when."""
+    """Relays bytes between two sockets of the host and the file shared with the guest."""
 
     def __init__(self, stream: socket.socket, control: socket.socket) -> None:
         self._stream = stream
@@ -140,29 +140,29 @@ class Relay:
         self._write_head()
 
     def end(self, why: str) -> NoReturn:
-        """Say why, and end at once."""
+        """Report why, and end the process."""
         with contextlib.suppress(OSError):
             self._control.sendall(b"\n" + why.encode("ascii", "replace")[:_MOST_WORDS_CHARS])
         self._remove_folder()
         os._exit(1)
 
     def from_guest(self, data: bytes) -> None:
-        """Bytes for the host."""
+        """Send bytes of the guest to the host."""
         try:
             self._stream.sendall(data)
         except OSError:
             self.end("the host is gone")
 
     def taken(self, data: bytes) -> None:
-        """The guest has opened the shared file, which then needs no name, or emptied it."""
+        """Note that the guest has opened the shared file, or read it; it needs no name then."""
         if data != TAKEN.pack(self._expected):
-            return  # Some other output of the guest; whoever forges this harms only himself.
+            return  # Other output of the guest; a forged one harms only the guest.
         self._expected += 1
         self._remove_folder()
         self._taken.release()
 
     def carry_in(self) -> None:
-        """Put what the host sends into the shared file, piece by piece."""
+        """Write what the host sends to the shared file, piece by piece."""
         while True:
             self._taken.acquire()
             try:
@@ -177,7 +177,7 @@ class Relay:
                 self.end(f"found no room for its shared file: {error.strerror}")
 
     def _received(self) -> bytes:
-        """What the host sent: at once if it is little, else as much as a parcel takes."""
+        """Receive bytes of the host: a few at once, or as many as a parcel takes."""
         data = self._stream.recv(_PARCEL_BYTES)
         pieces, size = [data], len(data)
         while len(data) >= _BULK_BYTES and size < _PARCEL_BYTES:
@@ -199,7 +199,7 @@ class Relay:
             self._write_head()
 
     def obey(self) -> None:
-        """Pass interrupts on, and say so when it is done."""
+        """Pass interrupts on to the guest, and confirm each."""
         while True:
             try:
                 data = self._control.recv(16)
@@ -214,7 +214,7 @@ class Relay:
                 self._control.sendall(data)
 
     def watch_memory(self, most_bytes: int) -> None:
-        """A guest can fill this process by handing out bytes faster than the host reads them."""
+        """End this process if a guest fills its memory by writing faster than the host reads."""
         while True:
             time.sleep(_WATCH_SECONDS)
             if _peak_bytes() > most_bytes:
@@ -225,21 +225,21 @@ class Relay:
         self._mail.write(HEAD.pack(self._number, self._size, self._interrupts, self._number))
 
     def _remove_folder(self) -> None:
-        with contextlib.suppress(OSError):  # Windows keeps what is open; then it goes at the end.
+        with contextlib.suppress(OSError):  # Windows keeps open files until the process ends.
             for path in Path(self.folder).iterdir():
                 path.unlink()
             Path(self.folder).rmdir()
 
 
 def _peak_bytes() -> int:
-    """The most memory that this process has had; 0 where nobody tells."""
+    """Return the peak memory of this process; 0 if it is unknown."""
     if sys.platform == "linux":
         # Not ru_maxrss: that begins with what the host had when it started this process.
         status = Path("/proc/self/status").read_text("ascii", "replace")
         return int(status.partition("VmHWM:")[2].split(None, 1)[0]) * 1024
     try:
         import resource
-    except ImportError:  # Windows: the guest's own limit has to do.
+    except ImportError:  # Windows: only the guest's own limit applies.
         return 0
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used if sys.platform == "darwin" else used * 1024

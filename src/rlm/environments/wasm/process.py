@@ -21,10 +21,10 @@ _DISCARD_SECONDS = 5.0
 
 
 class ChildProcess:
-    """One child, with a guest in it; implements `WorkerProcess`. `connection` leads to the guest.
+    """A child process with a guest in it; implements `WorkerProcess`.
 
-    Its line of control carries a byte for each interrupt, comes back when that has arrived, and
-    ends with the child, after some words about why.
+    `connection` leads to the guest. The control socket carries a byte for each interrupt, which is
+    echoed when it was delivered, and at the end a line about why the child ended.
     """
 
     def __init__(self, guest_bytes: int) -> None:
@@ -51,37 +51,37 @@ class ChildProcess:
             self._sent += self._control.send(b"i")
 
     async def signals_sent(self) -> None:
-        """Wait until the guest would find every interrupt that was sent."""
+        """Wait until every interrupt was delivered to the guest."""
         while self._arrived < self._sent and not self._is_over:
             self._news.clear()
             await self._news.wait()
 
     async def state(self) -> ProcessState | None:
-        """How the child fares, in which the guest runs."""
+        """Return the processor time and state of the child."""
         if self._process.returncode is not None:
             return None
         found = await asyncio.to_thread(process_state.of_processes, [self._process.pid])
         return None if found is None else ProcessState(**found)
 
     def kill(self) -> None:
-        """End the child, and with it the guest, which can have started nothing."""
+        """End the child and its guest, which can't have started other processes."""
         if self._process.returncode is None:
             self._process.kill()
 
     def stream_ended(self) -> None:
-        """The child is about to end, or will be ended."""
+        """End the child, unless it ends by itself in a moment."""
         asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self.kill)
 
     async def wait(self) -> str:
-        """Wait for the end and say how it came."""
+        """Wait until the child has ended and say how."""
         return await asyncio.shield(self._end())
 
     async def clean_up(self) -> None:
-        """Nothing is left: the shared file had no name while anything was in it."""
+        """Close the control socket; the shared file had no name any more."""
         self._control.close()
 
     def discard(self) -> None:
-        """End a child that nobody has used; it may have to remove its shared file first."""
+        """End a child that was never used; it may have to remove its shared file first."""
         self.connection.close()
         self._control.close()
         try:
@@ -123,8 +123,8 @@ class ChildProcess:
 _HERE = str(Path(__file__).parent)
 _WORKER = str(Path(worker.__file__).parent)
 
-# Only the files beside this one are to be found in the child: no other file of rlm, no folder of
-# the user's. That spares it most of its imports.
+# The child finds only the files beside this one: no other file of rlm, no folder of the user. That
+# saves most imports.
 _START = f"""
 import sys, types
 for name, path in {{
@@ -142,7 +142,7 @@ def started(guest_bytes: int, sockets: list[socket.socket]) -> "subprocess.Popen
     folder = str(private_folder())
     command = [sys.executable, "-I", "-c", _START, _WORKER, str(guest_bytes)]
     variables = {"TMPDIR": folder, "TEMP": folder, "TMP": folder, "MALLOC_ARENA_MAX": "2"}
-    if sys.platform == "win32":  # Sockets are no files there, and are made over to a process.
+    if sys.platform == "win32":  # Sockets are not files there; they are shared with a process.
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and program
             command,
             cwd=folder,
@@ -177,7 +177,11 @@ _OTHERS_MAY_WRITE = 0o022
 
 
 def private_folder() -> Path:
-    """That folder, made if it is not there; about 60 MB will be in it."""
+    """Return the user's own folder for the runtime, which unpacks about 60 MB there.
+
+    The runtime executes what it finds there as machine code. Its default is the temporary folder,
+    to which other users can write.
+    """
     folder = _caches() / "rlm" / "wasm"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """The attack list: what hostile code would try, run against any environment.
 
-`await attack(environment)` gives a report with a row for each attempt; `rlm env check NAME
---attacks` prints it. `stopped` is what everybody wants to read. Each attack is a cell in one of the
+`await attack(environment)` returns a report with a row for each attempt; `rlm env check NAME
+--attacks` prints it. `stopped` is the good verdict. Each attack is a cell in one of the
 modules beside this one; whether it worked is decided on what happened outside, wherever that can
 be seen. Everything an attack is let do is harmless, also where nothing stops it.
 """
@@ -22,8 +22,7 @@ from rlm.testing.attacks import (
 )
 from rlm.testing.attacks.attempt import Attack
 from rlm.testing.attacks.world import World
-from rlm.testing.conformance.report import Report
-from rlm.testing.conformance.runner import OnRow, chosen, run_tasks
+from rlm.testing.conformance.runner import OnRow, Report, chosen, run_tasks
 
 __all__ = ["ATTACKS", "attack"]
 

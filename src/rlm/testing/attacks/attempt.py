@@ -1,4 +1,4 @@
-"""One attack: what it tries in words, its code, and how the checker knows whether it worked."""
+"""One attack: its name, its code, and how the checker knows whether it worked."""
 
 import asyncio
 import contextlib
@@ -17,10 +17,10 @@ from rlm.testing.conformance.runner import MOST_SECONDS, Finding, Task
 __all__ = ["Attack", "Judge", "Outcome"]
 
 MEMORY_BYTES = 128 << 20
-"""What a cell of an attack may use; memory bombs take three times as much."""
+"""The memory limit of an attack's cells; memory bombs take three times as much."""
 
 _OVERTIME_SECONDS = 40.0
-"""After the time limits of its cells; to end one that no interrupt reaches takes half a minute."""
+"""Time beyond the limits of its cells: ending one that ignores interrupts takes 30 seconds."""
 
 _SAMPLE_SECONDS = 0.02
 _OPTIONS = {"cell_memory_bytes": MEMORY_BYTES, "kept_output_chars": 100_000}
@@ -32,12 +32,12 @@ _REFUSALS = {
     *("ProcessLookupError", "RecursionError", "SystemExit", "TimeoutError"),
     *("TooLarge", "WireError"),
 }
-"""Errors with which a system, or the REPL, turns an attack down. Any other means that the attack
-itself is broken and says nothing."""
+"""Errors with which a system, or the REPL, refuses an attack. Any other means that the attack
+itself is broken."""
 
 
 class Outcome(Struct, frozen=True):
-    """What came of the cell, as far as the session tells."""
+    """The outcome of the cell, as the session reports it."""
 
     result: CellResult | None = None
     death: str | None = None
@@ -46,7 +46,7 @@ class Outcome(Struct, frozen=True):
 
     @property
     def output(self) -> str:
-        """All that the cell wrote, and what it handed in."""
+        """All output of the cell, and what it submitted."""
         if self.result is None:
             return ""
         submission = self.result.submission
@@ -54,21 +54,21 @@ class Outcome(Struct, frozen=True):
         return f"{self.result.stdout}{self.result.stderr}{handed_in}"
 
     def lines(self, word: str) -> list[str]:
-        """What follows `word:` at the start of lines."""
+        """Return what follows `word:` at the start of lines."""
         start = f"{word}:"
         found = (line for line in self.output.splitlines() if line.startswith(start))
         return [line.removeprefix(start).strip() for line in found]
 
 
 Judge = Callable[[World, Outcome], Awaitable[str | None]]
-"""Says what shows that an attack worked; None if nothing does."""
+"""Returns the evidence that an attack worked, or None."""
 
 
 class Attack(Struct, frozen=True, kw_only=True):
-    """The cell `code` is run after the toolkit; `then` is what the session is asked next.
+    """An attack. The cell `code` runs after the toolkit, and `then` in a second cell.
 
-    `shares`: it leaves its session as it was, so the next one may use that. `raises` is the type
-    of the error in which it ends where it is stopped, if that is an unusual one.
+    `shares`: it leaves its session unchanged, so the next attack may use it. `raises` is the type
+    of error in which it ends when stopped, if that is an unusual one.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Attack(Struct, frozen=True, kw_only=True):
     raises: str = ""
 
     def task(self, world: World) -> Task:
-        """The row it becomes in a world."""
+        """Return the task that runs this attack in a world."""
         patience = world.bench.patience
         return Task(
             self.name,
@@ -137,7 +137,7 @@ class Attack(Struct, frozen=True, kw_only=True):
             result = await repl.run(toolkit.PRELUDE)
             if result.error is not None:
                 return Outcome(result=result)
-            # Both cells have the time that `Repl.run` gives them: more where a way is slow.
+            # Both cells get the time of `Repl.run`: more in a slow environment.
             most_seconds = world.bench.patience * (2 * self.timeout_seconds + _OVERTIME_SECONDS)
             async with asyncio.timeout(most_seconds), _sampled(world):
                 result = await repl.run(self.code, timeout_seconds=self.timeout_seconds)
@@ -149,7 +149,7 @@ class Attack(Struct, frozen=True, kw_only=True):
         return Outcome(result=result)
 
     def _stopped(self, outcome: Outcome) -> Finding:
-        """How it was stopped; `failed` if the attack is what is broken."""
+        """Return how it was stopped; `failed` if the attack itself is broken."""
         if outcome.death is not None:
             return "stopped", f"the session ended: {outcome.death}"
         error = outcome.result.error if outcome.result is not None else None
@@ -167,7 +167,7 @@ class Attack(Struct, frozen=True, kw_only=True):
 
 @contextlib.asynccontextmanager
 async def _sampled(world: World) -> AsyncGenerator[None, None]:
-    """Look at the checker's memory again and again."""
+    """Sample the checker's memory while an attack runs."""
 
     async def look() -> None:
         while True:
@@ -182,7 +182,7 @@ async def _sampled(world: World) -> AsyncGenerator[None, None]:
 
 
 async def _close(repl: Repl) -> str | None:
-    """Close the session; what a session can not say about its own closing is an error of it."""
+    """Close the session and return what went wrong."""
     try:
         async with asyncio.timeout(_OVERTIME_SECONDS):
             await repl.session.close()

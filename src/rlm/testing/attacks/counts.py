@@ -1,7 +1,7 @@
-"""What the kernel counts for a user, or not at all: signals, timers, watches, and its own memory.
+"""What the kernel counts per user, or not at all: signals, timers, watches, kernel memory.
 
-A session that has the host's user id takes these from the host. No limit of a process counts what
-waits in sockets and pipes.
+A session with the host's user id takes these from the host. No limit of a process counts what waits
+in sockets and pipes.
 """
 
 from rlm.testing.attacks.attempt import MEMORY_BYTES, Attack

@@ -1,4 +1,4 @@
-"""Endless cells, and deaths: each has to end in time, and to cost nobody else anything."""
+"""Endless cells and deaths: each has to end in time, without an effect on other sessions."""
 
 from rlm.testing.attacks.attempt import Attack
 from rlm.testing.attacks.judges import claims, only_its_own_session
@@ -69,7 +69,7 @@ while time.monotonic() < end:
         if not line.recv(1 << 20): os._exit(1)
 got('ran for 12 seconds, where 1 is allowed')
 """
-"""The host always has the next call before it has answered the last one."""
+"""The next call always arrives before the last one is answered."""
 
 _FREE_CALLS = {
     "stop the clock by asking for the budget without end": "b'budget', b'{}'",

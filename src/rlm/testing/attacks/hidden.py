@@ -69,7 +69,7 @@ for each in gc.get_objects():
             if isinstance(value, str) and '{PREFIX}' in value: print(value[:200])
 """,
 }
-"""For these the session must not have seen a secret before, so each has its own."""
+"""These need a session that has not seen a secret before, so each has its own."""
 
 _PARENTS = """
 pid = os.getppid()

@@ -1,4 +1,4 @@
-"""How the checker knows that an attack worked: evidence from outside, wherever there can be any."""
+"""Decides whether an attack worked, by evidence from outside the sandbox if possible."""
 
 import asyncio
 import contextlib
@@ -38,13 +38,13 @@ __all__ = [
 
 
 async def leaks(world: World, outcome: Outcome) -> str | None:
-    """It showed a secret that its code does not hold."""
+    """It showed a secret that its code does not contain."""
     found = world.leaked(outcome.output)
     return f"it read the secret in {', '.join(found)}" if found else None
 
 
 async def claims(world: World, outcome: Outcome) -> str | None:
-    """Its code saw that it worked, which nobody outside can see."""
+    """Its code reports success, which can't be seen from outside."""
     said = outcome.lines("got")
     return said[0][:200] if said else None
 
@@ -57,12 +57,12 @@ async def shows_hosts_environment(world: World, outcome: Outcome) -> str | None:
 
 
 async def only_its_own_session(world: World, outcome: Outcome) -> str | None:
-    """What it does to its own session is its own affair; harm elsewhere is looked for anyway."""
+    """It may only harm its own session; harm to others is always checked."""
     return None
 
 
 def any_of(*judges: Judge) -> Judge:
-    """The first evidence that one of them finds."""
+    """Return the first evidence that one of these judges finds."""
 
     async def judge(world: World, outcome: Outcome) -> str | None:
         for each in judges:
@@ -74,7 +74,7 @@ def any_of(*judges: Judge) -> Judge:
 
 
 async def arrived(world: World, outcome: Outcome) -> str | None:
-    """Something came in at a socket of the checker."""
+    """Something arrived at a socket of the checker."""
     for _ in range(5):
         if world.received:
             return f"it reached the {' and '.join(world.received)} socket of the host"
@@ -97,7 +97,7 @@ def is_hosts_file(path: str | None = None) -> Judge:
 
 
 async def touched(world: World, outcome: Outcome) -> str | None:
-    """Something of the checker's was made, changed or removed; put right again."""
+    """A file of the checker was made, changed or removed; it is restored."""
     folder, evidence = world.folder, None
     precious = folder / "precious" / "file.txt"
     made = [*(folder / "open").iterdir(), *machine.shared_files(world.addresses["shared_name"])]
@@ -157,7 +157,7 @@ async def victims_limits_changed(world: World, outcome: Outcome) -> str | None:
     """A limit or the priority of the victim is not what it was."""
     pid = world.victim.facts["pid"]
     if os.getpriority(os.PRIO_PROCESS, pid) != os.getpriority(os.PRIO_PROCESS, 0):
-        world.victim.end()  # what was lowered may be beyond our own power to raise
+        world.victim.end()  # We may not be allowed to raise it again.
         return "the victim's priority was changed"
     ours, theirs = (resource.prlimit(each, resource.RLIMIT_CORE) for each in (0, pid))
     if ours != theirs:
@@ -167,7 +167,7 @@ async def victims_limits_changed(world: World, outcome: Outcome) -> str | None:
 
 
 async def outlives_its_session(world: World, outcome: Outcome) -> str | None:
-    """A process that took the name it was told still lives after the session was closed."""
+    """A process with the given name is still alive after the session was closed."""
     for _ in range(20):
         if not (pids := machine.processes_named(world.addresses["process_name"])):
             return None
@@ -178,7 +178,7 @@ async def outlives_its_session(world: World, outcome: Outcome) -> str | None:
 
 
 async def litters(world: World, outcome: Outcome) -> str | None:
-    """The folder of the name it was told is still there after the session was closed."""
+    """The folder with the given name still exists after the session was closed."""
     left = machine.temporary_folders(world.addresses["shared_name"])
     for folder in left:
         machine.remove_tree(folder)
@@ -190,7 +190,7 @@ async def litters(world: World, outcome: Outcome) -> str | None:
 
 
 def no_more_than(chars: int) -> Judge:
-    """More output or a longer answer reached the host than is let through."""
+    """More output or a longer answer reached the host than is allowed."""
 
     async def judge(world: World, outcome: Outcome) -> str | None:
         size = len(outcome.output)
@@ -210,7 +210,7 @@ def shows(fact: str) -> Judge:
 
 
 async def shows_status_of(world: World, outcome: Outcome) -> str | None:
-    """It told size and time of a file that it can't read."""
+    """It reported size and time of a file that it can't read."""
     status = (world.folder / "secret.txt").stat()
     seen = f"{status.st_size} {status.st_mtime_ns}" in outcome.lines("status")
     return "it told the size and the time of a file of the host" if seen else None
@@ -253,6 +253,6 @@ async def shares_layout(world: World, outcome: Outcome) -> str | None:
 
 
 async def queues_signals(world: World, outcome: Outcome) -> str | None:
-    """Of the signals that may be queued for the checker's user, thousands are taken."""
+    """Thousands of the signals that may be queued for the checker's user are used up."""
     taken = machine.queued_signals() - world.signals_before
     return f"{taken:,} signals of the host's user are queued" if taken > 5_000 else None

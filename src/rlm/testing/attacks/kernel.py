@@ -1,7 +1,7 @@
-"""The kernel: calls that no cell needs, in forms that do no harm even where they are let through.
+"""The kernel: calls that no cell needs, in forms that do no harm even if they are allowed.
 
-Each has to be denied, by permission or by a filter. Any other answer of the kernel, be it that an
-argument is wrong, shows that the call got there.
+Each has to be denied, by permission or by a filter. Any other answer of the kernel, even an invalid
+argument, shows that the call got through.
 """
 
 from rlm.testing.attacks.attempt import Attack

@@ -1,4 +1,4 @@
-"""What the checker asks its own system, to know from outside whether an attack worked."""
+"""Facts of the checker's own system, to judge from outside whether an attack worked."""
 
 import contextlib
 import ctypes
@@ -33,7 +33,7 @@ _IPC_RMID = 0
 
 
 def resident_bytes() -> int:
-    """The memory this process has in use; 0 where the system does not say."""
+    """Return the memory of this process; 0 if it is unknown."""
     with contextlib.suppress(OSError):
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGESIZE")
@@ -41,14 +41,14 @@ def resident_bytes() -> int:
 
 
 def first_environment() -> list[str]:
-    """The variables this process was started with, as `NAME=value`; none if the system hides it."""
+    """Return the initial environment of this process, as `NAME=value`; empty if hidden."""
     with contextlib.suppress(OSError):
         return Path("/proc/self/environ").read_text("utf-8", "replace").split("\0")
     return []
 
 
 def is_same_file(path: Path, device: int, inode: int) -> bool:
-    """Whether what was opened elsewhere is this very file, and no copy."""
+    """Return whether a file opened in the sandbox is this one, not a copy."""
     with contextlib.suppress(OSError):
         found = path.stat()
         return (found.st_dev, found.st_ino) == (device, inode)
@@ -56,7 +56,7 @@ def is_same_file(path: Path, device: int, inode: int) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds a lock on a file, of whichever kind."""
+    """Return whether a file is locked, in any way."""
     if not IS_LINUX:
         return False
     import fcntl
@@ -75,7 +75,7 @@ def is_locked(path: Path) -> bool:
 
 
 def queued_signals() -> int:
-    """How many signals are queued for this user; 0 where the system does not say."""
+    """Return the number of signals queued for this user; 0 if it is unknown."""
     with contextlib.suppress(OSError):
         status = Path("/proc/self/status").read_text()
         return int(status.partition("SigQ:\t")[2].partition("/")[0] or 0)
@@ -83,7 +83,7 @@ def queued_signals() -> int:
 
 
 def open_files() -> set[tuple[int, int]]:
-    """Device and inode of everything this process has open; empty where the system hides it."""
+    """Return device and inode of every open file; empty if hidden."""
     found = set()
     with contextlib.suppress(OSError):
         for entry in Path("/proc/self/fd").iterdir():
@@ -94,7 +94,7 @@ def open_files() -> set[tuple[int, int]]:
 
 
 def processes_named(name: str) -> list[int]:
-    """Living processes that gave themselves this name (at most 15 characters)."""
+    """Return the living processes with this name (at most 15 characters)."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -105,13 +105,13 @@ def processes_named(name: str) -> list[int]:
 
 
 def temporary_folders(name: str) -> list[Path]:
-    """Everything of that name in the temporary folder, or one folder below."""
+    """Return everything of that name in the temporary folder, or one folder below."""
     top = Path(tempfile.gettempdir())
     return [*top.glob(name), *top.glob(f"*/{name}")]
 
 
 def file_handle(path: Path) -> str | None:
-    """The kernel's handle of a file, as hexadecimal; None where there are none."""
+    """Return the kernel's handle of a file, in hexadecimal; None if there is none."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "name_to_handle_at", None)
     if call is None:
         return None
@@ -126,13 +126,13 @@ def file_handle(path: Path) -> str | None:
 
 
 def shared_segment_exists(key: int) -> bool:
-    """Whether there is a System V segment of that key."""
+    """Return whether there is a System V segment with that key."""
     call = getattr(ctypes.CDLL(None), "shmget", None)
     return call is not None and call(key, 0, 0) >= 0
 
 
 def shared_files(name: str) -> list[Path]:
-    """The file of that name in shared memory, if there is one."""
+    """Return the file of that name in shared memory."""
     path = _SHARED_MEMORY / name
     return [path] if path.exists() else []
 
@@ -147,13 +147,13 @@ def remove_shared(name: str, key: int) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, however deep it is and whatever rights it has."""
+    """Remove a folder of any depth and with any permissions."""
     subprocess.run(["chmod", "-R", "u+rwX", "--", str(folder)], check=False)  # noqa: S603, S607
     subprocess.run(["rm", "-rf", "--", str(folder)], check=False)  # noqa: S603, S607 - our own folder
 
 
 def home() -> Path:
-    """The home folder, or the root for somebody who has none."""
+    """Return the home folder, or the root if there is none."""
     try:
         return Path.home()
     except RuntimeError:

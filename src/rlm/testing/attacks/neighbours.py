@@ -1,4 +1,4 @@
-"""Other sessions: their files, contexts and lives, and the worker's own insides."""
+"""Other sessions: their files, contexts and processes, and the internals of the worker."""
 
 from rlm.testing.attacks.attempt import Attack
 from rlm.testing.attacks.judges import leaks, only_its_own_session, shares_layout

@@ -1,4 +1,4 @@
-"""Open files that others have too: modes, flags, locks and leases reach past a read-only mount."""
+"""Open files shared with others: modes, flags, locks and leases work despite a read-only mount."""
 
 from rlm.testing.attacks.attempt import Attack
 from rlm.testing.attacks.judges import bystander_says, claims, is_locked
@@ -51,7 +51,7 @@ for start in range(20_000): fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 
 """,
 }
 _LOCKED_MODULES = ("csv", "shelve", "sched", "cmd", "wave", "timeit")
-"""Parts of the standard library, which host and cells share; one for each, for locks last."""
+"""Files of the standard library, which host and cells share; one per attack, since locks last."""
 
 _NOTICES = {
     "take a lease on a file, to be told who opens it": """

@@ -79,7 +79,7 @@ syscall('pidfd_send_signal', handle, 10, None, 0)
     "signal the host itself": "import signal\nos.kill(target['checker_pid'], signal.SIGURG)",
     "kill another process": "os.kill(target['victim']['pid'], 9)",
 }
-"""10 is SIGUSR1; SIGURG is ignored by whoever does not wait for it."""
+"""10 is SIGUSR1; SIGURG is ignored by default."""
 
 _PARENT = """
 import signal

@@ -16,7 +16,7 @@ __all__ = ["ATTACKS"]
 _GROUP = "protocol"
 _LLM = """b'{"model": null, "batched": true}'"""
 _READY, _DONE, _CALL, _VALUE = wire.READY, wire.DONE, wire.CALL, wire.VALUE
-_OWN = 4  # The fourth request of a session of ours, after its start, a context and the toolkit.
+_OWN = 4  # The fourth request of a session, after its start, a context and the toolkit.
 _RESULT = "bytes(25), b'', b'forged', b'', b''"  # Zeros for the counts that come first.
 
 _FRAMES = {
@@ -94,7 +94,7 @@ for number in range(2_000): send(frame({_CALL}, number, b'llm', {_LLM}, big))
 """,
 }
 _MOST_KEPT_CHARS = 11_000_000
-"""An answer of the length that is allowed, and all that may be kept of output and errors."""
+"""An answer of the allowed length, and all output and errors that may be kept."""
 
 _REPLACED = """
 for module in list(sys.modules.values()):
@@ -109,7 +109,7 @@ raise ValueError('m' * 100_000)
 
 
 async def _keeps_too_much(world: World, outcome: Outcome) -> str | None:
-    """More of its output or of its error reached the host than is let through."""
+    """More of its output or error reached the host than is allowed."""
     error = outcome.result.error if outcome.result is not None else None
     if error is not None and len(error.message) > 10_000:
         return f"an error of {len(error.message):,} characters reached the host"

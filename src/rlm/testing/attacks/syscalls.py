@@ -10,7 +10,7 @@ _EVERYWHERE = {
     "pidfd_open": 434,
     "pidfd_getfd": 438,
 }
-"""Calls that are newer than the idea of giving all machines the same numbers."""
+"""Newer calls, which have the same number on all machines."""
 
 NUMBERS: dict[str, dict[str, int]] = {
     "x86_64": {

@@ -1,4 +1,4 @@
-"""What every attack may use: a cell that runs before it, in the sandbox."""
+"""Functions for attacks: a cell that runs before each of them, in the sandbox."""
 
 __all__ = ["PRELUDE"]
 

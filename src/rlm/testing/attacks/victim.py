@@ -11,7 +11,7 @@ from typing import Any
 __all__ = ["PREFIX", "Victim", "new_secret"]
 
 PREFIX = "rlm-check-"
-"""All secrets of the checker begin so: an attack may look for it, and does not know the rest."""
+"""The prefix of all secrets of the checker: attacks may search for it."""
 
 _PROGRAM = """
 import ctypes, json, os, signal, sys, tempfile
@@ -31,12 +31,12 @@ while sys.stdin.readline():
 
 
 def new_secret(kind: str) -> str:
-    """A text nobody can guess; attacks never hold it, so whoever shows it has read it."""
+    """Return an unguessable text; an attack that shows it must have read it."""
     return f"{PREFIX}{kind}-{secrets.token_hex(16)}"
 
 
 class Victim:
-    """Secrets in its environment, its command line, its memory and a file without a name."""
+    """A process with secrets in its environment, command line, memory and an unnamed file."""
 
     def __init__(self) -> None:
         kinds = ("argument", "file", "memory", "variable")
@@ -69,7 +69,7 @@ class Victim:
         return self._process.poll() is None
 
     def signals(self) -> list[int]:
-        """The signals it got since it was asked last."""
+        """Return the signals it received since the last call."""
         assert self._process.stdout is not None
         data = b""
         with contextlib.suppress(BlockingIOError):
@@ -77,7 +77,7 @@ class Victim:
         return [int(line) for line in data.split()]
 
     def end(self) -> None:
-        """End it and what holds it."""
+        """End the process and close its pipes."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):

@@ -1,7 +1,7 @@
-"""What the attacks are aimed at: files, sockets, a victim, another session, and the checker itself.
+"""The targets of the attacks: files, sockets, a victim, another session, and the checker itself.
 
-Everything is made for one report and taken away after it. Attacks are told where things are, in a
-context called `target`; what is secret they have to get at by themselves.
+Everything is made for one report and removed after it. A context called `target` tells attacks
+where things are; they have to find the secrets by themselves.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ print(os.getpid(), os.getcwd())
 
 
 class World:
-    """Use `World.around(environment)`; one attack at a time begins with `begin()`."""
+    """The targets; use `World.around(environment)`, and call `begin()` before each attack."""
 
     def __init__(self, environment: Environment) -> None:
         self.bench = Bench(environment)
@@ -65,7 +65,7 @@ class World:
     @classmethod
     @contextlib.asynccontextmanager
     async def around(cls, environment: Environment) -> AsyncGenerator["World", None]:
-        """A world to attack, and nothing left of it afterwards."""
+        """Make a world to attack, and remove it afterwards."""
         world = cls(environment)
         async with world.stack:
             world.stack.callback(machine.remove_tree, world.folder)
@@ -82,7 +82,7 @@ class World:
     # -- making it -------------------------------------------------------------------------------
 
     def _put_files(self) -> None:
-        """All of it open to every user, so that only the environment can be what protects it."""
+        """Make files that every user may access, so that only the environment protects them."""
         self.folder.chmod(0o755)
         for name, mode in (("open", 0o777), ("precious", 0o777)):
             (self.folder / name).mkdir()
@@ -113,7 +113,7 @@ class World:
         self.stack.callback(os.environ.pop, _VARIABLE, None)
 
     def _watch_signals(self) -> None:
-        """Note signals to the checker itself, where Python lets us; put back at the end."""
+        """Record signals to the checker itself, where Python allows it."""
         if threading.current_thread() is threading.main_thread():
             before = signal.signal(signal.SIGURG, lambda number, _: self.signals.append(number))
             self.stack.callback(signal.signal, signal.SIGURG, before)
@@ -155,7 +155,7 @@ class World:
     # -- the other session -----------------------------------------------------------------------
 
     async def meet_bystander(self) -> None:
-        """Open the session that no attack may notice, with a secret context and a file."""
+        """Open the other session, with a secret context and a file."""
         self.bystander = bystander = await self.bench.open()
         await bystander.load(self.secrets["context"])
         pid, _, folder = (await bystander.show(_BYSTANDER)).partition(" ")
@@ -168,12 +168,12 @@ class World:
     # -- a session that harmless attacks share ---------------------------------------------------
 
     def kept_session(self) -> Repl | None:
-        """The session that the last of them left, if any; now the caller's."""
+        """Return the session that the last attack left, if any; the caller owns it."""
         kept, self._kept = self._kept, None
         return kept
 
     def keep_session(self, repl: Repl) -> None:
-        """Leave a session to the next one."""
+        """Keep a session for the next attack."""
         self._kept = repl
 
     async def _close_kept(self) -> None:
@@ -183,7 +183,7 @@ class World:
     # -- one attack ------------------------------------------------------------------------------
 
     def target(self) -> dict[str, Any]:
-        """What an attack is told."""
+        """Return what an attack may know."""
         return {
             **self.addresses,
             **self.bystander_facts,
@@ -199,9 +199,9 @@ class World:
 
     @property
     def facts_of_host(self) -> dict[str, str]:
-        """What a cell need not know of the host; "" if there is nothing to know."""
+        """Return a fact about the host that a cell should not learn, or ""."""
         environment = sys.executable if sys.prefix != sys.base_prefix else ""
-        # The first processes of a container have ids that any small number is equal to.
+        # The first processes of a container have small ids, which occur in any text.
         telling = os.getpid() > _LEAST_TELLING_ID
         return {
             "the host's process id": str(os.getpid()) if telling else "",
@@ -222,7 +222,7 @@ class World:
 
     @contextlib.contextmanager
     def side_by_side(self) -> Generator[None, None, None]:
-        """Around each of several attacks at once; the first of them marks where memory stood."""
+        """Surround each of several concurrent attacks; the first records the memory in use."""
         if not self._at_once:
             self._weigh()
         self._at_once += 1
@@ -236,16 +236,16 @@ class World:
         self._highest = 0
 
     def sample(self) -> None:
-        """Look at the checker's own memory; called often while an attack runs."""
+        """Sample the checker's own memory; called often while an attack runs."""
         self._highest = max(self._highest, machine.resident_bytes())
 
     def leaked(self, text: str) -> list[str]:
-        """Which secrets a text holds."""
+        """Return which secrets a text contains."""
         everything = {**self.secrets, **self.victim.secrets}
         return [name for name, secret in everything.items() if secret in text]
 
     async def harm(self) -> str | None:
-        """What happened outside, whatever the attack was aimed at."""
+        """Return what happened outside the sandbox, whatever the target was."""
         if not self.victim.is_alive:
             return "the victim died"
         self.sample()

@@ -1,8 +1,8 @@
-"""The conformance suite: what every environment promises, checked against any of them.
+"""The conformance suite: checks of what every environment promises.
 
-`await check(environment)` gives a report with a row for each promise; `rlm env check NAME` prints
-it. The checks are in the modules beside this one, a group each, and read as documentation of what
-a provider has to do. Nothing in them knows how an environment works inside.
+`await check(environment)` returns a report with a row for each promise; `rlm env check NAME` prints
+it. The checks are in the other modules of this package, one group each, and document what an
+environment has to do. None of them depends on how an environment works inside.
 """
 
 from rlm.protocols import Environment
@@ -22,8 +22,7 @@ from rlm.testing.conformance import (
 )
 from rlm.testing.conformance.bench import Bench
 from rlm.testing.conformance.checks import Check
-from rlm.testing.conformance.report import Report, Row, Verdict
-from rlm.testing.conformance.runner import OnRow, chosen, run_tasks
+from rlm.testing.conformance.runner import OnRow, Report, Row, Verdict, chosen, run_tasks
 
 __all__ = ["CHECKS", "Report", "Row", "Verdict", "check"]
 

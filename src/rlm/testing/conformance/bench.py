@@ -1,4 +1,4 @@
-"""What checks and attacks work with: a session in short spellings, its host, and contexts."""
+"""What checks and attacks use: a session with short method names, its host, and contexts."""
 
 import asyncio
 import contextlib
@@ -27,15 +27,15 @@ TOOLS = [{"name": name, "description": f"does {name}"} for name in ("lookup", "g
 
 
 class Unmet(Exception):
-    """The environment does something else than what is published; the text says what."""
+    """The environment does not do what is documented; the message says what it does."""
 
 
 class NotOffered(Exception):
-    """The environment does not have what a check is about; the text says what is missing."""
+    """The environment lacks what a check is about; the message says what is missing."""
 
 
 def expect(actual: object, expected: object, what: str) -> None:
-    """Complain unless both are equal."""
+    """Raise Unmet unless both are equal."""
     if actual != expected:
         raise Unmet(f"{what}: expected {_short(expected)}, got {_short(actual)}")
 
@@ -54,13 +54,13 @@ class StoredContext:
         self._data = data
 
     def chunks(self, chunk_bytes: int) -> Iterator[bytes]:
-        """The bytes, cut anywhere, characters included."""
+        """Yield the bytes in chunks, which may end inside a character."""
         for start in range(0, len(self._data), chunk_bytes):
             yield self._data[start : start + chunk_bytes]
 
 
 def stored(value: Any) -> StoredContext:
-    """A value as the engine would store it."""
+    """Return a value as the engine would store it."""
     if isinstance(value, str):
         return StoredContext("text", value.encode("utf-8", "surrogatepass"))
     if isinstance(value, bytes):
@@ -69,10 +69,10 @@ def stored(value: Any) -> StoredContext:
 
 
 class SuiteHost:
-    """Answers every prompt with `re:<prompt>`, and remembers what it was asked.
+    """A host that answers every prompt with `re:<prompt>`, and records what it was asked.
 
     A prompt `fail:reason` fails and `refuse` is refused, as is everything past `most_prompts`.
-    With `hold_until`, answers wait until that many calls are in flight at the same moment.
+    With `hold_until`, answers wait until that many calls are in flight at once.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class SuiteHost:
     async def answer(
         self, kind: str, arguments: dict[str, Any], parts: Sequence[str]
     ) -> tuple[dict[str, Any], Sequence[str]]:
-        """The Host protocol."""
+        """Answer a call, as `Host` requires."""
         if len(self.asked) < 10_000:
             self.asked.append((kind, arguments, list(parts)))
         self.in_flight += 1
@@ -129,7 +129,7 @@ class SuiteHost:
 
 
 def _tool_result(name: str, arguments: dict[str, Any]) -> Any:
-    """`lookup` tells what arrived; `give` gives back a value, or so many characters."""
+    """`lookup` returns its arguments; `give` returns a value, or `chars` characters."""
     if name == "lookup":
         return {"name": name, "arguments": arguments}
     if name == "give":
@@ -141,7 +141,7 @@ def _tool_result(name: str, arguments: dict[str, Any]) -> Any:
 
 
 class Repl:
-    """A session, and what checks say to it."""
+    """A session under test."""
 
     def __init__(self, bench: "Bench", session: Session, host: SuiteHost) -> None:
         self.bench = bench
@@ -149,23 +149,23 @@ class Repl:
         self.host = host
 
     async def run(self, code: str, timeout_seconds: float = CELL_SECONDS) -> CellResult:
-        """Run a cell, whatever comes of it; where a way is slow, it has more time."""
+        """Run a cell and return its result; a slow environment gets more time."""
         seconds = timeout_seconds * self.bench.patience
         return await self.session.execute(code, timeout_seconds=seconds)
 
     async def show(self, code: str) -> str:
-        """What a cell that must not fail wrote to stdout, without its last newline."""
+        """Return what a cell wrote to stdout, without its last newline; it must not fail."""
         result = await self.run(code)
         if result.error is not None:
             raise Unmet(f"{code.splitlines()[-1]!r} raised {result.error.traceback[-500:]}")
         return result.stdout.removesuffix("\n")
 
     async def shows(self, code: str, expected: str) -> None:
-        """A cell that must not fail writes exactly this."""
+        """Check that a cell writes exactly this; it must not fail."""
         expect(await self.show(code), expected, _named(code))
 
     async def fails(self, code: str, kind: str, words: str = "") -> None:
-        """A cell ends in an error of that type, whose message holds these words."""
+        """Check that a cell ends in an error of that type, whose message contains these words."""
         result = await self.run(code)
         if result.error is None:
             raise Unmet(f"{_named(code)}: no error, where {kind} was due")
@@ -178,12 +178,12 @@ class Repl:
         await self.session.load(name, stored(value))
 
     async def lives(self) -> None:
-        """The session still works, calls included."""
+        """Check that the session still works, including calls."""
         await self.shows("1 + 1", "2")
         await self.shows("llm_query('still there')", "'re:still there'")
 
     async def dies(self, code: str) -> str:
-        """A cell ends the session; what the session says about it."""
+        """Check that a cell ends the session; return the message of the error."""
         try:
             result = await self.run(code)
         except SessionError as error:
@@ -198,7 +198,7 @@ def _named(code: str) -> str:
 
 
 class Bench:
-    """Opens sessions of the environment under test, and closes them whatever happens."""
+    """Opens sessions of the environment under test, and closes them in any case."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = with_defaults(environment)
@@ -206,19 +206,19 @@ class Bench:
         self._shared: Repl | None = None
 
     def excuse_for(self, row: str) -> str | None:
-        """Why the environment can't keep a promise, if it says so beforehand.
+        """Return why the environment can't keep a promise, if it says so beforehand.
 
-        Its `lacks`, if it has any, maps a part of `group: name` to the reason.
+        Its `lacks` maps a part of `group: name` to the reason.
         """
         return next((why for part, why in self.environment.lacks.items() if part in row), None)
 
     def harm_of(self, row: str) -> str | None:
-        """Why a check must not even be tried; `harms_host` says so in the same way."""
+        """Return why a check must not be tried, from `harms_host`."""
         return next((why for part, why in self.environment.harms_host.items() if part in row), None)
 
     @contextlib.asynccontextmanager
     async def opened(self, **options: Any) -> AsyncGenerator[Repl, None]:
-        """A fresh session with the suite's two tools."""
+        """Open a fresh session with the tools of the suite, and close it afterwards."""
         repl = await self.open(**options)
         try:
             yield repl
@@ -226,26 +226,26 @@ class Bench:
             await self.close(repl)
 
     async def open(self, **options: Any) -> Repl:
-        """The same, for whoever closes it by himself."""
+        """Open a fresh session, which the caller closes."""
         host = SuiteHost()
         settings = {"seed": 0, "tools": TOOLS, **options}
         return Repl(self, await self.environment.open(host, settings), host)
 
     async def shared(self) -> Repl:
-        """A session for checks that do not disturb each other."""
+        """Return a session for checks that do not affect each other."""
         if self._shared is None:
             self._shared = await self.open()
         self._shared.host.start_over()
         return self._shared
 
     async def drop_shared(self) -> None:
-        """Let the next one have a fresh session."""
+        """Close the shared session, so that the next check gets a fresh one."""
         shared, self._shared = self._shared, None
         if shared is not None:
             await self.close(shared)
 
     async def close(self, repl: Repl) -> None:
-        """Close a session without waiting for ever, or minding what a broken one says."""
+        """Close a session; ignore errors, and do not wait for ever."""
         with contextlib.suppress(RLMError, OSError, TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await repl.session.close()

@@ -38,8 +38,8 @@ _ENDINGS = {
     "x = 'a'  # \\": "'a'",
     "x = {'a': \"b\"}": "{'a': 'b'}",
 }
-"""Ends of cells that meet quotes put around them; the value of `x` afterwards, None if it is no
-Python."""
+"""Cells that end in quotes or backslashes, and the value of `x` afterwards; None if the cell is not
+valid Python."""
 
 _ERRORS = {
     "x = (": "SyntaxError",

@@ -1,4 +1,4 @@
-"""How a check is written: an async function that raises what is wrong, and a name in words."""
+"""Defines checks: an async function that raises an error, and a name."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,7 +14,7 @@ Function = Callable[[Repl], Awaitable[str | None]]
 
 
 class Check(Struct, frozen=True):
-    """One promise about sessions. `options` ask for a session of its own, opened with them."""
+    """One promise about sessions. With `options`, it gets a session of its own with them."""
 
     name: str
     group: str
@@ -23,7 +23,7 @@ class Check(Struct, frozen=True):
     together: bool
 
     def task(self, bench: Bench) -> Task:
-        """The row it becomes on a bench."""
+        """Return the task that runs this check."""
 
         harm = bench.harm_of(f"{self.group}: {self.name}")
 

@@ -1,4 +1,4 @@
-"""Handing in an answer: every published way, and what is no answer."""
+"""Submitting an answer: every published way, and what is not an answer."""
 
 from rlm.engine.sessions import FRESH_ANSWER
 from rlm.results import Submission
@@ -64,7 +64,7 @@ _LEFT_BEHIND = (
 
 @checks("a fresh `answer` replaces whatever an earlier run left", fresh=True)
 async def fresh_answer(repl: Repl) -> None:
-    """The engine binds one at the start of every run of a chat."""
+    """The engine binds a new `answer` at the start of every run of a chat."""
     for code in _LEFT_BEHIND:
         await repl.run(code)
         await repl.session.load("answer", FRESH_ANSWER)

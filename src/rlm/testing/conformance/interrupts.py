@@ -1,4 +1,4 @@
-"""Interrupts: every kind of hang ends; variables are kept, or the session says that it is gone."""
+"""Interrupts: every kind of hang ends; variables are kept, or the session reports its end."""
 
 import asyncio
 
@@ -40,7 +40,7 @@ _PYTHON_HANGS = {
         "answer.update(content=Slow(), ready=True)"
     ),
 }
-"""Python itself can be interrupted in these, so their variables must be kept."""
+"""Python can be interrupted in these, so variables must be kept."""
 
 _HARD_HANGS = {
     "a sum in C": "sum(range(10**12))",
@@ -74,7 +74,7 @@ _HARD_HANGS = {
         "import signal; signal.signal(signal.SIGINT, lambda *_: None)\nwhile True: pass"
     ),
 }
-"""These may cost the session, which then has to say so."""
+"""These may end the session, which then has to report it."""
 
 
 async def _ends(repl: Repl, hang: str, *, may_die: bool) -> str:

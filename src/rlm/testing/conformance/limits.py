@@ -1,4 +1,4 @@
-"""Limits: a cell that takes too much gets an error it can repair, and the session goes on."""
+"""Limits: a cell that takes too much gets an error it can repair, and the session continues."""
 
 from rlm.testing.conformance.bench import NotOffered, Repl, Unmet, expect
 from rlm.testing.conformance.checks import Checks

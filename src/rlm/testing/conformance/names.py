@@ -1,4 +1,4 @@
-"""The namespace: every published name is there, and a cell can't lose those that must hold."""
+"""The namespace: every published name exists, and cells can't lose those that are restored."""
 
 from rlm.testing.conformance.bench import Repl, expect
 from rlm.testing.conformance.checks import Checks

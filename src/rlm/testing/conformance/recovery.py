@@ -1,4 +1,4 @@
-"""Death and recovery: a dead session says so, others do not notice, and closing ends everything."""
+"""Death and recovery: a dead session reports it, others are unaffected, closing ends everything."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -15,7 +15,7 @@ _DEATHS = {
     "os._exit": "import os; os._exit(3)",
     "a segmentation fault": "import ctypes; ctypes.string_at(1)",
     "a stack overflow in C": (
-        # Python checks the depth of most recursions, and more of them in each version; not this.
+        # Python checks the depth of most recursions, and of more in each version, but not of this.
         "x = iter([1])\nfor _ in range(10**6): x = filter(None, x)\nnext(x)"
     ),
     "an abort": "import os; os.abort()",

@@ -1,15 +1,66 @@
-"""Runs the rows of a suite: each bounded in time, none lost, whatever happens in it."""
+"""Runs the rows of a suite, each with a time limit, and reports every one."""
 
 import asyncio
 import itertools
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
-from rlm.testing.conformance.report import Report, Row, Verdict
+__all__ = [
+    "BAD_VERDICTS",
+    "MOST_SECONDS",
+    "Finding",
+    "OnRow",
+    "Report",
+    "Row",
+    "Task",
+    "Verdict",
+    "chosen",
+    "run_tasks",
+]
 
-__all__ = ["MOST_SECONDS", "Finding", "OnRow", "Task", "chosen", "run_tasks"]
+Verdict = Literal[
+    "passed", "failed", "not offered", "stopped", "SUCCEEDED", "visible", "not applicable"
+]
+"""`passed`, `failed`, `not offered` are results of checks, the others of attacks; a row that could
+not be judged is `failed` in both suites."""
+
+BAD_VERDICTS: frozenset[Verdict] = frozenset({"failed", "SUCCEEDED"})
+
+
+class Row(Struct, frozen=True):
+    """The result of one check or attack: a verdict, and a line of detail."""
+
+    name: str
+    group: str
+    verdict: Verdict
+    detail: str
+    seconds: float
+
+
+class Report(Struct, frozen=True):
+    """All rows, in the order of the suite."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each verdict occurs."""
+        return dict(Counter(row.verdict for row in self.rows))
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are rows and none of them is bad."""
+        return bool(self.rows) and not self.bad
+
+    @property
+    def bad(self) -> tuple[Row, ...]:
+        """The rows that need attention."""
+        return tuple(row for row in self.rows if row.verdict in BAD_VERDICTS)
+
 
 Finding = tuple[Verdict, str]
 OnRow = Callable[[Row], None]
@@ -17,14 +68,13 @@ _AT_ONCE = 8
 
 
 MOST_SECONDS = 60.0
-"""For one row, where the environment does not ask for more patience."""
+"""The time limit of one row, unless the environment asks for more `patience`."""
 
 
 class Task(Struct, frozen=True):
-    """One row to be. Neighbours that are marked `together` run side by side.
+    """One row to run. Adjacent tasks marked `together` run concurrently.
 
-    `excuse`: why it can't be kept here, as the environment itself says; then it is not offered
-    where it is not kept.
+    `excuse`: why the environment says it can't keep this promise; a failure is then "not offered".
     """
 
     name: str
@@ -36,13 +86,13 @@ class Task(Struct, frozen=True):
 
 
 def chosen(tasks: Iterable[Task], only: str | None) -> list[Task]:
-    """The tasks whose group or name contains a text, whatever its case."""
+    """Return the tasks whose group or name contains a text, ignoring case."""
     wanted = (only or "").casefold()
     return [task for task in tasks if wanted in f"{task.group}: {task.name}".casefold()]
 
 
 async def run_tasks(tasks: Sequence[Task], on_row: OnRow | None = None) -> Report:
-    """Run them all; `on_row` is told of each row as soon as it is there."""
+    """Run all tasks; `on_row` is called with each row when it is ready."""
     rows: list[Row] = []
     turns = asyncio.Semaphore(_AT_ONCE)
 
@@ -62,7 +112,7 @@ async def run_tasks(tasks: Sequence[Task], on_row: OnRow | None = None) -> Repor
 
 
 async def _row(task: Task) -> Row:
-    """The border of the suite: whatever a row raises is what it found."""
+    """Run one task and catch everything it raises: the border of the suite."""
     started = time.monotonic()
     verdict: Verdict = "failed"
     try:

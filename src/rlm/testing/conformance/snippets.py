@@ -1,4 +1,4 @@
-"""Typical snippets: what models write most, run as they write it."""
+"""Typical snippets of model-written code, run as models write them."""
 
 from rlm.testing.conformance.bench import NotOffered, Repl, Unmet, expect
 from rlm.testing.conformance.checks import Checks
@@ -205,7 +205,7 @@ t = tarfile.open(fileobj=io.BytesIO(), mode='w'); t.close(); m[:2]
 # b'ab'
 """,
 }
-"""The same, for environments whose cells have a folder of their own to write to."""
+"""Snippets for environments whose cells have a folder to write to."""
 
 _LEFT_OUT = (
     "antigravity this idlelib turtle turtledemo tkinter nt ntpath winreg msvcrt winsound msilib "

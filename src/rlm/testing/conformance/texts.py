@@ -1,4 +1,4 @@
-"""Text is exact in both directions, and large frames are no special case."""
+"""Text arrives unchanged in both directions, in large frames too."""
 
 from rlm.testing.conformance.bench import Repl, Unmet, expect
 from rlm.testing.conformance.checks import Checks

@@ -1,4 +1,4 @@
-"""Tools from cells: what goes there and what comes back, in every spelling, from every thread."""
+"""Tools from cells: arguments and results, in every form of call, from every thread."""
 
 from typing import Any
 

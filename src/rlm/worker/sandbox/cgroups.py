@@ -1,9 +1,9 @@
-"""Control groups (version 2): what all processes of a session may take together.
+"""Control groups (version 2): limits on all processes of a session together.
 
-Limits of a process count neither the kernel's memory nor what two processes have together. A
-group does. It needs a folder of groups that is ours to divide: the root of them all, one that was
-delegated (systemd marks those), or one that is named. A group with processes in it can't be
-divided, so this process must be in one below the folder, not in the folder itself.
+Limits of a process count neither kernel memory nor several processes together. A group does. It
+needs a folder of groups that this process may divide: the root, one that was delegated (systemd
+marks those), or one that is named. A group with processes can't be divided, so this process must be
+in a group below that folder, not in the folder itself.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _PREFIX = "rlm-"
 _NEEDED = ("memory", "pids")
 _WELCOME = ("cpu",)
 _BASE_BYTES = 128 << 20
-"""For the worker itself, for what its sessions have in sockets, and for page tables."""
+"""Memory for the worker itself, its sockets and page tables."""
 _COPIES = 2
-"""Variables may be there twice: in the worker, and as they were, in its checkpoint."""
+"""Variables may exist twice: in the worker and, in an older state, in its checkpoint."""
 _PROCESSES = 3
 _CPU_WEIGHT = "50"
 _DELEGATED = ("user.delegate", "trusted.delegate")
@@ -39,7 +39,7 @@ class Cgroup:
         self._memory_bytes = 0
 
     def limit(self, memory_bytes: int, tasks: int) -> None:
-        """Set what it may have; 0 bytes for no limit of memory."""
+        """Set the limits; 0 bytes for no memory limit."""
         _write(self.fd, "pids.max", str(tasks))
         self._memory_bytes = memory_bytes
         if memory_bytes:
@@ -48,13 +48,13 @@ class Cgroup:
         _try_to_write(self.fd, "cpu.weight", _CPU_WEIGHT)
 
     def grow(self) -> None:
-        """A context is about to be loaded, which does not count."""
+        """Raise the memory limit for a context, which does not count."""
         if self._memory_bytes:
             self._memory_bytes += GROWTH_BYTES
             _try_to_write(self.fd, "memory.max", str(self._memory_bytes))
 
     def remove(self) -> None:
-        """Its processes have ended."""
+        """Remove the group; its processes have ended."""
         os.close(self.fd)
         self._remove()
 
@@ -74,7 +74,7 @@ class Cgroups:
             raise
 
     def make(self, slot: int, allowance_bytes: int, scratch_bytes: int, tasks: int) -> Cgroup:
-        """A group for the session in this slot, to be forked into."""
+        """Make a group for the session in this slot."""
         name = str(slot)
         os.mkdir(name, dir_fd=self._fd)
         group = Cgroup(_open(self._fd, name), lambda: _remove(self._fd, name))
@@ -87,7 +87,7 @@ class Cgroups:
         return group
 
     def close(self) -> None:
-        """Remove it, with what is left in it; processes in it must have ended."""
+        """Remove the folder and its groups, whose processes must have ended."""
         for name in _names(self._fd):
             _remove(self._fd, name)
         os.close(self._fd)
@@ -96,7 +96,7 @@ class Cgroups:
 
 
 def find(named: str = "") -> Cgroups:
-    """Groups in the folder `named`, else wherever we may; OSError tells why there are none."""
+    """Return groups in the folder `named`, or wherever possible; OSError says why not."""
     folder = named or delegated_folder()
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -109,14 +109,14 @@ def find(named: str = "") -> Cgroups:
 
 
 def delegated_folder() -> str:
-    """The nearest folder above this process's own group that is ours; the root has no rules."""
+    """Return the nearest delegated folder above this process's group, or the root."""
     mounted, root = _mount()
     own = _own_group()
     if root != "/" and (own + "/").startswith(root.rstrip("/") + "/"):
         own = own[len(root) :] or "/"
     path = os.path.normpath(mounted + own)
     if not os.path.exists(os.path.join(path, "cgroup.type")):
-        return path  # The root of all groups: it may have processes, and be divided.
+        return path  # The root may have processes and be divided.
     while path != mounted:
         path = os.path.dirname(path)
         if any(_attribute(path, name) == b"1" for name in _DELEGATED):
@@ -128,7 +128,7 @@ def delegated_folder() -> str:
 
 
 def _mount() -> tuple[str, str]:
-    """Where groups of version 2 are mounted, and which of them is on top there."""
+    """Return where groups of version 2 are mounted, and the group at the top."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             before, _, after = line.partition(" - ")
@@ -147,7 +147,7 @@ def _own_group() -> str:
 
 
 def _divide(fd: int) -> None:
-    """Have the groups in a folder limit memory and processes."""
+    """Enable the memory and process controllers for the groups in a folder."""
     offered, divided = _read(fd, "cgroup.controllers"), _read(fd, "cgroup.subtree_control")
     missing = [name for name in _NEEDED if name not in offered]
     if missing:
@@ -158,7 +158,7 @@ def _divide(fd: int) -> None:
 
 
 def _sweep(fd: int) -> None:
-    """Remove what zygotes left that were killed."""
+    """Remove groups left by zygotes that were killed."""
     for name in _names(fd):
         process = name[len(_PREFIX) :]
         if (
@@ -196,7 +196,7 @@ def _remove(fd: int, name: str) -> None:
     try:
         os.rmdir(name, dir_fd=fd)
     except OSError:
-        return  # Something is still in it; the next zygote sweeps it up.
+        return  # It is not empty; the next zygote removes it.
 
 
 def _read(fd: int, name: str) -> list[str]:

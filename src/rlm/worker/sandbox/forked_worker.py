@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 _SET_UP_FAILED = b"E"
 _CPU_OVERTIME_SECONDS = 10
-"""The kernel ends a process five seconds after its limit; a session gets no more than this."""
+"""The kernel ends a process five seconds after its limit; a session gets at most this."""
 
 
 class ForkedWorker:
-    """One session. `set_up` is where its worker tells that it is ready, or why it is not.
+    """The worker of a session. `set_up` is a socket on which it reports why it could not start.
 
     `process_folder` is /proc, opened, if there is one.
     """
@@ -58,7 +58,7 @@ class ForkedWorker:
         self._permitted_early = False
 
     def read_set_up(self) -> None:
-        """Take what the worker says while it is set up; `set_up` is None once it is done."""
+        """Read what the worker sends while it starts; `set_up` is None once that is done."""
         assert self.set_up is not None
         message, listener = permits.receive(self.set_up)
         if listener >= 0:
@@ -72,7 +72,7 @@ class ForkedWorker:
             self.set_up = None
 
     def read_orders(self) -> bool:
-        """Do what the host wrote, if anything; False once it has let go."""
+        """Carry out the host's orders, if any; return False once it has closed the socket."""
         try:
             orders = self.monitor.recv(64, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -83,27 +83,27 @@ class ForkedWorker:
             if order == INTERRUPT[0]:
                 self._signal_and_continue(signal.SIGINT)
             elif order == TERMINATE[0]:
-                # A checkpoint that waits has this one blocked.
+                # A waiting checkpoint has it blocked.
                 self._signal_and_continue(signal.SIGTERM)
             elif order == STATE[0]:
                 self._report({"state": process_state.of_group(self._process_folder, self.group)})
             elif order == GROW[0] and self._cgroup is not None:
                 self._cgroup.grow()
             elif order == PERMIT_FORK[0]:
-                self._permitted_early = True  # If its listener was not taken yet.
+                self._permitted_early = True  # The listener may not have arrived yet.
                 if self.permits is not None:
                     self.permits.allow_fork()
         return bool(orders)
 
     def end(self) -> None:
-        """Nobody of it goes on."""
+        """Kill every process of the session."""
         self._signal(signal.SIGKILL)
 
     def note_death(self, status: int, cpu_seconds: float) -> bool:
-        """One of its processes has died, having used that much; False if it was the last one.
+        """Note the death of a process and its processor time; return False if it was the last.
 
-        A checkpoint begins with no processor time used. It is told what the others have used and
-        lowers its own limit; one that does not is ended here, with the next process that dies.
+        The kernel counts a checkpoint's time from zero. The host tells it how much was used, and it
+        lowers its own limit; one that does not is ended here, when the next process dies.
         """
         if self.permits is not None:
             self.permits.processes -= 1
@@ -115,9 +115,9 @@ class ForkedWorker:
         return self._signal(0)
 
     def close(self) -> None:
-        """Let go of everything; the host then knows that nobody is left."""
+        """Close everything; the host then knows that no process is left."""
         while self.set_up is not None:
-            self.read_set_up()  # Why it could not be set up, if its death was noticed first.
+            self.read_set_up()  # It may still say why it could not start.
         self.monitor.close()
         if self.permits is not None:
             os.close(self.permits.listener)
@@ -125,13 +125,13 @@ class ForkedWorker:
             self._cgroup.remove()
 
     def _signal_and_continue(self, number: int) -> None:
-        """A process that was stopped takes a signal only once it is continued."""
+        """Signal the group and continue it: a stopped process does not handle signals."""
         self._signal(number)
         self._signal(signal.SIGCONT)
         self._report({"signalled": True})
 
     def _signal(self, number: int) -> bool:
-        """Signal the whole group; False if nobody is in it."""
+        """Signal the whole group; return False if it is empty."""
         try:
             os.killpg(self.group, number)
         except ProcessLookupError:
@@ -139,7 +139,7 @@ class ForkedWorker:
         return True
 
     def _report(self, fact: dict[str, Any]) -> None:
-        """Tell the host, if it still listens; it may not read, so never wait for it."""
+        """Send a report to the host without waiting; it may not read."""
         try:
             self.monitor.send(json.dumps(fact).encode("ascii") + b"\n", socket.MSG_DONTWAIT)
         except OSError:
@@ -147,7 +147,7 @@ class ForkedWorker:
 
 
 def _threads_of(pid: int) -> int:
-    """How many threads a process has; none if it has just ended."""
+    """Return the number of threads of a process; 0 if it has just ended."""
     try:
         return len(os.listdir(f"/proc/{pid}/task"))
     except OSError:
@@ -169,9 +169,9 @@ def be_a_worker(
     set_up_fd: int,
     warm_up: bool,
 ) -> NoReturn:
-    """Be the worker of one session: hardened before it takes its first request, else gone.
+    """Become the worker of one session: harden this process, then serve; exit if that fails.
 
-    `warm_up`: nobody waits for this session yet, so it warms itself up.
+    With `warm_up`, no run waits for this session yet, so it warms up first.
     """
     try:
         os.setpgid(0, 0)
@@ -197,12 +197,12 @@ def _harden(found: layers.Layers) -> None:
             layers.harden(found)
         except OSError as error:
             _tell_failure(_SET_UP_FD, error)
-    # Code in cells sees the variables of every function below it, and what they hold.
+    # Cells can reach the variables of every function on the stack.
     vars(found).clear()
 
 
 def _socket_at(fd: int) -> socket.socket:
-    """One of the host's or the zygote's; the kernel need not be asked what kind it is."""
+    """Return the socket at a descriptor, without asking the kernel for its type."""
     return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fd)
 
 
@@ -212,10 +212,10 @@ def _tell_failure(set_up_fd: int, error: OSError) -> NoReturn:
 
 
 def _open_own_streams() -> None:
-    """Have a /dev/null of this session's own at 0, 1 and 2, not one that others have open too.
+    """Open this session's own /dev/null at 0, 1 and 2.
 
-    What is set on an open file (its flags, its position) is set for everybody who has it. And where
-    there is a file tree of our own, this one is on a mount that is read-only: its mode stays.
+    The flags and position of an open file are shared by all processes that have it. And in a file
+    tree of our own, this one is on a read-only mount, so its mode can't be changed.
     """
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for stream in (0, 1, 2):
@@ -224,9 +224,9 @@ def _open_own_streams() -> None:
 
 
 def _keep_only(found: layers.Layers, connection_fd: int, set_up_fd: int) -> None:
-    """Give what is still needed a fixed place and close every other descriptor above 2."""
+    """Move the descriptors that are still needed to fixed numbers, and close all others."""
     kept = [connection_fd, set_up_fd] + ([] if found.ruleset is None else [found.ruleset])
-    # First to where no place is in the way of another.
+    # First to numbers that do not overlap.
     copies = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _RULESET_FD + 1) for fd in kept]
     for place, fd in enumerate(copies, _CONNECTION_FD):
         os.dup2(fd, place, inheritable=False)

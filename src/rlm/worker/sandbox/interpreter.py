@@ -1,4 +1,4 @@
-"""Where the running interpreter keeps what it may still need: its library and shared libraries."""
+"""Finds the files that the running interpreter may still need: its library and shared libraries."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 
 
 def standard_library() -> list[str]:
-    """The folders and the archive that the standard library is imported from.
+    """Return the folders and the archive that the standard library is imported from.
 
-    Not from sysconfig, which names the virtual environment's folders for the platform part.
+    sysconfig can't be used: it names folders of the virtual environment for the platform part.
     """
     here = os.path.dirname(os.path.abspath(os.__file__))
     platform = os.path.join(sys.base_exec_prefix, sys.platlibdir, os.path.basename(here))
@@ -29,10 +29,10 @@ def standard_library() -> list[str]:
 
 
 def readable_and_hidden(granted: Iterable[str]) -> tuple[list[str], list[str]]:
-    """What a session may read, `granted` included, and the folders of it that it may not.
+    """Return what a session may read, including `granted`, and the folders to hide in it.
 
-    Hidden are folders of installed packages: a standard library usually has one in it. What was
-    granted explicitly is granted with all that is in it.
+    Folders of installed packages are hidden: a standard library usually contains one. What was
+    granted explicitly is granted with everything in it.
     """
     granted = [os.path.abspath(path) for path in granted]
     own = standard_library() + _library_folders()
@@ -46,7 +46,7 @@ def readable_and_hidden(granted: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _package_folders(folder: str) -> list[str]:
-    """Where installed packages are in a library folder: in it, or in folders of Pythons in it."""
+    """Yield the folders of installed packages in a library folder."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -57,14 +57,14 @@ def _package_folders(folder: str) -> list[str]:
 
 
 def inside(path: str, folder: str) -> bool:
-    """Whether a path is the folder or below it; both absolute."""
+    """Return whether a path is the folder or below it; both are absolute."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def without(readable: Iterable[str], hidden: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Say `readable` without the `hidden` in it: as smaller paths to read and folders to list.
+    """Return `readable` without `hidden`, as smaller paths to read and folders to list.
 
-    For layers that can grant a folder as a whole, but not with an exception.
+    This is for layers that can only grant whole folders, without exceptions.
     """
     hidden = list(hidden)
     kept: list[str] = []
@@ -83,7 +83,7 @@ def without(readable: Iterable[str], hidden: Iterable[str]) -> tuple[list[str], 
 
 
 def mapped_libraries() -> list[str]:
-    """The shared libraries that this process has in memory, by path."""
+    """Return the paths of the shared libraries that this process has loaded."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
             paths = {line.rstrip("\n").partition("/")[2] for line in file}
@@ -93,10 +93,10 @@ def mapped_libraries() -> list[str]:
 
 
 def _library_folders() -> list[str]:
-    """Folders that hold libraries in use, because what they depend on is beside them.
+    """Return the folders of loaded libraries, because their dependencies are beside them.
 
-    A folder that is not called lib-something may hold anything: then only the file counts.
-    Libraries of installed packages are a matter of what is granted.
+    A folder whose name does not begin with lib may contain anything: then only the file counts.
+    Libraries of installed packages have to be granted.
     """
     found = []
     for path in mapped_libraries():

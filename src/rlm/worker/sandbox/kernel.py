@@ -1,4 +1,4 @@
-"""System calls by name, through ctypes: what the C library does not wrap on every machine."""
+"""System calls by name, through ctypes, which the C library does not wrap on every machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Argument = Union[int, bytes, None]
 
 MACHINE = os.uname().machine if sys.maxsize > 1 << 32 else ""
-"""Empty in a 32-bit process, whose calls have other numbers than its kernel's machine."""
+"""Empty in a 32-bit process, whose call numbers differ from those of its kernel."""
 
 SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     # What user code may do, some of it with some arguments only (see seccomp.py).
@@ -191,7 +191,7 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "faccessat2": (439, 439),
     "epoll_pwait2": (441, 441),
     "fchmodat2": (452, 452),
-    # What the layers are put on with.
+    # What is needed to apply the layers.
     "capset": (126, 91),
     "pivot_root": (155, 41),
     "mount": (165, 40),
@@ -208,13 +208,13 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
 
 _COLUMNS = {"x86_64": 0, "aarch64": 1}
 
-# PyDLL keeps the interpreter lock: nothing here waits, and a fork must not happen without it.
+# PyDLL keeps the GIL: nothing here waits, and a fork needs it.
 _syscall = ctypes.PyDLL(None, use_errno=True).syscall
 _syscall.restype = c_long
 
 
 def number(name: str, machine: str = MACHINE) -> int | None:
-    """The number of a call, or None if the machine does not have it or is not known here."""
+    """Return the number of a call, or None if the machine lacks it or is unknown."""
     column = _COLUMNS.get(machine)
     return None if column is None else SYSCALLS[name][column]
 
@@ -230,19 +230,19 @@ def call(name: str, *arguments: Argument) -> int:
 def answer(name: str, *arguments: Argument) -> int:
     """Like `call`, but a failure is the negative error number.
 
-    For failures that are expected: a process that was just forked pays dearly for an exception.
+    For expected failures: exceptions are expensive in a process that was just forked.
     """
     this = number(name)
     if this is None:
         return -errno.ENOSYS
     result: int = _syscall(
         c_long(this),
-        # A plain int would be passed as 32 bits, whatever the register held before in the rest.
+        # A plain int would be passed as 32 bits, with garbage in the rest of the register.
         *[c_long(each) if isinstance(each, int) else each for each in arguments],
     )
     return result if result >= 0 else -ctypes.get_errno()
 
 
 def prctl(option: int, *arguments: int) -> int:
-    """Set or ask a property of this process; arguments that are not given are zero."""
+    """Set or get a property of this process; missing arguments are zero."""
     return call("prctl", option, *arguments, *([0] * (4 - len(arguments))))

@@ -1,7 +1,7 @@
-"""Landlock: the kernel refuses every file that is not granted here, to this process and its forks.
+"""Landlock: the kernel refuses every file that is not granted, to this process and its forks.
 
-It rules over opening, making, removing and renaming. It does not rule over looking up (`stat`,
-`access`), modes and times: whoever has only this layer can still learn that a path exists.
+It controls opening, making, removing and renaming. It does not control lookups (`stat`, `access`),
+modes and times: with this layer alone, code can still learn that a path exists.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ _WRITABLE = (
     | _MOVE_BETWEEN_FOLDERS
 )
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _CONTROL_DEVICE
-"""The rights that mean something for what is not a folder; others are an error in its rule."""
+"""The rights that apply to files; others are an error in a rule for a file."""
 
 _FIRST_ABI_FILE_RIGHTS = 13
-_ALL_PORTS = 0b11  # binding and connecting, from ABI 4; no port is granted
-_ALL_SCOPES = 0b11  # abstract unix sockets and signals stay among ourselves, from ABI 6
-_QUIET = 1  # from ABI 7: refusals are not written to the audit log, which user code could flood
+_ALL_PORTS = 0b11  # Binding and connecting, from ABI 4; no port is granted.
+_ALL_SCOPES = 0b11  # Abstract Unix sockets and signals stay inside the sandbox, from ABI 6.
+_QUIET = 1  # From ABI 7: refusals are not logged, because user code could flood the audit log.
 
 
 def abi() -> int:
-    """The version of Landlock that the kernel offers; 0 if there is none."""
+    """Return the version of Landlock that the kernel offers; 0 for none."""
     ask_version = 1
     try:
         return kernel.call("landlock_create_ruleset", None, 0, ask_version)
@@ -69,10 +69,10 @@ def abi() -> int:
 def restrict(
     readable: Iterable[str] = (), writable: Iterable[str] = (), listable: Iterable[str] = ()
 ) -> None:
-    """Leave this process what is granted and nothing else, for good; needs no_new_privs.
+    """Restrict this process to what is granted, for good; needs no_new_privs.
 
-    A folder is granted with all that is in it; of a listable one, and of the folders in it, only
-    the names. Paths that do not exist are passed over.
+    A readable folder is granted with everything in it; of a listable one, and of its subfolders,
+    only the names. Paths that do not exist are skipped.
     """
     rules = ruleset(readable, writable, listable)
     try:
@@ -82,14 +82,14 @@ def restrict(
 
 
 def restrict_with(rules: int) -> None:
-    """Like `restrict`, with a ruleset that was made before, perhaps for many processes."""
+    """Restrict this process with a ruleset that was made before."""
     kernel.call("landlock_restrict_self", rules, _QUIET if abi() >= 7 else 0)
 
 
 def ruleset(
     readable: Iterable[str] = (), writable: Iterable[str] = (), listable: Iterable[str] = ()
 ) -> int:
-    """A file descriptor that stands for these grants."""
+    """Return the descriptor of a ruleset with these grants."""
     version = abi()
     handled = _handled_file_rights(version)
     attributes = struct.pack("<Q", handled)

@@ -1,6 +1,6 @@
-"""Which layers this machine offers, and putting them on: the zygote decides, its sessions follow.
+"""Decides which layers this machine offers, and applies them in the zygote and its sessions.
 
-zygote   prepare()         what is possible is found out, namespaces are entered
+zygote   prepare()         decides what is possible, enters namespaces
 worker   enter_session()   own scratch folder, own uid or own user namespace
          harden()          limits, capabilities, Landlock, seccomp; then user code
 """
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 _FIRST_OWN_UID = 0x70000000
 _OWN_UIDS = 65536
 _ROOM_FOR_SHARED_TASKS = 4096
-"""How many tasks all sessions may add together where they can't be told from the user's own."""
+"""How many tasks all sessions may add where they count as the user's own."""
 
 
 class LayersMissing(Exception):
-    """A required layer can't be had here; the text says which, why, and what to do."""
+    """A required layer is not available; the message says which, why, and what to do."""
 
 
 class Layers:
-    """What was decided, once, in the zygote; every session is forked with a copy of it.
+    """The decisions of the zygote; every session is forked with a copy of them.
 
-    Open files that belong to it: `process_folder` (/proc as it was) and `ruleset`, each None if not
-    needed. A worker leaves them open until `enter_session` and `harden`, which close them.
+    Open files that belong to them: `process_folder` (/proc as it was) and `ruleset`, each None if
+    not needed. A worker leaves them open until `enter_session` and `harden`, which close them.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -60,24 +60,24 @@ class Layers:
         self.missing: list[str] = []
 
         self.first_uid: int | None = None
-        """The uid of slot 0; None if sessions keep the zygote's."""
+        """The uid of slot 0; None if sessions keep that of the zygote."""
         self.number_of_uids = 1
         self.own_user_namespace = False
         self.max_tasks: int | None = None
-        """The limit of processes and threads; None where a limit would not hold."""
+        """The limit on processes and threads; None where a limit would not work."""
         self.program = b""
 
         self.asks_for_threads = False
-        """Whether the zygote must count threads, since no limit of the kernel would hold."""
+        """Whether the zygote must count threads, because no limit of the kernel works."""
 
         self.zygote = os.getpid()
-        """The parent of all workers, as they see it."""
+        """The process id of the zygote, as workers see it."""
         self.process_folder: int | None = None
         self.ruleset: int | None = None
         self.cgroups: cgroups.Cgroups | None = None
 
     def report(self) -> dict[str, Any]:
-        """The facts, for events and for `rlm doctor`."""
+        """Return the facts for events and `rlm doctor`."""
         file_system = ["pivot_root"] if self.namespaces else []
         file_system += ["landlock"] if self.landlock_abi else []
         file_system += ["sealed"] if self.sealed else []
@@ -97,13 +97,13 @@ class Layers:
 
     @property
     def scratch(self) -> str:
-        """The folder that sessions may write to; "" if there is none."""
+        """The folder that sessions may write to, or ""."""
         if self.namespaces:
             return namespaces.SCRATCH
         return "" if self.sealed else self.settings.scratch
 
     def uid_of(self, slot: int) -> int | None:
-        """The uid that the session in this slot runs as; None if it keeps the zygote's."""
+        """Return the uid of the session in this slot; None if it keeps that of the zygote."""
         if self.first_uid is None:
             return None
         if self.number_of_uids == 1:
@@ -111,7 +111,7 @@ class Layers:
         return _FIRST_OWN_UID + (self.first_uid - _FIRST_OWN_UID + slot) % self.number_of_uids
 
     def zygote_lives(self) -> bool:
-        """Asked by a worker, which must not go on without it."""
+        """Return whether the zygote is alive; a worker must not continue without it."""
         return os.getppid() == self.zygote
 
 
@@ -119,11 +119,11 @@ class Layers:
 
 
 def prepare(trials: Trials) -> Layers:
-    """Decide by trials that are finished, enter namespaces, and have everything ready for sessions.
+    """Decide by finished trials, enter namespaces, and prepare everything for sessions.
 
-    Call it once, single-threaded and still dumpable, after imports: afterwards the host's files
-    are gone where namespaces are possible, /proc too. Raises LayersMissing, and has changed
-    nothing then.
+    Call it once, single-threaded and still dumpable, after imports: where namespaces are possible,
+    the host's files, including /proc, are gone afterwards. Raises LayersMissing before it has
+    changed anything.
     """
     settings, readable, hidden = trials.settings, trials.readable, trials.hidden
     layers = Layers(settings)
@@ -150,7 +150,7 @@ def prepare(trials: Trials) -> Layers:
             sealed=layers.sealed,
             scratch=bool(layers.scratch),
         )
-    privileges.drop_bounding_set()  # Once here instead of forty calls in every session.
+    privileges.drop_bounding_set()  # Once here, to save forty calls in every session.
     return layers
 
 
@@ -182,7 +182,7 @@ def _decide_namespaces(layers: Layers, trials: Trials) -> str:
 
 
 def _decide_sealed(layers: Layers, kind: str) -> None:
-    """Without another file-system layer every path is closed, which only seccomp can do."""
+    """Return whether to close every path with seccomp: no other file-system layer works."""
     if kind or layers.landlock_abi:
         return
     problem = layers.settings.forbidden("sealed") or ("" if layers.seccomp else "it needs seccomp")
@@ -197,7 +197,7 @@ def _decide_sealed(layers: Layers, kind: str) -> None:
 
 
 def _decide_cgroups(layers: Layers) -> None:
-    """A bonus: all of it is limited by process too, but for the kernel's own memory."""
+    """Use control groups if possible; they limit kernel memory, which nothing else does."""
     if problem := layers.settings.forbidden("cgroup"):
         layers.missing.append(f"cgroup: {problem}")
         return
@@ -230,14 +230,14 @@ def _open_process_folder() -> int | None:
 
 
 def _ruleset_without_namespaces(settings: Settings, readable: list[str], hidden: list[str]) -> int:
-    """Made once: it has hundreds of rules, because Landlock knows no exceptions to a folder."""
+    """Make the ruleset once: it has hundreds of rules, because folders can't have exceptions."""
     kept, listed = interpreter.without([*readable, *namespaces.DEVICES], hidden)
     writable = ["/dev/null", *([settings.scratch] if settings.scratch else [])]
     return landlock.ruleset(kept, writable, [*listed, *settings.listable])
 
 
 def place_to_write(layers: Layers) -> AbstractContextManager[None]:
-    """What the zygote can write to while it loads packages, where the host's files are gone."""
+    """Give the zygote a folder to write to while it loads packages."""
     if layers.namespaces:
         return namespaces.scratch_for_a_while(layers.settings.scratch_bytes)
     return nullcontext()
@@ -255,7 +255,7 @@ def _decide_identity(layers: Layers, readable: list[str]) -> None:
 
 
 def _decide_user_namespace(layers: Layers, readable: list[str]) -> None:
-    """Without root, only a user namespace a session makes its threads countable (Linux 5.14)."""
+    """Without root, count threads by a user namespace for each session (Linux 5.14)."""
 
     def become() -> None:
         namespaces.enter_session(
@@ -270,8 +270,8 @@ def _decide_user_namespace(layers: Layers, readable: list[str]) -> None:
 
 
 def _decide_uid(layers: Layers, readable: list[str]) -> None:
-    """A uid for each session, else one for all; root without its rights if they can't read."""
-    start = _FIRST_OWN_UID + int.from_bytes(os.urandom(2), "little")  # Not the same as others'.
+    """Choose a uid for each session, or one for all, or root without capabilities."""
+    start = _FIRST_OWN_UID + int.from_bytes(os.urandom(2), "little")  # Not shared with other users.
     for first, count in ((start, _OWN_UIDS), (namespaces.NOBODY, 1)):
         facts, problem = probes.identity(partial(privileges.become, first, first), readable)
         if facts and (facts["readable"] or layers.sealed):
@@ -282,7 +282,7 @@ def _decide_uid(layers: Layers, readable: list[str]) -> None:
 
 
 def _decide_max_tasks(layers: Layers) -> None:
-    """Where others count too, the limit must leave room for them; root's tasks have none."""
+    """Leave room for the user's other tasks, where they count; root has no limit."""
     if layers.own_user_namespace or layers.number_of_uids > 1:
         layers.max_tasks = layers.settings.max_processes
         return
@@ -293,7 +293,7 @@ def _decide_max_tasks(layers: Layers) -> None:
 
 
 def _decide_permits(layers: Layers, trials: Trials) -> None:
-    """A worker forks for checkpoints only; threads are asked about where no limit would hold."""
+    """Decide whether workers may fork for checkpoints, and whether to ask about threads."""
     counted = layers.own_user_namespace or layers.number_of_uids > 1
     asks = layers.seccomp and not trials.permits_problem
     layers.forks = asks and layers.settings.checkpoints
@@ -309,7 +309,7 @@ def _decide_permits(layers: Layers, trials: Trials) -> None:
 
 
 def enter_session(layers: Layers, slot: int) -> None:
-    """In a worker that was just forked: an own place and an own identity.
+    """Give a worker that was just forked its own folder and identity.
 
     `slot` must not be that of another session that is alive.
     """
@@ -328,10 +328,10 @@ def enter_session(layers: Layers, slot: int) -> None:
 
 
 def harden(layers: Layers) -> None:
-    """In the worker, as its last step: after this user code may run.
+    """Apply the last layers in the worker, after which user code may run.
 
-    Handlers of SIGINT, SIGTERM and SIGXCPU can't be changed any more, so set them before. If this
-    raises, user code must not run.
+    Handlers of SIGINT, SIGTERM and SIGXCPU can't be changed afterwards. If this raises, user code
+    must not run.
     """
     settings = layers.settings
     max_file_bytes = settings.max_file_bytes
@@ -346,15 +346,15 @@ def harden(layers: Layers) -> None:
     privileges.forbid_new_privileges()
     if layers.landlock_abi:
         _restrict_files(layers)
-    privileges.be_nice()  # Late, so that this session is ready soon, but before it is forbidden.
+    privileges.be_nice()  # Late, so that the session starts fast; later it is forbidden.
     if layers.seccomp:
         seccomp.install(seccomp.bind_to_process(layers.program, os.getpid()))
 
 
 def _restrict_files(layers: Layers) -> None:
     if layers.ruleset is None:
-        # The new root holds only what may be read. The scratch folder is this session's own, so
-        # its rules can't be made beforehand; there are but three.
+        # The new root contains only what may be read. The scratch folder belongs to this
+        # session, so its three rules can't be made before.
         landlock.restrict(["/"], [namespaces.SCRATCH, "/dev/null"])
     else:
         landlock.restrict_with(layers.ruleset)

@@ -1,7 +1,7 @@
-"""Namespaces: a small file tree of our own instead of the host's, no network, own process ids.
+"""Namespaces: a small file tree instead of the host's, no network, separate process ids.
 
-The new root is a tmpfs with a few read-only binds in it. Binds are made from open folders, by way
-of /proc/self/fd: so an interpreter under a folder of mode 700 stays readable after the uid changes.
+The new root is a tmpfs with a few read-only binds. Binds are made from open folders, through
+/proc/self/fd: so an interpreter in a folder of mode 700 stays readable after the uid changes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
 ROOT, USER = "root", "user"
-"""The two ways in: with the rights of real root, or through a user namespace."""
+"""The two ways to enter: as real root, or through a user namespace."""
 
 SCRATCH = "/sandbox"
 NOBODY = 65534
@@ -56,7 +56,7 @@ _WANTED = (
     _NEW_MOUNT | _NEW_NETWORK | _NEW_IPC | _NEW_HOST_NAME,
     _NEW_MOUNT,
 )
-"""Best first. The mount namespace is the file-system layer; seccomp refuses sockets and IPC too."""
+"""Best first. The mount namespace isolates files; seccomp also refuses sockets and IPC."""
 
 _READ_ONLY = 1
 _NO_SET_UID = 2
@@ -74,7 +74,7 @@ _MOUNT_OPTIONS = {
     "nodev": _NO_DEVICES,
     "noexec": _NO_EXECUTION,
 }
-"""Times of access are left out: a remount that does not name them keeps them."""
+"""Without the flags of access times, which a remount keeps if they are not named."""
 
 _AT_RECURSIVE = 0x8000
 _AT_FDCWD = -100
@@ -100,15 +100,15 @@ def move(
     listable: Iterable[str],
     keep_cgroups: bool = False,
 ) -> None:
-    """Leave the host's namespaces, for a file tree with no more than that in it."""
+    """Leave the host's namespaces for a file tree that contains only these paths."""
     enter(kind, keep_cgroups)
     pivot_root(readable, hidden, listable)
 
 
 def enter(kind: str, keep_cgroups: bool = False) -> None:
-    """Leave the host's namespaces; `pivot_root` should follow.
+    """Leave the host's namespaces; call `pivot_root` next.
 
-    `keep_cgroups`: from a namespace of control groups no process gets into a group outside of it.
+    `keep_cgroups`: inside a cgroup namespace, a process can't join a group outside of it.
     """
     uid, gid = os.getuid(), os.getgid()
     _unshare_best(_NEW_USER if kind == USER else 0, _NEW_CGROUP if keep_cgroups else 0)
@@ -121,7 +121,7 @@ def enter(kind: str, keep_cgroups: bool = False) -> None:
 
 
 def _unshare_best(base: int, without: int) -> None:
-    """Old kernels, gVisor and limits of 0 lack one kind or another."""
+    """Unshare one kind of namespace, which old kernels, gVisor or a limit of 0 may refuse."""
     for flags in _WANTED[:-1]:
         try:
             kernel.call("unshare", base | flags & ~without)
@@ -132,7 +132,7 @@ def _unshare_best(base: int, without: int) -> None:
 
 
 def _map_identity(process_folder: int, uid: int, gid: int) -> None:
-    """Be nobody inside a new user namespace, and still ourselves outside."""
+    """Enter a new user namespace as nobody; outside, the uid is the same."""
     with contextlib.suppress(OSError):
         # Kernels without this file do not ask for it; others refuse the next line.
         _write(process_folder, "self/setgroups", "deny")
@@ -151,10 +151,10 @@ def _write(folder: int, name: str, text: str) -> None:
 def enter_session(
     scratch_bytes: int, owner: int | None = None, process_folder: int | None = None
 ) -> None:
-    """Take an own mount namespace and an own, size-limited scratch folder, and go there.
+    """Enter a mount namespace with a size-limited scratch folder, and change to that folder.
 
-    With `process_folder`, /proc as it was before `pivot_root`, also an own user namespace: then
-    the number of processes is counted for this session alone. `owner` is the uid of the folder.
+    With `process_folder`, /proc as it was before `pivot_root`, also enter a user namespace, so that
+    processes are counted for this session alone. `owner` is the uid of the folder.
     """
     if process_folder is None:
         kernel.call("unshare", _NEW_MOUNT)
@@ -168,7 +168,7 @@ def enter_session(
 
 @contextlib.contextmanager
 def scratch_for_a_while(scratch_bytes: int) -> Generator[None, None, None]:
-    """A scratch folder like that of a session, for the zygote: some packages write on import."""
+    """Give the zygote a scratch folder: some packages write files when imported."""
     _mount_scratch(scratch_bytes)
     try:
         yield
@@ -189,9 +189,9 @@ def _mount_scratch(scratch_bytes: int, owner: int | None = None) -> None:
 def pivot_root(
     readable: Iterable[str], hidden: Iterable[str] = (), listable: Iterable[str] = ()
 ) -> None:
-    """Replace the file tree by one that holds `readable`, without the folders in `hidden`.
+    """Replace the file tree by one with `readable`, without the folders in `hidden`.
 
-    The host's tree is gone for this process and its children afterwards, /proc included.
+    The host's tree, including /proc, is then gone for this process and its children.
     """
     _mount(None, "/", None, _RECURSIVE | _PRIVATE)
     tree = _Tree(next(each for each in _MOUNT_POINTS if os.path.isdir(each)))
@@ -205,7 +205,7 @@ def pivot_root(
     finally:
         os.umask(umask)
         tree.close()
-    # Both names may be the same: the old root then lies on top of the new one until it is detached.
+    # Both names may be the same: the old root then covers the new one until it is detached.
     os.chdir(tree.top)
     kernel.call("pivot_root", b".", b".")
     kernel.call("umount2", b".", _DETACH)
@@ -213,7 +213,7 @@ def pivot_root(
 
 
 class _Tree:
-    """What the new root will hold: sources are opened before a mount can cover them."""
+    """The content of the new root; sources are opened before a mount can cover them."""
 
     def __init__(self, top: str) -> None:
         self.top = top
@@ -223,17 +223,17 @@ class _Tree:
         self._shown: dict[str, bool] = {}
 
     def add(self, path: str) -> None:
-        """Have a file or folder in the new root, and the symbolic links on the way to it."""
+        """Add a file or folder, and the symbolic links in its path."""
         path = self._follow(path)
         if path not in self._sources and os.path.exists(path):
             self._sources[path] = os.open(path, os.O_PATH | os.O_CLOEXEC)
 
     def add_empty_folder(self, path: str) -> None:
-        """Have a folder that holds what else is added below it."""
+        """Add an empty folder, for what else is added below it."""
         self._empty_folders.append(self._follow(path))
 
     def _follow(self, path: str) -> str:
-        """The path without symbolic links, which are kept for the new root."""
+        """Resolve the symbolic links in a path, and keep them for the new root."""
         for _ in range(_MAX_LINKS):
             link = _first_link(path)
             if link is None:
@@ -243,7 +243,7 @@ class _Tree:
         return path
 
     def build(self, hidden: set[str]) -> None:
-        """Mount it all below `top`."""
+        """Mount everything below `top`."""
         _mount("tmpfs", self.top, "tmpfs", _NO_SET_UID | _NO_DEVICES, "size=1m,mode=755")
         devices = {path for path in DEVICES if path in self._sources}
         for path in sorted({*self._sources, *hidden}):
@@ -256,7 +256,7 @@ class _Tree:
                 os.makedirs(self.top + path, exist_ok=True)
         for path in devices:
             self._make_place(path)
-        # Links come after all folders: one with an absolute target would lead out of the new tree.
+        # Links come last: one with an absolute target would lead out of the new tree.
         for link, target in (*self._links.items(), ("/tmp", SCRATCH)):  # noqa: S108
             self._link(link, target)
         _set_read_only(self.top, _NO_DEVICES)
@@ -265,13 +265,13 @@ class _Tree:
             _set_read_only(self.top + path, _NO_EXECUTION)
 
     def close(self) -> None:
-        """Let go of the host's folders: an open one is a way back to all of them."""
+        """Close the host's folders: an open one is a way back to all files."""
         for source in self._sources.values():
             os.close(source)
         self._sources.clear()
 
     def _is_shown(self, path: str) -> bool:
-        """Whether the nearest folder around a path that was dealt with is shown, not hidden."""
+        """Return whether the nearest known folder around a path is shown, not hidden."""
         around = [each for each in self._shown if inside(path, each)]
         return bool(around) and self._shown[max(around, key=len)]
 
@@ -294,7 +294,7 @@ class _Tree:
             os.symlink(target, self.top + link)
 
     def _make_place(self, path: str) -> None:
-        """Something of the right kind to mount on."""
+        """Create a mount point of the right kind."""
         place = self.top + path
         if stat.S_ISDIR(os.fstat(self._sources[path]).st_mode):
             os.makedirs(place, exist_ok=True)
@@ -308,7 +308,7 @@ class _Tree:
 
 
 def _first_link(path: str) -> str | None:
-    """The first symbolic link on the way to a path."""
+    """Return the first symbolic link in a path."""
     parts = path.strip("/").split("/")
     for count in range(1, len(parts) + 1):
         start = "/" + "/".join(parts[:count])
@@ -318,7 +318,7 @@ def _first_link(path: str) -> str | None:
 
 
 def _set_read_only(top: str, also: int) -> None:
-    """Make a mount and all below it read-only; what restricted them before goes on to do so."""
+    """Make a mount and all below it read-only; earlier restrictions remain."""
     flags = _READ_ONLY | _NO_SET_UID | also
     # struct mount_attr: to set, to clear, propagation, user namespace. These four flags have the
     # same values there as in mount(2).
@@ -332,7 +332,7 @@ def _set_read_only(top: str, also: int) -> None:
 
 
 def _set_read_only_one_by_one(top: str, flags: int) -> None:
-    """A remount replaces all flags, and in a user namespace none may be lost: name them again."""
+    """Remount with all flags: a remount replaces them, and a user namespace may not lose any."""
     with open("/proc/self/mountinfo", "rb") as file:
         lines = file.read().splitlines()
     for line in lines:
@@ -362,7 +362,7 @@ def _text(text: str | None) -> bytes | None:
 def fork_into_pid_namespace() -> int:
     """Like os.fork(), but the child is process 1 of a new pid namespace, which ends with it.
 
-    Going back after `unshare` needs rights that a user namespace does not give.
+    Returning after `unshare` needs privileges that a user namespace does not give.
     """
     return fork(_NEW_PID)
 
@@ -370,9 +370,9 @@ def fork_into_pid_namespace() -> int:
 def fork(flags: int) -> int:
     """Like os.fork(), with flags of clone(2) that the C library's fork can't be given.
 
-    Only for a process with one thread: what Python does around forks (locks, lists of threads, and
-    what modules registered) is left out. Nothing of it is needed then, it would take as long as the
-    fork itself, and the copy would not be exact: `random` seeds itself anew.
+    Only for a process with one thread: what Python does around forks (locks, lists of threads,
+    registered functions) is skipped. None of it is needed then, it would take as long as the fork
+    itself, and the copy would not be exact: `random` would be seeded again.
     """
     tid = tid_address()
     flags |= signal.SIGCHLD
@@ -386,7 +386,7 @@ def fork(flags: int) -> int:
 def fork_into(cgroup: int) -> int:
     """Like `fork`, but the child is in a control group from its first moment; Linux 5.7.
 
-    Moving a process into a group has all processors wait for each other.
+    Moving a process into a group later makes all processors wait for each other.
     """
     tid = tid_address()
     flags = _CLONE_INTO_CGROUP | (_CLONE_CHILD_SETTID | _CLONE_CHILD_CLEARTID if tid else 0)
@@ -397,10 +397,10 @@ def fork_into(cgroup: int) -> int:
 
 
 def tid_address() -> int:
-    """Where the C library keeps the id of this thread, or 0: the child's must be put there.
+    """Return the address of the C library's thread id, or 0; a fork must update it.
 
     The kernel knows the address because glibc has it cleared at exit. musl has another word
-    cleared, so it counts only if this thread's id is found there.
+    cleared, so the address counts only if this thread's id is found there.
     """
     address = ctypes.c_uint64(0)
     kernel.answer("prctl", _PR_GET_TID_ADDRESS, ctypes.addressof(address), 0, 0, 0)

@@ -22,8 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# On the control socket, with two descriptors: a session for a run that waits, or one to be kept
-# ready, which can wait for the preloading. What memory its cells may take may follow, in 8 bytes.
+# On the control socket, with two descriptors: a session for a run that waits, or one to keep ready,
+# which may wait for the preloading. The memory limit of its cells may follow, in 8 bytes.
 NOW = b"N"
 WARM = b"W"
 
@@ -45,12 +45,12 @@ UNUSED_CHECKPOINT = 75
 
 
 class Settings:
-    """What the host wants, as it comes over the wire: `Settings(**data)`.
+    """The settings of a sandbox, as they come over the wire: `Settings(**data)`.
 
     `readable`: what sessions may read besides the interpreter. `listable`: folders whose names they
-    may list. `max_processes` counts threads too. `forbid`: layers not even to be tried.
-    None leaves a limit as it is. `scratch`: a folder that sessions may write to where they have no
-    namespace with one of their own; the machine is theirs then. `cgroup`: a folder of control
+    may list. `max_processes` counts threads too. `forbid`: layers not to use.
+    None leaves a limit unchanged. `scratch`: a folder that sessions may write to where they have no
+    mount namespace; only for machines that are theirs alone. `cgroup`: a folder of control
     groups to use; "" for one that is found.
     """
 
@@ -84,5 +84,5 @@ class Settings:
         self.cgroup = cgroup
 
     def forbidden(self, layer: str) -> str:
-        """Why a layer is not even to be tried; "" if it may be."""
+        """Return why a layer must not be used, or "" if it may be."""
         return "forbidden by the settings" if layer in self.forbid else ""

@@ -1,9 +1,9 @@
-"""Forks and threads by permission: the kernel asks the zygote before a worker may have one.
+"""Forks and threads by permission: the kernel asks the zygote before a worker gets one.
 
 A checkpoint is a fork, so the system-call filter can't forbid forks altogether; but code that may
-fork as it likes can multiply its memory allowance. So a second filter stops every fork in the
-kernel and asks (a "user notification"). Such a fork makes a child of the *zygote* (CLONE_PARENT;
-the main filter insists on it), which so reaps each of them and can count them.
+fork freely can multiply its memory allowance. So a second filter stops every fork in the kernel and
+asks (a "user notification"). Such a fork makes a child of the *zygote* (CLONE_PARENT, which the
+main filter requires), so the zygote reaps and counts them all.
 
 Where the kernel can't limit the threads of one session, the filter asks about threads too.
 """
@@ -42,7 +42,7 @@ _CONTINUE = 1  # Safe here: the flags of clone are in a register, which can't ch
 
 
 class Permits:
-    """What the processes of one session may do. `count_threads` tells how many a process has."""
+    """The permits of one session. `count_threads` returns the threads of a process."""
 
     def __init__(
         self, listener: int, most_threads: int, count_threads: Callable[[int], int]
@@ -54,7 +54,7 @@ class Permits:
         self._fork_allowed_until = 0.0
 
     def allow_fork(self) -> None:
-        """The next fork may happen, if it comes soon and there are not too many processes."""
+        """Permit one fork, if it happens soon and there are not too many processes."""
         self._fork_allowed_until = time.monotonic() + _PERMIT_SECONDS
 
     def decide(self) -> None:
@@ -72,7 +72,7 @@ class Permits:
                 answer = _RESPONSE.pack(identity, 0, -refusal, 0)
             fcntl.ioctl(self.listener, _SEND, answer)
         except OSError:
-            return  # The asker was killed or interrupted while it waited.
+            return  # The process was killed or interrupted while it waited.
 
     def _is_allowed(self, pid: int, flags: int) -> bool:
         if flags & _CLONE_THREAD:
@@ -86,7 +86,7 @@ class Permits:
 
 
 def trial() -> Callable[[], str]:
-    """Begin to try whether this kernel can do it; the result tells why it can't, or ""."""
+    """Start a trial; the result returns why this kernel can't do it, or ""."""
 
     def action() -> None:
         privileges.forbid_new_privileges()
@@ -99,7 +99,7 @@ def trial() -> Callable[[], str]:
 
 
 def send_listener(connection: socket.socket, threads: bool) -> None:
-    """In the worker, before the main filter: from here on the zygote is asked."""
+    """Install the filter, in the worker, and send its listener to the zygote."""
     listener = _listen(threads)
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [listener]))
     connection.sendmsg([b"L"], [rights])
@@ -111,7 +111,7 @@ def _listen(threads: bool) -> int:
 
 
 def receive(connection: socket.socket) -> tuple[bytes, int]:
-    """In the zygote: a message of the worker, empty at its end, and the listener sent along."""
+    """Receive, in the zygote, a message of the worker (empty at its end) and a listener."""
     message, ancillary, _, _ = connection.recvmsg(4096, socket.CMSG_SPACE(4))
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
@@ -120,7 +120,7 @@ def receive(connection: socket.socket) -> tuple[bytes, int]:
 
 
 def fork() -> int:
-    """`os.fork()`, but the child becomes the zygote's; OSError (EPERM) without a permit."""
+    """Fork a child of the zygote; OSError (EPERM) without a permit."""
     child = namespaces.fork(_CLONE_PARENT)
     if child == 0:
         privileges.die_with_parent(lambda: True)  # Not inherited.

@@ -1,8 +1,8 @@
-"""What the zygote imports before it forks, so that no session pays for it.
+"""Imports modules in the zygote before it forks, so that sessions need not.
 
-The zygote makes one `Preloading`, looks at its control socket, calls `step()`, looks again, until
-`done`. A step imports one module or warms one thing up. Nothing here leaves a thread or an open
-file behind by itself; a package may, and `threads_started_by` says which one did.
+The zygote creates one `Preloading` and alternates between its control socket and `step()`, until
+`done`. A step imports one module or warms up one thing. Nothing here leaves a thread or an open
+file behind; a package may, and `threads_started_by` says which one did.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 COMMON_MODULES = (
-    # What nearly every cell uses, and what running a cell and formatting its error uses.
+    # Used by nearly every cell, or by running a cell and formatting its error.
     *("re", "json", "math", "random", "collections", "collections.abc", "itertools", "functools"),
     *("io", "time", "operator", "heapq", "bisect", "copy", "contextlib", "types", "ast"),
     *("traceback", "linecache", "warnings", "datetime", "_strptime", "string", "textwrap"),
     *("typing", "dataclasses", "enum", "abc", "statistics", "decimal", "fractions", "numbers"),
-    # Calls to models side by side. asyncio is the dearest of all, so its parts are steps.
+    # For concurrent calls. asyncio takes longest, so its parts are separate steps.
     *("threading", "queue", "logging", "concurrent.futures.thread", "socket", "selectors"),
     *("inspect", "subprocess", "ssl", "asyncio.base_events", "asyncio"),
     # Reading and writing text and data.
@@ -44,7 +44,7 @@ COMMON_MODULES = (
     *("gzip", "zipfile", "xml.etree.ElementTree", "encodings.ascii", "encodings.latin_1"),
     *("encodings.cp1252", "encodings.utf_8_sig", "encodings.utf_16"),
 )
-"""Modules that model-written code imports all the time, the most frequent ones first."""
+"""Modules that model-written code often imports, the most frequent first."""
 
 SINGLE_THREADED = {
     "OPENBLAS_NUM_THREADS": "1",
@@ -54,11 +54,11 @@ SINGLE_THREADED = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
     "_RJEM_MALLOC_CONF": "background_thread:false",
 }
-"""Environment of a zygote that preloads packages: numerical libraries start threads otherwise, and
-so do the allocators that pyarrow and libraries in Rust bring along.
+"""The environment of a zygote that preloads packages: without it, numerical libraries start
+threads, and so do the allocators of pyarrow and of libraries in Rust.
 
-It has to be there before the library is loaded. A thread does not survive a fork, but a lock that
-it held does.
+It has to be set before the library is loaded. A thread does not survive a fork, but a lock that it
+held does.
 """
 
 
@@ -86,14 +86,14 @@ class Preloading:
         return not self._modules and not self._warm_ups
 
     def step(self) -> None:
-        """Import the next module, or warm the next thing up; nothing if all is done."""
+        """Import the next module, or warm up the next thing, if any is left."""
         if self._modules:
             self._import(self._modules.pop(0))
         elif self._warm_ups:
             self._warm_ups.pop(0)()
 
     def run(self) -> None:
-        """All the steps that are left, without a look at anything in between."""
+        """Do all remaining steps."""
         while not self.done:
             self.step()
 
@@ -110,7 +110,7 @@ class Preloading:
 
 
 def try_import(name: str) -> str | None:
-    """Import a module; why that failed, or None. A module may raise anything while it loads."""
+    """Import a module; return why that failed, or None. A module may raise anything."""
     known = set(sys.modules)
     try:
         importlib.import_module(name)
@@ -121,9 +121,9 @@ def try_import(name: str) -> str | None:
 
 
 def _forget_parts(names: Iterable[str]) -> None:
-    """Python drops a package that failed, but not its modules that were loaded by then.
+    """Remove the submodules of a package that failed to import; Python removes only the package.
 
-    A cell that tries again would get those without the package, and an error that misleads.
+    A cell that tries again would get a misleading error otherwise.
     """
     for name in sorted(names):
         package = name.rpartition(".")[0]
@@ -132,7 +132,7 @@ def _forget_parts(names: Iterable[str]) -> None:
 
 
 def thread_count(process_folder: int | None = None) -> int:
-    """The threads of this process, those that libraries started in C included where Linux tells.
+    """Return the number of threads, including those started in C where Linux tells.
 
     `process_folder`: /proc, opened before its name was gone.
     """
@@ -142,11 +142,11 @@ def thread_count(process_folder: int | None = None) -> int:
         links = os.stat(tasks, dir_fd=process_folder).st_nlink
     except OSError:
         return known
-    return max(known, links - 2)  # Each thread is a folder in there.
+    return max(known, links - 2)  # Each thread is a folder there.
 
 
 def _compile() -> None:
-    """The compiler makes its tree types and tables when it is first used."""
+    """Compile something: the compiler creates its types and tables when first used."""
     import ast
 
     sample = (
@@ -165,7 +165,7 @@ def _format_traceback() -> None:
 
 
 def _make_event_loop() -> None:
-    """A loop that is closed again: it leaves no file open, and none is current afterwards."""
+    """Create a loop and close it; no file stays open and no loop is current afterwards."""
     import asyncio
 
     loop = asyncio.new_event_loop()
@@ -179,7 +179,11 @@ def _make_event_loop() -> None:
 
 
 def hide_others(folders: Iterable[str], names: Iterable[str]) -> None:
-    """Have only packages of these names found in these folders. It keeps nobody from reading."""
+    """Make only packages of these names importable from these folders.
+
+    Other packages look as if they were not installed: libraries that try to import them expect an
+    ImportError, not a PermissionError. This does not keep code from reading files.
+    """
     places = tuple(f"{folder.rstrip('/')}/" for folder in folders)
     allowed = frozenset(names)
 
@@ -196,7 +200,7 @@ def hide_others(folders: Iterable[str], names: Iterable[str]) -> None:
 
 
 def _is_of(name: str, allowed: frozenset[str]) -> bool:
-    """Whether a module belongs to one of them, or is a folder around one, as `google` is."""
+    """Return whether a module belongs to an allowed package or is a namespace around one."""
     return any(f"{name}.".startswith(f"{each}.") or each.startswith(f"{name}.") for each in allowed)
 
 

@@ -39,22 +39,22 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 
 def forbid_new_privileges() -> None:
-    """No program that is started from here on gains rights by set-uid bits or file capabilities."""
+    """Keep programs from gaining privileges by set-uid bits or file capabilities."""
     kernel.prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def make_undumpable() -> None:
-    """No core dump, and no other process of the same uid may trace this one or read its memory.
+    """Forbid core dumps, and tracing or reading memory by other processes of the same uid.
 
-    A change of uid undoes it, and the maps of a new user namespace can't be written after it.
+    A change of uid undoes this, and the maps of a new user namespace can't be written afterwards.
     """
     kernel.prctl(_PR_SET_DUMPABLE, 0)
 
 
 def die_with_parent(parent_lives: Callable[[], bool]) -> None:
-    """Have the kernel end this process when its parent ends; a change of uid undoes it.
+    """Have the kernel end this process when its parent ends; a change of uid undoes this.
 
-    The parent may have ended before it was asked for; `parent_lives` is asked afterwards.
+    The parent may have ended before; `parent_lives` is called to find out.
     """
     kernel.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if not parent_lives():
@@ -62,7 +62,7 @@ def die_with_parent(parent_lives: Callable[[], bool]) -> None:
 
 
 def become(uid: int, gid: int) -> None:
-    """Take another identity without a way back; capabilities go with uid 0."""
+    """Change the identity for good; capabilities are lost with uid 0."""
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
@@ -71,7 +71,7 @@ def become(uid: int, gid: int) -> None:
 def drop_capabilities() -> None:
     """Give up every capability, and every way to get one back."""
     drop_bounding_set()
-    # Linux before 4.3 has no ambient set; elsewhere it shrinks with the permitted one anyway.
+    # Linux before 4.3 has no ambient set; later it shrinks with the permitted one.
     kernel.answer("prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     this_process = 0
     header = struct.pack("<Ii", _CAPABILITY_VERSION_3, this_process)
@@ -80,9 +80,9 @@ def drop_capabilities() -> None:
 
 
 def drop_bounding_set() -> None:
-    """Give up the capabilities a started program could get; those in use stay until dropped.
+    """Give up the capabilities that a started program could get; those in use stay.
 
-    Without the right to do so there is nothing in use that could be passed on either.
+    Without the privilege to do so, there are none that could be passed on.
     """
     for capability in range(64):
         if kernel.answer("prctl", _PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
@@ -95,7 +95,7 @@ _SECONDS_BETWEEN_SIGXCPU_AND_SIGKILL = 5
 _NICENESS = 5
 
 _cpu_seconds: int | None = None
-"""The processor time of the session that this process belongs to; None for no limit."""
+"""The limit on the processor time of this process's session; None for no limit."""
 
 
 def apply(
@@ -105,12 +105,12 @@ def apply(
     max_processes: int | None = None,
     cpu_seconds: int | None = None,
 ) -> None:
-    """Limit this process and what it forks; None leaves a limit as it is."""
+    """Limit this process and its forks; None leaves a limit unchanged."""
     lower(resource.RLIMIT_CORE, 0)
     lower(resource.RLIMIT_MEMLOCK, 0)
     lower(resource.RLIMIT_MSGQUEUE, 0)
-    # Queued signals count for the user, who may be the host's: nothing of a session is queued.
-    # Signals that are not real-time ones arrive all the same.
+    # Queued signals count for the user, which may be that of the host: a session queues none.
+    # Signals other than real-time ones arrive all the same.
     lower(resource.RLIMIT_SIGPENDING, 0)
     for which, limit in (
         (resource.RLIMIT_FSIZE, max_file_bytes),
@@ -125,9 +125,9 @@ def apply(
 
 
 def spend_cpu(seconds: float) -> None:
-    """Take what earlier processes of this session have used off the limit of this one.
+    """Subtract the time that earlier processes of this session used from the limit.
 
-    The kernel counts anew for every process, so a checkpoint that goes on has to be told.
+    The kernel counts each process from zero, so a resumed checkpoint needs this.
     """
     if _cpu_seconds is not None:
         left = max(1, _cpu_seconds - math.ceil(seconds))
@@ -135,12 +135,12 @@ def spend_cpu(seconds: float) -> None:
 
 
 def be_nice() -> None:
-    """Let the host's own work go first."""
+    """Lower the priority, so that the host's own work goes first."""
     os.nice(_NICENESS)
 
 
 def lower(which: int, soft: int, hard: int | None = None) -> None:
-    """Set a limit where it is not lower already; `hard` is `soft` if not given."""
+    """Set a limit unless it is lower already; `hard` defaults to `soft`."""
     old_soft, old_hard = resource.getrlimit(which)
     resource.setrlimit(
         which, (_lower(old_soft, soft), _lower(old_hard, soft if hard is None else hard))

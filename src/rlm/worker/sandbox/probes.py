@@ -1,4 +1,4 @@
-"""Trying things out in a forked child, because most of what is tried here can't be undone."""
+"""Tries things in forked children, because most of them can't be undone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TIMEOUT_SECONDS = 10
 
 
 class Trial:
-    """An action that a child is at; ask for its outcome once."""
+    """An action that runs in a child; call `outcome` once."""
 
     def __init__(self, action: Callable[[], Any], fork: Callable[[], int] = os.fork) -> None:
         self._reader, writer = os.pipe()
@@ -41,14 +41,13 @@ class Trial:
             try:
                 _report(action, writer)
             finally:
-                os._exit(1)  # Whatever happened: a probe must never go on as a second zygote.
+                os._exit(1)  # In any case: a probe must never continue as a second zygote.
         os.close(writer)
 
     def outcome(self) -> tuple[Any, str]:
-        """What it returned, as JSON brings it back, and why it failed, or "".
+        """Return the result of the action, through JSON, and why it failed, or "".
 
-        A child that this process may not signal in the end counts as failed: it could not be
-        stopped.
+        A child that this process may no longer signal counts as failed: it could not be stopped.
         """
         if self._problem:
             return None, self._problem
@@ -66,7 +65,7 @@ class Trial:
 
 
 def attempt(action: Callable[[], Any], fork: Callable[[], int] = os.fork) -> tuple[Any, str]:
-    """Try something and wait for what comes of it."""
+    """Try an action and wait for its outcome."""
     return Trial(action, fork).outcome()
 
 
@@ -79,7 +78,7 @@ def _report(action: Callable[[], Any], writer: int) -> None:
 
 
 def _first_line(reader: int) -> bytes:
-    """Up to the newline: the other end may be held open by a grandchild."""
+    """Read up to a newline: a grandchild may keep the other end open."""
     answer = b""
     while not answer.endswith(b"\n"):
         if not select.select([reader], [], [], _TIMEOUT_SECONDS)[0]:
@@ -92,7 +91,7 @@ def _first_line(reader: int) -> bytes:
 
 
 def seccomp() -> Callable[[], str]:
-    """Begin to try; the result tells why user code can't be kept from system calls, or ""."""
+    """Start a trial; the result returns why seccomp does not work here, or ""."""
 
     def action() -> bool:
         privileges.forbid_new_privileges()
@@ -105,7 +104,7 @@ def seccomp() -> Callable[[], str]:
 
 
 def landlock() -> Callable[[], str]:
-    """Begin to try; the result tells why Landlock can't keep user code from files, or ""."""
+    """Start a trial; the result returns why Landlock does not work here, or ""."""
 
     def action() -> bool:
         privileges.forbid_new_privileges()
@@ -118,7 +117,7 @@ def landlock() -> Callable[[], str]:
 
 
 def cgroup(groups: Cgroups) -> str:
-    """Why no process can be made in such a group, or ""."""
+    """Return why no process can be forked into such a group, or ""."""
     group = groups.make(0, 0, 0, 8)
     try:
         return attempt(lambda: True, lambda: namespaces.fork_into(group.fd))[1]
@@ -127,9 +126,9 @@ def cgroup(groups: Cgroups) -> str:
 
 
 def zero_copy() -> Callable[[], bool]:
-    """Begin to try; the result tells whether contexts can be mapped instead of copied.
+    """Start a trial; the result returns whether contexts can be mapped instead of copied.
 
-    A Python that is not like those it was written for might crash.
+    An unknown Python might crash.
     """
 
     def action() -> bool:
@@ -158,7 +157,7 @@ def _is_refused(action: Callable[[], object]) -> bool:
 
 
 def identity(become: Callable[[], None], readable: Iterable[str]) -> tuple[dict[str, bool], str]:
-    """What a session would be like after `become`, or why it can't be.
+    """Return facts about a session after `become`, or why it is impossible.
 
     `readable`: it can still read the interpreter and what was granted. `counted`: the number of
     its processes is limited, and processes of others do not count.
@@ -180,9 +179,9 @@ def _can_read(paths: Iterable[str]) -> bool:
 
 
 def _processes_are_counted() -> bool:
-    """With a limit of two there is room for one child and not for another.
+    """Return whether a limit of two allows exactly one child.
 
-    If others counted there would be no room for the first: the zygote and this probe are two.
+    If other processes counted, there would be no room for it: the zygote and this probe are two.
     """
     privileges.lower(resource.RLIMIT_NPROC, 2)
     children = [_fork_to_wait(), _fork_to_wait()]
@@ -194,7 +193,7 @@ def _processes_are_counted() -> bool:
 
 
 def _fork_to_wait() -> int:
-    """A child that does nothing until it is killed; 0 if there is none."""
+    """Fork a child that waits to be killed; return 0 if that fails."""
     try:
         child = os.fork()
     except OSError:
@@ -209,14 +208,14 @@ def _fork_to_wait() -> int:
 
 
 def tasks_of(uid: int, process_folder: int) -> int:
-    """How many processes and threads a user has now, as far as /proc shows them."""
+    """Count the processes and threads of a user, as far as /proc shows them."""
     count = 0
     for name in os.listdir(process_folder):
         if name.isdigit():
             try:
                 if os.stat(name, dir_fd=process_folder).st_uid == uid:
-                    # A folder has two links of its own and one for each folder in it.
+                    # A folder has two links and one more for each folder in it.
                     count += os.stat(f"{name}/task", dir_fd=process_folder).st_nlink - 2
             except OSError:
-                continue  # It has ended, or is not ours to look at.
+                continue  # It has ended, or is not visible to us.
     return count

@@ -1,6 +1,6 @@
-"""What the kernel knows of a process: the processor time it has used, and whether it is asleep.
+"""Reads the processor time of processes, and whether they are asleep, from the kernel.
 
-The code in a sandbox has no say in it, unlike in whatever it could report of itself.
+Unlike a report of the process itself, code in a sandbox can't forge this.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_BYTES = 1 << 16
 
 
 def of_group(process_folder: int | None, group: int) -> dict[str, Any] | None:
-    """Of a process group of the caller's children; None if the system does not tell.
+    """Return the state of a process group of the caller's children, or None if it is unknown.
 
     `process_folder` is /proc, opened; it may be that of another pid namespace than the caller's.
     """
@@ -36,7 +36,7 @@ def of_group(process_folder: int | None, group: int) -> dict[str, Any] | None:
 def of_processes(
     pids: Iterable[int | str], process_folder: int | str = "/proc"
 ) -> dict[str, Any] | None:
-    """Of some processes, taken together; None if none of them can be seen."""
+    """Return the combined state of some processes, or None if none is visible."""
     folder = process_folder if isinstance(process_folder, int) else None
     prefix = "" if isinstance(process_folder, int) else f"{process_folder}/"
     ticks, asleep, seen = 0, True, False
@@ -56,7 +56,7 @@ def of_processes(
 
 
 def _members(folder: int, group: int) -> Iterator[str]:
-    """The processes of a group, as `folder` names them."""
+    """Yield the processes of a group, as `folder` names them."""
     for pid in _children(folder):
         try:
             status = _read(f"{pid}/status", folder)
@@ -77,7 +77,7 @@ def _children(folder: int) -> list[str]:
 
 
 def _stat(path: str, folder: int | None) -> list[bytes]:
-    """What follows the name in a file `stat`; a name may contain anything."""
+    """Return the fields after the name in a file `stat`; a name may contain anything."""
     return _read(path, folder).rpartition(b")")[2].split()
 
 

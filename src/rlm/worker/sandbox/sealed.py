@@ -1,8 +1,8 @@
-"""Sealed mode: every import is served from memory, because no file can be opened any more.
+"""Sealed mode: every import is served from memory, because no file can be opened.
 
 Where neither a mount namespace nor Landlock can hide the file system, the worker's seccomp filter
-forbids every open and stat. `seal()` prepares an interpreter for that. Call it in the zygote when
-all that is wanted has been preloaded, and before the filter is installed. Afterwards
+forbids every open and stat. `seal()` prepares an interpreter for that. Call it in the zygote after
+preloading, and before the filter is installed. Afterwards
 
 - extension modules that were not loaded by then can't be loaded (they are files to the linker);
 - pure Python modules of the standard library and of the given roots import as usual; tracebacks
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from importlib.abc import Loader
     from types import CodeType, ModuleType
 else:
-    Loader = object  # The real one is slow to import, and adds nothing that we use.
+    Loader = object  # The original is slow to import, and we use nothing else of it.
 
 _SKIPPED_FOLDERS = {
-    # Tests, windows on a screen, installers, a megabyte of help texts; then what holds no modules.
+    # Tests, graphical interfaces, installers, a megabyte of help; then folders without modules.
     *("test", "tests", "idle_test", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3"),
     *("pydoc_data", "site-packages", "dist-packages", "lib-dynload", "__pycache__"),
 }
-# A screen; a library that takes over terminal and signals; dead ones that are slow to load.
+# Graphics; a library that takes over terminal and signals; dead ones that are slow to load.
 _SKIPPED_EXTENSIONS = {"_tkinter", "readline", "nis", "ossaudiodev", "spwd"}
 _SKIPPED_PREFIXES = ("_test", "_xx", "xx", "_ctypes_test")
 _MAX_RESOURCE_BYTES = 1 << 20
@@ -93,7 +93,7 @@ def seal(extra_roots: Iterable[tuple[str, str]] = ()) -> SealReport:
 
 
 def _install(finder: MemoryFinder) -> None:
-    """Ahead of the finder that looks at folders, which stays for code that asks for it."""
+    """Insert the finder before the one for folders, which stays for code that uses it."""
     position = (
         sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
     )
@@ -106,17 +106,17 @@ def _install(finder: MemoryFinder) -> None:
 
 
 def _import_all(names: Iterable[str]) -> dict[str, str]:
-    """Import extension modules; those that failed, with their reasons."""
+    """Import extension modules; return those that failed, with their reasons."""
     import warnings
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Some are deprecated, which nobody here asked for.
+        warnings.simplefilter("ignore")  # Some are deprecated.
         reasons = {name: try_import(name) for name in names}
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
 def _standard_extensions() -> Iterator[str]:
-    """The names in lib-dynload; what is built into the interpreter needs no file at any time."""
+    """Yield the modules in lib-dynload; built-in ones need no file."""
     folders = [entry for entry in sys.path if os.path.basename(entry) == "lib-dynload"]
     for folder in folders or [os.path.join(os.path.dirname(os.__file__), "lib-dynload")]:
         for file in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
@@ -146,7 +146,7 @@ def _extensions_in(package: str, folder: str) -> Iterator[str]:
 
 
 def _extension_name(file: str) -> str | None:
-    """The module in a shared library, or None if it is a mere library or something else."""
+    """Return the module in a shared library, or None if it contains none."""
     suffix = next((each for each in EXTENSION_SUFFIXES if file.endswith(each)), None)
     name = file[: -len(suffix)] if suffix else ""
     return name if name.isidentifier() else None
@@ -164,7 +164,7 @@ def _join(package: str, name: str) -> str:
 
 
 class _Kept:
-    """One module in memory: bytecode, or its source where no valid bytecode was found, or both."""
+    """One module in memory: bytecode, or source where there is no valid bytecode, or both."""
 
     __slots__ = ("bytecode", "is_package", "path", "source")
 
@@ -184,7 +184,7 @@ class _Kept:
 
 
 class MemoryFinder(Loader):
-    """Finds and loads modules whose bytecode is in memory; one for `sys.meta_path`."""
+    """A finder and loader, for `sys.meta_path`, of modules in memory."""
 
     def __init__(self) -> None:
         self.modules: dict[str, _Kept] = {}
@@ -194,17 +194,17 @@ class MemoryFinder(Loader):
     # -- filling it, while there are files
 
     def add_root(self, name: str, path: str) -> None:
-        """Keep what can be imported below a package's folder, or a module's single file."""
+        """Store what can be imported from a package's folder or a module's file."""
         if os.path.isdir(path):
             self.add_folder(name, path)
         elif path.endswith(".py"):
             self._add_file(name, path, *_bytecode_place(os.path.dirname(path)))
 
     def add_folder(self, package: str, folder: str, standard: bool = False) -> None:
-        """Keep the modules below a folder; without a package name, as top-level modules.
+        """Store the modules below a folder; without a package name, as top-level modules.
 
-        What is not `standard` keeps its other files too, but no source where there is bytecode:
-        the sources of a large package would be tens of megabytes.
+        Packages that are not `standard` keep their other files too, but no source where there is
+        bytecode: the sources of a large package would take tens of megabytes.
         """
         place, ending = _bytecode_place(folder)
         with os.scandir(folder) as entries:
@@ -228,11 +228,11 @@ class MemoryFinder(Loader):
             with_source = bytecode is None or (standard and name in sys.modules)
             source = _read(path) if with_source else None
         except OSError:
-            return  # A link to nowhere, or not for us: Python could not import it either.
+            return  # A broken link, or unreadable: Python could not import it either.
         self.modules[name] = _Kept(path, file == "__init__.py", bytecode, source)
 
     def add_missing_parents(self) -> None:
-        """Make packages of the folders without an __init__.py (namespaces) that modules are in."""
+        """Add packages for folders of modules without an __init__.py (namespaces)."""
         for name, kept in list(self.modules.items()):
             folder = os.path.dirname(kept.path)
             if kept.is_package:
@@ -251,7 +251,7 @@ class MemoryFinder(Loader):
             self.resources[entry.path] = _read(entry.path)
 
     def add_time_zones(self) -> None:
-        """Keep this machine's time zones in the form of the package `tzdata`, unless it is given.
+        """Store this machine's time zones in the form of the package `tzdata`, unless it is given.
 
         `zoneinfo` looks into that package when it finds no file, on every Python.
         """
@@ -282,7 +282,8 @@ class MemoryFinder(Loader):
                     yield below + entry.name
 
     def adopt(self, modules: Iterable[ModuleType]) -> None:
-        """Become the loader of modules that were loaded from files, which it can no longer read."""
+        """Become the loader of modules that were loaded from files, which can't be read any
+        more."""
         for module in modules:
             kept = self.modules.get(getattr(module, "__name__", ""))
             spec = getattr(module, "__spec__", None)
@@ -304,7 +305,7 @@ class MemoryFinder(Loader):
         return spec
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """An ordinary module is right for every one of ours."""
+        """Return None, for an ordinary module."""
 
     def exec_module(self, module: ModuleType) -> None:
         exec(self.get_code(module.__name__), module.__dict__)
@@ -313,7 +314,7 @@ class MemoryFinder(Loader):
         return self._kept(name).code()
 
     def get_source(self, name: str) -> str | None:
-        """The source if it was kept: for tracebacks, `inspect` and `linecache`."""
+        """Return the source, if stored, for tracebacks, `inspect` and `linecache`."""
         source = self._kept(name).source
         return None if source is None else importlib.util.decode_source(source)
 
@@ -341,9 +342,8 @@ class MemoryFinder(Loader):
 class _Resource:
     """A file or folder beside a package: both forms that `importlib.resources` takes.
 
-    Since Python 3.10 it asks for `files()` and walks on from there like a path; before, and for
-    old code, a reader of names in one folder. Written out here because the base classes for both
-    are slow to import and differ from one Python to the next.
+    Since Python 3.10 it uses `files()` like a path; before, and for old code, a reader of names in
+    one folder. The base classes of both are slow to import and differ between versions of Python.
     """
 
     def __init__(self, resources: dict[str, bytes], path: str) -> None:
@@ -383,7 +383,7 @@ class _Resource:
         stream = io.BytesIO(self.read_bytes())
         return stream if "b" in mode else io.TextIOWrapper(stream, encoding or "utf-8", errors)
 
-    # -- the reader of before
+    # -- the older reader
 
     def open_resource(self, resource: str) -> io.BytesIO:
         return io.BytesIO(self.joinpath(resource).read_bytes())
@@ -395,7 +395,7 @@ class _Resource:
         return self.joinpath(name).is_file()
 
     def contents(self) -> Iterator[str]:
-        """The names in this folder, those of folders included."""
+        """Yield the names in this folder, including those of folders."""
         start = self._path + os.sep
         below = (path[len(start) :] for path in self._resources if path.startswith(start))
         return iter({path.partition(os.sep)[0]: None for path in below})
@@ -405,7 +405,7 @@ class _Resource:
 
 
 def _read(path: str) -> bytes:
-    """A whole file; a third of the time of `open(path).read()`, which counts for a thousand."""
+    """Read a whole file in a third of the time of `open(path).read()`; there are thousands."""
     fd = os.open(path, os.O_RDONLY)
     try:
         return os.read(fd, os.fstat(fd).st_size)
@@ -414,13 +414,13 @@ def _read(path: str) -> bytes:
 
 
 def _bytecode_place(folder: str) -> tuple[str, str]:
-    """Where the bytecode of a folder's modules is, and how the names of those files end."""
+    """Return the folder and the suffix of the bytecode files of a folder's modules."""
     place, file = os.path.split(importlib.util.cache_from_source(os.path.join(folder, "x.py")))
     return place, file[len("x") :]
 
 
 def _valid_bytecode(path: str, source_path: str) -> bytes | None:
-    """A .pyc file, header included, if Python itself would take it for this source."""
+    """Return a .pyc file, with header, if Python would use it for this source."""
     try:
         data = _read(path)
     except OSError:

@@ -1,7 +1,7 @@
-"""The list of system calls that user code may make, as a program the kernel runs before each one.
+"""The system calls that user code may make, as a program that the kernel runs before each one.
 
-What is not on the list is refused: calls this table knows answer EPERM (Python raises
-PermissionError), calls newer than it answer ENOSYS, so that the C library takes the older way.
+All others are refused: known calls answer EPERM (Python raises PermissionError), newer ones ENOSYS,
+so that the C library uses an older call.
 
 Executable memory (PROT_EXEC in mmap and mprotect) stays allowed. ctypes callbacks need it through
 libffi, extension modules need it through dlopen, and refusing it would protect nothing: ctypes
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     """Operation, instructions to skip if true, instructions to skip if false, operand."""
 
     Code = list[Instruction]
-    """Instructions that always end with an answer, so that blocks can simply be put in a row."""
+    """Instructions that always end with an answer, so that blocks can be concatenated."""
 
 NEWEST_KNOWN = 469
-"""The highest number Linux 6.18 uses, on both machines. x32 calls start far above it."""
+"""The highest number in Linux 6.18, on both machines. x32 calls start far above it."""
 
 _OWN_PROCESS = 0x5E5E5E5E
-"""Stands for the process id until `bind_to_process`; far above the highest id there can be."""
+"""A placeholder for the process id until `bind_to_process`; far above any id."""
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
@@ -63,7 +63,7 @@ sched_getaffinity sched_getparam sched_getscheduler getpriority getcpu gettid ge
 getpgid getpgrp getsid getuid geteuid getgid getegid getresuid getresgid getgroups
 wait4 waitid exit exit_group
 """
-"""No path, no other process, nothing to check. ftruncate and fallocate need a writable file."""
+"""No path, no other process, no check. ftruncate and fallocate need a writable file."""
 
 _PATHS = """
 stat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat statfs getdents
@@ -76,14 +76,14 @@ _CHANGES = """
 mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2 link linkat symlink symlinkat truncate
 chmod fchmod fchmodat fchmodat2 utime utimes futimesat utimensat
 """
-"""Change the file system. Landlock does not rule over modes and times, so without a scratch folder
-of its own a session must not have these: its uid may be the one that owns the interpreter."""
+"""Change the file system. Landlock does not control modes and times, so a session without a scratch
+folder must not have these: its uid may be the one that owns the interpreter."""
 
 _ATTRIBUTES = """
 getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr setxattr lsetxattr fsetxattr
 removexattr lremovexattr fremovexattr
 """
-"""Answered with "not supported", which shutil.copy2 takes for an answer; EPERM it would raise."""
+"""Answered with "not supported", which shutil.copy2 accepts; it would raise EPERM."""
 
 # -- numbers of the kernel, the same on both machines ---------------------------------------------
 
@@ -103,7 +103,7 @@ _CLONE_FOR_THREADS_AND_FORKS = (
     | 0x01000000  # CLONE_CHILD_SETTID
     | 17  # SIGCHLD, the signal at exit
 )
-"""Not among them: namespaces, CLONE_PTRACE, CLONE_PIDFD, CLONE_IO."""
+"""Not allowed: namespaces, CLONE_PTRACE, CLONE_PIDFD, CLONE_IO."""
 
 _CLONE_PARENT = 0x00008000
 """With forks, a new process must become a child of the zygote, which counts them."""
@@ -156,15 +156,15 @@ _SOCKET_OPTIONS = (
     20,  # SO_RCVTIMEO
     21,  # SO_SNDTIMEO
 )
-"""Without SO_ATTACH_FILTER and its like, which hand programs to the kernel."""
+"""Without SO_ATTACH_FILTER and the like, which pass programs to the kernel."""
 
 _SOCKET_BUFFERS = (
     7,  # SO_SNDBUF
     8,  # SO_RCVBUF
 )
-"""May be read. Setting one is answered with success and changes nothing: what waits in sockets is
-memory of the kernel, which no limit of a process counts. With the size that every socket has, a
-session gets at most half as much again, times its number of open files."""
+"""May be read. Setting one succeeds and changes nothing: what waits in sockets is kernel memory,
+which no limit of a process counts. With the default size, a session gets at most half as much
+again, times its number of open files."""
 
 _SOCKET_FACTS = (
     3,  # SO_TYPE
@@ -202,7 +202,7 @@ def _refuse(error: int) -> Code:
 
 _DENY = _refuse(errno.EPERM)
 _PRETEND = _refuse(0)
-"""The call returns 0, as if it had been made."""
+"""Return 0 from the call, as if it had been made."""
 
 
 def build(
@@ -212,7 +212,7 @@ def build(
     sealed: bool = False,
     scratch: bool = True,
 ) -> bytes:
-    """The program for `machine`, to be bound and installed in any number of processes.
+    """Return the program for `machine`, to be bound and installed in any number of processes.
 
     `forks` allows new processes as children of the parent, `sealed` refuses whatever opens or looks
     up a path, `scratch` allows changes to the file system. Signals go to the process itself only.
@@ -235,10 +235,10 @@ def build(
 
 @lru_cache(maxsize=None)
 def build_listener(machine: str, threads: bool) -> bytes:
-    """A program that has every fork wait for an answer from whoever holds its listener.
+    """Return a program that makes every fork wait for an answer from the holder of its listener.
 
-    With `threads`, every new thread too. It allows all else; of two programs in a process the
-    stricter one counts.
+    With `threads`, every new thread too. It allows everything else; of two programs in a process,
+    the stricter one counts.
     """
     clone = _ASK if threads else [_argument(0), *_if(_ANY_BIT, _CLONE_THREAD, _ALLOW, _ASK)]
     code = _ALLOW
@@ -260,12 +260,12 @@ class _Program(ctypes.Structure):
 
 
 def bind_to_process(program: bytes, process: int) -> bytes:
-    """Put the id of the process that will run the program where it may only signal itself."""
+    """Insert the id of the process that will run the program, which may only signal itself."""
     return program.replace(struct.pack("<I", _OWN_PROCESS), struct.pack("<I", process))
 
 
 def install(program: bytes) -> None:
-    """Put the filter on every thread of this process, for good; needs no_new_privs."""
+    """Install the filter in every thread of this process, for good; needs no_new_privs."""
     all_threads = 1
     thread = _install(program, all_threads)
     if thread:
@@ -273,7 +273,7 @@ def install(program: bytes) -> None:
 
 
 def install_listener(program: bytes) -> int:
-    """Put a filter that asks on this thread; returns the file descriptor to answer at."""
+    """Install a filter that asks, in this thread; return the descriptor to answer at."""
     new_listener = 1 << 3
     return _install(program, new_listener)
 
@@ -285,13 +285,13 @@ def _install(program: bytes, flags: int) -> int:
 
 
 def _numbered(machine: str, codes: dict[str, Code]) -> dict[int, Code]:
-    """By number; calls that this machine does not have fall away."""
+    """Return the calls by number, without those that this machine lacks."""
     numbers = {name: kernel.number(name, machine) for name in codes}
     return {number: codes[name] for name, number in numbers.items() if number is not None}
 
 
 def _checked(forks: bool, sealed: bool) -> dict[str, Code]:
-    """The calls that are allowed with some arguments only.
+    """Yield the calls that are allowed with some arguments only.
 
     The kernel takes ids, commands and flags of the type int from the lower half of an argument and
     drops the upper one, so the lower is all there is to check. Pointers and the flags of clone
@@ -301,7 +301,7 @@ def _checked(forks: bool, sealed: bool) -> dict[str, Code]:
     return {
         "clone": _clone(forks),
         "clone3": _refuse(errno.ENOSYS),  # Its flags are in memory; libc then takes clone.
-        "fork": _DENY,  # Its child can't be made the zygote's, nor vfork's.
+        "fork": _DENY,  # Its child, and that of vfork, can't be a child of the zygote.
         "vfork": _DENY,
         "kill": signals,
         "tgkill": signals,
@@ -334,7 +334,7 @@ def _clone(forks: bool) -> Code:
 
 
 def _prctl() -> Code:
-    """What is harmless, and that this process is killed when its parent ends."""
+    """Allow what is harmless, and PR_SET_PDEATHSIG with SIGKILL."""
     dying_with_parent = _if(_EQUAL, _PR_SET_PDEATHSIG, _only(1, [signal.SIGKILL]), _DENY)
     code = dying_with_parent
     for option in _PRCTL:
@@ -343,7 +343,7 @@ def _prctl() -> Code:
 
 
 def _sigaction() -> Code:
-    """Handlers that stop a cell may be read (no new action, a null pointer) but not replaced."""
+    """Allow reading the handlers that stop a cell (the new action is null), not replacing them."""
     code = _ALLOW
     for frozen in _FROZEN_SIGNALS:
         code = _if(_EQUAL, frozen, _null(1), code)
@@ -351,7 +351,7 @@ def _sigaction() -> Code:
 
 
 def _opening(flags: int) -> Code:
-    """O_TRUNC must come with writing: without, Landlock before ABI 3 lets it empty any file."""
+    """Allow O_TRUNC only with writing: Landlock before ABI 3 would let it empty any file."""
     writing = _if(_EQUAL, _O_WRONLY, _ALLOW, _if(_EQUAL, _O_RDWR, _ALLOW, _DENY))
     truncating = [(_AND, 0, 0, _O_ACCMODE), *writing]
     return [_argument(flags), *_if(_ANY_BIT, _O_TRUNC, truncating, _ALLOW)]
@@ -388,7 +388,7 @@ def _if(condition: int, operand: int, then: Code, otherwise: Code) -> Code:
 
 
 def _by_number(answers: dict[int, Code]) -> Code:
-    """Find the answer by halving: installing a filter has the kernel run it once per number."""
+    """Find the answer by bisection: the kernel runs a new filter once per number."""
     ranges: list[tuple[int, Code]] = []
     for number in range(NEWEST_KNOWN + 1):
         code = answers.get(number, _DENY)

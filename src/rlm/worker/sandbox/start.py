@@ -1,6 +1,6 @@
-"""How a zygote starts: what this machine allows is tried while the worker's modules are loading.
+"""Starts a zygote: trials of what this machine allows run while the worker's modules are loaded.
 
-Loading takes some forty milliseconds, and trials are processes of their own.
+Loading takes about forty milliseconds, and trials are separate processes.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _LENGTH = struct.Struct("<I")
 
 
 def main(fd: int, host_pid: int = 0) -> None:
-    """Be the zygote of the host at the other end of socket `fd`, until that is gone.
+    """Serve the host at the other end of socket `fd` as its zygote, until the host is gone.
 
-    `host_pid` is the parent's, if not given. Sessions are forked below this function, and their
-    code sees its variables: there is nothing of the host's in them.
+    `host_pid` defaults to the parent. Sessions are forked below this function, and their code can
+    reach its variables, so these contain nothing of the host.
     """
     zygote = _made(fd, host_pid or os.getppid())
     del fd, host_pid
@@ -40,8 +40,10 @@ def main(fd: int, host_pid: int = 0) -> None:
 
 
 def _made(fd: int, host_pid: int) -> Zygote | None:
-    """What will fork sessions; None if there can't be any, which the host has been told."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # The thread that started us may block some.
+    """Return the zygote, or None if there can't be sessions; the host knows why then."""
+    signal.pthread_sigmask(
+        signal.SIG_SETMASK, ()
+    )  # The thread that started this process may block some.
     control = socket.socket(fileno=fd)
     settings = _receive_settings(control)
     sys.path += settings["search_path"]
@@ -51,13 +53,13 @@ def _made(fd: int, host_pid: int) -> Zygote | None:
         settings["layers"]["scratch"] = _own_folder(settings["layers"]["scratch"])
     _forget_command_line()
     trials = Trials(Settings(**settings["layers"]))
-    from . import zygote  # Here, because this is what takes its time.
+    from . import zygote  # Here, because this takes time.
 
     return zygote.made(control, host_pid, settings, trials)
 
 
 def _forget_command_line() -> None:
-    """How this process was started is no affair of cells; nor is the environment of the host."""
+    """Hide from cells how this process was started."""
     sys.argv = [""]
     sys.orig_argv = [""]
     sys.executable = getattr(sys, "_base_executable", "")  # Not that of a virtual environment.
@@ -70,7 +72,7 @@ def _receive_settings(control: socket.socket) -> dict[str, Any]:
 
 
 def _add_installed_packages() -> list[str]:
-    """Have what is installed for this Python, which was started without; where all that is."""
+    """Add the installed packages to sys.path and return their folders; -S left them out."""
     import site
 
     before = set(sys.path)
@@ -79,9 +81,9 @@ def _add_installed_packages() -> list[str]:
 
 
 def _own_folder(place: str) -> str:
-    """A new folder for the session of this sandbox, which may have another uid."""
+    """Make a folder for the session of this sandbox, which may have another uid."""
     import tempfile
 
     folder = tempfile.mkdtemp(prefix="session-", dir=place)
-    os.chmod(folder, 0o777)  # noqa: S103 - nobody else is in here
+    os.chmod(folder, 0o777)  # noqa: S103 - this sandbox has one user
     return folder

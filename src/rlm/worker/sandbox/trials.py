@@ -1,4 +1,4 @@
-"""What this machine allows of a sandbox: tried out, in children."""
+"""Tries, in child processes, what this machine allows a sandbox to do."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Trials:
-    """Begins to try everything that needs trying; what came of it is there after `finish`.
+    """Starts all trials; their results are available after `finish`.
 
-    Make it single-threaded and still dumpable. A problem is "" where there is none.
+    Create it single-threaded and still dumpable. A problem is "" where there is none.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -48,9 +48,9 @@ class Trials:
         return (lambda: problem) if problem else begin()
 
     def _find_namespaces(self) -> None:
-        """The first way into namespaces that a child could go to its end.
+        """Choose the first way into namespaces that worked in a child.
 
-        Beginning is not enough: some systems let anyone have a user namespace but no mount in it.
+        A beginning is not enough: some systems allow user namespaces but no mounts in them.
         """
         for kind in self._kinds:
             trial = self._first or self._try_namespaces(kind)

@@ -1,9 +1,10 @@
 """The zygote: a process that has everything loaded and forks a hardened worker on request.
 
 The host writes one byte for each session it wants, with two descriptors: the worker's end of the
-session's stream and this side of its monitor. There are no answers here: a session that can't be
-made says so on its own monitor. The zygote has one thread, runs no code but this, and ends with
-the host; where there is a pid namespace it is its process 1, so nobody can outlive it.
+session's stream and the zygote's end of its monitor. There are no answers on this socket: a session
+that can't be made is reported on its own monitor. The zygote has one thread, runs no code but this,
+and ends with the host; where there is a pid namespace it is its process 1, so nothing can outlive
+it.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ _PARENT_CHECK_SECONDS = 5
 def made(
     control: socket.socket, host_pid: int, settings: dict[str, Any], trials: Trials
 ) -> Zygote | None:
-    """Load everything, put on what is needed before forks, and report to the host.
+    """Load everything, apply the layers that are needed before forks, and report to the host.
 
-    None if no sandbox is possible here; the host has been told why.
+    Return None if no sandbox is possible here; the host knows why then.
     """
     loading = preload.Preloading(settings["packages"])
     trials.finish()
@@ -64,7 +65,7 @@ def made(
             preload.hide_others(settings["search_path"], [name for name, _ in settings["roots"]])
         loading.process_folder = found.process_folder
         if found.sealed or settings["packages"]:
-            # Sessions of a sealed sandbox can load nothing more themselves.
+            # Sessions of a sealed sandbox can't load anything themselves.
             with layers.place_to_write(found):
                 loading.run()
         if loading.threads_started_by:
@@ -75,20 +76,20 @@ def made(
         _send(control, {"error": str(error)})
         return None
     found.zygote = os.getpid()
-    os.dup2(0, 2)  # From here on nobody reads what might be written there.
+    os.dup2(0, 2)  # From here on, stderr is not read any more.
     _send(control, _report(found, loading, zero_copy))
     return Zygote(control, parent_pid, found, loading)
 
 
 def _go_on_in_child(fork: Callable[[], int], parent_pid: int) -> int:
-    """Go on in a new process, and return what it sees as its parent's id.
+    """Continue in a new process, and return its parent's id as it sees it.
 
-    What was this process waits for its end.
+    The old process waits for the new one to end.
     """
     own_pid = os.getpid()
     zygote = fork()
     if zygote == 0:
-        privileges.die_with_parent(lambda: True)  # What ends first takes the other along.
+        privileges.die_with_parent(lambda: True)  # If one of them ends, so does the other.
         return own_pid if os.getppid() else 0  # Parents outside of the namespace have no id.
     wait = _waiting_for(zygote)
     while os.getppid() == parent_pid and os.waitpid(zygote, os.WNOHANG)[0] == 0:
@@ -97,11 +98,11 @@ def _go_on_in_child(fork: Callable[[], int], parent_pid: int) -> int:
 
 
 def _waiting_for(child: int) -> Callable[[], object]:
-    """Returns soon after the child's end, or after a while."""
+    """Return a function that waits for the child's end, or a few seconds."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # Kept until it is waited for.
     try:
         ended = os.pidfd_open(child)
-    except (AttributeError, OSError):  # Before Linux 5.3. A thread of a package may get the signal.
+    except (AttributeError, OSError):  # Before Linux 5.3; a thread of a package may get the signal.
         return lambda: signal.sigtimedwait([signal.SIGCHLD], _PARENT_CHECK_SECONDS)
     poll = select.poll()
     poll.register(ended, select.POLLIN)
@@ -109,7 +110,7 @@ def _waiting_for(child: int) -> Callable[[], object]:
 
 
 class Zygote:
-    """Forks sessions for the host at the other end of `control`, and looks after them."""
+    """Forks sessions for the host at the other end of `control`, and supervises them."""
 
     def __init__(
         self,
@@ -131,7 +132,7 @@ class Zygote:
         self._poll = select.poll()
 
     def serve(self) -> None:
-        """Fork on request, look after what was forked, preload when there is nothing else to do."""
+        """Fork on request, supervise workers, and preload when idle."""
         deaths = _wake_on_deaths()
         self._settle()
         for fd in (self._control.fileno(), deaths):
@@ -157,7 +158,7 @@ class Zygote:
     # Sessions wanted.
 
     def _take_request(self) -> bool:
-        """Take one request; False once the host is gone."""
+        """Handle one request; return False once the host is gone."""
         data, ancillary, _, _ = self._control.recvmsg(9, socket.CMSG_SPACE(8))
         request, memory_bytes = data[:1], int.from_bytes(data[1:], "little")
         fds = array.array("i")
@@ -219,20 +220,20 @@ class Zygote:
             self._count, memory_bytes, settings.scratch_bytes, settings.max_processes
         )
 
-    # Sessions that are there.
+    # Sessions that exist.
 
     def _serve_worker(self, fd: int, events: int) -> None:
-        """Somebody of a session has something to say."""
+        """Handle a descriptor of a session that is ready."""
         worker = self._watched[fd]
         if fd == worker.monitor.fileno():
             self._read_orders(worker)
         elif worker.permits is not None and fd == worker.permits.listener:
             if events & select.POLLIN:
-                self._read_orders(worker)  # A permit was written before the fork it is meant for.
+                self._read_orders(worker)  # Its permit was written before the fork.
                 if self._still_asks(fd):
                     worker.permits.decide()
             else:
-                self._forget(fd)  # Nobody is left who could ask.
+                self._forget(fd)  # No process is left that could ask.
         else:
             self._read_set_up(fd, worker)
 
@@ -243,7 +244,7 @@ class Zygote:
             worker.end()
 
     def _still_asks(self, listener: int) -> bool:
-        """An interrupt ends the wait of who asked; receiving then would wait for the next."""
+        """Return whether a process still asks: an interrupt may have ended its wait."""
         poll = select.poll()
         poll.register(listener, select.POLLIN)
         return any(events & select.POLLIN for _, events in poll.poll(0))
@@ -257,7 +258,7 @@ class Zygote:
             self._watch(worker.permits.listener, worker)
 
     def _reap(self) -> None:
-        """Tell of everybody who died; who has just died still has its process group."""
+        """Report every death; a process that has just died still has its process group."""
         while True:
             try:
                 dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -291,7 +292,7 @@ class Zygote:
             worker.end()
 
     def clean_up(self) -> None:
-        """As the last thing: remove the control groups, which must be empty for that."""
+        """Remove the control groups at the end; they must be empty."""
         if self._layers.cgroups is None:
             return
         self._end_all()
@@ -300,7 +301,7 @@ class Zygote:
             self._reap()
         self._layers.cgroups.close()
 
-    # In between.
+    # When idle.
 
     def _load_more(self) -> None:
         self._loading.step()
@@ -311,7 +312,7 @@ class Zygote:
                 self._fork(*fds, warm_up=True)
 
     def _settle(self) -> None:
-        """Keep the garbage collector away from what all sessions share, and measure it."""
+        """Keep the garbage collector away from what sessions share, and measure memory."""
         if self._loading.done:
             self._worker.warm_up()
             gc.collect()
@@ -320,7 +321,7 @@ class Zygote:
 
 
 def _wake_on_deaths() -> int:
-    """A descriptor that becomes readable when a child dies."""
+    """Return a descriptor that becomes readable when a child dies."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
@@ -330,7 +331,7 @@ def _wake_on_deaths() -> int:
 
 
 def _set_group(pid: int) -> None:
-    """The worker does the same: whoever is first, neither goes on without it."""
+    """Set the process group; the worker does the same, so it is set in either case."""
     try:
         os.setpgid(pid, pid)
     except OSError:
@@ -341,7 +342,7 @@ def _tell(monitor_fd: int, fact: dict[str, Any]) -> None:
     try:
         os.write(monitor_fd, json.dumps(fact).encode("ascii") + b"\n")
     except OSError:
-        return  # Nobody listens there.
+        return  # The host is gone.
 
 
 def _close_all(fds: Iterable[int]) -> None:
@@ -350,7 +351,7 @@ def _close_all(fds: Iterable[int]) -> None:
 
 
 def _exit_code(status: int) -> int:
-    """The exit status, or minus the number of the signal."""
+    """Return the exit status, or minus the number of the signal."""
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 

@@ -1,4 +1,4 @@
-"""Becomes the worker: a few of its modules are replaced, the rest runs as it is."""
+"""Starts the worker in the sandbox, with some of its modules replaced."""
 
 import importlib
 import os
@@ -9,7 +9,7 @@ from typing import Any
 __all__ = ["WORK_FOLDER", "boot"]
 
 WORK_FOLDER = "/data"
-"""A file tree in memory, which the runtime limits."""
+"""A folder in memory, whose size the runtime limits."""
 
 _REPLACED = {"channel": "channel", "checkpoints": "channel", "memory": "memory"}
 """Modules of the worker, and the modules here that take their place."""
@@ -18,9 +18,7 @@ _HERE = "rlm.environments.wasm.guest"
 
 def boot(path: str | None) -> None:
     """Serve the host through the file at `path`; without one, only compile what that takes."""
-    sys.modules["__main__"] = ModuleType(
-        "__main__"
-    )  # The runtime keeps its own things in the other.
+    sys.modules["__main__"] = ModuleType("__main__")  # The runtime uses the original.
     session = _worker_session()
     from rlm.environments.wasm.guest import stand_ins
     from rlm.environments.wasm.guest.shared_file import SharedFile
@@ -43,7 +41,7 @@ def _worker_session() -> Any:
     worker: Any = importlib.import_module("rlm.worker.main")
 
     class Session(worker.Worker):  # type: ignore[misc]
-        """The worker's own, but for the room that a context needs before it is bound."""
+        """The worker, which frees memory before it takes a context."""
 
         def _add_chunk(self, frame: Any) -> None:
             self._memory.make_room()

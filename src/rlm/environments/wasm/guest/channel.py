@@ -1,7 +1,7 @@
-"""The worker's end of the stream, over a shared file: whoever waits looks, again and again.
+"""The worker's channel to the host, over a shared file that is polled.
 
-The sandbox has nothing that blocks until bytes are there. So waiting is looking: without a pause
-at first, for answers that come at once, then with pauses that grow with the time waited.
+Nothing in the sandbox blocks until bytes arrive. So a wait polls: first without a pause, for quick
+answers, then with pauses that grow with the time waited.
 """
 
 import itertools
@@ -22,15 +22,15 @@ _EAGER_SECONDS = 0.001
 _SHARE = 0.1
 _LONGEST_PAUSE_SECONDS = 0.02
 
-_pause = time.sleep  # The real one; cells get another.
+_pause = time.sleep  # The original; cells get a replacement.
 
 
 class ChannelClosed(RuntimeError):
-    """Known elsewhere for forked children; there are none here."""
+    """Raised in forked children by the usual channel; never here."""
 
 
 class Channel:
-    """Sends questions to the host and finds each answer's owner."""
+    """Sends calls to the host and delivers the answers."""
 
     def __init__(self, interrupts: "PolledInterrupts") -> None:
         self._interrupts = interrupts
@@ -46,21 +46,21 @@ class Channel:
         self._interrupts.total = connection.interrupts
 
     def abandon(self) -> None:
-        """Nothing has to be let go of."""
+        """Do nothing: there is nothing to close."""
 
     def take_fd(self) -> int:
-        """No file descriptor can come along."""
+        """Raise LookupError: file descriptors can't be received."""
         raise LookupError("no file descriptor came along")
 
     def next_request(self) -> wire.Frame:
-        """Wait for what the host wants next."""
+        """Wait for the next request of the host."""
         with self._interrupts:
             while not self._requests:
                 self.wait()
             return self._requests.popleft()
 
     def send(self, type: int, id: int, parts: list[bytes]) -> None:  # noqa: A002 (the worker's)
-        """Send one frame whole; WireError, with nothing sent, if it is too large."""
+        """Send a frame; WireError, with nothing sent, if it is too large."""
         data = wire.encode(type, id, parts, wire.MAX_TO_HOST_BYTES)
         with self._interrupts:
             self._file.send(data)
@@ -82,7 +82,7 @@ class Channel:
             return inbox.popleft()
 
     async def ask_async(self, parts: list[bytes]) -> wire.Frame:
-        """Send a CALL and await its answer; the event loop looks whenever it has nothing to do."""
+        """Send a CALL and await its answer; an idle event loop polls for it."""
         import asyncio
 
         future: asyncio.Future[wire.Frame] = asyncio.get_running_loop().create_future()
@@ -100,7 +100,7 @@ class Channel:
             del self._deliver_to[call_id]
 
     def wait(self, deadline: float = float("inf")) -> None:
-        """Return when something came, when an interrupt was noticed, or at the deadline."""
+        """Wait for a frame, an interrupt, or the deadline."""
         began = time.monotonic()
         while True:
             came = self.look()
@@ -113,7 +113,7 @@ class Channel:
                 _pause(min(pause, deadline - now))
 
     def look(self) -> bool:
-        """Deliver what is there; whether that was something, an interrupt included."""
+        """Deliver what has arrived; return whether there was a frame or an interrupt."""
         data = self._file.look()
         if data:
             self._decoder.feed(data)
@@ -126,23 +126,23 @@ class Channel:
             self._requests.append(frame)
             return
         deliver = self._deliver_to.get(frame.id)
-        if deliver is not None:  # Else its asker was interrupted or cancelled.
+        if deliver is not None:  # Otherwise the call was interrupted or cancelled.
             deliver(frame)
 
 
 def question(kind: str, arguments: bytes, texts: list[str]) -> list[bytes]:
-    """The parts of a CALL frame; `arguments` is JSON."""
+    """Return the parts of a CALL frame; `arguments` is JSON."""
     return [wire.to_bytes(kind), arguments, *[wire.to_bytes(text) for text in texts]]
 
 
 class Checkpoints:
-    """Answers that there are none."""
+    """Refuses checkpoints: a WebAssembly sandbox can't be copied while it runs."""
 
     def __init__(self, channel: "Channel", *_: Any) -> None:
         self._channel = channel
 
     def take(self, frame: wire.Frame) -> bool:
-        """Tell the host."""
+        """Answer that there are no checkpoints."""
         meta = {"error": "this sandbox has no checkpoints"}
         self._channel.send(wire.VALUE, frame.id, [wire.to_json(meta)])
         return False

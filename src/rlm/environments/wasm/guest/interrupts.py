@@ -1,4 +1,4 @@
-"""Interrupts without signals: the interpreter looks for them itself while cells run.
+"""Interrupts without signals: the interpreter polls for them while cells run.
 
 `sys.monitoring` calls back at backward jumps and function starts. Every 256th time the clock is
 read, and now and then the shared file. That makes tight loops several times slower, so a place
@@ -31,7 +31,7 @@ _FOR_ITER = opcode.opmap["FOR_ITER"]
 
 
 class PolledInterrupts(Interrupts):
-    """Takes the host's count of interrupts, `total`, for signals."""
+    """Polls `total`, the host's count of interrupts, in place of signals."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,11 +41,11 @@ class PolledInterrupts(Interrupts):
 
     @property
     def signal_fd(self) -> int:
-        """None: event loops here look into the shared file instead."""
+        """-1: event loops poll the shared file instead."""
         return -1
 
     def install(self) -> None:
-        """Have the interpreter call back."""
+        """Install the callbacks."""
         set_handler(signal.SIGINT, self._on_signal)
         on_jump, on_start = self._callbacks()
         events = _monitoring.events
@@ -56,15 +56,15 @@ class PolledInterrupts(Interrupts):
         gc.callbacks.append(self._on_collection)
 
     def wake(self) -> None:
-        """Nobody sleeps here for long."""
+        """Do nothing: no wait here is long."""
 
     def begin_cell(self) -> None:
-        """From here on an interrupt counts, but none that was meant for another cell."""
+        """Allow interrupts from here on; ignore those meant for an earlier cell."""
         self._seen = self.total()
         super().begin_cell()
 
     def notice(self) -> bool:
-        """Whether the host's count has grown; may raise KeyboardInterrupt."""
+        """Return whether there was a new interrupt; may raise KeyboardInterrupt."""
         total = self.total()
         if total <= self._seen:
             return False
@@ -95,7 +95,7 @@ class PolledInterrupts(Interrupts):
         return on_jump, on_start
 
     def _sample(self) -> bool:
-        """Look if it is time to; whether callbacks come too fast to go on like that."""
+        """Poll if it is time to; return whether callbacks come too often."""
         now = time.monotonic()
         is_hot = now - self._sampled < _HOT_SECONDS
         self._sampled = now
@@ -108,7 +108,7 @@ class PolledInterrupts(Interrupts):
         return is_hot
 
     def _on_collection(self, phase: str, _: dict[str, int]) -> None:
-        """Loops that were dropped may still make garbage. What is raised here goes nowhere."""
+        """Poll during garbage collection, for loops that were dropped; exceptions here are lost."""
         now = time.monotonic()
         if phase == "stop" and now - self._looked > _LOOK_SECONDS and self._cell_is_running:
             self._looked = now

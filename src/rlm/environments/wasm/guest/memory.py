@@ -1,8 +1,8 @@
-"""A memory limit without system calls: what a cell may not have is taken before it starts.
+"""A memory limit without system calls: memory that a cell may not use is allocated before it runs.
 
-WebAssembly gives the sandbox a fixed most. It has room for contexts, for a cell's allowance and for
-reports. While a cell runs, memory beyond its allowance is held by ballast that is never touched, so
-it costs nothing outside. Contexts take the place of ballast and do not count against cells.
+WebAssembly gives the sandbox a fixed maximum, with room for contexts, a cell's allowance and
+reports. While a cell runs, ballast holds the memory beyond its allowance; it is never touched, so
+it costs nothing. Contexts replace ballast and do not count against cells.
 """
 
 import io
@@ -11,7 +11,7 @@ from types import TracebackType
 __all__ = ["RESERVE_BYTES", "MemoryLimit"]
 
 RESERVE_BYTES = 1 << 30
-"""What the sandbox gets besides a cell's allowance, for contexts."""
+"""Memory for contexts, besides a cell's allowance."""
 
 _LARGEST_BYTES, _SMALLEST_BYTES = 64 << 20, 1 << 20
 _CONTEXT_FACTOR = 2
@@ -32,16 +32,16 @@ class MemoryLimit:
         self._held_bytes = 0
 
     def make_room(self) -> None:
-        """Let go of all ballast: a context is coming."""
+        """Free all ballast, before a context arrives."""
         self._ballast.clear()
         self._held_bytes = 0
 
     def before_load(self, size_bytes: int) -> None:
-        """A context of that encoded size is about to be bound."""
+        """Prepare to bind a context of this encoded size."""
         self.make_room()
 
     def after_load(self, size_bytes: int) -> None:
-        """What it takes is not counted against cells."""
+        """Do not count the memory of a context against cells."""
         self._left_bytes = max(0, self._left_bytes - _CONTEXT_FACTOR * size_bytes)
 
     def __enter__(self) -> None:
@@ -60,7 +60,7 @@ class MemoryLimit:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Let go of some, so that there is room to report."""
+        """Free some ballast, so that there is room for the report."""
         if kind is not None:
             self.make_room()
         elif self._ballast:

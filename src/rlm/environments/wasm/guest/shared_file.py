@@ -1,9 +1,9 @@
-"""The guest's way to the outside: a file that the child writes, and a call that hands out bytes.
+"""How the guest talks to the child process: a file that the child writes, and a call for output.
 
     u64 number | u64 size | u64 interrupts | u64 number again | parcel
 
-A parcel is a piece of the host's stream. The child puts in the next one when the guest has said
-that it took the last, so the file stays small. Both numbers differ while the child is writing.
+A parcel is a piece of the host's stream. The child writes the next one when the guest has confirmed
+the last, so the file stays small. The two numbers differ while the child is writing.
 """
 
 import os
@@ -16,14 +16,14 @@ __all__ = ["HEAD", "TAKEN", "SharedFile"]
 HEAD = struct.Struct("<QQQQ")
 TAKEN = struct.Struct("<Q")
 _HELLO = 0
-"""The number that the guest says it took before there was any: it has opened the file."""
+"""The number that the guest confirms before the first parcel: it has opened the file."""
 
 _FRAMES, _TAKEN = 0, 1
 _PIECE_BYTES = 1 << 20
 
 
 class SharedFile:
-    """The file, and how far it has been read."""
+    """The file, and the number of the last parcel that was read."""
 
     def __init__(self, path: str) -> None:
         eryx: Any = sys.modules["_eryx"]
@@ -34,14 +34,14 @@ class SharedFile:
         self._hand_out(_TAKEN, TAKEN.pack(_HELLO))
 
     def interrupts(self) -> int:
-        """How often the host has interrupted so far."""
+        """Return how often the host has interrupted so far."""
         number, _, interrupts, again = HEAD.unpack(os.pread(self._fd, HEAD.size, 0))
         if number == again:
             self._interrupts = interrupts
         return self._interrupts
 
     def look(self) -> bytes:
-        """The next parcel, if it is there."""
+        """Return the next parcel, if there is one."""
         number, size, _, again = HEAD.unpack(os.pread(self._fd, HEAD.size, 0))
         if number != again or number == self._taken:
             return b""
@@ -53,6 +53,6 @@ class SharedFile:
         return data
 
     def send(self, data: bytes) -> None:
-        """Hand out bytes; they arrive in this order, and nobody waits for that."""
+        """Send bytes to the host, in order, without waiting for it to read them."""
         for start in range(0, len(data), _PIECE_BYTES):
             self._hand_out(_FRAMES, data[start : start + _PIECE_BYTES])

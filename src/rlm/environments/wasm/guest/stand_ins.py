@@ -36,7 +36,7 @@ def put_in_place(channel: "Channel", compiling: Any) -> None:
 
 
 class ThreadPoolExecutor(concurrent.futures.Executor):
-    """Does each piece of work when it is handed in, one after the other: there are no threads."""
+    """Runs each job when it is submitted, because there are no threads."""
 
     def __init__(
         self,
@@ -51,24 +51,24 @@ class ThreadPoolExecutor(concurrent.futures.Executor):
             initializer(*initargs)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Do it now; the future is done when this returns."""
+        """Run the job now; the future is done when this returns."""
         if not self._is_open:
             raise RuntimeError("cannot schedule new futures after shutdown")
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         future.set_running_or_notify_cancel()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever asks for the result
+        except Exception as error:  # noqa: BLE001 - raised again by `result()`
             future.set_exception(error)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Nothing is pending."""
+        """Refuse further jobs; none is pending."""
         self._is_open = False
 
 
 class NoSocket(socket.socket):
-    """Where there is no network, a socket is refused when it is made."""
+    """Refuses to create sockets, because there is no network."""
 
     def __init__(self, *_: Any, **named: Any) -> None:
         raise PermissionError(errno.EPERM, "there is no network in this sandbox")
@@ -78,7 +78,7 @@ def _replace_functions(channel: "Channel") -> None:
     real_select: Any = select.select
 
     def sleep(seconds: float, /) -> None:
-        """Wait; an interrupt ends it."""
+        """Sleep; an interrupt ends it."""
         if seconds < 0:
             raise ValueError("sleep length must be non-negative")
         deadline = time.monotonic() + seconds
@@ -86,7 +86,7 @@ def _replace_functions(channel: "Channel") -> None:
             channel.wait(deadline)
 
     def select_files(rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None, /) -> Any:
-        """The same; waiting for nothing is a sleep, which can be interrupted."""
+        """Like `select.select`, but waiting for no files can be interrupted."""
         if rlist or wlist or xlist:
             return real_select(rlist, wlist, xlist, timeout)
         sleep(float("inf") if timeout is None else timeout)
@@ -105,30 +105,30 @@ def _replace_functions(channel: "Channel") -> None:
 
 
 class Lock:
-    """A lock that knows that nobody else can release it."""
+    """A lock for a program with a single thread."""
 
     def __init__(self) -> None:
         self._is_held = False
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take it; wait in vain if there is a time limit, else say that it would be for ever."""
+        """Acquire the lock; if it is held, wait for the timeout or raise an error."""
         if not self._is_held:
             self._is_held = True
             return True
         if blocking and timeout < 0:
-            raise RuntimeError("this lock is held, and without threads nobody can release it")
+            raise RuntimeError("this lock is held, and without threads nothing can release it")
         if blocking:
             time.sleep(timeout)
         return False
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         if not self._is_held:
             raise RuntimeError("release unlocked lock")
         self._is_held = False
 
     def locked(self) -> bool:
-        """Whether somebody holds it."""
+        """Return whether the lock is held."""
         return self._is_held
 
     def __enter__(self) -> bool:
@@ -144,9 +144,9 @@ class Lock:
 
 
 def _wait(condition: Any, timeout: float | None = None) -> bool:
-    """`Condition.wait`, where nobody can notify."""
+    """Replace `Condition.wait`, where no other thread can notify."""
     if timeout is None:
-        raise RuntimeError("without threads nobody can end this wait; WebAssembly has none")
+        raise RuntimeError("without threads nothing can end this wait; WebAssembly has none")
     time.sleep(max(0.0, timeout))
     return False
 
@@ -164,13 +164,13 @@ _Result = TypeVar("_Result")
 
 
 class _Selector:
-    """What a loop waits with; nothing but the host can have anything to say."""
+    """The selector of a loop, which waits for the host alone."""
 
     def __init__(self, channel: "Channel") -> None:
         self._channel = channel
 
     def select(self, timeout_seconds: float | None) -> list[Any]:
-        """Wait until something came, and no longer than that."""
+        """Wait until something arrives, or for the timeout."""
         if timeout_seconds is None:
             self._channel.wait()
         else:
@@ -187,27 +187,27 @@ class _PollingLoop(base_events.BaseEventLoop):
         self._selector = _Selector(channel)
 
     def _process_events(self, events: list[Any]) -> None:
-        """None come from the selector: the channel settles futures itself."""
+        """Do nothing: the channel sets results of futures itself."""
 
     def _write_to_self(self) -> None:
-        """There is no other thread that could wake this one."""
+        """Do nothing: no other thread could wake this one."""
 
     def add_reader(
         self, fd: Any, callback: Callable[[Unpack[_Given]], Any], *args: *_Given
     ) -> None:
-        """Interrupts come by the shared file; nothing else can be read from."""
+        """Accept only -1, the descriptor of interrupts, which are polled."""
         if fd != -1:
             raise NotImplementedError("there are no files to wait for in WebAssembly")
 
     def run_in_executor(
         self, executor: Any, func: Callable[[Unpack[_Given]], _Result], *args: *_Given
     ) -> "asyncio.Future[_Result]":
-        """Run it here and now: there are no threads."""
+        """Run the function now, because there are no threads."""
         return asyncio.wrap_future(ThreadPoolExecutor().submit(func, *args), loop=self)
 
 
 def _make_loop_default(channel: "Channel") -> None:
-    """Have `asyncio.run` and `asyncio.new_event_loop` make loops of this kind."""
+    """Make `asyncio.run` and `asyncio.new_event_loop` create loops of this kind."""
     events: Any = asyncio.events
     events._set_running_loop(None)  # The runtime leaves one of its own there.
     type(events._get_event_loop_policy())._loop_factory = staticmethod(
@@ -218,13 +218,13 @@ def _make_loop_default(channel: "Channel") -> None:
 # -- deeply nested brackets --
 
 MOST_BRACKETS = 100
-"""The parser gives in at some 130 here, and by itself at 200."""
+"""The parser overflows the stack at about 130 here; its own limit is 200."""
 
 _STEPS = {**dict.fromkeys("([{", 1), **dict.fromkeys(")]}", -1)}
 
 
 def _limit_nesting(compiling: Any) -> None:
-    """Have `compiling.compile_cell` look first."""
+    """Refuse cells with too deeply nested brackets before the parser sees them."""
     compile_cell = compiling.compile_cell
 
     def compile_shallow(source: str, filename: str) -> Any:
@@ -244,4 +244,4 @@ def _depth_outside_strings(source: str) -> int:
     try:
         return _depth([token.string for token in tokens if token.type == tokenize.OP])
     except (SyntaxError, tokenize.TokenError):
-        return _depth(source)  # It is no Python anyway.
+        return _depth(source)  # It is not valid Python anyway.
