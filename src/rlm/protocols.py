@@ -1,4 +1,4 @@
-"""The few interfaces everything plugs into. Nothing else lives here."""
+"""The interfaces of everything that can be replaced."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class Client(Protocol):
-    """One wire dialect to models. Knows nothing of runs or REPLs, and never retries by itself."""
+    """One wire dialect to models. It knows nothing about runs or REPLs, and never retries."""
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply: ...
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from rlm.chat.reading import SavedFile
+from rlm.chat.file import SavedFile
 from rlm.cli._border import say
 from rlm.cli._listing import age
 from rlm.cli._output import as_harmless_json
