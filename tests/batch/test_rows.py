@@ -86,9 +86,9 @@ def test_contexts_are_values_or_files(tmp_path: Path) -> None:
 
 
 def test_what_can_not_be_read_again_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no file"):
+    with pytest.raises(ConfigError, match="not a file"):
         Source(tmp_path)
-    with pytest.raises(ConfigError, match="no file"):
+    with pytest.raises(ConfigError, match="not a file"):
         Source(tmp_path / "nowhere")
 
 

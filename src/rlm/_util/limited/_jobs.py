@@ -141,10 +141,7 @@ class Jobs:
         """Start processes for the next jobs, if there is a server or one may be started."""
         if not FORKS:
             return
-        with (
-            suppress(OSError),
-            self._lock,
-        ):  # if processes can't be started now, the next job reports it
+        with suppress(OSError), self._lock:  # the next job reports the error
             if start or self._server is not None:
                 server = self._live_server()
                 while len(self._ready) < self._ready_count:

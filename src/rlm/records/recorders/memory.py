@@ -10,4 +10,6 @@ class MemoryRecorder:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.record = self.events.append
+
+    def record(self, event: Event) -> None:
+        self.events.append(event)
