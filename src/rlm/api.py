@@ -1,4 +1,4 @@
-"""`class RLM`: the door most people use. Wiring only; the loop is in engine.py."""
+"""`class RLM`, which most programs use. It only connects parts; the loop is in engine/loop.py."""
 
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
@@ -27,7 +27,7 @@ from rlm.wiring.listeners import Listeners
 from rlm.wiring.resources import CallPolicy, Model, ModelSettings, Resources
 from rlm.wiring.runner import Runner
 
-if TYPE_CHECKING:  # What many programs never use is imported where it is.
+if TYPE_CHECKING:  # Imported where they are used, because many programs never use them.
     from rlm.chat import Spending
     from rlm.chat.chat import Chat
     from rlm.logger import RLMLogger
@@ -46,12 +46,12 @@ RESOURCE_OPTIONS = (
 
 
 class RLM:
-    """Right answers about contexts far larger than the model's window.
+    """Answers queries about contexts far larger than the model's window.
 
-    `RLM("provider/model").ask(query, context)`. `clients={"mine": client}` adds a provider of
-    your own, used as "mine/model"; a Client object, or a function that takes a prompt, may also
-    stand in place of a model's name.
-    The reference engine's keywords are accepted too; see docs/reference/compatibility.md.
+    `RLM("provider/model").ask(query, context)`. `clients={"mine": client}` adds a provider of your
+    own, used as "mine/model"; in place of a model's name you may pass a Client, or a function that
+    takes a prompt. The keywords of the reference engine are accepted too; see
+    docs/reference/compatibility.md.
     """
 
     @compat.accepts_reference_keywords
@@ -97,7 +97,7 @@ class RLM:
         variables: Mapping[str, str] | None = None,
         seed: int = 0,
     ) -> None:
-        # What `Resources` and `RunConfig` take under the same names is not listed again.
+        # Options that `Resources` and `RunConfig` take under the same names are not listed again.
         given = dict(locals())
         variables = os.environ if variables is None else variables
         concurrent = (limits or Limits()).max_concurrent_calls
@@ -128,14 +128,13 @@ class RLM:
         budget: Budget | None = None,
         strict: bool = False,
     ) -> RunResult:
-        """Answer `query` about `context`; ends with the best answer at every limit.
+        """Answer `query` about `context`; every limit ends with the best answer so far.
 
-        With `response_model` (a pydantic model, a dataclass, a JSON schema …) the answer is a
-        value of that type, or None if no valid one was found; with `strict`, a run without an
-        answer raises NoAnswerError. With `journal=`, a `run_id` names the run: one that was
-        interrupted goes on where it was, one that has answered answers again.
-        `limits` are those of this run, in place of the ones that this object was made with; a
-        `budget` is one that it draws on together with other runs (`Budget.shared`).
+        With `response_model` (a pydantic model, a dataclass, a JSON schema …) the answer is a value
+        of that type, or None if no valid one was found; with `strict`, a run without an answer
+        raises NoAnswerError. With `journal=`, a `run_id` names the run: an interrupted one is
+        resumed, a finished one returns its answer again. `limits` replace those of this object for
+        this run; `budget` is shared with other runs (`Budget.shared`).
         """
         config = self.runner.with_limits(limits)
         stored = await self.runner.resources.store(context, config)
@@ -159,7 +158,7 @@ class RLM:
         limits: Limits | None = None,
         strict: bool = False,
     ) -> RunResult:
-        """The blocking form of `aask`; works in scripts, threads and notebooks alike."""
+        """The blocking form of `aask`, for scripts, threads and notebooks."""
         named: dict[str, Any] = {"response_model": response_model, "run_id": run_id}
         return portal().call(
             lambda: self.aask(query, context, **named, limits=limits, strict=strict)
@@ -174,7 +173,7 @@ class RLM:
         run_id: str | None = None,
         limits: Limits | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """Every event of a run while it goes on; leaving the loop cancels the run."""
+        """Yield every event of a run as it happens; leaving the loop cancels the run."""
 
         def start(recorder: Recorder) -> Coroutine[Any, Any, RunResult]:
             return self.aask(
@@ -198,10 +197,10 @@ class RLM:
         max_tokens: int | None = None,
         max_cost_usd: float | None = None,
     ) -> "Chat":
-        """Several runs over one session; close it, or use it as a context manager.
+        """Return a chat: several runs over one session. Close it, or use it as a context manager.
 
-        `load` goes on with a saved one. `max_tokens` and `max_cost_usd` are for all its turns
-        together, those of a loaded chat included; each turn has the limits of a run besides.
+        `load` continues a saved chat. `max_tokens` and `max_cost_usd` apply to all turns together,
+        including those of a loaded chat; each turn also has the limits of a run.
         """
         from rlm.chat import Spending
 
@@ -235,14 +234,14 @@ class RLM:
                 config=runner.with_limits(limits),
             )
 
-        keeper = resources.new_keeper(self.config.model)
+        storage = resources.new_storage(self.config.model)
         chat = Chat(
             start,
             runner.new_session,
             lambda context: resources.store(context, self.config),
             context,
             spending=spending,
-            keeper=keeper,
+            storage=storage,
             keeps_messages=keeps_messages,
         )
         if load is not None:
@@ -251,21 +250,21 @@ class RLM:
 
     @property
     def conversation(self) -> "Chat":
-        """The chat behind `persistent=True`: its turns, and its `save` and `load`."""
+        """The chat behind `persistent=True`, with its turns, `save` and `load`."""
         if self._conversation is None:
             raise ConfigError("only RLM(persistent=True) has a conversation; see rlm.chat()")
         return self._conversation
 
     def grant_tools(self, tools: Any, sub_tools: Any = None) -> None:
-        """Change what cells may call from the next run or turn on; see `tools=`, `sub_tools=`."""
+        """Change the tools of cells from the next run or turn on; see `tools=` and `sub_tools=`."""
         self.runner.resources.grant(tools, sub_tools)
 
     # -- the reference's spelling ------------------------------------------------------------
 
     async def acompletion(self, prompt: ContextValue, root_prompt: str | None = None) -> Completion:
-        """The prompt is the context; with no `root_prompt`, the task is read from it.
+        """Answer with the prompt as context; without `root_prompt`, the task is in the prompt.
 
-        Raises the reference's named errors, with `.partial_answer`, where a limit ended the run.
+        Raises the named errors of the reference, with `.partial_answer`, if a limit ended the run.
         """
         if self._conversation is not None:
             result = await self._conversation.aask(root_prompt, "" if prompt is None else prompt)
@@ -286,14 +285,14 @@ class RLM:
     # -- ending ------------------------------------------------------------------------------
 
     def stop(self, run_id: str | None = None) -> None:
-        """Ask every run of this object, or one of them, to end now with its best answer.
+        """Ask every run of this object, or the named one, to end now with its best answer.
 
-        Safe from any thread.
+        It may be called from any thread.
         """
         self.runner.stop(run_id)
 
     async def aclose(self) -> None:
-        """Close connections and sessions of this event loop."""
+        """Close the connections and sessions of this event loop."""
         if self._conversation is not None:
             await self._conversation.aclose()
         await self.runner.resources.close()
@@ -316,14 +315,14 @@ class RLM:
 
 
 def completion(prompt: ContextValue, model: Model | None = None, **options: Any) -> Completion:
-    """`rlm.completion(prompt, model)` in place of `llm.completion(prompt, model)`."""
+    """Answer a prompt: `rlm.completion(prompt, model)` replaces `llm.completion(prompt, model)`."""
     return portal().call(lambda: acompletion(prompt, model, **options))
 
 
 async def acompletion(
     prompt: ContextValue, model: Model | None = None, **options: Any
 ) -> Completion:
-    """The same, to be awaited. `root_prompt` is the query; other options are those of `RLM`."""
+    """The async form of `completion`. `root_prompt` is the query; options are those of `RLM`."""
     root_prompt = options.pop("root_prompt", None)
     one = RLM(model, **options)
     try:

@@ -1,7 +1,7 @@
-"""The reference engine's spelling: its constructor keywords, its result, its errors. No logic.
+"""The reference engine's spelling: its constructor keywords, its result and its errors.
 
-Every keyword of the reference's `RLM` means here what it means there, or answers with one clear
-error; none is silently ignored.
+Every keyword of the reference's `RLM` means the same here, or raises one clear error; none is
+silently ignored.
 """
 
 import functools
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 NO_LIMIT_ON_ERRORS = 10**9
-"""`max_errors=None` of the reference means none."""
+"""`max_errors=None` of the reference means no limit."""
 
 LIMIT_KEYWORDS = {
     "max_depth": "max_depth",
@@ -62,8 +62,11 @@ Arguments = ParamSpec("Arguments")
 
 
 def accepts_reference_keywords(init: Callable[Arguments, None]) -> Callable[Arguments, None]:
-    """Lets a constructor be called in the reference's spelling; keywords of the same name and
-    meaning (`environment`, `logger`, `verbose`, `persistent`, `on_*` …) need no translation."""
+    """Let a constructor be called in the reference's spelling.
+
+    Keywords of the same name and meaning (`environment`, `logger`, `verbose`, `persistent`, `on_*`
+    …) need no translation.
+    """
 
     @functools.wraps(init)
     def translated(self: Any, *model: Any, **options: Any) -> None:
@@ -72,7 +75,7 @@ def accepts_reference_keywords(init: Callable[Arguments, None]) -> Callable[Argu
         if "backend_kwargs" in given and len(model) == 1 and isinstance(model[0], str):
             given.setdefault("backend", model[0])  # the reference's first argument
             model = ()
-        if model == (...,):  # as documents write it: RLM(..., logger=logger), whatever the model
+        if model == (...,):  # as documents write it: RLM(..., logger=logger), with any model
             model = ()
         if given:
             native = native_options(given, options.pop("limits", None))
@@ -83,14 +86,14 @@ def accepts_reference_keywords(init: Callable[Arguments, None]) -> Callable[Argu
 
 
 def native_options(given: dict[str, Any], limits: Any) -> dict[str, Any]:
-    """Our keywords for the reference's."""
+    """Return our keywords for those of the reference."""
     options = {SAME_MEANING[name]: given[name] for name in SAME_MEANING if name in given}
     options.update(_models(given))
     if is_reference_spelling(given):
         options["compaction"] = False
     options["limits"] = _limits(given, limits)
     if given.get("depth", 0) >= given.get("max_depth", 1):
-        options["strategy"] = "direct"  # at the depth limit the reference is a plain call
+        options["strategy"] = "direct"  # at the depth limit, the reference makes a plain call
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -110,7 +113,7 @@ def _limits(given: dict[str, Any], limits: Limits | None) -> Limits | None:
 
 
 def _models(given: dict[str, Any]) -> dict[str, Any]:
-    """`backend` + `backend_kwargs` as a model's name with what its client is to be made with."""
+    """Return `backend` and `backend_kwargs` as a model name and the options of its client."""
     options: dict[str, Any] = {"client_options": {}}
     if is_reference_spelling(given):
         name, client = _model(given.get("backend", "openai"), given.get("backend_kwargs"))
@@ -145,7 +148,7 @@ def _model(backend: str, kwargs: dict[str, Any] | None) -> tuple[str, dict[str, 
 
 
 class ModelUsage(Struct, frozen=True):
-    """One model's part of a completion."""
+    """The usage of one model in a completion."""
 
     total_calls: int
     total_input_tokens: int
@@ -154,7 +157,7 @@ class ModelUsage(Struct, frozen=True):
 
 
 class UsageTotals(Struct, frozen=True):
-    """Usage by model, with the sums the reference offers."""
+    """Usage by model, with the sums that the reference offers."""
 
     model_usage_summaries: dict[str, ModelUsage]
 
@@ -186,7 +189,7 @@ class UsageTotals(Struct, frozen=True):
 
 
 class Completion(Struct, frozen=True, kw_only=True):
-    """What `completion()` returns: the reference's fields, and our own result as `result`."""
+    """What `completion()` returns: the fields of the reference, and our own result as `result`."""
 
     response: str
     root_model: str
@@ -213,7 +216,7 @@ class Completion(Struct, frozen=True, kw_only=True):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "root_model": self.root_model,
             "prompt": self.prompt,
             "response": self.response,
@@ -221,7 +224,7 @@ class Completion(Struct, frozen=True, kw_only=True):
             "execution_time": self.execution_time,
         }
         more = {"metadata": self.metadata, "error": self.error}
-        return {**told, **{name: value for name, value in more.items() if value is not None}}
+        return {**fields, **{name: value for name, value in more.items() if value is not None}}
 
 
 def _usage(usage: Usage) -> ModelUsage:
@@ -229,9 +232,9 @@ def _usage(usage: Usage) -> ModelUsage:
 
 
 def raise_if_ended_early(result: RunResult, limits: Limits) -> None:
-    """The reference's named error for money, time, tokens, errors and cancellation.
+    """Raise the reference's named error for money, time, tokens, errors and cancellation.
 
-    A run that used up its steps returns its best answer there, and so it does here.
+    A run that used up its steps returns its best answer, there and here.
     """
     partial = None if result.answer is None else str(result.answer)
     message = result.detail

@@ -1,4 +1,4 @@
-"""How a run is to be done: a frozen value; a child's config is `replace(parent, …)`."""
+"""The configuration of a run: a frozen value; that of a child is `replace(parent, …)`."""
 
 from typing import Any, Literal, get_args
 
@@ -15,7 +15,7 @@ Profile = Literal["frontier", "standard", "small", "tiny"]
 
 
 class Guards(Struct, frozen=True):
-    """Rules a reply must pass before it may end the run; each is one pure function in decide.py."""
+    """Rules that a reply must pass before it may end the run; decide.py applies them."""
 
     require_repl_before_final: bool = False
     require_subcall_before_final: bool = False
@@ -28,7 +28,7 @@ class Guards(Struct, frozen=True):
 
 
 class RunConfig(Struct, frozen=True, kw_only=True):
-    """Everything about a run but its query, its context and its collaborators."""
+    """Everything about a run except its query, its context and its collaborators."""
 
     model: str
     sub_model: str
@@ -49,7 +49,7 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     seed: int = 0
 
     def allows(self, model: str) -> bool:
-        """Sandboxed code may only name models the caller listed."""
+        """Whether code may use a model: only those that the caller listed."""
         return model in {self.model, self.sub_model, *self.models}
 
     def __post_init__(self) -> None:

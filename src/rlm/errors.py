@@ -2,17 +2,17 @@
 
 RLMError
 ├── ConfigError             an argument, name, key or extra is wrong or missing; nothing was sent
-│   ├── UnknownPriceError   a money limit on a model whose price nobody knows
-│   └── RLMEnforcementError an agent that must not be weakened was asked to be
+│   ├── UnknownPriceError   a money limit on a model whose price is unknown
+│   └── RLMEnforcementError an option would weaken an enforced agent
 ├── ModelError              a model could not be reached, refused the request, or broke off
 ├── CallRefused             the call would break a limit; it was not sent
 ├── NoAnswerError           strict=True, and the run ended without an answer; carries .result
-├── ToolError               a tool failed or was called wrongly; the model is told how
-├── SessionError            the interpreter can't go on (a fresh session can)
+├── ToolError               a tool failed or was called wrongly; the model sees how
+├── SessionError            the interpreter can't continue (a new session can)
 │   ├── SessionDied         its process is gone
-│   ├── SessionRestored     its process was lost, and it goes on from a checkpoint
+│   ├── SessionRestored     its process was lost; it continues from a checkpoint
 │   └── ProtocolViolation   it sent something no honest worker sends
-├── PortalError             the sync door was called where it would wait for itself
+├── PortalError             a blocking call came from the thread that serves it
 └── LimitExceededError      the reference spelling's end at a limit; carries .partial_answer
     ├── BudgetExceededError
     ├── TimeoutExceededError
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 OVERLOADED_STATUSES = frozenset({408, 429, 503, 504, 529})
-"""Too many requests, no capacity, and the time-outs that servers tell of themselves."""
+"""Status codes for too many requests, missing capacity and timeouts on the server."""
 
 
 class RLMError(Exception):
@@ -57,7 +57,7 @@ class RLMError(Exception):
 
 
 class ConfigError(RLMError, ValueError):
-    """Something the caller can fix before anything is sent; the text says how."""
+    """Something the caller can fix before anything is sent; the message says how."""
 
 
 class UnknownPriceError(ConfigError):
@@ -65,14 +65,14 @@ class UnknownPriceError(ConfigError):
 
 
 class RLMEnforcementError(ConfigError):
-    """What was asked for would switch off what `create_enforced_agent` stands for."""
+    """The request would switch off what `create_enforced_agent` guarantees."""
 
 
 class ModelError(RLMError):
     """A model did not answer.
 
     `retryable`: the same request may succeed later. `ambiguous`: the provider may have billed it.
-    `timed_out`: the time was up before an answer was there.
+    `timed_out`: the time was up before an answer arrived.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ModelError(RLMError):
 
     @property
     def overloaded(self) -> bool:
-        """Whether the server has too much to do: then fewer requests at once may help."""
+        """Whether the server is overloaded: then fewer concurrent requests may help."""
         return self.timed_out or self.status in OVERLOADED_STATUSES
 
 
@@ -107,7 +107,7 @@ class CallRefused(RLMError):
 
 
 class ToolError(RLMError):
-    """A tool failed, or was called with wrong arguments; the text is written for the model."""
+    """A tool failed, or was called with wrong arguments; the message is written for the model."""
 
 
 class NoAnswerError(RLMError):
@@ -119,7 +119,7 @@ class NoAnswerError(RLMError):
 
 
 class SessionError(RLMError):
-    """The session can't go on."""
+    """The session can't continue."""
 
 
 class SessionDied(SessionError):
@@ -127,7 +127,7 @@ class SessionDied(SessionError):
 
 
 class SessionRestored(SessionError):
-    """The worker was lost in a cell, but the session goes on from its last checkpoint.
+    """The worker was lost in a cell, but the session continues from its last checkpoint.
 
     `lost_variables`: what cells before this one had made or changed since that checkpoint.
     """
@@ -142,7 +142,7 @@ class ProtocolViolation(SessionError):
 
 
 class PortalError(RLMError):
-    """A blocking call was made from the thread that would have to serve it."""
+    """A blocking call came from the thread that would have to serve it."""
 
 
 class LimitExceededError(RLMError):
@@ -154,7 +154,7 @@ class LimitExceededError(RLMError):
 
 
 class BudgetExceededError(LimitExceededError):
-    """The money ran out: `spent` of `budget` US dollars."""
+    """The money limit was reached: `spent` of `budget` US dollars."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class BudgetExceededError(LimitExceededError):
 
 
 class TimeoutExceededError(LimitExceededError):
-    """The time ran out: `elapsed` of `timeout` seconds."""
+    """The time limit was reached: `elapsed` of `timeout` seconds."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class TimeoutExceededError(LimitExceededError):
 
 
 class TokenLimitExceededError(LimitExceededError):
-    """The tokens ran out: `tokens_used` of `token_limit`."""
+    """The token limit was reached: `tokens_used` of `token_limit`."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class TokenLimitExceededError(LimitExceededError):
 
 
 class ErrorThresholdExceededError(LimitExceededError):
-    """Too many cells failed in a row: `error_count`, of `threshold` that are allowed."""
+    """Too many cells failed in a row: `error_count` of `threshold`."""
 
     def __init__(
         self,

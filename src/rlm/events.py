@@ -1,8 +1,8 @@
-"""One typed, versioned fact each. Everything that shows, stores or streams a run reads these.
+"""The events of a run: typed, versioned facts that everything which shows or stores a run reads.
 
-No event holds context text: `RunStarted` carries its size and description, and its hash if that is
-known. `ModelAsked` carries only the messages added since the last request of the run, so a log
-grows linearly.
+No event holds context text: `RunStarted` has its size and description, and its hash if that is
+known. `ModelAsked` has only the messages added since the last request of the run, so a log grows
+linearly.
 """
 
 import time
@@ -39,19 +39,20 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 MOST_RESULT_CHARS = 100_000
-"""Of a tool's result in an event: a longer one is a text of its two ends.
+"""How much of a tool's result an event holds: of a longer one, both ends.
 
 All of it is in the cell that asked for it, and in the journal.
 """
 MOST_PROMPT_CHARS = 1_000_000
-"""Of the prompt of a call in an event: of a longer one there are its two ends."""
+"""How much of the prompt of a call an event holds: of a longer one, both ends."""
 CUT = "…"
-"""The one key of a tool's arguments in an event that were longer than that; the ends of their JSON
-are under it."""
+"""The only key of a tool's arguments that were too long for an event; its value is both ends of
+their JSON.
+"""
 
 
 class _Fact(Struct, frozen=True, kw_only=True, tag_field="type"):
-    """What every event says: which run, how deep, which step, when, and in which schema."""
+    """The fields of every event: run, depth, step, time and schema."""
 
     run_id: str
     parent_id: str | None = None
@@ -63,11 +64,11 @@ class _Fact(Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class RunStarted(_Fact, frozen=True, kw_only=True, tag="run_started"):
-    """A run begins, or goes on after it was killed: then its events come once more.
+    """A run starts, or is resumed after it was killed: then its events are sent again.
 
-    `path` names the run within its tree the same way on every execution. `settings`, told by root
-    runs only, are what it takes to run it again. `context_sha256` is empty for a large context
-    whose hash is not known yet: a run that is logged or journaled tells it in `ContextHashed`.
+    `path` names the run within its tree the same way on every execution. `settings`, of root runs
+    only, are needed to run it again. `context_sha256` is empty for a large context whose hash is
+    not known yet: a run that is logged or journaled reports it in `ContextHashed`.
     """
 
     query: str
@@ -85,16 +86,16 @@ class RunStarted(_Fact, frozen=True, kw_only=True, tag="run_started"):
 
 
 class ContextHashed(_Fact, frozen=True, kw_only=True, tag="context_hashed"):
-    """The hash of a large context, which is made beside the first steps of a run."""
+    """The hash of a large context, computed during the first steps of a run."""
 
     context_sha256: str
 
 
 class Planned(_Fact, frozen=True, kw_only=True, tag="planned"):
-    """How the run goes about it, and why: the strategy that `auto` chose, or a map/reduce's plan.
+    """How the run proceeds, and why: the strategy that `auto` chose, or the plan of a map/reduce.
 
     `kind` is that of the answer. Of `pieces` of at most `piece_chars` characters, `unread` are left
-    out, as they have none of the question's telling words.
+    out, because they have none of the relevant words of the query.
     """
 
     strategy: str
@@ -121,9 +122,9 @@ class ModelAsked(_Fact, frozen=True, kw_only=True, tag="model_asked"):
 
 
 class ModelReplied(_Fact, frozen=True, kw_only=True, tag="model_replied"):
-    """What came of a request; `limit` names the limit that an error means.
+    """The outcome of a request; `limit` names the limit that an error stands for.
 
-    `stored`: it was not asked for now, but is from the journal or the cache, or was the reply to a
+    `stored`: it was not sent now, but came from the journal or the cache, or was the reply to a
     cell whose session was lost.
     """
 
@@ -142,14 +143,14 @@ class ModelReplied(_Fact, frozen=True, kw_only=True, tag="model_replied"):
 
 
 class CellStarted(_Fact, frozen=True, kw_only=True, tag="cell_started"):
-    """A cell is about to run; cells count within their step."""
+    """A cell is about to run; cells are numbered within their step."""
 
     cell: int
     code: str
 
 
 class CellOutput(_Fact, frozen=True, kw_only=True, tag="cell_output"):
-    """What a cell wrote, up to the kept size; `written_chars` counts all of it."""
+    """The output of a cell, up to the kept size; `written_chars` counts all of it."""
 
     cell: int
     stream: Literal["stdout", "stderr"]
@@ -158,7 +159,7 @@ class CellOutput(_Fact, frozen=True, kw_only=True, tag="cell_output"):
 
 
 class CellEnded(_Fact, frozen=True, kw_only=True, tag="cell_ended"):
-    """A cell is through, with the variables it made or changed and what they are."""
+    """A cell has ended, with the variables it made or changed and their descriptions."""
 
     cell: int
     seconds: float
@@ -173,9 +174,9 @@ class CellEnded(_Fact, frozen=True, kw_only=True, tag="cell_ended"):
 
 
 class CallStarted(_Fact, frozen=True, kw_only=True, tag="call_started"):
-    """A call made from inside a cell, or by map/reduce.
+    """A call from a cell or from map/reduce.
 
-    `call_id` is made of the run's id, the hash of what is asked, and its number among equals.
+    `call_id` is made of the id of the run, the hash of the request, and its number among equals.
     """
 
     call_id: str
@@ -185,7 +186,7 @@ class CallStarted(_Fact, frozen=True, kw_only=True, tag="call_started"):
 
 
 class CallEnded(_Fact, frozen=True, kw_only=True, tag="call_ended"):
-    """What came of a call. `limit` names the limit that an error means."""
+    """The outcome of a call. `limit` names the limit that an error stands for."""
 
     call_id: str
     kind: Literal["llm", "rlm"]
@@ -201,9 +202,9 @@ class CallEnded(_Fact, frozen=True, kw_only=True, tag="call_ended"):
 
 
 class CallRetried(_Fact, frozen=True, kw_only=True, tag="call_retried"):
-    """A try failed, and the same request is sent again after a pause.
+    """An attempt failed, and the same request is sent again after a pause.
 
-    `attempt` counts the failed tries. `call_id` is None for the run's own requests.
+    `attempt` counts the failed attempts. `call_id` is None for requests of the run itself.
     """
 
     model: str
@@ -226,20 +227,20 @@ class ToolCalled(_Fact, frozen=True, kw_only=True, tag="tool_called"):
 
 
 class OutputStreamed(_Fact, frozen=True, kw_only=True, tag="output_streamed"):
-    """A cell showed the user a piece of the answer, before it went on (`environment="agent"`)."""
+    """A cell showed the user a piece of the answer (`environment="agent"`)."""
 
     text: str
 
 
 class Noted(_Fact, frozen=True, kw_only=True, tag="noted"):
-    """A cell noted something for later turns (`environment="agent"`); `value` is JSON."""
+    """A cell stored a note for later turns (`environment="agent"`); `value` is JSON."""
 
     key: str
     value: str
 
 
 class SessionOpened(_Fact, frozen=True, kw_only=True, tag="session_opened"):
-    """A REPL is ready. `layers` are what stands between its code and the machine, in words."""
+    """A REPL is ready. `layers` describe what isolates its code from the machine."""
 
     environment: str
     layers: tuple[str, ...]
@@ -247,7 +248,7 @@ class SessionOpened(_Fact, frozen=True, kw_only=True, tag="session_opened"):
 
 
 class SessionLost(_Fact, frozen=True, kw_only=True, tag="session_lost"):
-    """The worker died; a fresh session took over, or with `restored` its last checkpoint did."""
+    """The worker died; a new session replaced it or, with `restored`, its last checkpoint."""
 
     reason: str
     lost_variables: tuple[str, ...] = ()
@@ -255,7 +256,7 @@ class SessionLost(_Fact, frozen=True, kw_only=True, tag="session_lost"):
 
 
 class Compacted(_Fact, frozen=True, kw_only=True, tag="compacted"):
-    """The history came near the window, and the model's own notes took the place of most of it."""
+    """The history came near the window, and notes of the model replaced most of it."""
 
     messages_before: int
     messages_after: int
@@ -264,7 +265,7 @@ class Compacted(_Fact, frozen=True, kw_only=True, tag="compacted"):
 
 
 class Diverged(_Fact, frozen=True, kw_only=True, tag="diverged"):
-    """Cells that ran again on resuming printed something else; the model is told what it was told.
+    """Cells that ran again on resuming printed something else; the model is shown the old text.
 
     Both texts are observations of that step, cut to a few thousand characters.
     """
@@ -274,7 +275,7 @@ class Diverged(_Fact, frozen=True, kw_only=True, tag="diverged"):
 
 
 class BudgetChanged(_Fact, frozen=True, kw_only=True, tag="budget_changed"):
-    """What the whole tree has used so far; told after every step that goes on."""
+    """What the whole tree has used so far; sent after every step that does not end the run."""
 
     calls: int
     tokens: int
@@ -283,7 +284,7 @@ class BudgetChanged(_Fact, frozen=True, kw_only=True, tag="budget_changed"):
 
 
 class RunEnded(_Fact, frozen=True, kw_only=True, tag="run_ended"):
-    """A run is over; `usage` includes its children's. `error` is there if it was raised, too."""
+    """A run has ended; `usage` includes that of its children. `error` is set if it was raised."""
 
     stop_reason: str
     answer_source: str

@@ -1,7 +1,6 @@
-"""Pictures in messages: their size in pixels, what they may cost, how they are sent and shown.
+"""Pictures in messages: their size in pixels, their cost in tokens, how they are sent and shown.
 
-Only headers are read, never pixels: what is inside a picture is the provider's business. Sources of
-the numbers are in docs/guides/pictures.md.
+Only headers are read, never pixels. The sources of the numbers are in docs/guides/pictures.md.
 """
 
 import base64
@@ -29,18 +28,20 @@ __all__ = [
 ]
 
 _HEAD_CHARS = 128 << 10
-"""So much of a picture's base64 is decoded to find its size; the whole only where that fails."""
+"""How much base64 of a picture is decoded to find its size; all of it only if that fails."""
 
 _MOST_SEGMENTS = 1_000
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _ALONE = frozenset((0x01, *range(0xD0, 0xD8)))
 _SHOWN_CHARS = 200
 _LARGEST_EDGE = 8_000
-"""Of a picture whose size nobody knows: more than this Anthropic, for one, refuses."""
+"""The bound for a picture of unknown size; Anthropic, for one, refuses larger pictures."""
 
 
 class Picture(Struct, frozen=True):
-    """A picture that code may name. `read` gives its bytes, or a ConfigError if they changed."""
+    """A picture that code may name. `read` returns its bytes, or raises ConfigError if they
+    changed.
+    """
 
     media_type: str
     size_bytes: int
@@ -50,7 +51,7 @@ class Picture(Struct, frozen=True):
     read: Callable[[], bytes]
 
     def facts(self) -> dict[str, str | int]:
-        """What may be told of it."""
+        """A short description of the picture."""
         return {
             "media_type": self.media_type,
             "width": self.width,
@@ -60,7 +61,7 @@ class Picture(Struct, frozen=True):
 
 
 def picture_of(data: bytes, read: Callable[[], bytes] | None = None) -> Picture | None:
-    """What these bytes are as a picture; None if they are none that models take."""
+    """Return the media type of bytes; None if they are no picture that models take."""
     media_type, size = media_type_of(data), size_of(data)
     if media_type is None or size is None or len(data) > MAX_IMAGE_BYTES:
         return None
@@ -72,7 +73,7 @@ def picture_of(data: bytes, read: Callable[[], bytes] | None = None) -> Picture 
 
 
 def size_of(data: bytes) -> tuple[int, int] | None:
-    """Width and height as the header states them; None if it can't be read."""
+    """Return width and height from the header; None if it can't be read."""
     read = _READERS.get(media_type_of(data) or "")
     size = read(data) if read is not None else None
     return size if size is not None and min(size) > 0 else None
@@ -91,7 +92,7 @@ def _gif(data: bytes) -> tuple[int, int] | None:
 
 
 def _webp(data: bytes) -> tuple[int, int] | None:
-    """The three forms: extended, lossless, and lossy."""
+    """Read one of the three forms: extended, lossless, lossy."""
     if len(data) < 30:
         return None
     form = data[12:16]
@@ -108,7 +109,7 @@ def _webp(data: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
-    """Go from segment to segment until one starts a frame; what comes before may be long."""
+    """Skip segments until one starts a frame; what comes before may be long."""
     at = 2
     for _ in range(_MOST_SEGMENTS):
         if at + 9 > len(data) or data[at] != 0xFF:
@@ -117,7 +118,7 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
         if marker in _FRAMES:
             height, width = data[at + 5 : at + 7], data[at + 7 : at + 9]
             return int.from_bytes(width, "big"), int.from_bytes(height, "big")
-        if marker == 0xFF:  # Any number of these may stand before a marker.
+        if marker == 0xFF:  # Any number of these may precede a marker.
             at += 1
         elif marker in _ALONE:
             at += 2
@@ -133,12 +134,12 @@ _READERS = {"image/gif": _gif, "image/jpeg": _jpeg, "image/png": _png, "image/we
 
 
 def image_tokens(width: int, height: int) -> int:
-    """At least as many tokens as any known provider bills for a picture of that size."""
+    """Return at least as many tokens as any known provider bills for a picture of this size."""
     return max(_billed_tiles(width, height), _patches(width, height), _crops(width, height))
 
 
 def _billed_tiles(width: int, height: int) -> int:
-    """OpenAI's tiles of 512 pixels, at the rate of gpt-4o-mini, which is the highest there is."""
+    """Tokens of OpenAI's tiles of 512 pixels, at the rate of gpt-4o-mini, the highest there is."""
     scale = min(1.0, 2048 / max(width, height))
     scale = min(scale, 768 / min(width, height))
     across, down = (max(1, math.ceil(edge * scale / 512)) for edge in (width, height))
@@ -146,7 +147,7 @@ def _billed_tiles(width: int, height: int) -> int:
 
 
 def _patches(width: int, height: int) -> int:
-    """Patches of 28 pixels, never scaled down.
+    """Tokens of patches of 28 pixels, never scaled down.
 
     That covers Anthropic, Qwen, and OpenAI's patches of 32 pixels at 1.2 tokens each.
     """
@@ -154,7 +155,7 @@ def _patches(width: int, height: int) -> int:
 
 
 def _crops(width: int, height: int) -> int:
-    """Gemini's crops, 258 tokens each; they are many where a picture is long and thin."""
+    """Tokens of Gemini's crops, 258 each; long and thin pictures have many."""
     if max(width, height) <= 384:
         return 258
     edge = max(1, min(width, height) * 2 // 3)
@@ -165,7 +166,7 @@ _UNKNOWN_TOKENS = image_tokens(_LARGEST_EDGE, _LARGEST_EDGE)
 
 
 def bound_of_parts(parts: Sequence[Any]) -> int:
-    """The most tokens that the parts of one message can be; base64 is not counted as text."""
+    """Return the most tokens that the parts of one message can have; base64 is not text."""
     return sum(_bound_of_part(part) for part in parts)
 
 
@@ -200,7 +201,7 @@ def _decoded(data: str) -> bytes | None:
 
 
 def content_of(prompt: str, images: Sequence[tuple[str, bytes]]) -> list[dict[str, Any]]:
-    """A prompt and pictures (media type and bytes) as the parts of a message."""
+    """Return a prompt and pictures (media type and bytes) as the parts of a message."""
     parts: list[dict[str, Any]] = [{"type": "text", "text": sendable(prompt)}]
     for media_type, data in images:
         encoded = base64.b64encode(data).decode("ascii")
@@ -209,7 +210,7 @@ def content_of(prompt: str, images: Sequence[tuple[str, bytes]]) -> list[dict[st
 
 
 def shown(content: str | Sequence[Any]) -> str:
-    """A message's content for people and logs: text as it is, pictures by size and hash."""
+    """Return the content of a message for people and logs: text, and pictures by size and hash."""
     if isinstance(content, str):
         return content
     return "\n".join(_shown_part(part) for part in content)

@@ -1,8 +1,9 @@
-"""What a run may use (`Limits`, a frozen value) and what its tree has used (`Budget`, a ledger).
+"""What a run may use (`Limits`, a frozen value) and what its tree has used (`Budget`).
 
 A request is sent only after its whole possible cost was reserved: the most tokens its input can
-have (bounds.py), plus the output cap that is always sent along. Settling replaces the bound by what
-was really used. A child's budget draws on its parent's, so a limit holds for the whole tree.
+have (calls/billing.py), plus the output cap that is always sent. Settling replaces the bound by
+what was really used. The budget of a child draws on that of its parent, so a limit applies to the
+whole tree.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from rlm.messages import PICODOLLARS, Usage
 __all__ = ["Amount", "Budget", "Limits", "Reservation"]
 
 FINAL_SECONDS = 30.0
-"""At most so much of a time limit is kept back for the final-answer call."""
+"""The most of a time limit that is kept for the final-answer call."""
 
 UNLIMITED = 10**30
 
@@ -66,7 +67,7 @@ def _is_number(value: object, whole: bool) -> bool:
 
 
 class Amount(Struct, frozen=True):
-    """A quantity of what can run out. Money is in whole picodollars."""
+    """An amount of what is limited. Money is in whole picodollars."""
 
     calls: int = 0
     tokens: int = 0
@@ -92,7 +93,7 @@ ONE_CALL = Amount(calls=1)
 
 
 class Reservation:
-    """A part of a budget set aside for one request. Ends once: settled, kept or released."""
+    """A part of a budget reserved for one request. It ends once: settled, kept or released."""
 
     __slots__ = ("amount", "budget", "flying", "open", "sent")
 
@@ -104,7 +105,7 @@ class Reservation:
         self.sent = False
 
     def settle(self, used: Amount) -> Amount:
-        """Put what was really used in place of the bound; returns the overshoot, normally none."""
+        """Replace the bound by what was really used; return the overshoot, normally none."""
         over = NOTHING
         if used.tokens > self.amount.tokens or used.picodollars > self.amount.picodollars:
             over = Amount(
@@ -116,11 +117,11 @@ class Reservation:
         return over
 
     def keep(self) -> None:
-        """Count the whole bound as used: the provider may have billed it."""
+        """Count the whole bound as used, because the provider may have billed it."""
         self._end(self.amount)
 
     def release(self) -> None:
-        """Give tokens and money back: nothing was billed. A counted call stays counted."""
+        """Return tokens and money, because nothing was billed. A counted call stays counted."""
         self._end(Amount(calls=self.amount.calls))
 
     def _end(self, used: Amount, over: Amount = NOTHING) -> None:
@@ -130,7 +131,7 @@ class Reservation:
 
 
 class _Refusal(Struct, frozen=True):
-    """Why an amount can't be set aside now, and whether waiting may help."""
+    """Why an amount can't be reserved now, and whether waiting may help."""
 
     by: "Budget"
     limit: str
@@ -139,9 +140,9 @@ class _Refusal(Struct, frozen=True):
 
 
 class Budget:
-    """The ledger of one run, chained to its parent's. Lives on one event loop.
+    """The budget of one run, chained to that of its parent. It belongs to one event loop.
 
-    Several root runs may draw on one: that is `shared`, and `run` makes theirs.
+    Several root runs may draw on one: `shared` makes it, and `run` makes theirs.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class Budget:
     ) -> None:
         self.limits = limits
         self.ceiling = _ceiling(limits)
-        self.root: Budget = root or self  # the run tree's: an order of their own for its requests
+        self.root: Budget = root or self  # of the run tree: its requests have an order of their own
         self.chain: tuple[Budget, ...] = (self, *parent.chain) if parent else (self,)
         self.used = NOTHING
         self.reserved = NOTHING
@@ -175,7 +176,7 @@ class Budget:
         max_cost_usd: float | None = None,
         max_seconds: float | None = None,
     ) -> "Budget":
-        """What any number of root runs may use together."""
+        """Return a budget that any number of root runs use together."""
         return cls(
             Limits(
                 max_calls=UNLIMITED,
@@ -186,25 +187,27 @@ class Budget:
         )
 
     def run(self, limits: Limits) -> "Budget":
-        """The budget of a root run that draws on this one, as others do."""
+        """Return the budget of a root run that draws on this one, as others do."""
         return Budget(limits, parent=self)
 
     def child(self, limits: Limits) -> "Budget":
-        """A child run's: it draws on this one; its own limits can only be narrower in effect."""
+        """Return the budget of a child run, which draws on this one; its limits can only be
+        narrower.
+        """
         return Budget(limits, parent=self, root=self.root)
 
     # -- setting aside -----------------------------------------------------------------------
 
     def reserve_at_once(self, amount: Amount) -> Reservation | None:
-        """Set `amount` aside for a request, if it fits and nobody waits: as nearly always."""
+        """Reserve `amount` for a request if it fits and no other request waits, which is usual."""
         if self.root._in_line or self._refusal(amount) is not None:
             return None
         return self._take(amount, flying=True)
 
     async def reserve(self, amount: Amount) -> Reservation:
-        """Set `amount` aside, first come first served.
+        """Reserve `amount`, first come first served.
 
-        If it does not fit, wait for requests in flight to settle; refuse only when none are.
+        If it does not fit, wait for pending requests to settle; refuse only if there are none.
         """
         root = self.root
         root._in_line += 1
@@ -220,7 +223,7 @@ class Budget:
             root._in_line -= 1
 
     def hold(self, amount: Amount) -> Reservation:
-        """Set `amount` aside for later; never waits, and nobody waits for it."""
+        """Reserve `amount` for later; never waits, and no request waits for it."""
         if (refusal := self._refusal(amount)) is not None:
             raise self._error(refusal)
         return self._take(amount, flying=False)
@@ -236,7 +239,7 @@ class Budget:
         return self._take(amount, flying=True)
 
     def refuse(self, message: str) -> CallRefused:
-        """The error for whoever needs more tokens or money than are left; the tightest says it."""
+        """Return the error for a request that needs more than is left, by the tightest limit."""
         left = [(node._left(), node) for node in self.chain]
         tokens, by_tokens = min(((each.tokens, node) for each, node in left), key=itemgetter(0))
         _, by_money = min(((each.picodollars, node) for each, node in left), key=itemgetter(0))
@@ -245,7 +248,7 @@ class Budget:
         return self._error(_Refusal(by_money, "cost_usd", message, False))
 
     def room(self) -> Amount:
-        """The most that could be set aside at this moment."""
+        """Return the most that could be reserved at this moment."""
         room = Amount(UNLIMITED, UNLIMITED, UNLIMITED)
         for node in self.chain:
             left = node._left()
@@ -258,7 +261,7 @@ class Budget:
 
     @property
     def is_limited(self) -> bool:
-        """Whether tokens or money can run out."""
+        """Whether tokens or money are limited."""
         return any(
             node.limits.max_tokens is not None or node.limits.max_cost_usd is not None
             for node in self.chain
@@ -266,11 +269,11 @@ class Budget:
 
     @property
     def seconds_left(self) -> float:
-        """Until work has to stop, so that the final-answer call still has time."""
+        """When work has to stop so that the final-answer call still has time."""
         return max(0.0, self.work_deadline - time.monotonic())
 
     def left(self) -> dict[str, float | int | None]:
-        """What `budget()` tells the model's code; None is unlimited."""
+        """Return what `budget()` shows to cells; None is unlimited."""
         room = self.room()
         seconds = self.seconds_left
         return {
@@ -283,14 +286,14 @@ class Budget:
         }
 
     def count_call(self) -> None:
-        """Count a call made from a cell; refused when none is left. Calls never come back."""
+        """Count a call from a cell; refuse it if none is left. Calls are never returned."""
         if (refusal := self._refusal(ONE_CALL)) is not None:
             raise self._error(refusal)
         for node in self.chain:
             node.used += ONE_CALL
 
     def charge(self, used: Amount) -> None:
-        """Count what was paid for on an earlier execution: there is nothing left to refuse."""
+        """Count what an earlier execution has paid for."""
         for node in self.chain:
             node.used += used
             node._settled.set()
@@ -304,7 +307,7 @@ class Budget:
     # -- bookkeeping -------------------------------------------------------------------------
 
     def _error(self, refusal: _Refusal) -> CallRefused:
-        """What the one who asked is told; all below the budget that said no remember it."""
+        """Return the error for a refused request; budgets below the one that refused note it."""
         for node in self.chain[: self.chain.index(refusal.by)]:
             node.was_refused_above = True
         return CallRefused(refusal.message, limit=refusal.limit)
@@ -376,5 +379,5 @@ def _ceiling(limits: Limits) -> Amount:
 
 
 def picodollars(usd: float) -> int:
-    """A limit in whole picodollars, rounded down: a limit never grows by rounding."""
+    """Return a limit in whole picodollars, rounded down, so that it never grows."""
     return math.floor(Decimal(str(usd)) * PICODOLLARS)

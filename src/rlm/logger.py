@@ -1,4 +1,4 @@
-"""`RLMLogger`: a run's trajectory in memory or, with `log_dir`, in a file, a line an event."""
+"""`RLMLogger`: the trajectory of a run in memory, or in a file with one event per line."""
 
 import contextlib
 import logging
@@ -33,10 +33,10 @@ _log = logging.getLogger("rlm")
 
 
 class RLMLogger:
-    """A recorder. One file a root run, its children inside, written through after every event.
+    """A recorder that writes one file per root run, child runs included, flushed after every event.
 
-    With `log_dir` nothing but names and counts is kept in memory: `get_trajectory` reads the file.
-    The context is never written: a log holds its hash, size and description.
+    With `log_dir`, only names and counts stay in memory, and `get_trajectory` reads the file. The
+    context is never written: a log holds its hash, size and description.
     """
 
     def __init__(self, log_dir: str | Path | None = None, file_name: str = "rlm") -> None:
@@ -64,9 +64,10 @@ class RLMLogger:
                 self._root_of = {run: its for run, its in self._root_of.items() if its != root}
 
     def get_trajectory(self, run_id: str | None = None) -> dict[str, Any] | None:
-        """`run_metadata` and `iterations` of a root run, by default the one that began last.
+        """Return `run_metadata` and `iterations` of a root run, by default the latest one.
 
-        In memory are those that go on and those that ended since. In `log_dir` are all.
+        In memory, these are the runs in progress and those that ended since; in `log_dir`, all
+        runs.
         """
         root = run_id or self._last_root
         if root is None:
@@ -79,20 +80,20 @@ class RLMLogger:
 
     @property
     def iteration_count(self) -> int:
-        """How many steps the run that began last has made so far."""
+        """How many steps the latest run has made so far."""
         with self._lock:
             last = self._runs.get(self._last_root or "")
             return last.steps if last else 0
 
     def _root(self, event: Event) -> str:
-        """The root run of an event; a child's first event says who its parent is."""
+        """Return the root run of an event; the first event of a child names its parent."""
         if event.run_id not in self._root_of:
             parent = self._root_of.get(event.parent_id or "", event.run_id)
             self._root_of[event.run_id] = parent
         return self._root_of[event.run_id]
 
     def _begin(self, root: str) -> None:
-        """Make room for a run, and forget those that have ended."""
+        """Add a run, and forget those that have ended."""
         self._runs = {name: run for name, run in self._runs.items() if not run.is_closed}
         self._last_root = root
         if (path := self._path(root)) is None:
@@ -102,7 +103,9 @@ class RLMLogger:
             self.log_file_path = str(path)
 
     def _path(self, root: str) -> Path | None:
-        """Where that run's file is; ids may be the caller's own, so they can't lead elsewhere."""
+        """Return the path of the file of a run; run ids may come from the caller, so they are
+        escaped.
+        """
         if self.log_dir is None:
             return None
         name = re.sub(r"[^\w.-]", "_", root)[:MOST_NAME_CHARS]
@@ -110,7 +113,7 @@ class RLMLogger:
 
 
 class _MemoryLog:
-    """What `get_trajectory` gives, as it grows."""
+    """The data of `get_trajectory`, as it grows."""
 
     def __init__(self) -> None:
         self.growing = _Growing()
@@ -129,7 +132,7 @@ class _MemoryLog:
 
 
 class _FileLog:
-    """One run's file. When it can't be written to, that is reported once, and the run goes on."""
+    """The file of one run. If it can't be written, that is reported once, and the run continues."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -162,11 +165,11 @@ class _FileLog:
 
     def _give_up(self, error: OSError) -> None:
         why = error.strerror or str(error)
-        _log.warning("%s: %s; the run goes on, and no more of it is logged", self.path, why)
+        _log.warning("%s: %s; the run continues without being logged", self.path, why)
         self._let_go()
 
     def _let_go(self) -> None:
-        """Every line was handed to the system when it was written: closing can't lose one."""
+        """Close the file. Every line is already with the system, so none is lost."""
         file, self._file = self._file, None
         if file is not None:
             with contextlib.suppress(OSError):
@@ -174,7 +177,9 @@ class _FileLog:
 
 
 def _writable(folder: Path) -> Path:
-    """The folder, made if need be and tried, so that trouble shows before anything is paid for."""
+    """Return the folder, created if necessary and tested, so that problems show before a run
+    starts.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -196,7 +201,7 @@ def _is_torn(path: Path) -> bool:
 
 
 def encoded(event: Event) -> bytes:
-    """One event as JSON; lone surrogates, which JSON files can't hold, are replaced."""
+    """Return one event as JSON; lone surrogates, which JSON files can't hold, are replaced."""
     try:
         return msgspec.json.encode(event)
     except UnicodeEncodeError:
@@ -217,7 +222,7 @@ def _sendable(value: Any) -> Any:
 
 
 def trajectory(events: Iterable[Event]) -> dict[str, Any]:
-    """What was configured, then one entry a step of the root run; its last attempt counts."""
+    """Return the configuration and one entry per step of the root run, of its last attempt."""
     growing = _Growing()
     root: str | None = None
     for event in events:
@@ -238,7 +243,7 @@ def _trajectory_in(path: Path) -> dict[str, Any] | None:
 
 
 def _events_in(file: Iterable[bytes]) -> Iterator[Event]:
-    """The events of our own file; a line that a killed writer left half is passed over."""
+    """Yield the events of a log file; a line that a killed writer left incomplete is skipped."""
     for line in file:
         try:
             yield _READ.decode(line)
@@ -247,7 +252,7 @@ def _events_in(file: Iterable[bytes]) -> Iterator[Event]:
 
 
 class _Growing:
-    """The metadata and the iterations of one run, event by event."""
+    """The metadata and iterations of one run, event by event."""
 
     def __init__(self) -> None:
         self.metadata: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What travels to a model and back: frozen values, no behaviour beyond arithmetic."""
+"""Requests, replies, usage and prices: frozen values without behaviour beyond arithmetic."""
 
 import functools
 import hashlib
@@ -69,7 +69,7 @@ class ToolCall(Struct, frozen=True):
 
 
 class ToolSpec(Struct, frozen=True):
-    """A tool as it is described to a model that takes native tools."""
+    """A tool as it is described to a model with native tools."""
 
     name: str
     description: str
@@ -77,7 +77,7 @@ class ToolSpec(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True, omit_defaults=True, dict=True):
-    """One turn. `opaque` holds provider parts that must travel back unchanged."""
+    """One message. `opaque` holds provider parts that must be sent back unchanged."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str | list[dict[str, Any]]
@@ -85,13 +85,13 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):
     tool_call_id: str | None = None
     opaque: Any = None
 
-    # Every request holds its run's whole history: what all of them ask is found out once.
+    # Every request holds the whole history of its run, so these are computed once per message.
 
     @_cached
     def bound_tokens(self) -> int:
         """At least as many tokens as any byte-level tokenizer can make of it.
 
-        Pictures count by their pixels, as providers bill them, not by the text they travel as.
+        Pictures count by their pixels, as providers bill them, not by the length of their base64.
         """
         size = bound_of_parts(self.content) if isinstance(self.content, list) else 0
         if isinstance(self.content, str):
@@ -103,12 +103,12 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):
 
     @_cached
     def digest(self) -> bytes:
-        """A hash of all of it."""
+        """A hash of the whole message."""
         return hashlib.sha256(json.encode(self)).digest()
 
     @_cached
     def is_sendable(self) -> bool:
-        """Whether it has no lone surrogates, which HTTP and JSON can't carry."""
+        """Whether it is free of lone surrogates, which HTTP and JSON can't carry."""
         if isinstance(self.content, str):
             return self.content.isascii() or sendable(self.content) is self.content
         texts = [part.get("text") for part in self.content]
@@ -116,9 +116,10 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):
 
 
 def followed_by(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
-    """The messages with a user's text below them.
+    """Return the messages with a user's text below them.
 
-    Joined to a last user message, because many chat templates want roles to take turns.
+    The text is joined to a last user message, because many chat templates require alternating
+    roles.
     """
     last = messages[-1] if messages else None
     if last is None or last.role != "user" or not isinstance(last.content, str):
@@ -127,7 +128,7 @@ def followed_by(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One question to one model; everything that decides the reply is in here.
+    """A request to one model, with everything that decides the reply.
 
     `grows`: the next request begins with the same messages, so a prompt cache is worth its price.
     """
@@ -140,14 +141,14 @@ class Request(Struct, frozen=True, kw_only=True):
     grows: bool = False
 
     def digest(self) -> str:
-        """A hash of all of it; what the request before had in it too is not read again."""
-        besides = self.model, self.max_output_tokens, self.sampling, self.tools, self.grows
+        """Return a hash of the whole request; known hashes of messages are reused."""
+        other = self.model, self.max_output_tokens, self.sampling, self.tools, self.grows
         messages = b"".join(map(_DIGEST, self.messages))
-        return hashlib.sha256(messages + json.encode(besides)).hexdigest()[:DIGEST_CHARS]
+        return hashlib.sha256(messages + json.encode(other)).hexdigest()[:DIGEST_CHARS]
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
-    """Tokens and money of one reply or of several. A cost nobody knows is None, never 0.
+    """Tokens and money of one reply or of several. An unknown cost is None, never 0.
 
     `input_tokens` includes those read from a prompt cache (`cached_tokens`) and those written to
     one (`cache_write_tokens`); `output_tokens` includes `reasoning_tokens`.
@@ -166,7 +167,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
-        """A sum with an unknown cost in it is unknown, unless that part made no request."""
+        """Add two costs: an unknown one makes the sum unknown, unless that part made no request."""
         costs = [
             part.cost_usd for part in (self, other) if part.requests or part.cost_usd is not None
         ]
@@ -182,14 +183,14 @@ class Usage(Struct, frozen=True, omit_defaults=True):
 
 
 def _exact_sum(costs: Sequence[float | None]) -> float:
-    """To the picodollar: a sum of prices must not depend on the order they came in."""
+    """Round to the picodollar, so that a sum does not depend on the order of its parts."""
     return round(math.fsum(cost for cost in costs if cost is not None), 12)
 
 
 class Reply(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came back. `usage` is None when the provider did not say.
+    """The reply of a model. `usage` is None if the provider did not report it.
 
-    No client says "failed": so a store remembers a call that ended with the error in `text`.
+    Clients never return "failed": a store uses it for a call that ended with the error in `text`.
     """
 
     text: str
@@ -202,10 +203,10 @@ class Reply(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ReplyKey(Struct, frozen=True, gc=False):
-    """Under which a run remembers a reply, a tool's result or a child's answer.
+    """The key under which a run stores a reply, the result of a tool or the answer of a child.
 
-    The run's path, the hash of what was asked and its number among equals are the same on every
-    execution, however threads and batches finish. `kind` and `step` say where it belongs.
+    The path of the run, the hash of the request and its number among equals are the same on every
+    execution, in whatever order threads and batches finish. `kind` and `step` say where it belongs.
     """
 
     path: str
@@ -219,9 +220,9 @@ class ReplyKey(Struct, frozen=True, gc=False):
 
 
 class Price(Struct, frozen=True, omit_defaults=True):
-    """US dollars per million tokens; input from or to a prompt cache may have a price of its own.
+    """US dollars per million tokens; input from or to a prompt cache may have its own price.
 
-    `long`: what a request costs, in all, whose input has more than so many tokens.
+    `long`: a number of input tokens, and the price of requests with more of them.
     """
 
     input_per_million: float
@@ -231,7 +232,7 @@ class Price(Struct, frozen=True, omit_defaults=True):
     long: "tuple[int, Price] | None" = None
 
     def bound(self, input_tokens: int, output_tokens: int) -> int:
-        """The most that so many tokens can cost, in picodollars: caches never make it cheaper."""
+        """Return the most that this many tokens can cost, in picodollars, without any cache."""
         dearest = max(
             self.input_per_million, self.cached_per_million or 0, self.cache_write_per_million or 0
         )
@@ -242,7 +243,7 @@ class Price(Struct, frozen=True, omit_defaults=True):
         return cost
 
     def cost(self, usage: Usage) -> int:
-        """What so much did cost, in picodollars."""
+        """Return what a usage did cost, in picodollars."""
         if self.long is not None and usage.input_tokens > self.long[0]:
             return self.long[1].cost(usage)
         read, written = usage.cached_tokens, usage.cache_write_tokens
@@ -261,12 +262,12 @@ def _either(own: float | None, usual: float) -> float:
 
 @functools.cache
 def _per_token(usd_per_million: float) -> int:
-    """Picodollars a token; Decimal, because 0.1 * 10**6 must not become 100000.00000000001."""
+    """Return picodollars per token; exact, because 0.1 * 10**6 is not 100000 in floats."""
     return math.ceil(Decimal(str(usd_per_million)) * (PICODOLLARS // 10**6))
 
 
 class ModelInfo(Struct, frozen=True):
-    """What is known about a model; unknown is None, and nothing is guessed."""
+    """What is known about a model; what is unknown is None."""
 
     window_tokens: int | None = None
     price: Price | None = None

@@ -1,4 +1,4 @@
-"""The sync door: one background thread with an event loop, on which blocking calls run the engine.
+"""Run the engine from blocking code, on an event loop in a background thread.
 
 It also works inside a running loop (a notebook), in threads, and after a fork.
 """
@@ -16,16 +16,16 @@ from rlm.errors import PortalError
 __all__ = ["Portal", "existing_portal", "in_a_run", "portal"]
 
 LAST_SECONDS = 2.0
-"""How long the end of the program waits for connections to be closed."""
+"""How long the end of the program waits for connections to close."""
 
 T = TypeVar("T")
 
 in_a_run: ContextVar[bool] = ContextVar("in_a_run", default=False)
-"""Set while a run goes on, and so in every task and thread that works for it."""
+"""Set during a run, and so in every task and thread that works for it."""
 
 
 class Portal:
-    """A loop on a daemon thread, started on first use."""
+    """An event loop on a daemon thread, started on first use."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -43,7 +43,7 @@ class Portal:
 
     @property
     def usable(self) -> bool:
-        """A forked child has the object but not the thread."""
+        """Whether the thread is running here: a forked child has the object without the thread."""
         return self._pid == os.getpid() and self._thread.is_alive()
 
     def call(
@@ -53,7 +53,8 @@ class Portal:
     ) -> T:
         """Run a coroutine on the portal and wait for it.
 
-        Ctrl-C cancels it; with `on_interrupt`, the first one calls that and waits on instead.
+        Ctrl-C cancels it; with `on_interrupt`, the first Ctrl-C calls that instead and keeps
+        waiting.
         """
         if threading.current_thread() is self._thread or in_a_run.get():
             raise PortalError(
@@ -68,7 +69,7 @@ class Portal:
             raise
 
     def close_later(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Have something closed here that nobody closed; at exit the portal waits for it."""
+        """Close something later that the program did not close; at exit the portal waits for it."""
         if self.usable:
             self._closing.append(asyncio.run_coroutine_threadsafe(function(), self.loop))
 
@@ -94,7 +95,7 @@ _portal: Portal | None = None
 
 
 def portal() -> Portal:
-    """The process's portal, made anew if a fork left it behind."""
+    """Return the portal of this process; after a fork, make a new one."""
     global _portal
     with _lock:
         if _portal is None or not _portal.usable:
@@ -103,7 +104,7 @@ def portal() -> Portal:
 
 
 def existing_portal() -> Portal | None:
-    """The portal, if there is one: for those who have something to close, and nothing to start."""
+    """Return the portal if there is one, for callers that only have something to close."""
     return _portal if _portal is not None and _portal.usable else None
 
 

@@ -1,4 +1,4 @@
-"""The interfaces everything plugs into.
+"""The interfaces of everything that can be replaced.
 
 An environment or session needs only what `Environment` and `Session` ask for. What it may offer
 besides is declared, with defaults, by `BaseEnvironment` and `BaseSession`.
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class Client(Protocol):
-    """One wire dialect to models. Knows nothing of runs or REPLs, and never retries by itself."""
+    """One wire dialect to models. It knows nothing about runs or REPLs, and never retries."""
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply: ...
 

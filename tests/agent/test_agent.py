@@ -299,7 +299,7 @@ async def test_streaming_has_an_end() -> None:
     async with agent:
         pieces = await said(agent, "Flood.")
     assert [len(piece) for piece in pieces] == [*[4_000_000] * 5, len("short")]
-    assert "hand in the rest as the answer" in str(client.requests[1].messages[-1].content)
+    assert "submit the rest as the answer" in str(client.requests[1].messages[-1].content)
 
 
 async def test_one_piece_has_a_limit() -> None:

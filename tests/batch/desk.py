@@ -41,7 +41,7 @@ class Held(ScriptedClient):
 
 
 class Desk:
-    """Rows in a file, a model that answers, and a place for the answers."""
+    """Rows in a file, a model that answers, and a position for the answers."""
 
     def __init__(self, folder: Path, model: ScriptedClient, *, journaled: bool = True) -> None:
         self.tasks, self.out = folder / "tasks.jsonl", folder / "answers.jsonl"

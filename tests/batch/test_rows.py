@@ -23,9 +23,9 @@ def source(folder: Path, text: str | bytes) -> Source:
 
 def test_empty_lines_do_not_count_as_rows_but_as_lines(tmp_path: Path) -> None:
     found = source(tmp_path, '\n{"query": "a"}\n\n  \r\n{"query": "b"}')
-    places = list(found.places())
-    assert [(place.number, place.line) for place in places] == [(0, 2), (1, 5)]
-    assert [found.row(place).query for place in places] == ["a", "b"]
+    positions = list(found.positions())
+    assert [(position.number, position.line) for position in positions] == [(0, 2), (1, 5)]
+    assert [found.row(position).query for position in positions] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_empty_lines_do_not_count_as_rows_but_as_lines(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_with_a_row_is_told(tmp_path: Path, line: str | bytes, words: str) -> None:
     found = source(tmp_path, line)
-    (place,) = found.places()
+    (position,) = found.positions()
     with pytest.raises(RowError, match=words):
-        found.row(place)
+        found.row(position)
 
 
 def test_a_row_that_is_too_large_is_not_read(
@@ -61,11 +61,11 @@ def test_a_row_that_is_too_large_is_not_read(
     monkeypatch.setattr(module, "MOST_ROW_BYTES", 100)
     large = json.dumps({"query": "a", "context": "x" * 350})
     found = source(tmp_path, f'{{"query": "b"}}\n{large}\n{{"query": "c"}}\n')
-    places = list(found.places())
-    assert [place.number for place in places] == [0, 1, 2]
-    assert found.row(places[2]).query == "c"
+    positions = list(found.positions())
+    assert [position.number for position in positions] == [0, 1, 2]
+    assert found.row(positions[2]).query == "c"
     with pytest.raises(RowError, match="context_file"):
-        found.row(places[1])
+        found.row(positions[1])
 
 
 def test_contexts_are_values_or_files(tmp_path: Path) -> None:
@@ -77,32 +77,32 @@ def test_contexts_are_values_or_files(tmp_path: Path) -> None:
         {"query": "a", "context_file": ["c.txt", "/d.txt"]},
     ]
     found = source(tmp_path, "\n".join(map(json.dumps, texts)))
-    rows = [found.row(place).context_in(tmp_path) for place in found.places()]
+    rows = [found.row(position).context_in(tmp_path) for position in found.positions()]
     paths = [tmp_path / "b/c.txt", [tmp_path / "c.txt", Path("/d.txt")]]
     assert rows == [None, None, [1, "two"], *paths]
     found = source(tmp_path, '{"query": "a", "context": "x", "context_file": "y"}')
     with pytest.raises(RowError, match="either"):
-        found.row(next(found.places())).context_in(tmp_path)
+        found.row(next(found.positions())).context_in(tmp_path)
 
 
 def test_what_can_not_be_read_again_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no file"):
+    with pytest.raises(ConfigError, match="not a file"):
         Source(tmp_path)
-    with pytest.raises(ConfigError, match="no file"):
+    with pytest.raises(ConfigError, match="not a file"):
         Source(tmp_path / "nowhere")
 
 
 def test_a_mark_of_the_encoding_is_no_part_of_the_first_row(tmp_path: Path) -> None:
     """Editors of Windows write one."""
     for text in ('{"query": "a"}\n{"query": "b"}', '\n{"query": "a"}\n\n{"query": "b"}\n'):
-        plain = list(source(tmp_path, text).places())
+        plain = list(source(tmp_path, text).positions())
         found = source(tmp_path, BOM_UTF8 + text.encode())
-        marked = list(found.places())
-        assert [found.row(place).query for place in marked] == ["a", "b"]
+        marked = list(found.positions())
+        assert [found.row(position).query for position in marked] == ["a", "b"]
         assert [(each.line, each.digest) for each in marked] == [
             (each.line, each.digest) for each in plain
         ]
-    assert list(source(tmp_path, BOM_UTF8).places()) == []
+    assert list(source(tmp_path, BOM_UTF8).positions()) == []
     with pytest.raises(ConfigError, match="save it in UTF-8"):
         source(tmp_path, '{"query": "a"}'.encode("utf-16"))
 
@@ -124,8 +124,8 @@ def test_rows_come_back_as_they_were_written(
     rows = [(f"q{query}", json.loads(json.dumps(context))) for query, context in rows]
     text = "".join(json.dumps({"query": q, "context": c}) + "\n" for q, c in rows)
     found = source(tmp_path_factory.mktemp("rows"), text)
-    places = list(found.places())
-    assert [(found.row(p).query, found.row(p).context) for p in places] == rows
+    positions = list(found.positions())
+    assert [(found.row(p).query, found.row(p).context) for p in positions] == rows
 
 
 @given(st.binary(max_size=300))
@@ -137,7 +137,7 @@ def test_any_bytes_are_rows_or_clear_errors(
     except ConfigError:
         assert text[:2] in {b"\xff\xfe", b"\xfe\xff"}
         return
-    for number, place in enumerate(found.places()):
-        assert place.number == number
+    for number, position in enumerate(found.positions()):
+        assert position.number == number
         with contextlib.suppress(RowError):
-            assert found.row(place).query.strip()
+            assert found.row(position).query.strip()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from rlm import ModelError, ScriptedClient
 from rlm.batch import outcomes, running
-from rlm.batch.rows import Place
+from rlm.batch.rows import RowPosition
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.errors import ConfigError
 from rlm.limits import Amount
@@ -310,7 +310,7 @@ async def test_a_damaged_table_says_so(tmp_path: Path) -> None:
     desk.write(rows(1))
     desk.folder.path.mkdir()
     (desk.folder.path / "rows.sqlite").write_bytes(b"this is no database" * 100)
-    with pytest.raises(ConfigError, match="delete it to begin anew"):
+    with pytest.raises(ConfigError, match="delete it to start again"):
         await desk.run()
 
 
@@ -324,8 +324,8 @@ async def test_settings_are_not_mixed(tmp_path: Path) -> None:
 
 
 def test_the_outcome_of_hostile_answers_is_one_line(tmp_path: Path) -> None:
-    place = Place(0, 1, 0, 1, "d")
-    line = outcomes.failed(place, None, "a\nb\u2028\x1b[2J\ud800", 1)
+    position = RowPosition(0, 1, 0, 1, "d")
+    line = outcomes.failed(position, None, "a\nb\u2028\x1b[2J\ud800", 1)
     assert line.isascii()
     assert line.splitlines() == [line]
     assert json.loads(line)["error"] == "a\nb\u2028\x1b[2J\ud800"

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from rlm import RLM, ConfigError, ScriptedClient
 from rlm.chat import inside
+from rlm.chat.file import SavedFile
 from rlm.chat.inside import Pieces
-from rlm.chat.reading import SavedFile
 
 
 def code(text: str) -> str:

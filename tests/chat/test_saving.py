@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm import RLM, CallRefused, ConfigError, ScriptedClient
-from rlm.chat import Keeper
-from rlm.chat.reading import SavedFile
+from rlm.chat import ChatStorage
+from rlm.chat.file import SavedFile
 from rlm.environments.local import LocalEnvironment
 from rlm.messages import Request, Usage
 from tests.picture_samples import png
@@ -402,7 +402,7 @@ async def test_files_over_4_gib_have_another_end_and_are_read_all_the_same(
 ) -> None:
     path = tmp_path / "chat.rlm"
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 100)
-    monkeypatch.setattr("rlm.chat.writing.LARGE_BYTES", 10)
+    monkeypatch.setattr("rlm.chat.file.LARGE_BYTES", 10)
     await saved(path, code("n = 'x' * 1_000\nFINAL(0)"), context="some text " * 100)
     assert b"PK\6\6" in path.read_bytes()
     assert (await asked(path, code("FINAL([len(n), len(context)])")))[0] == "[1000, 1000]"
@@ -481,7 +481,7 @@ async def test_any_turns_come_back_exactly(turns: list[tuple[str, str | None, st
     ]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "chat.rlm"
-        await Keeper().save(path, asked_before, [], Usage(), {}, None)
-        keeper = Keeper()
-        assert keeper.load(path).turns == asked_before
-        keeper.close()
+        await ChatStorage().save(path, asked_before, [], Usage(), {}, None)
+        storage = ChatStorage()
+        assert storage.load(path).turns == asked_before
+        storage.close()

@@ -1,1 +1,1 @@
-"""Helpers that know nothing of the product."""
+"""Helpers without knowledge of the product."""

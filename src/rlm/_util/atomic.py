@@ -1,4 +1,4 @@
-"""Writing a file so that nobody ever sees half of it, and nobody else can read it."""
+"""Replace a file as a whole, readable by its owner only."""
 
 import contextlib
 import os
@@ -10,14 +10,14 @@ from typing import BinaryIO
 __all__ = ["replacing"]
 
 NAME_CHARS = 100
-"""Of the name that is replaced, in that of the unfinished file: names have a limit."""
+"""How much of the old name is in that of the unfinished file: names have a maximum length."""
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Generator[BinaryIO, None, None]:
-    """A new file beside `path`, which takes its name when the block ends; then it is on disk.
+    """Open a new file beside `path` that replaces it when the block ends, after a sync to disk.
 
-    If the block raises, what was there stays as it is, and nothing is left beside it.
+    If the block raises, `path` stays as it is, and nothing is left beside it.
     """
     unfinished = path.with_name(f".{path.name[:NAME_CHARS]}.{secrets.token_hex(8)}")
     fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -27,14 +27,14 @@ def replacing(path: Path) -> Generator[BinaryIO, None, None]:
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
-    except BaseException:  # Ctrl-C too: it is raised again.
+    except BaseException:  # Ctrl-C too; it is raised again.
         unfinished.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:
-    """So that the new name survives a power cut too, where a folder can be synced."""
+    """Sync the folder, so that the new name survives a power cut, where that is possible."""
     with contextlib.suppress(OSError, AttributeError):
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

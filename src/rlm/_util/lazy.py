@@ -1,4 +1,4 @@
-"""What is made when it is first used, so that importing costs little: names of packages, patterns.
+"""Names of packages and patterns that are made on first use, so that importing is fast.
 
 __getattr__, __dir__ = on_demand(__name__, {"Journal": "journal"})
 _WORD = pattern(r"\\w+")
@@ -16,7 +16,7 @@ __all__ = ["on_demand", "pattern"]
 def on_demand(
     package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """The two functions of a package; `homes` says which of its modules has each name."""
+    """Return `__getattr__` and `__dir__` of a package; `homes` maps names to its modules."""
 
     def get(name: str) -> object:
         if name not in homes:
@@ -32,7 +32,7 @@ def on_demand(
 
 
 def pattern(source: str, flags: int = 0) -> re.Pattern[str]:
-    """`re.compile`, put off: the twenty patterns that replies are read with take milliseconds."""
+    """Return a pattern that is compiled on first use: compiling all at once is slow."""
     return cast("re.Pattern[str]", _Pattern(source, flags))
 
 
@@ -41,6 +41,6 @@ class _Pattern:
         self._given = source, flags
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(re.compile(*self._given), name)  # `re` keeps what it has compiled.
+        value = getattr(re.compile(*self._given), name)  # `re` caches compiled patterns.
         setattr(self, name, value)
         return value

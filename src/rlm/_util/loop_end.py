@@ -1,7 +1,7 @@
-"""Closing what belongs to an event loop when that loop ends, for those who forget to.
+"""Close something when its event loop ends, for callers that forget to.
 
-Scripts end with `asyncio.run`, which closes whatever async generators are left before it closes the
-loop. So a generator that waits for nothing else is where last things can still be awaited.
+Scripts end with `asyncio.run`, which closes remaining async generators before it closes the loop.
+So a generator that only waits can still await something at the end.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -12,7 +12,7 @@ LoopEnd = AsyncGenerator[None, None]
 
 
 async def at_loop_end(close: Callable[[], Awaitable[None]]) -> LoopEnd:
-    """Have `close` awaited when the running loop ends, or when the result is dropped.
+    """Await `close` when the running loop ends, or when the result is dropped.
 
     Keep the result. Its `aclose()` closes at once; nothing is closed twice.
     """

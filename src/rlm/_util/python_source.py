@@ -1,4 +1,4 @@
-"""Python that a model wrote: parsed quietly and within a budget, and the names it mentions."""
+"""Parse Python that a model wrote, without warnings and within a budget, and find its names."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ from rlm._util.lazy import pattern
 __all__ = ["PythonParser", "names_bound", "names_used"]
 
 MAX_SOURCE_CHARS = 200_000
-"""Longer code is not parsed here; the worker will judge it."""
+"""Longer code is not parsed here; the worker parses it."""
 MAX_PARSED_CHARS = 1_000_000
 """How much is parsed per reply, all attempts together."""
 
@@ -26,19 +26,19 @@ _NUMBER_BEFORE_KEYWORD = pattern(
 
 
 class PythonParser:
-    """Parses code within the budget of one reply; beyond it, nothing parses any more."""
+    """Parses code within the budget of one reply; beyond it, nothing is parsed."""
 
     _chars_left = MAX_PARSED_CHARS
 
     def parse(self, source: str) -> ast.Module | None:
-        """The syntax tree, or None. What fails later (a stray `return`) is the worker's to show.
+        """Return the syntax tree, or None. Later errors (a stray `return`) are left to the worker.
 
         Strings with backslashes may have other values in it: `parse_values` keeps them.
         """
         return self._parse(source, _quiet)
 
     def parse_values(self, source: str) -> ast.Module | None:
-        """The tree with the real values of its strings; None also if an escape leaves a doubt."""
+        """Return the tree with the real values of strings; None if an escape is ambiguous."""
         if "\\" in source:
             known = all(found["known"] for found in _PLAIN_ESCAPE.finditer(source))
             if not known or _RAW_OR_BYTES.search(source):
@@ -58,10 +58,10 @@ class PythonParser:
 
 
 def _quiet(source: str) -> str:
-    r"""Source of the same shape that the parser does not warn about.
+    r"""Return source of the same shape that the parser does not warn about.
 
     It warns about `"\d"` and `1if x`, and `warnings.catch_warnings` would silence other threads
-    too; so backslashes are doubled and numbers set apart before it sees them.
+    too; so backslashes are doubled and numbers set apart first.
     """
     return _spaced(_ESCAPE.sub(_doubled, source) if "\\" in source else source)
 
@@ -71,13 +71,13 @@ def _spaced(source: str) -> str:
 
 
 def _doubled(escape: re.Match[str]) -> str:
-    """An escape as plain text; those that decide where a string or line ends stay."""
+    """Return an escape as plain text; those that decide where a string or line ends stay."""
     character = escape[0][1]
     return escape[0] if character in "\\'\"\r\n" else f"\\\\{character}"
 
 
 def names_used(code: str) -> frozenset[str]:
-    """The names that code reads, `x += 1` included; empty if it does not parse."""
+    """Return the names that code reads, including `x += 1`; empty if it does not parse."""
     nodes = _nodes(code)
     targets = [node.target for node in nodes if isinstance(node, ast.AugAssign)]
     loads = [n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
@@ -85,7 +85,7 @@ def names_used(code: str) -> frozenset[str]:
 
 
 def names_bound(code: str) -> frozenset[str]:
-    """The names that code binds or changes a part of, as `x[0] = 1` does; empty likewise."""
+    """Return the names that code binds or changes a part of, as `x[0] = 1` does."""
     found = set[str]()
     for node in _nodes(code):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

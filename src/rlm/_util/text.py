@@ -1,10 +1,10 @@
-"""Text that some carriers can't hold. The one place where lone surrogates are replaced."""
+"""Replace lone surrogates, which HTTP, JSON files and SQLite can't hold."""
 
 __all__ = ["sendable"]
 
 
 def sendable(text: str) -> str:
-    """The same text with lone surrogates replaced, for HTTP, JSON files and SQLite."""
+    """Return the text with lone surrogates replaced."""
     if text.isascii():
         return text
     try:

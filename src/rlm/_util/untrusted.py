@@ -1,7 +1,7 @@
-"""Text and JSON from a sandbox: measured first, by means that take a moment, and then decoded.
+"""Decode text and JSON from a sandbox, after a fast check of its size.
 
-A few megabytes of the right bytes make objects of a gigabyte, or take a minute to read, and nothing
-else runs meanwhile. So what there is of each kind is counted before anything is built of it.
+A few megabytes of the right bytes decode to a gigabyte of objects, or take a minute, and nothing
+else runs meanwhile. So the parts of each kind are counted before anything is built.
 """
 
 import json
@@ -21,7 +21,7 @@ from rlm.worker.bounds import (
 __all__ = ["JsonBounds", "TooLarge", "check_json", "read_json", "read_text", "read_texts"]
 
 _HARMLESS_BYTES = 512
-"""Whatever so short a document holds, it is read at once."""
+"""A document up to this size is decoded without a check."""
 
 _BRACKETS = b"[]{}"
 _ALL = bytes(range(256))
@@ -33,7 +33,7 @@ _SURROGATE_PAIRS = bytes(  # Of the bytes of a surrogate, the first becomes 1 an
 
 
 class JsonBounds(Struct, frozen=True):
-    """What a JSON document may hold. Of its values, one in four may be a list or an object."""
+    """What a JSON document may hold. One in four of its values may be a list or an object."""
 
     size_bytes: int
     values: int
@@ -41,16 +41,16 @@ class JsonBounds(Struct, frozen=True):
 
 
 def read_text(data: bytes) -> str:
-    """The text of bytes that `rlm.worker.wire` made; ValueError if it is none, or TooLarge."""
+    """Return the text of bytes that `rlm.worker.wire` made; raise ValueError or TooLarge."""
     return read_texts((data,))[0]
 
 
 def read_texts(parts: Sequence[bytes]) -> list[str]:
-    """The same for several that came together."""
+    """Return the texts of several parts that arrived together."""
     try:
         return [str(part, "utf-8") for part in parts]
     except UnicodeDecodeError:
-        pass  # It may hold lone surrogates, which Python's own strings may hold too.
+        pass  # It may hold lone surrogates, as Python strings may.
     count = sum(part.translate(_SURROGATE_PAIRS).count(b"\1\2") for part in parts)
     if count > MAX_SURROGATES:
         raise TooLarge(f"{count:,} lone surrogates came at once, {MAX_SURROGATES:,} are allowed")
@@ -58,7 +58,7 @@ def read_texts(parts: Sequence[bytes]) -> list[str]:
 
 
 def read_json(data: bytes | str, bounds: JsonBounds) -> Any:
-    """A JSON value as Python reads it; ValueError if it is none, or TooLarge."""
+    """Return a JSON value; raise ValueError if it is none, or TooLarge."""
     check_json(data, bounds)
     try:
         return json.loads(data if isinstance(data, str) else read_text(data))
@@ -67,7 +67,7 @@ def read_json(data: bytes | str, bounds: JsonBounds) -> Any:
 
 
 def check_json(data: bytes | str, bounds: JsonBounds) -> None:
-    """Raise TooLarge if it is more than may be decoded. Whether it is JSON is not looked at."""
+    """Raise TooLarge if a document is too large to decode. Whether it is JSON is not checked."""
     if len(data) <= _HARMLESS_BYTES and len(data) <= bounds.size_bytes:
         return
     if isinstance(data, str):
@@ -76,7 +76,7 @@ def check_json(data: bytes | str, bounds: JsonBounds) -> None:
     if b"\\" in data:
         _allow("backslashes", data.count(b"\\"), MAX_ESCAPES)
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # From here on every quotation mark begins or ends a string.
+    # From here on, every quotation mark begins or ends a string.
     _allow("strings", data.count(b'"') // 2, 2 * bounds.values)
     outside = b"".join(data.split(b'"')[::2])
     brackets = outside.translate(None, _NO_BRACKETS)
@@ -89,7 +89,7 @@ def check_json(data: bytes | str, bounds: JsonBounds) -> None:
 
 
 def _check_depth(brackets: bytes, depth: int) -> None:
-    """Take away the innermost pairs again and again: each time the document gets less deep."""
+    """Remove the innermost pairs repeatedly: each time the document gets less deep."""
     for _ in range(depth):
         left = brackets.replace(b"[]", b"").replace(b"{}", b"")
         if len(left) == len(brackets):

@@ -1,4 +1,4 @@
-"""An assistant with tools and a memory, on the engine: `AgentRLM` and its enforced form."""
+"""An assistant with tools and a memory: `AgentRLM` and its enforced form."""
 
 from rlm.agent.agent import AgentRLM
 from rlm.agent.context import AgentContext

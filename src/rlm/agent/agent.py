@@ -1,7 +1,7 @@
-"""`AgentRLM`: a conversation whose answers arrive in pieces, with tools and a memory.
+"""`AgentRLM`: a conversation whose answers are streamed, with tools and a memory.
 
-A turn is a run of the engine in the session of the whole conversation. What the agent remembers
-lives in the REPL (`history`, `context_data`); the prompt tells only its structure.
+A turn is a run in the session of the whole conversation. The memory of the agent is in the REPL
+(`history`, `context_data`); the prompt shows only its structure.
 """
 
 import asyncio
@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from rlm.agent.context import AgentContext
-from rlm.agent.joining import rest_of
 from rlm.api import RLM
 from rlm.chat.chat import Chat
 from rlm.compat import raise_if_ended_early
@@ -32,7 +31,7 @@ from rlm.worker.agent_names import AGENT_NAMES
 __all__ = ["AgentRLM", "Backend"]
 
 Backend = Model
-"""A provider's name that goes with `backend_kwargs`, a model's name, a client, or a function."""
+"""The name of a provider with `backend_kwargs`, the name of a model, a client, or a function."""
 
 Self = TypeVar("Self", bound="AgentRLM")
 
@@ -40,8 +39,8 @@ Self = TypeVar("Self", bound="AgentRLM")
 class AgentRLM:
     """An assistant: `async for chunk in agent.chat(message)`.
 
-    `max_iterations`, `max_tokens` and `max_cost` hold for each turn. Further keywords are those of
-    `RLM`. One turn at a time, on one event loop; a second one waits.
+    `max_iterations`, `max_tokens` and `max_cost` apply to each turn. Further keywords are those of
+    `RLM`. Turns run one at a time, on one event loop; a second one waits.
     """
 
     def __init__(
@@ -102,22 +101,22 @@ class AgentRLM:
         self.missing_tools = tuple(each for each in self.missing_tools if each != name)
 
     def add_context(self, key: str, data: Any) -> None:
-        """Put a JSON value into `context_data`, from the next turn on."""
+        """Store a JSON value in `context_data`, from the next turn on."""
         self.context.add(key, data)
         self._is_new_memory = True
 
     def get_conversation_history(self) -> list[dict[str, str]]:
-        """What was said, as {"role": "user" or "assistant", "content": text}, oldest first."""
+        """Return the messages as {"role": "user" or "assistant", "content": text}, oldest first."""
         return [dict(message) for message in self.context.history]
 
     def save_context(self, path: str | Path) -> None:
-        """Write the conversation and `context_data` to a JSON file; of tools only the names."""
+        """Write the conversation, `context_data` and the names of tools to a JSON file."""
         self.context.save(path, (*self._tools, *self.missing_tools))
 
     def load_context(self, path: str | Path) -> None:
-        """Go on with what `save_context` wrote, in a fresh REPL from the next turn on.
+        """Continue what `save_context` wrote, in a new REPL from the next turn on.
 
-        `missing_tools` are those that the agent had and that are to be registered again.
+        `missing_tools` names the tools that the agent had and that have to be registered again.
         """
         self.context, tools = AgentContext.load(path)
         self.missing_tools = tuple(name for name in tools if name not in self._tools)
@@ -133,10 +132,10 @@ class AgentRLM:
         tools: Any = None,
         stream: bool = True,
     ) -> AsyncGenerator[str, None]:
-        """The answer in pieces, while the run goes on; joined they are the answer exactly.
+        """Yield the answer in pieces during the run; joined, they are exactly the answer.
 
-        `context` is one more context, `tools` are further ones for this turn only. Leaving the
-        loop cancels the turn. With `stream=False` the answer is one piece.
+        `context` is another context, `tools` are further tools for this turn only. Leaving the loop
+        cancels the turn. With `stream=False` the answer is one piece.
         """
         return self._pieces(message, context, tools, stream and self._streaming_enabled)
 
@@ -157,7 +156,7 @@ class AgentRLM:
     async def events(
         self, message: str, context: ContextValue = None, tools: Any = None
     ) -> AsyncGenerator[Event, None]:
-        """One turn as the events of its run, for those who show progress."""
+        """Yield the events of one turn, to show progress."""
         async with self._one_turn:
             self._grant(tools)
             chat = await self._ready()
@@ -190,7 +189,7 @@ class AgentRLM:
     # -- ending ------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """End the REPL and its connections; the memory stays."""
+        """Close the REPL and its connections; the memory stays."""
         await self._forget_session()
         await self._rlm.aclose()
 
@@ -203,7 +202,7 @@ class AgentRLM:
     # -- one turn ----------------------------------------------------------------------------
 
     async def _ready(self) -> Chat:
-        """The conversation, with what the agent knows by now bound in its REPL."""
+        """Return the conversation, with the memory of the agent bound in its REPL."""
         if self._is_new_conversation:
             await self._forget_session()
             self._is_new_conversation = False
@@ -223,13 +222,13 @@ class AgentRLM:
             await conversation.aclose()
 
     def _grant(self, further: Any) -> None:
-        """This turn's tools; none if they are switched off."""
+        """Set the tools of this turn; none if tools are disabled."""
         if further and not self._tools_enabled:
             raise ConfigError("tools= was given, but this agent was made with enable_tools=False")
         self._rlm.grant_tools({**self._tools, **_own_tools(further)})
 
     def _note(self, event: Noted) -> None:
-        """A cell has noted something: its own REPL has it, but not that of a child's parent."""
+        """Store a note of a cell; the REPL of a child's parent does not have it yet."""
         self.context.data[event.key] = json.loads(event.value)
         self._is_new_memory = self._is_new_memory or event.depth > 0
         if self._conversation is not None:
@@ -237,7 +236,7 @@ class AgentRLM:
 
 
 class _TurnMemory:
-    """Hears what a turn's cells say and note, whether or not anybody reads the events."""
+    """Records what the cells of a turn stream and note, whether or not the events are read."""
 
     def __init__(self, agent: AgentRLM) -> None:
         self._agent = agent
@@ -251,7 +250,7 @@ class _TurnMemory:
 
 
 def _model_options(backend: Backend, backend_kwargs: dict[str, Any] | None) -> dict[str, Any]:
-    """A provider with what its client is made of, or anything else that `RLM` takes as a model."""
+    """Return the options of `RLM` for a provider with its options, or for any other model."""
     if isinstance(backend, str) and (backend_kwargs is not None or "/" not in backend):
         return {"backend": backend, "backend_kwargs": backend_kwargs}
     if backend_kwargs:
@@ -260,7 +259,7 @@ def _model_options(backend: Backend, backend_kwargs: dict[str, Any] | None) -> d
 
 
 def _own_tools(given: Any) -> dict[str, Tool]:
-    """What was given, by name; values are no tools, and the agent's own names are taken."""
+    """Return tools by name; values, and names that agents already have, are refused."""
     tools, values = as_tools(given)
     if values:
         name = next(iter(values))
@@ -270,3 +269,14 @@ def _own_tools(given: Any) -> dict[str, Tool]:
         if tool.name in taken:
             raise ConfigError(f"a tool can't be named {tool.name!r}: agents have that name already")
     return {tool.name: tool for tool in tools}
+
+
+def rest_of(streamed: str, submitted: str) -> str:
+    """Return the rest of the answer, which begins with `streamed`: that can't be taken back.
+
+    Most models submit the whole answer, of which only the end is missing. Some submit what they
+    streamed last, and nothing is missing. Others continue where they stopped.
+    """
+    if submitted.startswith(streamed):
+        return submitted[len(streamed) :]
+    return "" if streamed.endswith(submitted) else submitted

@@ -1,4 +1,4 @@
-"""What an agent remembers: the conversation, and values by name. Plain data, kept as JSON."""
+"""The memory of an agent: the conversation, and values by name. Plain data, saved as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class _File(Struct, forbid_unknown_fields=True):
 
 
 class AgentContext:
-    """The memory of one agent; of its messages the last `max_history_size` stay."""
+    """The memory of one agent; only the last `max_history_size` messages are kept."""
 
     def __init__(self, agent_id: str = "agent", max_history_size: int = 100) -> None:
         if not isinstance(agent_id, str) or not agent_id:
@@ -45,14 +45,14 @@ class AgentContext:
         self.data: dict[str, Any] = {}
 
     def add_message(self, role: str, content: str) -> None:
-        """Remember what was said, and by whom: "user" or "assistant"."""
+        """Add a message of "user" or "assistant"."""
         if role not in ROLES:
             raise ConfigError(f"a role is one of {', '.join(ROLES)}, not {role!r}")
         self.history.append({"role": role, "content": content})
         del self.history[: max(0, len(self.history) - self.max_history_size)]
 
     def add(self, key: str, value: Any) -> None:
-        """Remember a JSON value under a name, in place of what was there."""
+        """Store a JSON value under a name, replacing any other."""
         if not isinstance(key, str):
             raise ConfigError(f"a key must be a text, not {key!r}")
         try:
@@ -64,7 +64,7 @@ class AgentContext:
             ) from error
 
     def turns(self) -> list[dict[str, str]]:
-        """The conversation as questions and answers; an answer whose question is gone has none."""
+        """Return the conversation as queries and answers; a query that was dropped is empty."""
         turns: list[dict[str, str]] = []
         for message in self.history:
             if message["role"] == "user":
@@ -76,7 +76,7 @@ class AgentContext:
         return turns
 
     def save(self, path: str | Path, tools: Sequence[str] = ()) -> None:
-        """Write everything to a file that only its owner can read; the old one stays until then."""
+        """Write everything to a file that only its owner can read, replacing it as a whole."""
         path = Path(path)
         messages = [_Message(**each) for each in self.history]
         whole = _File(self.agent_id, self.max_history_size, messages, self.data, list(tools))
@@ -89,7 +89,7 @@ class AgentContext:
 
     @classmethod
     def load(cls, path: str | Path) -> "tuple[AgentContext, tuple[str, ...]]":
-        """What `save` wrote: the memory, and the names of the tools the agent had."""
+        """Read what `save` wrote: the memory, and the names of the tools the agent had."""
         try:
             value = json.loads(Path(path).read_text("utf-8"))
             whole = msgspec.convert(value, _File)

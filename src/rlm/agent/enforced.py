@@ -1,4 +1,4 @@
-"""An agent that can't be talked out of its sandbox, its tools or its streaming."""
+"""An agent whose sandbox, tools and streaming can't be switched off."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -10,11 +10,11 @@ from rlm.errors import RLMEnforcementError
 __all__ = ["create_enforced_agent"]
 
 WEAKENING = ("allow_unsafe", "without")
-"""Options of the sandbox that leave out some of its layers."""
+"""Options of the sandbox that remove some of its layers."""
 
 
 class _EnforcedAgent(AgentRLM):
-    """Refuses every way to be weakened, at the moment it is asked for."""
+    """Refuses every option that would weaken it."""
 
     def __init__(
         self, backend: Backend, backend_kwargs: dict[str, Any] | None, **options: Any
@@ -49,7 +49,7 @@ class _EnforcedAgent(AgentRLM):
 def create_enforced_agent(
     backend: Backend = "openai", backend_kwargs: dict[str, Any] | None = None, **options: Any
 ) -> AgentRLM:
-    """An `AgentRLM` with its sandbox, its tools and its streaming switched on for good.
+    """Return an `AgentRLM` whose sandbox, tools and streaming can't be switched off.
 
     Takes the keywords of `AgentRLM`. Raises `RLMEnforcementError` for those that would weaken it.
     """

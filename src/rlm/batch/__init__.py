@@ -1,7 +1,7 @@
-"""Thousands of queries, each over a context of its own, from one file into another.
+"""Thousands of queries, each with its own context, from one file into another.
 
-`rows.py` reads them, `running.py` asks them side by side, `table.py` keeps what came of them, and
-`ordered.py` writes it down in the order of the rows.
+`rows.py` reads them, `running.py` asks them concurrently, `outcomes.py` stores the results, and
+`folder.py` writes the answers in the order of the rows.
 """
 
 from rlm.batch.folder import BatchFolder

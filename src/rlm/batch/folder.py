@@ -1,20 +1,45 @@
-"""What a batch keeps beside its file of answers, so that it can go on."""
+"""The file of answers of a batch, and the state beside it that lets a batch continue."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
-from rlm.batch.ordered import OrderedAnswers
-from rlm.batch.table import RowTable
+from rlm.batch.outcomes import RowTable
 from rlm.errors import ConfigError
 from rlm.records.journal import Places
 from rlm.records.journal.database import Lock
 
-__all__ = ["BatchFolder"]
+__all__ = ["BatchFolder", "OrderedAnswers"]
+
+FINAL = ("answered", "failed")
+
+
+class OrderedAnswers:
+    """The file of answers, in the order of the rows; later rows wait in the table."""
+
+    def __init__(self, path: Path, table: RowTable) -> None:
+        self._file: BinaryIO = path.open("wb")
+        self._table = table
+        self.next_number = 0
+        self.advance()
+
+    def advance(self) -> None:
+        """Write every answer whose predecessors are all there."""
+        written = False
+        while (entry := self._table.get(self.next_number)) and entry.status in FINAL:
+            self._file.write(f"{entry.outcome}\n".encode("ascii"))
+            self.next_number += 1
+            written = True
+        if written:
+            self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class BatchFolder:
-    """`answers.jsonl.state`: a table of outcomes, and the journals of rows that are not done."""
+    """`answers.jsonl.state`: a table of outcomes, and the journals of unfinished rows."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -23,10 +48,10 @@ class BatchFolder:
 
     @contextmanager
     def opened(self, *, overwrite: bool = False) -> Generator[RowTable, None, None]:
-        """The table, for one process at a time. A file that is no batch's is not overwritten."""
+        """Open the table, for one process at a time; never overwrite a file that is no batch."""
         if self.out.exists() and not self.path.exists() and not overwrite:
             raise ConfigError(
-                f"{self.out} exists, and no batch goes on there: choose another --out, or pass "
+                f"{self.out} exists, and no batch continues there: choose another --out, or pass "
                 "--overwrite"
             )
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -46,7 +71,7 @@ class BatchFolder:
 
     @contextmanager
     def answers(self, table: RowTable) -> Generator[OrderedAnswers, None, None]:
-        """The file of answers, written anew from the table and then on."""
+        """Open the file of answers, written again from the table."""
         answers = OrderedAnswers(self.out, table)
         try:
             yield answers

@@ -1,26 +1,34 @@
-"""What a row comes to, as one line of JSON."""
+"""What came of the rows: one line of JSON each, in a SQLite table until it is written."""
 
 import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
-from rlm.batch.rows import Place, Row
+import msgspec
+from msgspec import Struct
+
+from rlm.batch.rows import Row, RowPosition
+from rlm.errors import ConfigError
 from rlm.limits import Amount
 from rlm.records.journal.metering import amount_of
 from rlm.results import RunResult
 
-__all__ = ["answered", "failed", "spent"]
+__all__ = ["Entry", "RowTable", "answered", "failed", "spent"]
 
 
 def answered(
-    place: Place, row: Row, result: RunResult, attempts: int, lacked_budget: bool = False
+    position: RowPosition, row: Row, result: RunResult, attempts: int, lacked_budget: bool = False
 ) -> str:
-    """The line of a row that has an answer, or the best there was when a limit was reached.
+    """Return the line of a row that has an answer, or the best one at a limit.
 
-    `lacked_budget`: some of its calls were refused, because others had used up the batch's.
+    `lacked_budget`: some of its calls were refused, because others had used up the budget.
     """
     total = result.usage.total
     return _line(
-        place,
+        position,
         row,
         {
             "answer": result.answer,
@@ -39,23 +47,121 @@ def answered(
     )
 
 
-def failed(place: Place, row: Row | None, error: str, attempts: int) -> str:
-    """The line of a row without an answer."""
+def failed(position: RowPosition, row: Row | None, error: str, attempts: int) -> str:
+    """Return the line of a row without an answer."""
     facts = {"answer": None, "stop_reason": "error", "error": error, "attempts": attempts}
-    return _line(place, row, facts)
+    return _line(position, row, facts)
 
 
 def spent(result: RunResult) -> Amount:
-    """Tokens and money of a run that has ended."""
+    """Return the tokens and money of a run that has ended."""
     return amount_of(result.usage.total)
 
 
-def _line(place: Place, row: Row | None, facts: dict[str, Any]) -> str:
-    """ASCII, and no control character at all, so that it is safe to look at."""
-    named: dict[str, Any] = {"row": place.number}
+def _line(position: RowPosition, row: Row | None, facts: dict[str, Any]) -> str:
+    """Return JSON in ASCII without control characters, so that it is safe to display."""
+    named: dict[str, Any] = {"row": position.number}
     if row is not None and row.id is not None:
         named["id"] = row.id
     facts = {**named, **facts}
     if row is not None and row.meta is not None:
         facts["meta"] = row.meta
     return json.dumps(facts, default=str).replace("\x7f", "\\u007f")
+
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB);
+CREATE TABLE IF NOT EXISTS rows (
+    number INTEGER PRIMARY KEY, digest TEXT, status TEXT, attempts INTEGER,
+    tokens INTEGER, picodollars TEXT, outcome TEXT
+);
+"""
+
+
+class Entry(Struct, frozen=True):
+    """A row of the table. `attempts` counts its runs; `outcome` is its JSON."""
+
+    digest: str
+    status: str
+    attempts: int
+    used: Amount
+    outcome: str
+
+
+class RowTable:
+    """Outcomes by row number: "answered", "failed" for now, or "again" if it failed before."""
+
+    def __init__(self, path: Path) -> None:
+        path.touch(0o600)
+        self._database = sqlite3.connect(path, isolation_level=None)
+        try:
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.executescript(SCHEMA)
+            self._database.execute("UPDATE rows SET status = 'again' WHERE status = 'failed'")
+        except sqlite3.DatabaseError as error:
+            self._database.close()
+            raise ConfigError(f"{path} can't be used: {error}; delete it to start again") from error
+
+    def close(self) -> None:
+        self._database.close()
+
+    def check_settings(self, settings: dict[str, Any]) -> None:
+        """Store the settings, or raise if the batch was begun with others."""
+        wanted = msgspec.json.encode(settings, order="sorted")
+        known = self._one("SELECT value FROM facts WHERE name = 'settings'")
+        if known is None:
+            self._database.execute("INSERT INTO facts VALUES ('settings', ?)", (wanted,))
+        elif known[0] != wanted:
+            before = msgspec.json.decode(known[0])
+            changed = [name for name in settings if settings[name] != before.get(name)]
+            listed = ", ".join(f"{name} was {before.get(name)!r}" for name in changed)
+            raise ConfigError(
+                f"this batch was begun with other settings: {listed or 'some are gone'}; use "
+                "those, or choose another --out"
+            )
+
+    def get(self, number: int) -> Entry | None:
+        found = self._one(
+            "SELECT digest, status, attempts, tokens, picodollars, outcome FROM rows"
+            " WHERE number = ?",
+            number,
+        )
+        if found is None:
+            return None
+        digest, status, attempts, tokens, picodollars, outcome = found
+        used = Amount(0, tokens, int(picodollars))
+        return Entry(digest, status, attempts, used, outcome)
+
+    def put(self, number: int, entry: Entry) -> None:
+        self._database.execute(
+            "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                number,
+                entry.digest,
+                entry.status,
+                entry.attempts,
+                entry.used.tokens,
+                str(entry.used.picodollars),
+                entry.outcome,
+            ),
+        )
+
+    def used(self) -> Amount:
+        """Return what all rows in the table have used."""
+        used = Amount()
+        with closing(self._database.execute("SELECT tokens, picodollars FROM rows")) as rows:
+            for tokens, picodollars in rows:
+                used += Amount(0, tokens, int(picodollars))
+        return used
+
+    def numbers(self, status: str) -> Iterator[int]:
+        query = "SELECT number FROM rows WHERE status = ? ORDER BY number"
+        with closing(self._database.execute(query, (status,))) as rows:
+            yield from (number for (number,) in rows)
+
+    def count(self, status: str) -> int:
+        found = self._one("SELECT count(*) FROM rows WHERE status = ?", status)
+        return 0 if found is None else int(found[0])
+
+    def _one(self, query: str, *values: Any) -> Any:
+        return self._database.execute(query, values).fetchone()

@@ -1,4 +1,4 @@
-"""The rows of a batch: a JSON object a line, read one at a time and found again by its place."""
+"""The rows of a batch: one JSON object per line, read one at a time by position."""
 
 import codecs
 import hashlib
@@ -13,17 +13,17 @@ from msgspec import UNSET, Struct, UnsetType
 from rlm.context import ContextValue
 from rlm.errors import ConfigError
 
-__all__ = ["Row", "RowError", "Source"]
+__all__ = ["Row", "RowError", "RowPosition", "Source"]
 
 MOST_ROW_BYTES = 256 * 1024**2
 
 
 class RowError(ConfigError):
-    """A row that can't be asked as it stands: trying it again would not help."""
+    """A row that can't be asked as it is: trying again would not help."""
 
 
 class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a line says. `meta` is anything; it comes back with the answer."""
+    """The content of a line. `meta` may be anything; it is returned with the answer."""
 
     query: str
     id: str | int | None = None
@@ -32,7 +32,7 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     meta: Any = None
 
     def context_in(self, folder: Path) -> ContextValue:
-        """The context, or the files it is in, whose names count from `folder`."""
+        """Return the context, or the paths of its files, relative to `folder`."""
         if self.context_file is UNSET:
             return None if self.context is UNSET else self.context
         if self.context is not UNSET:
@@ -42,8 +42,8 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [folder / name for name in self.context_file]
 
 
-class Place(Struct, frozen=True):
-    """Where a row is: its number from 0, its line from 1, its bytes, and what is in them."""
+class RowPosition(Struct, frozen=True):
+    """Where a row is: its number from 0, its line from 1, its bytes, and their digest."""
 
     number: int
     line: int
@@ -53,18 +53,20 @@ class Place(Struct, frozen=True):
 
 
 class Source:
-    """A file of rows. Only places are kept in memory, and only as long as somebody wants them."""
+    """A file of rows. Only the positions in use are in memory."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise ConfigError(f"{path} is no file; a batch reads its rows again when it goes on")
+            raise ConfigError(
+                f"{path} is not a file; a batch reads its rows again when it continues"
+            )
         self.path = path
         with path.open("rb") as file:
             if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
                 raise ConfigError(f"{path} is written in UTF-16; save it in UTF-8")
 
-    def places(self) -> Iterator[Place]:
-        """Every line that is not empty, in order."""
+    def positions(self) -> Iterator[RowPosition]:
+        """Yield the position of every line that is not empty, in order."""
         number = offset = line = 0
         with self.path.open("rb") as file:
             if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
@@ -75,33 +77,33 @@ class Source:
                 size, digest = len(text), hashlib.sha256(text.strip()).hexdigest()[:16]
                 is_blank = not text.strip()
                 while not text.endswith(b"\n") and (text := file.readline(MOST_ROW_BYTES)):
-                    size += len(text)  # too large to be asked; only its end is looked for
+                    size += len(text)  # too large to be asked; skip to its end
                 if not is_blank:
-                    yield Place(number, line, offset, size, digest)
+                    yield RowPosition(number, line, offset, size, digest)
                     number += 1
                 offset += size
 
-    def row(self, place: Place) -> Row:
-        """The row at a place; RowError says what is wrong with it."""
-        if place.size > MOST_ROW_BYTES:
+    def row(self, position: RowPosition) -> Row:
+        """Return the row at a position; RowError says what is wrong with it."""
+        if position.size > MOST_ROW_BYTES:
             raise RowError(
-                f"line {place.line} is larger than {MOST_ROW_BYTES:,} bytes: put its context into "
-                "a file, and name that as context_file"
+                f"line {position.line} is larger than {MOST_ROW_BYTES:,} bytes: put its context "
+                "into a file, and name that as context_file"
             )
         with self.path.open("rb") as file:
-            file.seek(place.offset)
-            text = file.read(place.size)
+            file.seek(position.offset)
+            text = file.read(position.size)
         try:
             row = _decoded(text)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise RowError(f"line {place.line}: {error}") from error
+            raise RowError(f"line {position.line}: {error}") from error
         if not row.query.strip():
-            raise RowError(f"line {place.line}: the query is empty")
+            raise RowError(f"line {position.line}: the query is empty")
         return row
 
 
 def _decoded(text: bytes) -> Row:
-    """A line as a row; a context may have half a surrogate pair in it, as found data has."""
+    """Decode a line; a context may contain half a surrogate pair, as found data does."""
     try:
         return msgspec.json.decode(text, type=Row)
     except msgspec.ValidationError:

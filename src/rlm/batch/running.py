@@ -1,7 +1,7 @@
-"""Rows asked side by side, each a run of its own, all of them on one budget.
+"""Ask rows concurrently, each as a run of its own, all on one budget.
 
-A row is done when its outcome is in the table. One that was cut off, by a kill or by the end of the
-money, goes on from its journal: what it has paid for is not paid again.
+A row is done when its outcome is in the table. A row that was interrupted, by a kill or by the end
+of the budget, is resumed from its journal: what it has paid for is not paid again.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from msgspec import Struct
 from rlm._util.limited import in_thread
 from rlm.api import RLM
 from rlm.batch import outcomes
-from rlm.batch.ordered import OrderedAnswers
-from rlm.batch.rows import Place, Row, RowError, Source
-from rlm.batch.table import Entry, RowTable
+from rlm.batch.folder import OrderedAnswers
+from rlm.batch.outcomes import Entry, RowTable
+from rlm.batch.rows import Row, RowError, RowPosition, Source
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.errors import ConfigError, UnknownPriceError
 from rlm.limits import Amount, Budget
@@ -28,11 +28,11 @@ from rlm.results import RunResult
 __all__ = ["Batch", "Plan", "Tally"]
 
 SHARED_CONTEXTS = 8
-"""Contexts of files that are kept for the rows that come next: often it is always the same."""
+"""How many contexts of files are kept for the next rows, which often use the same one."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """How rows are asked. `failures_in_a_row` end a batch: then it is not the rows' fault."""
+    """How rows are asked. A batch ends after `failures_in_a_row`, which rows do not cause."""
 
     concurrency: int = 16
     tries: int = 2
@@ -42,7 +42,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class Tally(Struct):
-    """What there is to tell while a batch goes on. `stopped` says why it ended early."""
+    """The progress of a batch. `stopped` says why it ended early."""
 
     total: int = 0
     answered: int = 0
@@ -73,23 +73,23 @@ class Batch:
         self._folder = source.path.absolute().parent
         self._contexts: OrderedDict[tuple[str, ...], asyncio.Task[StoredContext]] = OrderedDict()
         self._width = plan.concurrency
-        self._again: deque[Place] = deque()
+        self._again: deque[RowPosition] = deque()
         self._tries: Counter[int] = Counter()
         self._begun: set[int] = set()
         self._failures = 0
         self._problem: ConfigError | None = None
-        self._left: Iterator[Place] = iter(())
+        self._left: Iterator[RowPosition] = iter(())
 
     async def run(self) -> Tally:
-        """Ask every row that has no answer; what failed is asked again after all others."""
+        """Ask every row that has no answer; rows that failed are asked again after all others."""
         self._survey()
         self._budget.charge(self._table.used())
         self._left = self._unanswered()
         try:
             while not self.tally.stopped:
                 async with asyncio.TaskGroup() as group:
-                    for place in range(self._width):
-                        group.create_task(self._work(place))
+                    for number in range(self._width):
+                        group.create_task(self._work(number))
                 if not self._again:
                     break
             if self._problem is not None:
@@ -100,98 +100,102 @@ class Batch:
         return self.tally
 
     def _survey(self) -> None:
-        """Count the rows, and see that those with an answer are still what was asked."""
-        for place in self._source.places():
+        """Count the rows, and check that answered ones have not changed."""
+        for position in self._source.positions():
             self.tally.total += 1
-            entry = self._table.get(place.number)
+            entry = self._table.get(position.number)
             if entry is not None and entry.status == "answered":
                 self.tally.answered += 1
-                if entry.digest != place.digest:
+                if entry.digest != position.digest:
                     raise ConfigError(
-                        f"line {place.line} of {self._source.path} was answered, and has changed "
-                        "since: choose another --out, or put the line back"
+                        f"line {position.line} of {self._source.path} was answered, and has "
+                        "changed since: choose another --out, or put the line back"
                     )
         self._changed(self.tally)
 
-    def _unanswered(self) -> Iterator[Place]:
-        for place in self._source.places():
-            entry = self._table.get(place.number)
+    def _unanswered(self) -> Iterator[RowPosition]:
+        for position in self._source.positions():
+            entry = self._table.get(position.number)
             if entry is None or entry.status == "again":
-                yield place
+                yield position
 
     async def _work(self, number: int) -> None:
-        """Row after row; when the money gets tight, only the first worker goes on."""
+        """Ask row after row; when the budget gets tight, only the first worker continues."""
         while number < self._width and not self.tally.stopped:
-            place = next(self._left, None) or (self._again.popleft() if self._again else None)
-            if place is None:
+            position = next(self._left, None) or (self._again.popleft() if self._again else None)
+            if position is None:
                 return
             self.tally.running += 1
             try:
                 was_alone = self._width == 1
-                if not await self._ask(place):
-                    self._refused(place, was_alone)
+                if not await self._ask(position):
+                    self._refused(position, was_alone)
                     return
             finally:
                 self.tally.running -= 1
                 self._changed(self.tally)
 
-    def _refused(self, place: Place, was_alone: bool) -> None:
-        """The budget said no. Others may hold what they will not need: then try it alone."""
-        self._again.appendleft(place)
+    def _refused(self, position: RowPosition, was_alone: bool) -> None:
+        """Try a refused row again alone: other rows may hold budget that they will not use."""
+        self._again.appendleft(position)
         if was_alone:
             self.tally.stopped = "the budget of the batch is used up"
         self._width = 1
 
-    async def _ask(self, place: Place) -> bool:
-        """One try of one row; False if the batch's budget had no room for it."""
-        attempts, used = self._before(place)
+    async def _ask(self, position: RowPosition) -> bool:
+        """Ask one row once; return False if the budget of the batch had no room for it."""
+        attempts, used = self._before(position)
         row, meter = None, RunMeter(self._budget, journaled=self._journals is not None)
-        self._tries[place.number] += 1
+        self._tries[position.number] += 1
         try:
-            row = self._source.row(place)
-            result = await self._run_of(place, row, attempts, meter)
+            row = self._source.row(position)
+            result = await self._run_of(position, row, attempts, meter)
         except asyncio.CancelledError:
-            self._cut_off(place, row, attempts, used + meter.unjournaled)
+            self._cut_off(position, row, attempts, used + meter.unjournaled)
             raise
         except UnknownPriceError as error:
             self._problem, self.tally.stopped = error, str(error)  # the same for every row
             return True
         except Exception as error:  # noqa: BLE001 - one row's failure is not the batch's
             used += meter.unjournaled
-            self._fail(place, row, _told(error), attempts, used, final=isinstance(error, RowError))
+            self._fail(
+                position, row, _message(error), attempts, used, final=isinstance(error, RowError)
+            )
             return True
         finally:
-            if place.number in self._begun:  # what it recalls was counted when it was paid for
+            if position.number in self._begun:  # what it recalls is already counted
                 self._budget.charge(Amount() - meter.recalled)
-            self._begun.add(place.number)
+            self._begun.add(position.number)
         if result.stop_reason == "limit" and meter.was_refused:
-            self._tries[place.number] -= 1
-            self._cut_off(place, row, attempts, used + meter.unjournaled)
+            self._tries[position.number] -= 1
+            self._cut_off(position, row, attempts, used + meter.unjournaled)
             return False
         used, attempts = used + outcomes.spent(result), attempts + 1
         if result.stop_reason == "error":
-            self._fail(place, row, result.detail or "the run failed", attempts, used)
+            self._fail(position, row, result.detail or "the run failed", attempts, used)
             return True
-        line = outcomes.answered(place, row, result, attempts, meter.was_refused)
-        self._table.put(place.number, Entry(place.digest, "answered", attempts, used, line))
-        self._end(place, attempts - 1)
+        line = outcomes.answered(position, row, result, attempts, meter.was_refused)
+        self._table.put(position.number, Entry(position.digest, "answered", attempts, used, line))
+        self._end(position, attempts - 1)
         self.tally.answered += 1
         self._failures = 0
         return True
 
-    def _cut_off(self, place: Place, row: Row | None, attempts: int, used: Amount) -> None:
-        """It goes on from its journal; what that does not hold of its costs is kept here."""
-        line = outcomes.failed(place, row, "it was cut off", attempts)
-        self._table.put(place.number, Entry(place.digest, "again", attempts, used, line))
+    def _cut_off(self, position: RowPosition, row: Row | None, attempts: int, used: Amount) -> None:
+        """Store that a row was interrupted, with the costs that its journal does not hold."""
+        line = outcomes.failed(position, row, "it was cut off", attempts)
+        self._table.put(position.number, Entry(position.digest, "again", attempts, used, line))
 
-    def _before(self, place: Place) -> tuple[int, Amount]:
-        """How many runs of the row have ended, and what is not in the journal of the next."""
-        entry = self._table.get(place.number)
+    def _before(self, position: RowPosition) -> tuple[int, Amount]:
+        """Return how many runs of the row have ended, and the costs that no journal holds."""
+        entry = self._table.get(position.number)
         return (0, Amount()) if entry is None else (entry.attempts, entry.used)
 
-    async def _run_of(self, place: Place, row: Row, attempts: int, meter: RunMeter) -> RunResult:
+    async def _run_of(
+        self, position: RowPosition, row: Row, attempts: int, meter: RunMeter
+    ) -> RunResult:
         context = await self._context(row.context_in(self._folder))
-        run_id = _run_id(place, attempts) if self._journals is not None else None
+        run_id = _run_id(position, attempts) if self._journals is not None else None
         return await self._engine.aask(
             row.query,
             context,
@@ -202,7 +206,7 @@ class Batch:
         )
 
     async def _context(self, value: ContextValue) -> Any:
-        """Files are found once for rows that name the same."""
+        """Return a context; files are read once for rows that name the same ones."""
         paths = [value] if isinstance(value, Path) else value
         if not isinstance(paths, list) or not all(isinstance(each, Path) for each in paths):
             return value
@@ -222,7 +226,7 @@ class Batch:
 
     def _fail(
         self,
-        place: Place,
+        position: RowPosition,
         row: Row | None,
         error: str,
         attempts: int,
@@ -230,33 +234,33 @@ class Batch:
         *,
         final: bool = False,
     ) -> None:
-        """Keep what is known of it; asked again later, or given up for now."""
-        gives_up = final or self._tries[place.number] >= self._plan.tries
-        line = outcomes.failed(place, row, error, attempts)
+        """Store a failure; the row is asked again later, or given up for now."""
+        gives_up = final or self._tries[position.number] >= self._plan.tries
+        line = outcomes.failed(position, row, error, attempts)
         status = "failed" if gives_up else "again"
-        self._table.put(place.number, Entry(place.digest, status, attempts, used, line))
+        self._table.put(position.number, Entry(position.digest, status, attempts, used, line))
         if not gives_up:
-            self._again.append(place)
+            self._again.append(position)
             return
         self.tally.failed += 1
-        self._end(place)
+        self._end(position)
         self._failures += not final
         if self._failures == self._plan.failures_in_a_row:
             self.tally.stopped = f"{self._failures} rows failed in a row, the last with: {error}"
 
-    def _end(self, place: Place, attempt: int | None = None) -> None:
-        """Write what can be written, and drop the journal of a run that has answered."""
+    def _end(self, position: RowPosition, attempt: int | None = None) -> None:
+        """Write finished answers, and remove the journal of a run that has answered."""
         self.tally.done_now += 1
-        self._tries.pop(place.number, None)
-        self._begun.discard(place.number)
+        self._tries.pop(position.number, None)
+        self._begun.discard(position.number)
         self._answers.advance()
         if attempt is not None and self._journals is not None and not self._plan.keeps_runs:
-            self._journals.remove(_run_id(place, attempt))
+            self._journals.remove(_run_id(position, attempt))
 
 
-def _run_id(place: Place, attempt: int) -> str:
-    return f"row-{place.number:07}-{place.digest}-{attempt}"
+def _run_id(position: RowPosition, attempt: int) -> str:
+    return f"row-{position.number:07}-{position.digest}-{attempt}"
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return str(error) or type(error).__name__

@@ -126,7 +126,7 @@ class Scope:
     def note(self, key: ReplyKey, reply: Reply) -> None:
         """Note a reply that was paid for."""
         self._in_cell.add(key.digest, reply)
-        if self.parent_id is not None:  # The cell that started this run may be lost as well.
+        if self.parent_id is not None:  # The cell that started this run may be lost too.
             self._paid.add(key.digest, reply)
 
     def take_saved(self, key: ReplyKey) -> Reply | None:

@@ -1,11 +1,11 @@
-"""A chat beyond its turns: what it spends, and one file that holds all of it."""
+"""Chats: what they spend, and the file that stores them."""
 
-from rlm.chat.keeping import Keeper, Loaded
 from rlm.chat.saved import TurnSummary
+from rlm.chat.storage import ChatStorage, Loaded
 from rlm.chat.turns import Meter, Spending, messages_in
 
 __all__ = [
-    "Keeper",
+    "ChatStorage",
     "Loaded",
     "Meter",
     "Spending",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlm._util.loop_end import LoopEnd, at_loop_end
-from rlm.chat import Keeper, Meter, Spending, TurnSummary, messages_in
+from rlm.chat import ChatStorage, Meter, Spending, TurnSummary, messages_in
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Task
@@ -37,7 +37,7 @@ Self = TypeVar("Self", bound="Chat")
 class Chat:
     """A conversation. `context` is its first context; further ones are `context_1`, `context_2` …
 
-    In the REPL, `history` holds the earlier turns. One turn at a time, on one event loop.
+    In the REPL, `history` holds the earlier turns. Turns run one at a time, on one event loop.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Chat:
         context: ContextValue = None,
         *,
         spending: Spending | None = None,
-        keeper: Keeper | None = None,
+        storage: ChatStorage | None = None,
         keeps_messages: bool = False,
     ) -> None:
         self._start_run = start_run
@@ -58,16 +58,16 @@ class Chat:
         self._session: RunSession | None = None
         self._end: LoopEnd | None = None
         self._values: dict[str, StoredContext] = {}
-        self._told_values: dict[str, str] = {}
+        self._shown_values: dict[str, str] = {}
         self._stored: dict[str, StoredContext] = {}
         self._one_turn = asyncio.Lock()
         self._closed = False
         self._spending = spending or Spending()
-        self._keeper = keeper or Keeper()
-        self._keeps_messages = keeps_messages  # as `history_0` …, which the reference engine does
+        self._storage = storage or ChatStorage()
+        self._keeps_messages = keeps_messages  # as `history_0` …, like the reference engine
         self.turns: list[dict[str, Any]] = []
         self.summaries: list[TurnSummary] = []
-        self.notices = self._keeper.notices
+        self.notices = self._storage.notices
 
     # -- asking ------------------------------------------------------------------------------
 
@@ -80,10 +80,11 @@ class Chat:
         recorders: Sequence[Recorder] = (),
         strict: bool = False,
     ) -> RunResult:
-        """One turn, with one more context if given; with no query, that context holds the task.
+        """Ask one turn, with another context if given; without a query, that context holds the
+        task.
 
-        `strict` is that of `RLM.aask`; a turn without an answer is a turn all the same.
-        Cancelling it keeps the chat and its variables. What failed or was cancelled is no turn.
+        `strict` is that of `RLM.aask`; a turn without an answer is still a turn. Cancelling it
+        keeps the chat and its variables. A turn that failed or was cancelled is not recorded.
         """
         async with self._one_turn:
             limits = self._spending.limits_left(self.usage)
@@ -91,12 +92,12 @@ class Chat:
             if query is None:
                 query = FIXED_QUERY.replace("`context`", f"`{new_name or 'context'}`")
             session = await self._ready()
-            told = [self._earlier_turns(), session.take_loss(), self._keeper.told_once()]
+            parts = [self._earlier_turns(), session.take_loss(), self._storage.take_lost()]
             task = Task(
                 query,
                 self._stored["context"],
                 description=self._description(),
-                prologue="\n".join(filter(None, told)),
+                prologue="\n".join(filter(None, parts)),
             )
             meter = Meter()
             try:
@@ -124,7 +125,7 @@ class Chat:
     async def stream(
         self, query: str | None = None, context: ContextValue = None, *, response_model: Any = None
     ) -> AsyncGenerator[Event, None]:
-        """Every event of a turn while it goes on; leaving the loop cancels the turn."""
+        """Yield every event of a turn as it happens; leaving the loop cancels the turn."""
 
         def start(recorder: Recorder) -> Coroutine[Any, Any, RunResult]:
             return self.aask(query, context, response_model=response_model, recorders=(recorder,))
@@ -134,7 +135,7 @@ class Chat:
                 yield event
 
     async def aadd_context(self, context: ContextValue) -> str:
-        """One more context, without a turn; the name it has in the REPL."""
+        """Add a context without a turn; return its name in the REPL."""
         async with self._one_turn:
             name = await self._add_contexts("" if context is None else context)
             assert name is not None
@@ -145,11 +146,11 @@ class Chat:
         return portal().call(lambda: self.aadd_context(context))
 
     def bind(self, name: str, value: ContextValue) -> None:
-        """Have a variable of this name from the next turn on, told by its structure."""
+        """Bind a variable from the next turn on; the model is shown its structure."""
         self._values[name] = store_context(value)
 
     def keep(self, name: str, value: ContextValue) -> None:
-        """Say what a fresh session has under this name, should the one in use be lost."""
+        """Set the value that a new session has under this name, if the current one is lost."""
         if self._session is not None:
             self._session.contexts[name] = store_context(value)
 
@@ -157,17 +158,17 @@ class Chat:
 
     @property
     def contexts(self) -> dict[str, str]:
-        """The contexts by name, and what the model is told of each."""
+        """The contexts by name, and the description that the model is shown."""
         return {n: each.description for n, each in self._stored.items() if n.startswith("context")}
 
     @property
     def context_bytes(self) -> int:
-        """How large all contexts together are."""
+        """The size of all contexts together."""
         return sum(each.size_bytes for each in self._stored.values())
 
     @property
     def usage(self) -> Usage:
-        """Tokens and money of all turns, those that failed included."""
+        """Tokens and money of all turns, including those that failed."""
         return self._spending.used
 
     @property
@@ -175,10 +176,10 @@ class Chat:
         return self.usage.cost_usd
 
     async def avariables(self) -> dict[str, str]:
-        """The variables of the REPL by name, and what they are, such as `list[3]`."""
+        """Return the variables of the REPL by name, and what they are, such as `list[3]`."""
         async with self._one_turn:
             if self._session is None or self._session.worker is None:
-                return self._keeper.waiting_variables()
+                return self._storage.waiting_variables()
             return await self._session.described_variables()
 
     def variables(self) -> dict[str, str]:
@@ -186,7 +187,7 @@ class Chat:
         return portal().call(self.avariables)
 
     async def afetch(self, name: str) -> str | None:
-        """The text of a variable or context of the REPL; None if there is none of that name."""
+        """Return the text of a variable or context of the REPL; None if it does not exist."""
         async with self._one_turn:
             return None if self._session is None else await self._session.lookup(name)
 
@@ -197,21 +198,21 @@ class Chat:
     # -- keeping -----------------------------------------------------------------------------
 
     async def asave(self, path: str | Path) -> Path:
-        """Write turns, contexts and variables to one file; `notices` tells what could not be kept.
+        """Write turns, contexts and variables to one file; `notices` says what could not be saved.
 
-        What had that name before is replaced when the new file is whole, not earlier.
+        An existing file is replaced when the new one is complete.
         """
         async with self._one_turn:
             await self._add_contexts(None)
             worker = None if self._session is None else self._session.worker
             saving = asyncio.create_task(
-                self._keeper.save(
+                self._storage.save(
                     Path(path), self.turns, self.summaries, self.usage, self._stored, worker
                 )
             )
             try:
                 await asyncio.shield(saving)
-            except asyncio.CancelledError:  # Breaking it off would cost the variables.
+            except asyncio.CancelledError:  # Interrupting it would lose the variables.
                 await asyncio.wait([saving])
                 raise
             return Path(path)
@@ -221,10 +222,10 @@ class Chat:
         return portal().call(lambda: self.asave(path))
 
     def load(self, path: str | Path) -> None:
-        """Go on with a saved chat in this new one. Its variables come with the first turn."""
+        """Continue a saved chat in this new one. Its variables are restored with the first turn."""
         if self.turns or self._stored:
             raise ConfigError("only a new chat can be loaded: use rlm.chat(load=path)")
-        loaded = self._keeper.load(Path(path))
+        loaded = self._storage.load(Path(path))
         self.turns, self.summaries = loaded.turns, loaded.summaries
         self._stored = loaded.contexts
         self._spending.note(loaded.usage)
@@ -232,9 +233,9 @@ class Chat:
     # -- ending ------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """End the session; its variables are gone, `turns` stays."""
+        """End the session; its variables are lost, `turns` stays."""
         self._closed = True
-        self._keeper.close()
+        self._storage.close()
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
@@ -253,7 +254,7 @@ class Chat:
     # -- one turn ----------------------------------------------------------------------------
 
     async def _add_contexts(self, context: ContextValue) -> str | None:
-        """Store what was handed in; the name of the newest context, if there is a new one."""
+        """Store the contexts that were passed in; return the name of the newest, if any."""
         if self._closed:
             raise ConfigError("this chat is closed; start another with rlm.chat()")
         values = [*self._pending, *([] if context is None else [context])]
@@ -269,26 +270,26 @@ class Chat:
         return name
 
     async def _ready(self) -> RunSession:
-        """The session, with the earlier turns bound to `history`."""
+        """Return the session, with the earlier turns bound to `history`."""
         if "context" not in self._stored:
             self._stored["context"] = store_context("")
         if self._session is None:
             self._session = self._new_session(Task("", self._stored["context"]))
             self._session.outlives_runs = True
-            self._session.restore = self._keeper.restorer()
+            self._session.restore = self._storage.restorer()
             self._end = await at_loop_end(self._session.close)
             for name, stored in self._stored.items():
                 await self._session.add_context(name, stored)
         while self._values:
             name, stored = self._values.popitem()
-            self._told_values[name] = stored.description
+            self._shown_values[name] = stored.description
             await self._session.add_context(name, stored)
         if self.turns:
             await self._session.add_context("history", store_context(list(self.turns)))
         return self._session
 
     async def _note(self, query: str, result: RunResult) -> None:
-        """Remember a turn as it was: an answer, the best one at a limit, or none."""
+        """Record a turn: with an answer, the best one at a limit, or none."""
         answer = None if result.answer is None else str(result.answer)
         turn: dict[str, Any] = {"query": query, "answer": answer}
         if result.stop_reason != "answer":
@@ -301,24 +302,24 @@ class Chat:
             await self._session.add_context(name, stored)
 
     def _description(self) -> str:
-        told = {**self.contexts, **self._told_values}
-        if len(told) == 1:
-            return told["context"]
+        shown = {**self.contexts, **self._shown_values}
+        if len(shown) == 1:
+            return shown["context"]
         if not self._stored["context"].size_bytes:
-            del told["context"]
-        return "\n" + "\n".join(f"- `{name}`: {text}" for name, text in told.items())
+            del shown["context"]
+        return "\n" + "\n".join(f"- `{name}`: {text}" for name, text in shown.items())
 
     def _earlier_turns(self) -> str:
-        """The last few turns in short: a question may refer to them without naming them."""
+        """Return the last few turns in short, because a query may refer to them."""
         if not self.turns:
             return ""
-        told = "`history` holds all earlier turns. Variables are still there."
+        text = "`history` holds all earlier turns. Variables are still there."
         if self._keeps_messages:
-            told += " The messages of each turn are in `history_0`, `history_1` and so on."
-        return "\n".join([told, *map(_retold, self.turns[-TURNS_SHOWN:])])
+            text += " The messages of each turn are in `history_0`, `history_1` and so on."
+        return "\n".join([text, *map(_summary, self.turns[-TURNS_SHOWN:])])
 
 
-def _retold(turn: dict[str, Any]) -> str:
+def _summary(turn: dict[str, Any]) -> str:
     answer, ended = turn["answer"], turn.get("ended")
     if answer is None:
         said = f"You gave no answer (the run ended: {ended})."

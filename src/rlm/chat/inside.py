@@ -1,8 +1,8 @@
-"""Variables to bytes and back. It runs inside a sandbox, as the text of a cell.
+"""Turn variables into bytes and back. It runs inside a sandbox, as the text of a cell.
 
-So it imports nothing of `rlm`, and is Python 3.9. The host never reads the bytes: what was pickled
-in a sandbox is unpickled in one. Functions and classes travel as the source that made them, since
-pickle knows only their names; modules travel by name.
+So it imports nothing of `rlm` and is Python 3.9. The host never reads the bytes: what was pickled
+in a sandbox is unpickled in one. Functions and classes are saved as source, since pickle knows only
+their names; modules are saved by name.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ __all__ = ["Pieces", "import_all", "restore", "restore_first", "save"]
 
 _PIECE_BYTES = 6 << 20
 _TRIED_BYTES = 32 << 20
-"""So small a pickle is also read again at once, since not all that can be written can be read."""
+"""A pickle up to this size is also read again at once: not everything that can be written can be
+read.
+"""
 
 _PRIVATE = re.compile(r"_(?!rlm_|[io]?h$|dh$|i{1,3}$|i?\d+$)[A-Za-z]\w*")
-"""Private names of the user's, and not IPython's."""
+"""Private names of the user, and not of IPython."""
 
 _MAKES_A_CLASS = frozenset({"namedtuple", "NamedTuple", "make_dataclass", "Enum", "TypedDict"})
 _FEW = 256
@@ -43,7 +45,7 @@ _BLOCKS = (ast.If, ast.Try, ast.With, ast.For, ast.While)
 
 
 class Pieces:
-    """Bytes as text, a piece each time somebody asks for the text; they are forgotten on the way.
+    """Bytes as text, one piece per conversion; pieces are dropped once they are returned.
 
     The first piece is a report in JSON; an empty one is the end.
     """
@@ -61,7 +63,7 @@ class Pieces:
 
 
 class _TooLarge(Exception):
-    """More bytes than may be kept."""
+    """There are more bytes than may be saved."""
 
 
 class _Sink(io.BytesIO):
@@ -80,9 +82,9 @@ class _Sink(io.BytesIO):
 
 
 def save(space: dict[str, Any], contexts: list[str], most_bytes: int) -> Pieces:
-    """Everything the user's code has bound, as far as it can be kept; what can't is named."""
+    """Pickle everything the user's code has bound, as far as possible; report what is not."""
     names = _users_names(space)
-    imports = {name: place for name in names if (place := _import_of(space[name]))}
+    imports = {name: home for name in names if (home := _import_of(space[name]))}
     definitions = {}
     for name in names:
         found = None if name in imports else _definition(name, space[name])
@@ -102,7 +104,7 @@ def save(space: dict[str, Any], contexts: list[str], most_bytes: int) -> Pieces:
 
 
 def _import_of(value: Any) -> str | None:
-    """Where to import a value from: a module, or what belongs to one."""
+    """Return where to import a value from: a module, or an attribute of one."""
     if isinstance(value, types.ModuleType):
         return value.__name__
     if not isinstance(value, _IMPORTED) or value.__module__ in {None, "__main__"}:
@@ -128,7 +130,7 @@ def _in_order(definitions: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _states(space: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """What functions have that their source does not tell: filled defaults, attributes."""
+    """Return what the source of functions does not show: evaluated defaults, attributes."""
     found = {}
     for name in definitions:
         value = space[name]
@@ -140,7 +142,7 @@ def _states(space: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any
 
 
 class _Keeper:
-    """Pickles variables together, so that what they share stays shared."""
+    """Pickles variables together, so that shared objects stay shared."""
 
     def __init__(
         self,
@@ -161,9 +163,9 @@ class _Keeper:
                 self._shared[id(value)] = name
 
     def keep_first(self, values: dict[str, Any], sources: list[str]) -> bytes:
-        """What has to be there before functions and classes can be made: defaults, constants.
+        """Pickle what functions and classes need when they are defined: defaults, constants.
 
-        It is kept a second time, and bound anew, together with everything else.
+        It is saved a second time together with everything else, and bound again.
         """
         known, self._definitions = self._definitions, set()
         wanted = {name for source in sources for name in _used_at_once(ast.parse(source))}
@@ -177,7 +179,7 @@ class _Keeper:
         return data or pickle.dumps({})
 
     def keep(self, values: dict[str, Any], states: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
-        """The bytes, and why the others are lost."""
+        """Return the bytes, and why the other variables are lost."""
         data, _ = self._pickled((values, states))
         if data is not None:
             return data, {}
@@ -202,25 +204,25 @@ class _Keeper:
         return data, lost
 
     def _pickled(self, value: Any) -> tuple[bytes | None, str]:
-        """The bytes of a value, or why there are none; it runs what the user's types do."""
+        """Return the bytes of a value, or why there are none; this runs code of the user."""
         sink = _Sink(self._most_bytes)
         try:
             _Pickler(sink, self._shared, self._is_known).dump(value)
             data = sink.getvalue()
             if len(data) <= _TRIED_BYTES:
                 _Unpickler(data, self._space).load()
-        except Exception as error:  # noqa: BLE001 - whatever a user's type raises is told
+        except Exception as error:  # noqa: BLE001 - whatever a user's type raises is reported
             return None, f"{type(error).__name__}: {error}"[:_FEW]
         return data, ""
 
     def _is_known(self, value: Any) -> bool:
-        """Whether a function or class of the REPL will be there again under its name."""
+        """Whether a function or class of the REPL will exist again under its name."""
         root = value.__qualname__.partition(".")[0]
         return root in self._definitions or (root in self._space and root not in self._names)
 
 
 def _is_small(value: Any) -> bool:
-    """Whether nobody can tell it from a copy, and a copy costs nothing."""
+    """Whether a value is indistinguishable from a copy, and a copy costs nothing."""
     if isinstance(value, (str, bytes)):
         return len(value) < _FEW
     return isinstance(value, (int, float, type(None)))
@@ -233,7 +235,7 @@ class _Pickler(pickle.Pickler):
         self._is_known = is_known
 
     def persistent_id(self, value: Any) -> str | None:
-        """What the REPL provides is there again: only the names of contexts and tools are kept."""
+        """Save what the REPL provides by name: contexts and tools will exist again."""
         return self._shared.get(id(value))
 
     def reducer_override(self, value: Any) -> Any:
@@ -249,7 +251,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _definition(name: str, value: Any) -> tuple[tuple[int, int], str] | None:
-    """Where a function or class was made, and its source; None for what is neither."""
+    """Return where a function or class was made, and its source; None for other values."""
     if isinstance(value, type):
         if value.__module__ != "__main__" or value.__qualname__ != name:
             return None
@@ -262,14 +264,14 @@ def _definition(name: str, value: Any) -> tuple[tuple[int, int], str] | None:
         if inside in {None, cells[index]}:
             source = "".join(linecache.getlines(cells[index]))
             found = _statement(source, name, line, is_class)
-            # A closure of that name is what a decorator made, or has nothing to do with it.
+            # A closure of that name was made by a decorator, or is unrelated.
             if found is not None and (is_class or line or getattr(found, "decorator_list", None)):
                 return (index, found.lineno), _text_of(source, found)
     return None
 
 
 def _place(value: Any) -> tuple[int | None, str | None]:
-    """The line and the file of some code of it. A decorator's function says nothing of either."""
+    """Return the line and file of its code. A function that a decorator made has neither."""
     if isinstance(value, type):
         functions = [e for e in vars(value).values() if isinstance(e, types.FunctionType)]
         codes = [e.__code__ for e in functions if e.__code__.co_filename.startswith("<cell")]
@@ -284,7 +286,7 @@ def _place(value: Any) -> tuple[int | None, str | None]:
 
 
 def _statement(source: str, name: str, line: int | None, is_class: bool) -> Any:
-    """The last statement of a cell that made it, outside of functions and classes."""
+    """Return the last statement of a cell that made it, outside of functions and classes."""
     try:
         todo: list[Any] = [ast.parse(source)]
     except (SyntaxError, ValueError):
@@ -317,7 +319,7 @@ def _makes(node: Any, name: str, is_class: bool) -> bool:
 
 
 def _used_at_once(node: Any) -> Iterator[str]:
-    """Names that a definition looks up when it is run, and not only when it is called."""
+    """Yield names that a definition looks up when it is executed, not only when it is called."""
     if isinstance(node, ast.Name):
         yield node.id
     for name, field in ast.iter_fields(node):
@@ -341,7 +343,7 @@ def _text_of(source: str, node: Any) -> str:
     text = textwrap.dedent("".join(lines))
     try:
         ast.parse(text)
-    except SyntaxError:  # It shares its lines with others.
+    except SyntaxError:  # It shares its lines with other statements.
         return ast.unparse(node)
     return text
 
@@ -350,10 +352,10 @@ def _text_of(source: str, node: Any) -> str:
 
 
 def import_all(space: dict[str, Any], imports: dict[str, str]) -> Pieces:
-    """Import what was imported; the report says what is lost."""
+    """Import what was imported; report what is lost."""
     lost = {}
-    for name, place in imports.items():
-        module, _, path = place.partition(":")
+    for name, home in imports.items():
+        module, _, path = home.partition(":")
         try:
             value: Any = importlib.import_module(module)
             for part in path.split(".") if path else ():
@@ -371,7 +373,7 @@ def restore_first(space: dict[str, Any], data: Any) -> Pieces:
 
 
 def restore(space: dict[str, Any], data: Any) -> Pieces:
-    """Bind all variables; the report says if that was impossible."""
+    """Bind all variables; report if that was impossible."""
 
     def bind(found: Any) -> None:
         values, states = found
@@ -386,7 +388,7 @@ def restore(space: dict[str, Any], data: Any) -> Pieces:
 def _bound(space: dict[str, Any], data: bytes, bind: Any) -> str:
     try:
         bind(_Unpickler(data, space).load())
-    except Exception as error:  # noqa: BLE001 - whatever a user's type raises is told
+    except Exception as error:  # noqa: BLE001 - whatever a user's type raises is reported
         return f"{type(error).__name__}: {error}"[:_FEW]
     return ""
 
@@ -407,7 +409,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _Missing:
-    """Stands for a tool that there was when the variables were saved."""
+    """Stands for a tool that existed when the variables were saved."""
 
     def __init__(self, name: str) -> None:
         self._name = name

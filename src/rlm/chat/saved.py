@@ -1,4 +1,4 @@
-"""What a saved chat says of itself, and the limits of its file."""
+"""The description of a saved chat, and the limits of its file."""
 
 import json
 from typing import Any, Literal
@@ -36,11 +36,11 @@ MOST_ABOUT_BYTES = 16 << 20
 MOST_MEMBERS = 20_000
 MOST_VARIABLES_BYTES = 256 << 20
 DEFLATED_BYTES = 64 << 20
-"""Larger members lie in the file as they are: so nothing in it unpacks to more than this."""
+"""Larger members are not compressed, so no member unpacks to more than this."""
 
 
 class TurnSummary(Struct, frozen=True, kw_only=True):
-    """One turn in figures. `usage` is that of its whole run tree."""
+    """The figures of one turn. `usage` is that of its whole run tree."""
 
     run_id: str
     stop_reason: str
@@ -64,7 +64,7 @@ class TurnSummary(Struct, frozen=True, kw_only=True):
 
 
 class SavedTurn(Struct, frozen=True, kw_only=True):
-    """A turn; how many bytes its query and its answer take among all texts. None: no answer."""
+    """A turn: the sizes of its query and answer in the member of texts. None: no answer."""
 
     query_bytes: int
     answer_bytes: int | None
@@ -72,7 +72,7 @@ class SavedTurn(Struct, frozen=True, kw_only=True):
 
 
 class SavedContext(Struct, frozen=True, kw_only=True):
-    """A context, and what is told of it; pictures are names, by their number."""
+    """A context and its description; pictures are named in the order of their numbers."""
 
     name: str
     kind: Literal["text", "json", "bytes"]
@@ -84,7 +84,7 @@ class SavedContext(Struct, frozen=True, kw_only=True):
 
 
 class SavedVariables(Struct, frozen=True, kw_only=True):
-    """Variables, besides the bytes that only a sandbox reads.
+    """The variables, except for the bytes that only a sandbox reads.
 
     `definitions` are the names and sources of functions and classes, in the order they were made.
     """
@@ -97,7 +97,7 @@ class SavedVariables(Struct, frozen=True, kw_only=True):
 
 
 class About(Struct, frozen=True, kw_only=True):
-    """`chat.json`."""
+    """The content of `chat.json`."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -113,18 +113,18 @@ class About(Struct, frozen=True, kw_only=True):
 
 
 def about_to_bytes(about: About) -> bytes:
-    """In ASCII, so that lone surrogates in names and descriptions survive."""
+    """Encode as ASCII, so that lone surrogates in names and descriptions survive."""
     data = json.dumps(msgspec.to_builtins(about), separators=(",", ":")).encode("ascii")
     if len(data) > MOST_ABOUT_BYTES:
         raise ConfigError(
             f"this chat can't be saved: a list of its contexts takes {len(data):,} bytes, at most "
-            f"{MOST_ABOUT_BYTES:,} are possible; hand in fewer files at once"
+            f"{MOST_ABOUT_BYTES:,} are possible; pass fewer files at once"
         )
     return data
 
 
 def about_from(data: bytes) -> About:
-    """What `about_to_bytes` made; ConfigError on anything else."""
+    """Decode what `about_to_bytes` made; raise ConfigError for anything else."""
     try:
         plain: Any = json.loads(data)
         version = plain.get("version") if isinstance(plain, dict) else None

@@ -1,4 +1,4 @@
-"""Turns in figures: what they used, what is left of a chat's limits, and their messages."""
+"""What the turns of a chat used, what is left of its limits, and their messages."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ class Meter:
 
 
 class Spending:
-    """What all turns of a chat have used, and may use: `max_tokens` and `max_cost_usd` in all."""
+    """What all turns of a chat have used and may use together: `max_tokens`, `max_cost_usd`."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Spending:
         max_tokens: int | None = None,
         max_cost_usd: float | None = None,
     ) -> None:
-        # Limits complains about what is no limit.
+        # Limits raises for invalid values.
         self._all = Limits(max_tokens=max_tokens, max_cost_usd=max_cost_usd)
         self._of_a_run = of_a_run or Limits()
         self.used = Usage()
@@ -43,7 +43,7 @@ class Spending:
         self.used += usage
 
     def limits_left(self, used: Usage) -> Limits | None:
-        """The limits of the next run; None if the chat has none of its own."""
+        """Return the limits of the next run; None if the chat has no limits of its own."""
         tokens, money = self._all.max_tokens, self._all.max_cost_usd
         if tokens is None and money is None:
             return None
@@ -77,7 +77,7 @@ def _used_up(what: str, limit: str, name: str) -> CallRefused:
 
 
 def messages_in(result: RunResult) -> list[dict[str, Any]]:
-    """The messages of a run, in the reference's form; each request told the replies before it."""
+    """Return the messages of a run in the form of the reference engine."""
     found: list[dict[str, Any]] = []
     last = None
     for event in result.events:

@@ -1,7 +1,7 @@
-"""The variables of a session: taken out of it, and brought back into another one.
+"""Take the variables out of a session, and restore them in another one.
 
-The host runs a cell that it wrote itself (`inside.py`) and fetches a text: any session can do that.
-What comes out is not believed, only kept; what goes in is read by nobody but the sandbox.
+The host runs a cell that it wrote itself (`inside.py`) and fetches a text, which any session can
+do. The bytes that come out are not trusted, only stored; only a sandbox unpickles them.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from rlm.protocols import ContextSource, Session
 __all__ = ["Variables", "bring_back", "take"]
 
 HELD, BYTES = "_rlm_saved", "_rlm_bytes"
-"""Names in the REPL that nobody sees; `inside.py` knows them too."""
+"""Hidden names in the REPL; `inside.py` uses them too."""
 CELL_SECONDS = 60.0
 HELD_BYTES = 16 << 20
 MOST_NAMES = 10_000
 REPORT = JsonBounds(8_000_000, 10 * MOST_NAMES, depth=4)
 MOST_PIECES = 1_000
-"""Each holds 6 MiB but for the last, so a session that needs more of them never ends."""
+"""Each holds 6 MiB except the last, so a session that needs more never ends."""
 MOST_DEFINITIONS_CHARS = 4_000_000
 
 
@@ -44,7 +44,7 @@ class Variables(Struct, frozen=True):
 
 
 class _Report(Struct):
-    """What a sandbox says; checked on arrival."""
+    """The report of a sandbox, checked on arrival."""
 
     names: tuple[str, ...] = ()
     imports: dict[str, str] = {}
@@ -54,7 +54,7 @@ class _Report(Struct):
 
 
 async def take(session: Session, contexts: Sequence[str]) -> Variables:
-    """Everything the session's code has bound, as far as it can be kept."""
+    """Return everything the code of the session has bound, as far as it can be saved."""
     data: IO[bytes] = SpooledTemporaryFile(HELD_BYTES)  # noqa: SIM115 - its reader closes it
     try:
         call = f"['save'](globals(), {list(contexts)!r}, {MOST_VARIABLES_BYTES})"
@@ -83,13 +83,13 @@ async def take(session: Session, contexts: Sequence[str]) -> Variables:
 async def bring_back(
     session: Session, facts: SavedVariables, data: ContextSource
 ) -> dict[str, str]:
-    """Run what defines functions and classes, then bind the variables; what is lost, and why."""
+    """Define functions and classes, then bind the variables; return what is lost, and why."""
     imported = await _ask(session, f"['import_all'](globals(), {facts.imports!r})")
     await session.load(BYTES, data)
     await _ask(session, f"['restore_first'](globals(), {BYTES})")
     failed = await _define(session, facts.definitions)
     report = await _ask(session, call := f"['restore'](globals(), {BYTES})")
-    if failed:  # Perhaps for want of a variable, which may be there now.
+    if failed:  # It may have failed because of a variable that exists now.
         again = [each for each in facts.definitions if each[0] in failed]
         failed = await _define(session, again)
         report = await _ask(session, call)
@@ -102,7 +102,7 @@ async def bring_back(
 
 
 async def _define(session: Session, definitions: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """A cell for each, so that they can be found again the next time; those that failed."""
+    """Run one cell per definition, so that each can be found again; return those that failed."""
     failed = {}
     for name, source in definitions:
         result = await session.execute(source, timeout_seconds=CELL_SECONDS)
@@ -112,7 +112,7 @@ async def _define(session: Session, definitions: Sequence[tuple[str, str]]) -> d
 
 
 async def _ask(session: Session, call: str) -> _Report:
-    """Run a function of `inside.py` there; its report."""
+    """Run a function of `inside.py` in the session and return its report."""
     made = "(lambda space: exec(%r, space) or space)({'__name__': 'rlm_chats_inside'})"
     code = f"{HELD} = {made % _source()}{call}"
     result = await session.execute(code, timeout_seconds=CELL_SECONDS)

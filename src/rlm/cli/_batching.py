@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from rlm.api import RLM
 from rlm.batch import Batch, BatchFolder, Plan, Tally
+from rlm.batch.outcomes import RowTable
 from rlm.batch.rows import Source
-from rlm.batch.table import RowTable
 from rlm.cli._asking import Options, Setting, engine_of, prepare, unknown_price
 from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say
 from rlm.cli._progress import Complaints

@@ -12,7 +12,7 @@ import click
 from msgspec import Struct
 
 from rlm.chat.chat import Chat
-from rlm.chat.reading import SavedFile
+from rlm.chat.file import SavedFile
 from rlm.cli._context import STDIN, context_of
 from rlm.cli._errors import ANSWERED, FAILED, say
 from rlm.cli._listing import age, money

@@ -331,7 +331,7 @@ def _decoded(kind: Any, encoded: Iterator[str]) -> Any:
         return read_json(text, CONTEXT) if kind.get("kind") == "json" else text
     except TooLarge as error:
         raise CallRefused(
-            f"the context of rlm_query is too large to be read as JSON: {error}; hand in a text",
+            f"the context of rlm_query is too large to be read as JSON: {error}; pass a text",
             limit="size",
         ) from error
     except (ValueError, AttributeError) as error:

@@ -1,11 +1,11 @@
-"""From a model's reply to actions: the cells to run and the answer handed in.
+"""Parse the reply of a model: the cells to run and the answer it submits.
 
 How a reply is read:
 
 1. thinking is stripped (`<think>…</think>`), except where it is text inside a fenced block;
 2. the fenced blocks are found, and which of them are cells: ```repl, ```python, bare ``` …; a fence
-   around nothing but `FINAL: …` or `FINAL_VAR: name` is taken off;
-3. finals (`FINAL(...)`, `Final Answer: …`, see finals.py) are looked for between the blocks;
+   around nothing but `FINAL: …` or `FINAL_VAR: name` is removed;
+3. finals (`FINAL(...)`, `Final Answer: …`, see finals.py) are searched for between the blocks;
 4. a reply without any fence is code if it parses as Python that does something.
 
 Pure, and safe on any text: each scan is linear, and Python is parsed within a fixed budget.
@@ -38,9 +38,9 @@ __all__ = [
 
 CODE_LANGUAGES = frozenset({"repl", "python", "py", "python3", "py3", "ipython", "tool_code"})
 MAX_CLOSING_FENCES = 8
-"""How many closing fences are tried until a cell parses: code may hold fences in strings."""
+"""How many closing fences are tried until a cell parses: code may contain fences in strings."""
 MAX_FENCE_LINES = 256
-"""Only the first so many fence lines of a reply are looked at."""
+"""Only the first N fence lines of a reply are read."""
 
 
 class Cell(Struct, frozen=True):
@@ -57,7 +57,7 @@ class Actions(Struct, frozen=True):
 
 
 def parse_reply(text: str) -> Actions:
-    """The cells and the final of a reply in prose and fences."""
+    """Return the cells and the final of a reply in prose and fences."""
     python = PythonParser()
     text = _without_thinking(text, python)
     blocks = tuple(_blocks(text, python))
@@ -76,13 +76,13 @@ def parse_reply(text: str) -> Actions:
 
 
 def _finals(text: str, blocks: Sequence["_Block"] = ()) -> tuple[FoundFinal, ...]:
-    """Return the finals of a reply; most replies have not even the words for one."""
+    """Return the finals of a reply; the word search rules out most replies at once."""
     lowered = text.lower()
     return find_finals(text, blocks) if "final" in lowered or "submit" in lowered else ()
 
 
 def parse_tool_calls(tool_calls: tuple[ToolCall, ...]) -> Actions:
-    """The same actions as native tool calls; unknown tools and malformed arguments are ignored."""
+    """Return the actions of native tool calls; unknown tools and bad arguments are ignored."""
     cells: list[Cell] = []
     final: Final | None = None
     for call in tool_calls:
@@ -95,12 +95,12 @@ def parse_tool_calls(tool_calls: tuple[ToolCall, ...]) -> Actions:
 
 
 def strip_thinking(text: str) -> str:
-    """The reply without its think blocks; tags inside fenced code are code and stay."""
+    """Return the reply without think blocks; tags inside fenced code are code and stay."""
     return _without_thinking(text, PythonParser())
 
 
 def prose_of(text: str) -> str:
-    """The reply without its think blocks and without the fenced blocks that are cells."""
+    """Return the reply without think blocks and without the fenced blocks that are cells."""
     python = PythonParser()
     text = _without_thinking(text, python)
     for block in reversed(tuple(_blocks(text, python))):
@@ -113,7 +113,7 @@ def prose_of(text: str) -> str:
 
 
 def _cells_of_argument(code: Any) -> tuple[Cell, ...]:
-    """The code as given; a model that fenced it nevertheless means what is inside."""
+    """Return the code as given, or what is inside if the model fenced it."""
     if not isinstance(code, str) or not code.strip():
         return ()
     fenced = parse_reply(code).cells if code.lstrip().startswith(("```", "~~~")) else ()
@@ -121,7 +121,9 @@ def _cells_of_argument(code: Any) -> tuple[Cell, ...]:
 
 
 def _final_of_arguments(arguments: dict[str, Any]) -> Final | None:
-    """`answer` is always literal here, because a variable has an argument of its own."""
+    """Return the final of a tool call; `answer` is literal, because a variable has its own
+    argument.
+    """
     name, answer = arguments.get("variable_name"), arguments.get("answer")
     if isinstance(answer, str) and (answer.strip() or not name):
         return Final("value", answer.strip())
@@ -146,18 +148,18 @@ _TAG = pattern(
 
 
 def _without_thinking(text: str, python: PythonParser) -> str:
-    """The text outside think blocks.
+    """Return the text outside think blocks.
 
-    An opening tag hides all up to the next closing tag; a closing tag nobody opened hides all
-    before it; an opening tag nobody closes hides the rest if it starts a line. In mid-sentence,
-    one that is closed nowhere, or only inside a fenced block, is just a word.
+    An opening tag hides everything up to the next closing tag; a closing tag without an opening one
+    hides everything before it; an opening tag that is never closed hides the rest if it starts a
+    line. In mid-sentence, one that is never closed, or only inside a fenced block, is just a word.
     """
     lowered = text.lower()
-    if "<think" not in lowered and "</think" not in lowered:  # As in nearly every reply.
+    if "<think" not in lowered and "</think" not in lowered:  # true of nearly every reply
         return text
     reader = _BlockReader(text, python, judges=True)
     kept: list[str] = []
-    position = 0  # what lies before is in `kept`, or hidden
+    position = 0  # what comes before is in `kept`, or hidden
     for tag, closing in _tags(text):
         begins_line, start = tag["line_start"] is not None, tag.start("tag")
         if start < position or _is_fenced(tag, position, reader):
@@ -174,7 +176,7 @@ def _without_thinking(text: str, python: PythonParser) -> str:
 
 
 def _tags(text: str) -> Iterator[tuple[re.Match[str], re.Match[str] | None]]:
-    """The think tags that are not themselves quoted, each with the next closing tag after it."""
+    """Return the think tags that are not quoted, each with the next closing tag after it."""
     tags = [
         tag for tag in _TAG.finditer(text) if not tag["before"] or tag["before"] != tag["after"]
     ]
@@ -189,7 +191,7 @@ def _tags(text: str) -> Iterator[tuple[re.Match[str], re.Match[str] | None]]:
 def _is_fenced(tag: re.Match[str], position: int, reader: "_BlockReader") -> bool:
     """Whether a tag is text in a fenced block that begins at `position` or later.
 
-    A closing tag alone on its line is none if the block is broken or never closed: then the fence
+    A closing tag alone on its line is not, if the block is broken or never closed: then the fence
     was opened inside a thought.
     """
     block = reader.first_from(position)
@@ -213,9 +215,9 @@ _MARGIN = pattern(r"(?:[ \t\r]*+\n)*+([ \t]++)")
 
 
 class _Block(Region, frozen=True):
-    """A fenced block; `is_sound` if it is closed and, where it could be a cell, parses.
+    """A fenced block; `is_sound` if it is closed and, if it could be a cell, parses.
 
-    Only a reader that judges finds that out.
+    Only a reader with `judges` finds that out.
     """
 
     code: str
@@ -223,9 +225,10 @@ class _Block(Region, frozen=True):
 
 
 class _BlockReader:
-    """Reads the fenced blocks of a text one by one, from positions that only grow.
+    """Reads the fenced blocks of a text one by one, from increasing positions.
 
-    What may end in one place only need not be parsed, unless it is to be judged: the worker will.
+    A block with only one possible end is not parsed, unless the reader judges: the worker parses
+    it.
     """
 
     def __init__(self, text: str, python: PythonParser, *, judges: bool = False) -> None:
@@ -237,7 +240,7 @@ class _BlockReader:
         self._block: _Block | None = None
 
     def first_from(self, position: int) -> _Block | None:
-        """The first block that starts at `position` or later."""
+        """Return the first block that starts at `position` or later."""
         while self._block is None or self._block.start < position:
             if self._next == len(self._fences):
                 return None
@@ -247,7 +250,9 @@ class _BlockReader:
         return self._block
 
     def _read(self, index: int) -> _Block | None:
-        """The block that a fence opens, or None if it is stray: unclosed, and no code follows."""
+        """Return the block that a fence opens, or None if it is stray: unclosed, and no code
+        follows.
+        """
         opening = self._fences[index]
         language = _language(opening)
         ends = self._ends(opening, index)
@@ -269,7 +274,7 @@ class _BlockReader:
     def _first_that_parses(
         self, start: int, ends: list[_Span]
     ) -> tuple[str, ast.Module | None, _Span]:
-        """The code to the first end with which it parses, or else to the first end of all."""
+        """Return the code up to the first end with which it parses, else up to the first end."""
         for end in ends:
             code = _code(self._text, start, end[0])
             tree = self._python.parse(code)
@@ -278,10 +283,10 @@ class _BlockReader:
         return _code(self._text, start, ends[0][0]), None, ends[0]
 
     def _ends(self, opening: re.Match[str], index: int) -> list[_Span]:
-        """Where the block may end, as spans of closing marks, best guess first.
+        """Return where the block may end, as spans of closing marks, best guess first.
 
-        The next closing fences, or an empty span at the end of the text if there are none; then
-        a mark glued to the end of a line: print(1)```.
+        These are the next closing fences, or an empty span at the end of the text if there are
+        none; then a mark at the end of a line of code: print(1)```.
         """
         mark, size = opening["mark"], len(self._text)
         closing = (fence for fence in self._fences[index + 1 :] if _closes(fence, mark))
@@ -293,7 +298,7 @@ class _BlockReader:
 
 
 def _blocks(text: str, python: PythonParser) -> Iterator[_Block]:
-    """All fenced blocks of a text in order."""
+    """Yield all fenced blocks of a text in order."""
     reader = _BlockReader(text, python)
     block = reader.first_from(0)
     while block is not None:
@@ -305,12 +310,12 @@ _LABEL = pattern(r"\s*+(?:FINAL_VAR:[ \t]*+\w++\s*+\Z|FINAL:)")
 
 
 def _holds_label(block: _Block) -> bool:
-    """Whether a block is no code but a final in a fence: `FINAL_VAR: rows`, `FINAL: some text`."""
+    """Whether a block holds a final rather than code: `FINAL_VAR: rows`, `FINAL: some text`."""
     return _LABEL.match(block.code) is not None
 
 
 def _without_fences_of_labels(text: str, blocks: Sequence[_Block]) -> str:
-    """The same reply with these finals as prose, where they count."""
+    """Return the reply with these finals as prose, where they count."""
     for block in reversed(blocks):
         if _holds_label(block):
             text = f"{text[: block.start]}\n{block.code}\n{text[block.end :]}"
@@ -318,7 +323,7 @@ def _without_fences_of_labels(text: str, blocks: Sequence[_Block]) -> str:
 
 
 def _fence_lines(text: str) -> Iterator[re.Match[str]]:
-    """The fences of a text; lines without a mark, which are nearly all, cost next to nothing."""
+    """Yield the fences of a text; most lines have no mark and cost almost nothing."""
     start = 0
     for line in text.split("\n"):
         end = start + len(line)
@@ -330,7 +335,7 @@ def _fence_lines(text: str) -> Iterator[re.Match[str]]:
 
 
 def _may_be_fence(fence: re.Match[str]) -> bool:
-    """A fence starts its line; after other text it must name a code language: `1. ```python`."""
+    """Whether a fence starts its line or names a code language after text: `1. ```python`."""
     return fence["indent"] is not None or fence["info"].strip().lower() in CODE_LANGUAGES
 
 
@@ -339,18 +344,18 @@ def _closes(fence: re.Match[str], mark: str) -> bool:
 
 
 def _language(fence: re.Match[str]) -> str:
-    """The first word of the info string: `python` of ```{.python title="x"}; empty if bare."""
+    """Return the first word of the info: `python` of ```{.python title="x"}; empty if bare."""
     word = _LANGUAGE.search(fence["info"])
     return word[0].lower() if word else ""
 
 
 def _code(text: str, start: int, end: int) -> str:
-    """The lines of a block, without the margin of its first line and the last line break."""
+    """Return the lines of a block, without the margin of its first line and the last line break."""
     return _dedent(text[start:end].removesuffix("\n").removesuffix("\r"))
 
 
 def _dedent(code: str) -> str:
-    """Takes the first line's margin off every line that has it; other lines stay exactly."""
+    """Remove the margin of the first line from every line that has it."""
     margin = _MARGIN.match(code)
     if margin is None:
         return code
@@ -361,7 +366,7 @@ def _dedent(code: str) -> str:
 
 
 def _parse_unfenced(text: str, python: PythonParser) -> Actions:
-    """A reply without fences: all code, or finals with or without code before them."""
+    """Parse a reply without fences: all code, or finals with or without code before them."""
     code = _dedent(text).strip()
     tree = python.parse(code)
     if tree is not None and _does_something(tree, besides_submitting=True) and not _labels(tree):
@@ -376,7 +381,7 @@ def _parse_unfenced(text: str, python: PythonParser) -> Actions:
 
 
 def _labels(tree: ast.Module) -> bool:
-    """Whether a statement is `FINAL: x` or `FINAL_VAR: x`, which Python takes for annotations."""
+    """Whether a statement is `FINAL: x` or `FINAL_VAR: x`, which Python reads as annotations."""
     return any(
         isinstance(statement, ast.AnnAssign)
         and statement.value is None
@@ -408,8 +413,8 @@ _CODE_LINE = pattern(
 def _is_code(code: str, tree: ast.Module | None, is_closed: bool) -> bool:
     """Whether a bare fence holds code rather than output or prose.
 
-    What parses must do something; what does not must begin like code, so that the model gets its
-    SyntaxError. After a stray fence at the end, a mere `FINAL(x)` is a final.
+    Code that parses must do something; code that does not must begin like code, so that the model
+    gets its SyntaxError. After a stray fence at the end, a mere `FINAL(x)` is a final.
     """
     if tree is not None:
         return _does_something(tree, besides_submitting=not is_closed)
@@ -433,7 +438,7 @@ def _acts(statement: ast.stmt) -> bool:
 
 
 def _submits(statement: ast.stmt) -> bool:
-    """A mere call of FINAL; to Python, the dash and star of a list are operators."""
+    """Whether a statement only calls FINAL, perhaps after the dash or star of a list."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     if isinstance(call, ast.UnaryOp | ast.Starred):
         call = call.operand if isinstance(call, ast.UnaryOp) else call.value
@@ -442,7 +447,7 @@ def _submits(statement: ast.stmt) -> bool:
 
 
 def _is_call(node: ast.AST) -> bool:
-    """A call as programmers write it, unlike `Paris (France)`."""
+    """Whether a node is a call as programmers write it, unlike `Paris (France)`."""
     if not isinstance(node, ast.Call):
         return False
     name = node.func

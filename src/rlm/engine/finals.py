@@ -19,14 +19,14 @@ from rlm._util.lazy import pattern
 __all__ = ["Final", "FoundFinal", "Region", "final_is_supported", "find_finals", "unfenced"]
 
 MAX_FINALS = 16
-"""Only the last so many finals of a reply are read: the last one wins anyway."""
+"""Only the last N finals of a reply are read, because the last one wins."""
 
 MAX_ANSWER_CHARS = 300_000
-"""How far the closing bracket of `FINAL(` is looked for."""
+"""How far the closing bracket of `FINAL(` is searched for."""
 
 
 class Final(Struct, frozen=True):
-    """An answer handed in: literal text, or the name of a REPL variable that holds it.
+    """A submitted answer: literal text, or the name of the REPL variable that holds it.
 
     `maybe_name`: the literal text is a lone identifier, so a variable of that name may be meant.
     """
@@ -37,7 +37,7 @@ class Final(Struct, frozen=True):
 
 
 class Region(Struct, frozen=True):
-    """The place of a fenced block in a reply; `is_cell` if it will run."""
+    """The position of a fenced block in a reply; `is_cell` if it will run."""
 
     start: int
     end: int
@@ -45,7 +45,7 @@ class Region(Struct, frozen=True):
 
 
 class FoundFinal(Struct, frozen=True):
-    """A final and the stretch of the reply it covers; if `is_closed`, no other begins in it."""
+    """A final and the part of the reply it covers; if `is_closed`, no other begins in it."""
 
     start: int
     end: int
@@ -70,7 +70,7 @@ _MARKER = pattern(
 
 
 def find_finals(text: str, regions: Sequence[Region] = ()) -> tuple[FoundFinal, ...]:
-    """The finals of a reply in order; `regions` are its fenced blocks, in order."""
+    """Return the finals of a reply in order; `regions` are its fenced blocks, in order."""
     found: list[FoundFinal] = []
     position = 0
     for marker in list(_MARKER.finditer(text))[-MAX_FINALS:]:
@@ -84,7 +84,7 @@ def find_finals(text: str, regions: Sequence[Region] = ()) -> tuple[FoundFinal, 
 
 
 def _read_marker(text: str, marker: re.Match[str], regions: Sequence[Region]) -> FoundFinal | None:
-    """The final that a marker begins, or None if it only looks like one."""
+    """Return the final that a marker begins, or None if it only looks like one."""
     if marker["call"]:
         return _read_call(text, marker, marker.start(), regions, in_code_span="`" in marker["mark"])
     nested = _CALL_HERE.match(text, marker.end())
@@ -96,7 +96,7 @@ def _read_marker(text: str, marker: re.Match[str], regions: Sequence[Region]) ->
 
 
 def _is_heading(marker: re.Match[str]) -> bool:
-    """A label without a colon counts only as `## Final Answer` or `**Final Answer**`."""
+    """Whether a label without a colon is a heading: `## Final Answer` or `**Final Answer**`."""
     return bool(marker["words"]) and ("#" in marker["prefix"] or bool(marker["closed"]))
 
 
@@ -124,9 +124,9 @@ def _read_call(
     regions: Sequence[Region],
     in_code_span: bool = False,
 ) -> FoundFinal | None:
-    """`FINAL(...)`: to its closing bracket; without one, to the next cell or the end.
+    """Read `FINAL(...)` up to its closing bracket; without one, up to the next cell or the end.
 
-    A line that begins with a code span and goes on (`FINAL(x)` ends the run) only talks about it.
+    A line that begins with a code span and continues (`FINAL(x)` ends the run) only mentions it.
     """
     closing = _closing_bracket(text, call.end())
     is_closed = closing is not None and not _region_around(regions, closing)
@@ -139,7 +139,7 @@ def _read_call(
 
 
 def _closing_bracket(text: str, start: int) -> int | None:
-    """Where the bracket opened before `start` closes, brackets in string literals not counted.
+    """Return where the bracket before `start` closes, ignoring brackets in string literals.
 
     If quotes make that impossible (an odd quote in prose), they are read as plain characters.
     """
@@ -156,7 +156,7 @@ _KEYWORD = pattern(r"(answer|value|variable_name)\s*=\s*(?=[rRuU]?[\"'])")
 
 
 def _call_final(name: str, argument: str) -> Final | None:
-    """What a call hands in; `submit_answer(variable_name="x")` is understood too."""
+    """Return what a call submits; `submit_answer(variable_name="x")` is understood too."""
     keyword = _KEYWORD.match(argument)
     literal = _unquoted(argument[keyword.end() :] if keyword else argument)
     if name == "FINAL_VAR" or (literal is not None and keyword and keyword[1] == "variable_name"):
@@ -173,7 +173,7 @@ _VARIABLE_LINE = pattern(r"[*`\"'(\s]*+(?P<name>[^\W\d]\w*+)[*`\"')\s.]*+")
 
 
 def _read_label(text: str, marker: re.Match[str], regions: Sequence[Region]) -> FoundFinal | None:
-    """`FINAL: ...`: everything to the next cell or the end; `FINAL_VAR: name`: one line."""
+    """Read `FINAL: ...` up to the next cell or the end; `FINAL_VAR: name` is one line."""
     end = _next_cell(text, marker.end(), regions)
     value = _without_mark(
         text[marker.end() : end].strip(), "" if marker["closed"] else marker["mark"]
@@ -188,7 +188,7 @@ def _read_label(text: str, marker: re.Match[str], regions: Sequence[Region]) -> 
 
 
 def unfenced(value: str) -> str:
-    """The content of a value that is exactly one fenced block, else the value."""
+    """Return the content of a value that is exactly one fenced block, else the value."""
     fence = _FENCE.match(value)
     if fence is None:
         return value
@@ -199,7 +199,7 @@ def unfenced(value: str) -> str:
 
 
 def _without_mark(value: str, mark: str) -> str:
-    """The value without the end of the emphasis its label opened: `**Final Answer:** 42`."""
+    """Return the value without the end of the emphasis its label opened: `**Final Answer:** 42`."""
     if not mark:
         return value
     if value.startswith(mark):
@@ -212,7 +212,7 @@ def _without_mark(value: str, mark: str) -> str:
 
 
 def _value(text: str) -> Final | None:
-    """Literal text as written; nothing written is no final."""
+    """Return literal text as a final; empty text is none."""
     return Final("value", text, text.isidentifier() and not iskeyword(text)) if text else None
 
 
@@ -238,7 +238,7 @@ _ESCAPE = pattern(r"\\(?P<known>[\\'\"abfnrtvxNuU0-3]|\r?\n|[4-7](?![0-7]{2}))?|
 
 
 def _unquoted(text: str) -> str | None:
-    """The text without its quotes if it is a string literal (or several side by side), else None.
+    """Return the text without quotes if it is one or more string literals, else None.
 
     Escapes are evaluated if Python would accept them, else kept as written.
     """
@@ -254,7 +254,7 @@ def _unquoted(text: str) -> str | None:
 
 
 def _evaluated(string: re.Match[str]) -> str:
-    """The value of one string literal.
+    """Return the value of one string literal.
 
     Unknown escapes are doubled, which means the same and does not warn; a CR stays a CR.
     """
@@ -295,7 +295,7 @@ def final_is_supported(final_text: str, printed: str) -> bool:
 
 
 def _readings(number: str) -> list[str]:
-    """`1,234` as one number and as a list of two; `2.50` as `2.5`."""
+    """Return readings of a number: `1,234` as one number and as two; `2.50` as `2.5`."""
     pieces = number.split(",")
     readings = ["".join(pieces), *(pieces if len(pieces) > 1 else ())]
     return [one.rstrip("0").rstrip(".") if "." in one else one for one in readings]

@@ -1,7 +1,7 @@
-"""Replies that had to be plain text, read with care: a model used to the REPL may write code.
+"""Read replies that should be plain text: a model used to the REPL may write code instead.
 
-Where no code runs any more, `FINAL('ok')` still says what the answer is, and `FINAL_VAR(rows)`
-where it lies. Other code says nothing that could be shown as an answer.
+Where no code runs any more, `FINAL('ok')` still states the answer, and `FINAL_VAR(rows)` names the
+variable that holds it. Other code can't be shown as an answer.
 """
 
 import ast
@@ -30,10 +30,10 @@ _COMPUTING = (ast.Call, ast.Subscript, ast.BinOp, ast.JoinedStr, ast.ListComp, a
 
 
 class PlainReply(Struct, frozen=True):
-    """What a reply says: `text`, or what the variable of that name holds, if there is one.
+    """What a reply says: `text`, or the value of `variable` if it exists.
 
-    `is_code`: it is code that can't be read as an answer unless that variable exists; then `text`
-    is only what stands beside the code.
+    `is_code`: it is code that is no answer unless that variable exists; then `text` is only what
+    was written beside the code.
     """
 
     text: str = ""
@@ -46,7 +46,9 @@ CODE = PlainReply(is_code=True)
 
 
 def read_plain(reply: Reply, variables: Collection[str] = ()) -> PlainReply:
-    """The answer in a reply to "answer now, without code"; `variables` are those of the REPL."""
+    """Return the answer in a reply to "answer now, without code"; `variables` are those of the
+    REPL.
+    """
     text = strip_thinking(reply.text).strip()
     if calls := reply.tool_calls or _calls_in(text):
         actions, prose = parse_tool_calls(calls), "" if not reply.tool_calls else text
@@ -59,9 +61,9 @@ def read_plain(reply: Reply, variables: Collection[str] = ()) -> PlainReply:
     if not actions.cells:
         return PlainReply(unfenced(text))
     codes = [cell.code for cell in actions.cells]
-    if (found := _handed_in(codes)) is not None:
+    if (found := _submitted(codes)) is not None:
         return found
-    if prose == text:  # The whole of it is code, without a fence; `total = 42` may be an answer.
+    if prose == text:  # All of it is code, without a fence; `total = 42` may be an answer.
         return CODE if any(map(names_used, codes)) else PlainReply(text)
     if prose and not reply.tool_calls and not _is_for_repl(text, codes, variables):
         return PlainReply(text)  # an explanation that quotes code
@@ -69,9 +71,9 @@ def read_plain(reply: Reply, variables: Collection[str] = ()) -> PlainReply:
 
 
 def read_submission(reply: Reply) -> PlainReply:
-    """The same for a call that was told nothing of a REPL, where code may be what was asked for.
+    """Return the answer in a reply to a call without a REPL, where code may be what was asked for.
 
-    Only a reply that is nothing but FINAL(...) and the like is read as code.
+    Only a reply that is nothing but FINAL(...) or similar is read as code.
     """
     text = strip_thinking(reply.text).strip()
     plain = PlainReply(text)
@@ -79,7 +81,7 @@ def read_submission(reply: Reply) -> PlainReply:
         return plain
     actions, prose = parse_reply(text), prose_of(text)
     if actions.cells:
-        found = _handed_in([cell.code for cell in actions.cells])
+        found = _submitted([cell.code for cell in actions.cells])
         return found if found is not None and prose in {"", text} else plain
     whole = PythonParser().parse(text)
     is_call = whole is not None and len(whole.body) == 1 and _given(whole.body[0]) is not None
@@ -117,7 +119,7 @@ def _computes(text: str, variables: Collection[str]) -> bool:
 
 
 def _calls_in(text: str) -> tuple[ToolCall, ...]:
-    """Tool calls that a model wrote into its text; one that can't be read has no name."""
+    """Return tool calls that a model wrote into its text; one that can't be read has no name."""
     found = []
     for number, match in enumerate(_TOOL_CALL.finditer(text)):
         try:
@@ -129,7 +131,7 @@ def _calls_in(text: str) -> tuple[ToolCall, ...]:
     return tuple(found)
 
 
-# --- what code hands in --------------------------------------------------------------------------
+# --- what code submits ---------------------------------------------------------------------------
 
 
 def _is_for_repl(text: str, codes: list[str], variables: Collection[str]) -> bool:
@@ -137,13 +139,13 @@ def _is_for_repl(text: str, codes: list[str], variables: Collection[str]) -> boo
     return bool(_REPL_FENCE.search(text)) or not names.isdisjoint({*OF_THE_REPL, *variables})
 
 
-def _handed_in(codes: list[str]) -> PlainReply | None:
-    """What the last of these cells to hand in anything would hand in; None if none does."""
+def _submitted(codes: list[str]) -> PlainReply | None:
+    """Return what the last submitting cell would submit; None if none submits anything."""
     for code in reversed(codes):
         tree = PythonParser().parse_values(code)
         if tree is None:
             if any(name in code for name in SUBMITTING):
-                return CODE  # broken off, or with escapes that leave a doubt
+                return CODE  # incomplete, or with ambiguous escapes
             continue
         if (found := _last_given(tree)) is not None:
             return found
@@ -165,9 +167,10 @@ def _last_given(tree: ast.Module) -> PlainReply | None:
 
 
 def _given(statement: ast.stmt) -> ast.expr | None:
-    """The expression that a statement hands in: of `FINAL(x)`, `answer["content"] = x` and so on.
+    """Return the expression that a statement submits: of `FINAL(x)`, `answer["content"] = x` and so
+    on.
 
-    A variable's name in a string comes as the variable.
+    A variable name in a string is returned as the variable.
     """
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         return _assigned_answer(statement.targets[0], statement.value)
@@ -204,7 +207,7 @@ def _assigned_answer(target: ast.expr, value: ast.expr) -> ast.expr | None:
 
 
 def _content(value: ast.expr) -> ast.expr | None:
-    """Of `{"content": x, "ready": True}` the x."""
+    """Return the x of `{"content": x, "ready": True}`."""
     if not isinstance(value, ast.Dict):
         return None
     pairs = zip(value.keys, value.values, strict=True)
@@ -212,7 +215,7 @@ def _content(value: ast.expr) -> ast.expr | None:
 
 
 def _meant_by(given: ast.expr, literals: dict[str, Any], others: set[str]) -> PlainReply:
-    """A literal is the answer; of a variable it is known only if no other code was to change it."""
+    """Return a literal as the answer; a variable only if no other code could change it."""
     name = _variable(given)
     if name and name not in literals:
         return CODE if name in others else PlainReply(variable=name, is_code=True)
@@ -224,7 +227,7 @@ def _meant_by(given: ast.expr, literals: dict[str, Any], others: set[str]) -> Pl
 
 
 def _variable(given: ast.expr) -> str:
-    """`x`, `str(x)` or f"{x}"."""
+    """Return the name in `x`, `str(x)` or f"{x}"."""
     if isinstance(given, ast.Call) and getattr(given.func, "id", "") == "str" and given.args:
         given = given.args[0]
     if isinstance(given, ast.JoinedStr) and len(given.values) == 1:
@@ -248,7 +251,7 @@ def _json_of(value: Any) -> str | None:
 
 
 def _is_assigned(statement: ast.stmt, literals: dict[str, Any]) -> bool:
-    """Whether it only binds a name to a literal, which is then in `literals`."""
+    """Whether a statement only binds a name to a literal, which is then in `literals`."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return False
     target = statement.targets[0]

@@ -1,4 +1,4 @@
-"""What is known about models by name: window, price and profile, from one dated data file."""
+"""Windows, prices and profiles of known models, from one dated data file."""
 
 import logging
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from rlm.models._table import Source, table
 __all__ = ["about", "notice", "search", "source", "warn_if_unknown"]
 
 FREE = {"gguf", "llamacpp", "lmstudio", "offline", "ollama"}
-"""They compute on this machine, or on one of yours."""
+"""Providers that compute on this machine, or on another one of yours."""
 
 HOMES = {
     "openai": "openai",
@@ -23,10 +23,10 @@ HOMES = {
     "openrouter": "openrouter",
     "azure": "azure",
 }
-"""Provider → whose rows hold its models."""
+"""The owner of the rows of each provider."""
 
 MAKERS = {"openai": "openai", "anthropic": "anthropic", "google": "google", "xai": "x-ai"}
-"""Makers whose models gateways resell at the maker's own price."""
+"""Makers whose models gateways resell at the maker's price."""
 
 GATEWAYS = {"portkey", "vercel"}
 NAMED_BY_OTHERS = {
@@ -40,7 +40,7 @@ NAMED_BY_OTHERS = {
     "vertex_ai": "google",
     "xai": "x-ai",
 }
-"""What litellm and llm call a provider, in front of the model → whose rows hold its models."""
+"""The names that litellm and llm put before a model, and the owner of its rows."""
 
 BARE = (("gpt-", "openai"), ("o1", "openai"), ("o3", "openai"), ("o4", "openai"))
 BARE_OF_OTHERS = (*BARE, ("claude-", "anthropic"), ("gemini-", "google"))
@@ -52,7 +52,7 @@ _warned: set[str] = set()
 
 
 class _Lookup(NamedTuple):
-    """Where to look a model up. `exactly`: a name that merely resembles a model's is somebody's."""
+    """Where to look up a model. `exactly`: a similar name may be a deployment of the user."""
 
     home: str | None = None
     name: str = ""
@@ -61,7 +61,7 @@ class _Lookup(NamedTuple):
 
 
 def about(provider: str, model: str) -> ModelInfo:
-    """What is known of a provider's model; what is not known is None, and nothing is guessed."""
+    """Return what is known about a model of a provider; what is unknown is None."""
     lookup = _lookup(provider, model)
     profile = profile_of(model)
     if lookup.home is None:
@@ -73,7 +73,7 @@ def about(provider: str, model: str) -> ModelInfo:
 
 
 def search(pattern: str) -> Iterator[tuple[str, ModelInfo]]:
-    """The models of the data file whose `provider/model` holds the text or fits the pattern."""
+    """Yield the models whose `provider/model` contains the text or matches the pattern."""
     wanted = pattern.lower()
     fits = wanted if any(sign in wanted for sign in "*?[") else f"*{wanted}*"
     homes = {home: name for name, home in reversed(HOMES.items())}
@@ -88,12 +88,12 @@ def search(pattern: str) -> Iterator[tuple[str, ModelInfo]]:
 
 
 def source() -> Source:
-    """Name, version, date and licence of what the data file is made from."""
+    """Return name, version, date and licence of the source of the data file."""
     return table().source
 
 
 def notice(name: str, info: ModelInfo, assumed_window: int) -> str | None:
-    """A line about what is not known of a model and what is done about it; None if all is known."""
+    """Return a line about what is unknown of a model and what is assumed; None if all is known."""
     missing = []
     if info.window_tokens is None:
         missing.append(f"its window is taken to be {assumed_window:,} tokens")
@@ -106,7 +106,7 @@ def notice(name: str, info: ModelInfo, assumed_window: int) -> str | None:
 
 
 def warn_if_unknown(name: str, info: ModelInfo, assumed_window: int) -> None:
-    """Log that line, once a model and process."""
+    """Log that line, once per model and process."""
     if name not in _warned and (line := notice(name, info, assumed_window)) is not None:
         _warned.add(name)
         _log.warning("%s", line)

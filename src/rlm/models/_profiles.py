@@ -1,4 +1,4 @@
-"""How much a model can be trusted with, judged by its name: one table of patterns."""
+"""Which profile a model has, judged by its name: one table of patterns."""
 
 import re
 from typing import Literal, NamedTuple
@@ -8,7 +8,7 @@ __all__ = ["FAMILIES", "SIZES", "profile_of"]
 Profile = Literal["frontier", "standard", "small", "tiny"]
 
 SIZES: tuple[tuple[float, Profile], ...] = ((5, "tiny"), (16, "small"))
-"""Billions of parameters below which a model is that; from the last on, it is standard."""
+"""Billions of parameters below which a model has each profile; larger ones are standard."""
 
 SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d{1,3})x)?e?(\d{1,4}(?:\.\d{1,2})?)([bm])(?![a-z0-9])")
 """`8b`, `1.5b`, `8x7b`, `e4b`, `360m`; not `a3b`, which is how much of a mixture is active."""
@@ -56,11 +56,11 @@ FAMILIES = (
         "grok-4, deepseek-r1, kimi-k2, glm-5, qwen3-max",
     ),
 )
-"""Tried in order, after the size; what satisfies none is standard."""
+"""Tried in order after the size; a name that matches none is standard."""
 
 
 def profile_of(model: str) -> Profile:
-    """By the size in its name, else by its family."""
+    """Return the profile by the size in the name, else by the family."""
     name = model.lower()[-200:].replace("_", "-")
     if (size := _billions(name)) is not None:
         return next((profile for most, profile in SIZES if size < most), "standard")
@@ -69,7 +69,7 @@ def profile_of(model: str) -> Profile:
 
 
 def _billions(name: str) -> float | None:
-    """The largest size that the name gives."""
+    """Return the largest size in the name."""
     found = [
         int(hit[1] or 1) * float(hit[2]) / (1 if hit[3] == "b" else 1000)
         for hit in SIZE.finditer(name)

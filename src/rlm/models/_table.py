@@ -1,4 +1,4 @@
-"""The data file: which rows it has, and how a model's name finds its row."""
+"""The data file: its rows, and how the name of a model finds its row."""
 
 import re
 from functools import cache
@@ -13,14 +13,15 @@ from rlm.messages import Price
 __all__ = ["Row", "Source", "Table", "table"]
 
 Rule = str | list[str]
-"""A sign and a text: = equals, ^ starts with, * contains, $ ends with, ~ a regular expression."""
+"""A sign and a text: = equals, ^ starts with, * contains, $ ends with, ~ is a regular expression.
+"""
 
 LONGEST_NAME = 300
 COMPACT_DATE = re.compile(r"-(20\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?=[-:]|$)")
 
 
 class Source(Struct, frozen=True):
-    """Where the rows are from."""
+    """Where the rows come from."""
 
     name: str
     version: str
@@ -30,7 +31,7 @@ class Source(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True, array_like=True):
-    """One model: its usual name, the rules its names satisfy, and what is known of it."""
+    """One model: its usual name, the rules that its names match, and what is known about it."""
 
     id: str
     rules: list[Rule]
@@ -42,7 +43,7 @@ class Row(Struct, frozen=True, array_like=True):
 
 
 class Window(Struct, frozen=True, array_like=True):
-    """A window written by hand, and where it is from."""
+    """A window that was written by hand, and its source."""
 
     rules: list[Rule]
     window: int
@@ -61,14 +62,14 @@ class Provider(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """The whole file; the rows of a provider stay text until somebody asks for them."""
+    """The whole file; the rows of a provider stay text until they are used."""
 
     source: Source
     supplement: Supplement
     providers: dict[str, msgspec.Raw]
 
     def find(self, provider: str, name: str, *, exactly: bool = False) -> Row | None:
-        """The first row that a name satisfies, there or where that provider has its models from."""
+        """Return the first row that matches a name, of the provider or of its source."""
         for spelling in _spellings(name):
             own = _provider(provider)
             for home in (own, *(_provider(other) for other in own.fallback)):
@@ -78,7 +79,7 @@ class Table(Struct, frozen=True):
         return None
 
     def window(self, provider: str, name: str, row: Row | None, exactly: bool) -> int | None:
-        """By hand if the supplement has it, else the row's."""
+        """Return the window of the supplement if it has one, else that of the row."""
         homes = (provider, *_provider(provider).fallback)
         for each in (each for home in homes for each in self.supplement.windows.get(home, ())):
             if any(satisfies(rule, name.lower(), exactly) for rule in each.rules):
@@ -91,7 +92,7 @@ class Table(Struct, frozen=True):
 
 @cache
 def table() -> Table:
-    """Read on the first question, and kept."""
+    """Return the table, which is read on first use."""
     return msgspec.json.decode(Path(__file__).with_name("models.json").read_bytes(), type=Table)
 
 
@@ -102,7 +103,7 @@ def _provider(name: str) -> Provider:
 
 
 def satisfies(rule: Rule, name: str, exactly: bool = False) -> bool:
-    """Whether a name in small letters satisfies a rule; `exactly`: by being equal."""
+    """Whether a lower-case name matches a rule; `exactly`: it must be equal."""
     if isinstance(rule, list):
         return not exactly and all(satisfies(part, name) for part in rule)
     sign, text = rule[0], rule[1:]
@@ -118,14 +119,14 @@ def satisfies(rule: Rule, name: str, exactly: bool = False) -> bool:
 
 
 def _spellings(name: str) -> list[str]:
-    """As written; else with the date in it as most rows have it: -20250807 is -2025-08-07."""
+    """Return the name as written, and with its date as in most rows: -20250807 is -2025-08-07."""
     lower = name.lower()[:LONGEST_NAME]
     dashed = COMPACT_DATE.sub(r"-\1-\2-\3", lower)
     return [lower] if dashed == lower else [lower, dashed]
 
 
 def _as_price(parts: list[Any]) -> Price:
-    """[input, output, from a cache, to a cache, [above so many tokens, the same again]]."""
+    """[input, output, from a cache, to a cache, [above N tokens, the same again]]."""
     whole: list[Any] = [*parts, None, None, None]
     plain, output, cached, write, longer = whole[:5]
     long = None if longer is None else (int(longer[0]), _as_price(longer[1]))

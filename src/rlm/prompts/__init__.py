@@ -1,4 +1,4 @@
-"""The words the engine speaks: `.md` templates and the pure functions that fill them in."""
+"""The texts for models: `.md` templates and the pure functions that fill them in."""
 
 from functools import cache
 from pathlib import Path
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 FIXED_QUERY = "The task is in the variable `context`: read it first, then do what it asks."
-"""The query of a run that was given only a context, as `completion(task)` does."""
+"""The query of a run that has only a context, as in `completion(task)`."""
 
 NATIVE_TOOLS = (
     ToolSpec(
@@ -58,7 +58,7 @@ NAMES_FOR_ALL = (
     *("llm_query_batched", "llm_query_json", "vote", "budget", "SHOW_VARS"),
 )
 RECURSIVE_NAMES = ("rlm_query", "rlm_query_batched")
-"""Aliases work too, but each name in a prompt is paid for in every request."""
+"""Aliases work too, but every name in a prompt costs tokens in every request."""
 SMALL_PROFILES = ("small", "tiny")
 GRANTING = (
     '`rlm_query(..., tools=["name"])` gives a child only these tools; without it, all of them'
@@ -71,7 +71,7 @@ def _template(name: str) -> str:
 
 
 def fill(name: str, **values: object) -> str:
-    """A template with its `{{slots}}` filled; plain replacement, so that values may hold braces."""
+    """Return a template with its `{{slots}}` filled, literally: values may hold braces."""
     head, *rest = _template(name).split("{{")
     filled = [head]
     for piece in rest:
@@ -81,7 +81,7 @@ def fill(name: str, **values: object) -> str:
 
 
 def call_chars(info: ModelInfo) -> int:
-    """How many characters one prompt to this model may hold: one size, in one unit."""
+    """Return how many characters one prompt to this model may hold."""
     window = info.window_tokens or UNKNOWN_WINDOW_TOKENS
     return min(LARGEST_CALL_CHARS, window * CHARS_A_TOKEN)
 
@@ -95,9 +95,9 @@ def system_prompt(
     *,
     grants: bool = False,
 ) -> str:
-    """The standing instructions of a run, by the profile of its model.
+    """Return the instructions of a run, by the profile of its model.
 
-    `grants`: there are tools that children may have, so that the model may choose among them.
+    `grants`: there are tools that children may have, so that the model can choose among them.
     """
     if config.system_prompt is not None:
         return config.system_prompt
@@ -123,7 +123,7 @@ def first_message(
     max_steps: int,
     protocol: str = "fences",
 ) -> str:
-    """What the model is told about the task: the query and the context's structure, no content."""
+    """Return the task for the model: the query and the structure of the context, no content."""
     shown = f"\nIt begins:\n{preview}\n" if preview else ""
     shown += f"\n{prologue}\n" if prologue else ""
     how = f"You have {max_steps} step{'' if max_steps == 1 else 's'}."
@@ -149,7 +149,7 @@ def kind_prompt(query: str, preview: str) -> str:
 
 
 def map_prompt(query: str, chunk: str, number: int, count: int, kind: str = "") -> str:
-    """What a piece is read for; `kind` is that of the answer, if it has words of its own."""
+    """Return the prompt to read a piece; `kind` is that of the answer, if it has its own words."""
     name = f"map_{kind}" if kind else "map"
     return fill(name, query=query, chunk=chunk, number=number, count=count).rstrip("\n")
 
@@ -159,7 +159,7 @@ def reduce_prompt(query: str, notes: str, kind: str = "") -> str:
 
 
 def tiny_map_prompt(query: str, chunk: str) -> str:
-    """For models that answer NOT FOUND to everything once they are told that they may."""
+    """Return the prompt for models that answer NOT FOUND to everything if they may."""
     return fill("map_tiny", query=query, chunk=chunk).rstrip("\n")
 
 
@@ -172,12 +172,12 @@ def direct_prompt(query: str, context: str) -> str:
 
 
 def _names(small: bool, recursive: bool, tools: tuple[str, ...], grants: bool) -> str:
-    """The REPL's names, quoted from the worker's own list so that they can't drift apart."""
-    told = NAMES_FOR_SMALL_MODELS if small else NAMES_FOR_ALL
+    """Return the names of the REPL, taken from the worker's own list."""
+    shown = NAMES_FOR_SMALL_MODELS if small else NAMES_FOR_ALL
     rows = [
         f"- `{name.usage}`: {name.description}"
         for name in REPL_NAMES
-        if name.name in told or (recursive and not small and name.name in RECURSIVE_NAMES)
+        if name.name in shown or (recursive and not small and name.name in RECURSIVE_NAMES)
     ]
     last = (*tools, GRANTING) if grants and recursive and not small else tools
     return "\n".join([*rows, *(f"- {tool}" for tool in last)])

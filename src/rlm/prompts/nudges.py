@@ -1,4 +1,4 @@
-"""The one-line corrections a run may send back. Each says what was wrong and what to do."""
+"""One-line corrections for the model. Each says what was wrong and what to do."""
 
 __all__ = [
     "CONFIRM_FINAL",
@@ -85,7 +85,7 @@ def session_restored(reason: str, lost: tuple[str, ...]) -> str:
 
 
 def variables_lost(lost: tuple[str, ...]) -> str:
-    """Of a chat that was saved and loaded again."""
+    """For a chat that was saved and loaded again."""
     more = f" and {len(lost) - 40:,} more" if len(lost) > 40 else ""
     return (
         "This conversation goes on in a new REPL. These variables could not be brought there: "

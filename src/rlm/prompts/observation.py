@@ -1,4 +1,4 @@
-"""What goes back to the model after its cells ran."""
+"""Render what the model sees after its cells ran."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ LEAST_OUTPUT_CHARS = 1_000
 
 
 def cut(text: str, limit: int, written_chars: int | None = None) -> str:
-    """Head and tail of a text with a line that says how much is missing between them."""
+    """Return head and tail of a text, with a line that says how much is missing."""
     total = max(len(text), written_chars or 0)
     if total <= limit:
         return text
@@ -30,9 +30,9 @@ def observation(
     left: dict[str, float | int | None] | None = None,
     fits: Callable[[str], bool] = lambda text: True,
 ) -> str:
-    """Output, errors and state changes of the cells, then one line on what it took.
+    """Render output, errors and changes of the cells, then one line on what it took.
 
-    Output is cut shorter still until the whole `fits`: a long one must not end a run whose budget
+    Output is cut further until the whole `fits`: a long output must not end a run whose budget
     would allow another step.
     """
     status = "\n".join([*notes, _status(results, steps_left, left)])
@@ -66,7 +66,7 @@ def _cell(result: CellResult, output_chars: int) -> str:
 
 
 def _error(error: CellError, output_chars: int) -> str:
-    """The traceback; below it the reason, where that is not Python's own last line."""
+    """Return the traceback, and the reason below it if that is not its last line."""
     text = cut(error.traceback.rstrip("\n"), output_chars)
     message = cut(error.message, output_chars)
     if message.strip() in text:
@@ -75,7 +75,7 @@ def _error(error: CellError, output_chars: int) -> str:
 
 
 def _state_change(result: CellResult) -> str:
-    """A silent cell answers with what it changed."""
+    """Describe what a cell without output changed."""
     parts = []
     for word, variables in (("new", result.new_variables), ("changed", result.changed_variables)):
         if variables:
@@ -110,11 +110,11 @@ def _short(count: int) -> str:
 def budget_worth_showing(
     left: dict[str, float | int | None], limits: Limits
 ) -> dict[str, float | int | None]:
-    """Money and tokens, once half of them is used: before that they would only distract."""
+    """Return money and tokens once half of them is used: before that they would only distract."""
     limit = {"tokens": limits.max_tokens, "cost_usd": limits.max_cost_usd}
-    told: dict[str, float | int | None] = {}
+    shown: dict[str, float | int | None] = {}
     for name, most in limit.items():
         rest = left[name]
         if most is not None and rest is not None and rest < most / 2:
-            told[name] = rest
-    return told
+            shown[name] = rest
+    return shown

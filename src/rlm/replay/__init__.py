@@ -1,7 +1,7 @@
-"""Run a recorded trajectory again, offline, and see whether the same happens.
+"""Run a recorded trajectory again, offline, and compare.
 
 Models and tools answer from the recording; cells really run. Two executions are the same if each
-run and each call says the same, whatever order they finished in.
+run and each call says the same, in whatever order they finished.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,7 @@ from rlm.portal import portal
 from rlm.records.journal import long_results
 from rlm.records.recorders.in_process import MemoryRecorder
 from rlm.records.trajectories import open_trajectory
-from rlm.replay.comparing import compare
-from rlm.replay.differences import Difference
+from rlm.replay.comparing import Difference, compare
 from rlm.replay.rebuilding import recorded_rlm
 from rlm.replay.recording import Recording
 from rlm.replay.store import ReplayStore
@@ -28,7 +27,7 @@ __all__ = ["Difference", "ReplayReport", "areplay", "replay"]
 
 
 class ReplayReport(Struct, frozen=True):
-    """What came of a replay: how many events were compared, and what was not the same."""
+    """The result of a replay: how many events were compared, and what differs."""
 
     run_id: str
     compared: int
@@ -81,7 +80,7 @@ async def replay_events(
     try:
         await engine.runner.repeat(root.query, context, root.run_id, store, schema, now)
     except RLMError:
-        if not now.events:  # It did not even begin; else it ended, as it may have done before.
+        if not now.events:  # It did not begin; otherwise it ended, as it may have done before.
             raise
     finally:
         if own:

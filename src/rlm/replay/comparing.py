@@ -1,10 +1,12 @@
-"""Two trajectories side by side: run by run, call by call, whatever order they finished in."""
+"""Compare two trajectories run by run and call by call, in whatever order they finished."""
 
+import difflib
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from rlm.events import (
     BudgetChanged,
@@ -17,12 +19,38 @@ from rlm.events import (
     SessionOpened,
     ToolCalled,
 )
-from rlm.replay.differences import Difference, diff
 
-__all__ = ["compare"]
+__all__ = ["Difference", "compare", "diff"]
+
+LINE_CHARS = 400
+SHOWN_LINES = 80
+COMPARED_LINES = 5_000
+
+
+class Difference(Struct, frozen=True):
+    """Where two executions differ, and how."""
+
+    where: str
+    diff: str
+
+
+def diff(recorded: str, now: str) -> str:
+    """Return a unified diff by lines, cut to a readable size; empty if the texts are the same."""
+    if recorded == now:
+        return ""
+    lines = difflib.unified_diff(_lines(recorded), _lines(now), "recorded", "now", lineterm="", n=2)
+    shown = [line if len(line) <= LINE_CHARS else f"{line[:LINE_CHARS]}…" for line in lines]
+    if len(shown) > SHOWN_LINES:
+        shown = [*shown[:SHOWN_LINES], f"… {len(shown) - SHOWN_LINES:,} more lines"]
+    return "\n".join(shown) or "the texts differ in their line ends, or far below"
+
+
+def _lines(text: str) -> list[str]:
+    return text.splitlines()[:COMPARED_LINES]
+
 
 PASSING = (BudgetChanged, CallRetried, Diverged, SessionOpened)
-"""What depends on the moment: the order of payments, retries, the machine."""
+"""Events that depend on the moment: the order of payments, retries, the machine."""
 
 BY_CALL = (CallStarted, CallEnded, ToolCalled)
 MOMENTARY = frozenset(
@@ -33,7 +61,7 @@ Facts = dict[str, Any]
 
 
 def compare(recorded: Iterable[Event], now: Iterable[Event]) -> tuple[list[Difference], int]:
-    """All differences, in the order of the recording, and how many events were compared."""
+    """Return all differences, in the order of the recording, and how many events were compared."""
     first, second = _arranged(recorded), _arranged(now)
     found: list[Difference] = []
     for where in [*first, *(each for each in second if each not in first)]:
@@ -43,24 +71,24 @@ def compare(recorded: Iterable[Event], now: Iterable[Event]) -> tuple[list[Diffe
             other = new[number] if number < len(new) else None
             if not _is_same(one, other):
                 found.append(_difference(one, other))
-                break  # What follows from it differs as well, and says no more.
+                break  # What follows differs too, and adds nothing.
     return found, sum(map(len, first.values()))
 
 
 def _is_same(one: Facts | None, other: Facts | None) -> bool:
-    """A run that ended before its large context was hashed has no hash to compare."""
+    """Ignore the hash of a run that ended before its large context was hashed."""
     if one and other and "" in (one.get("context_sha256"), other.get("context_sha256")):
         return {**one, "context_sha256": ""} == {**other, "context_sha256": ""}
     return one == other
 
 
 def _arranged(events: Iterable[Event]) -> dict[str, list[Facts]]:
-    """By run what happens in order, by call what may happen in any."""
+    """Group events: by run what happens in order, by call what may happen in any order."""
     found: dict[str, list[Facts]] = defaultdict(list)
     for event in events:
         if isinstance(event, PASSING):
             continue
-        if isinstance(event, ContextHashed):  # When it comes depends on the moment.
+        if isinstance(event, ContextHashed):  # its position depends on the moment
             if started := found.get(event.run_id):
                 started[0]["context_sha256"] = event.context_sha256
             continue
@@ -71,10 +99,10 @@ def _arranged(events: Iterable[Event]) -> dict[str, list[Facts]]:
 
 
 def _lasting(facts: Facts) -> Facts:
-    """What is the same on every execution; a traceback tells of the machine, too."""
+    """Return what is the same on every execution; a traceback depends on the machine."""
     kept = {name: value for name, value in facts.items() if name not in MOMENTARY}
     kept.pop("traceback", None)
-    kept["new_messages"] = None  # What is asked is compared by its hash.
+    kept["new_messages"] = None  # Requests are compared by their hashes.
     return kept
 
 
@@ -97,5 +125,5 @@ def _text(name: str, value: Any) -> str:
 
 
 def _shown(facts: Facts) -> str:
-    told = ("code", "text", "prompt", "reply", "answer", "query", "name", "error")
-    return "\n".join(_text(name, facts[name]) for name in told if facts.get(name))
+    shown = ("code", "text", "prompt", "reply", "answer", "query", "name", "error")
+    return "\n".join(_text(name, facts[name]) for name in shown if facts.get(name))

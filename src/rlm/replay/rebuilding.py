@@ -1,4 +1,4 @@
-"""An `RLM` as a recorded run had it, but its models and tools have no one behind them."""
+"""Make an `RLM` like that of a recorded run, with models and tools that can't be reached."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -15,7 +15,7 @@ __all__ = ["recorded_rlm"]
 
 
 class RecordedClient:
-    """Knows what its models were, and has no way to ask them."""
+    """A client with the model facts of the recording, which can't send requests."""
 
     def __init__(self, infos: dict[str, ModelInfo], prefix: str = "") -> None:
         self._infos = infos
@@ -32,11 +32,11 @@ class RecordedClient:
         return self._infos.get(f"{self._prefix}{model}", ModelInfo())
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""
 
 
 class RecordedTool:
-    """A name that cells may call; what it says is in the recording."""
+    """A tool that cells may call; its results are in the recording."""
 
     def __init__(self, name: str, description: str) -> None:
         self.name = name
@@ -47,10 +47,10 @@ class RecordedTool:
 
 
 def recorded_rlm(root: RunStarted) -> RLM:
-    """Set up as the run was; ConfigError if only the program that made it can do that.
+    """Return an `RLM` set up like the run; raise ConfigError if only its own program can do that.
 
-    Options of the environment are not taken from a recording, which may be a stranger's: they could
-    open the sandbox.
+    Options of the environment are not taken from a recording, which may come from a stranger: they
+    could open the sandbox.
     """
     settings = root.settings
     try:
@@ -80,7 +80,7 @@ def _built(
         if slash:
             clients[provider] = RecordedClient(infos, f"{provider}/")
             by_name[name] = name
-        elif name not in by_name:  # A client goes by the name of its class.
+        elif name not in by_name:  # A client is named after its class.
             by_name[name] = type(name, (RecordedClient,), {})(infos)
     options: dict[str, Any] = {
         name: getattr(config, name)

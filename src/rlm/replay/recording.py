@@ -1,4 +1,4 @@
-"""What a trajectory recorded, arranged for asking: replies by request, results by call."""
+"""A recorded trajectory, indexed: replies by request, results by call."""
 
 import json
 from collections import Counter, defaultdict
@@ -24,21 +24,21 @@ __all__ = ["Ask", "RecordedRun", "Recording"]
 
 
 class Ask(Struct):
-    """One request of a run's own, and what came back."""
+    """One request of the run itself, and its reply."""
 
     asked: ModelAsked
     reply: Reply | None = None
 
 
 class RecordedRun(Struct):
-    """One run of the tree. `messages` are those of its conversation, as far as they were told."""
+    """One run of the tree. `messages` are those of its conversation, as far as recorded."""
 
     started: RunStarted
     asks: list[Ask] = field(default_factory=list)
     calls: dict[str, CallStarted] = field(default_factory=dict)
 
-    def told_after(self, step: int) -> Iterator[str]:
-        """Texts in the next request that what was told after a step may be, the likeliest first."""
+    def shown_after(self, step: int) -> Iterator[str]:
+        """Return texts of the next request that may follow a step, the most likely first."""
         for ask in self.asks:
             if ask.asked.step > step or (ask.asked.step == step and ask.asked.purpose == "final"):
                 yield from (_text(m) for m in ask.asked.new_messages if m.role in ("user", "tool"))
@@ -79,7 +79,7 @@ class Recording:
             self.results[event.call_id] = _result_of(event)
 
     def opaque_parts(self) -> dict[str, dict[int, Any]]:
-        """What travels back unchanged with a reply: it stands in the request after it."""
+        """Return the opaque parts of a reply, which are in the request after it."""
         found: dict[str, dict[int, Any]] = defaultdict(dict)
         for path, run in self.runs.items():
             for number, ask in enumerate(run.asks[1:]):
@@ -89,7 +89,7 @@ class Recording:
         return found
 
     def replies_of(self, path: str) -> Iterator[tuple[str, int, Reply | None]]:
-        """The replies to a run's own requests: hash, number among equals, reply."""
+        """Yield the replies to the requests of a run: hash, number among equals, reply."""
         seen: Counter[str] = Counter()
         opaque = self.opaque_parts().get(path, {})
         for index, ask in enumerate(self.runs[path].asks):
@@ -109,7 +109,7 @@ class Recording:
 
 
 def _result_of(event: ToolCalled) -> Reply:
-    """What a tool said; an error in place of a result that was too long to be recorded."""
+    """Return the result of a tool; an error if it was too long to be recorded."""
     if len(event.result) > MOST_RESULT_CHARS:
         try:
             json.loads(event.result)
@@ -122,8 +122,8 @@ def _result_of(event: ToolCalled) -> Reply:
 def _reply_of(event: Any, text: str, usage: Usage | None) -> Reply:
     if event.error is not None:
         limit = getattr(event, "limit", None)
-        told = None if limit is None else {"limit": limit}
-        return Reply(text=event.error, finish_reason="failed", opaque=told)
+        opaque = None if limit is None else {"limit": limit}
+        return Reply(text=event.error, finish_reason="failed", opaque=opaque)
     return Reply(
         text=text,
         tool_calls=getattr(event, "tool_calls", ()),

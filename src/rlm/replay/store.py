@@ -1,4 +1,4 @@
-"""A ReplyStore that answers from a recording: what is not in it is a difference."""
+"""A ReplyStore that answers from a recording; what is not in it is a difference."""
 
 import re
 from collections.abc import Mapping
@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from rlm.errors import ModelError
 from rlm.events import ModelAsked
 from rlm.messages import Message, Reply, ReplyKey, Request
-from rlm.replay.differences import Difference, diff
+from rlm.replay.comparing import Difference, diff
 from rlm.replay.recording import Recording
 from rlm.results import Shown
 
 __all__ = ["ReplayStore"]
 
 _SECONDS = re.compile(r"\| \d+\.\d s \|")
-"""How long the cells took, in the line below their output: no two executions agree on it."""
+"""How long the cells took, in the line below their output; it differs between executions."""
 
 
 class ReplayStore:
-    """Every request is answered at once, with the reply that was recorded for it."""
+    """Answers every request at once with its recorded reply."""
 
     def __init__(
         self, recording: Recording, long_results: Mapping[str, Reply] | None = None
@@ -33,9 +33,9 @@ class ReplayStore:
         }
 
     async def get(self, key: ReplyKey, request: Request | None) -> Reply | None:
-        """The recorded reply; one that was not recorded ends the request, never on the wire."""
+        """Return the recorded reply; a request that was not recorded fails and is never sent."""
         if key.kind == "child":
-            return None  # Children run again, too.
+            return None  # Children run again too.
         run = self._recording.runs.get(key.path)
         if run is not None and key.kind in ("llm", "tool"):
             call_id = f"{run.started.run_id}.{key.digest[:10]}.{key.number}"
@@ -49,19 +49,19 @@ class ReplayStore:
         return reply
 
     async def put(self, key: ReplyKey, reply: Reply) -> None:
-        """Nothing new is learned from a recording."""
+        """Do nothing: a recording is not extended."""
 
     async def recorded(self, path: str, step: int, what: str) -> Shown | None:
-        """Nothing: prompts are rendered and decisions made anew, and then compared."""
+        """Return None: prompts are rendered and decisions made again, and then compared."""
         return None
 
     async def show(self, path: str, step: int, what: str, shown: Shown) -> str:
-        """What was recorded, so that the next request can be found; differences are noted."""
+        """Return what was recorded, so that the next request is found; note differences."""
         run = self._recording.runs.get(path)
         if what != "observation" or run is None:
             return shown.text
         same = _matching(shown.text)
-        texts = list(run.told_after(step))
+        texts = list(run.shown_after(step))
         for text in texts:
             if found := same.match(text):
                 return found[0]
@@ -91,14 +91,14 @@ def _at(key: ReplyKey) -> tuple[int, str]:
     return key.step, key.kind
 
 
-def _matching(told: str) -> re.Pattern[str]:
-    """A pattern for the same text, whatever time the cells took."""
-    parts = _SECONDS.split(told)
+def _matching(shown: str) -> re.Pattern[str]:
+    """Return a pattern for the same text with any duration of the cells."""
+    parts = _SECONDS.split(shown)
     return re.compile(r"\| \d+\.\d s \|".join(map(re.escape, parts)))
 
 
 def _request_diff(asks: list[ModelAsked], request: Request | None) -> str:
-    """What is new in the recorded request against the end of this one."""
+    """Return what is new in the recorded request compared to the end of this one."""
     if not asks or request is None:
         return _shown(request)
     recorded = asks[0].new_messages
@@ -116,7 +116,7 @@ def _request_diff(asks: list[ModelAsked], request: Request | None) -> str:
 
 
 def _nearest(text: str, known: list[str]) -> str:
-    """The recorded text that shares the longest beginning and end with this one."""
+    """Return the recorded text that shares the longest beginning and end with this one."""
 
     def shared(other: str) -> int:
         pairs = zip(text, other, strict=False), zip(text[::-1], other[::-1], strict=False)

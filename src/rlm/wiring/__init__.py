@@ -1,3 +1,3 @@
-"""What one `RLM` object keeps between runs, and the registry of providers and environments."""
+"""The runner of runs, the resources of one `RLM`, and the registry of names and plugins."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""What one `RLM` object keeps: the way to each model, its environment, its tools."""
+"""What one `RLM` object keeps: the routes to its models, its environment, its tools."""
 
 import asyncio
 import atexit
@@ -36,14 +36,14 @@ from rlm.portal import existing_portal
 from rlm.protocols import BaseEnvironment, Client, Environment, with_defaults
 from rlm.wiring import registry
 
-if TYPE_CHECKING:  # What many programs never use is imported where it is.
-    from rlm.chat import Keeper
+if TYPE_CHECKING:  # Imported where they are used, because many programs never use them.
+    from rlm.chat import ChatStorage
     from rlm.records.journal import Archive
 
 __all__ = ["CallPolicy", "Model", "ModelSettings", "Resources"]
 
 SMALL_CONTEXT_CHARS = 1_000_000
-"""Larger ones, and files, are read and encoded in a thread."""
+"""Larger contexts, and files, are read and encoded in a thread."""
 
 _SECRET = re.compile(r"key|token|secret|password|credential", re.IGNORECASE)
 
@@ -146,7 +146,7 @@ class Resources:
         self._cache = as_cache(policy.cache, settings.variables)
         self._calls: WeakKeyDictionary[asyncio.AbstractEventLoop, Calls] = WeakKeyDictionary()
         self._finalizer = weakref.finalize(self, _close_on_portal, self.routes)
-        self._finalizer.atexit = False  # then `_close_all` does it, and waits
+        self._finalizer.atexit = False  # at exit, `_close_all` does it and waits
         _open.add(self)
         self.model = self._add(model)
         self.sub_model = self.model if sub_model is None else self._add(sub_model)
@@ -186,7 +186,7 @@ class Resources:
         return name
 
     def _named(self, model: str) -> tuple[Client, str, str, str | None]:
-        """The client of a named model, its name on the wire, its provider and its identity."""
+        """Return the client of a named model, its wire name, its provider and its identity."""
         provider, _, wire_name = model.partition("/")
         if provider in self._settings.clients and wire_name:
             client = self._settings.clients[provider]
@@ -269,12 +269,12 @@ class Resources:
         plain: dict[str, Any] = msgspec.json.decode(encoded)
         return plain
 
-    def new_keeper(self, model: str) -> "Keeper":
+    def new_storage(self, model: str) -> "ChatStorage":
         """Return what saves and loads a chat."""
-        from rlm.chat import Keeper
+        from rlm.chat import ChatStorage
 
         environment = self.environment
-        return Keeper(
+        return ChatStorage(
             model=model,
             environment=environment.name,
             may_read=environment.is_sandbox,
@@ -320,7 +320,7 @@ class Resources:
 
 
 def _own_identity(client: Client) -> str | None:
-    """What a client says of itself, if it does; see docs/concepts/calls.md."""
+    """Return the `identity` of a client, if it has one; see docs/concepts/calls.md."""
     identity = getattr(client, "identity", None)
     return identity if isinstance(identity, str) and identity else None
 
@@ -350,7 +350,7 @@ atexit.register(_close_all)
 
 
 def _as_client(model: Any) -> tuple[Client, str]:
-    """The client, and what it is called; a function gets one of its own."""
+    """Return the client and its name; a function gets a client of its own."""
     if hasattr(model, "complete"):
         return model, type(model).__name__
     from rlm.clients.callable import CallableClient
@@ -359,7 +359,7 @@ def _as_client(model: Any) -> tuple[Client, str]:
 
 
 def _archive(journal: bool | str | Path | None, variables: Mapping[str, str]) -> "Archive | None":
-    """Where runs are journaled: in the usual folder, in another one, or nowhere."""
+    """Return where runs are journaled: in the usual folder, in another one, or nowhere."""
     if journal is None or journal is False:
         return None
     from rlm.records.journal import Archive, Places

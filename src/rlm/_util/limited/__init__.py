@@ -1,10 +1,10 @@
-"""Work on data from outside, done in a process with limits that can be killed at any moment.
+"""Work on untrusted data in a process with limits, which can be killed at any moment.
 
-A schema, a regular expression or a document from a stranger can take any amount of time and memory.
-Such work is a function in a module of its own, called through `Jobs`: each call runs in a process
-that was forked in advance, does this one job and ends. What comes back is JSON or text, never a
-pickle. Blocking code uses `call`; a coroutine uses `acall`, which never blocks the event loop, and
-cancelling it kills the process.
+A schema, a regular expression or a document can take any amount of time and memory. Such work is a
+function in its own module, called through `Jobs`: each call runs in a process that was forked in
+advance, does this one job and ends. The result is JSON or text, never a pickle. Blocking code uses
+`call`; a coroutine uses `acall`, which never blocks the event loop, and cancelling it kills the
+process.
 """
 
 from rlm._util.limited._jobs import Collected, Jobs, owner

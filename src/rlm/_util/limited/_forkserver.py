@@ -1,8 +1,8 @@
-"""The process from which the processes of jobs are forked; it has the jobs' module loaded.
+"""The process that forks the processes of jobs; it has the module of the jobs loaded.
 
-It has one thread and does nothing but fork, kill and reap. For every process the host sends two
-sockets: the stream for the job, and a lifeline. When the host closes the lifeline, or dies, the
-process is killed; when the process has ended, its status is written there. Linux only.
+It has one thread and only forks, kills and reaps. For every process the host sends two sockets: the
+stream for the job, and a lifeline. When the host closes the lifeline, or dies, the process is
+killed; when the process has ended, its status is written there. Linux only.
 """
 
 import array
@@ -28,7 +28,7 @@ _STREAM = 3
 
 def main(control_fd: int, module_name: str) -> None:
     """Load the module, then fork on request until the host closes its end."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the thread that started us may block some
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the starting thread may block some
     sys.dont_write_bytecode = True
     module = importlib.import_module(module_name)
     preload = getattr(module, "preload", None)
@@ -67,7 +67,7 @@ class _ForkServer:
                     self._kill(fd)
 
     def _take_request(self) -> bool:
-        """Fork for one request; False once the host is gone."""
+        """Fork for one request; return False once the host is gone."""
         request, ancillary, _, _ = self._control.recvmsg(1, socket.CMSG_SPACE(8))
         fds = array.array("i")
         for level, kind, data in ancillary:
@@ -95,8 +95,9 @@ class _ForkServer:
         os.close(stream)
 
     def _kill(self, fd: int) -> None:
-        """The host closed its end of a lifeline; what was forked is ours to reap, so it is alive
-        or a zombie, and its id can't be another process's."""
+        """Kill the process of a closed lifeline. It is alive or a zombie until it is reaped here,
+        so its id can't be that of another process.
+        """
         self._poll.unregister(fd)
         lifeline = self._lifelines.pop(fd)
         for child, its in self._children.items():
@@ -117,7 +118,7 @@ class _ForkServer:
 
 
 class _Confinement:
-    """No network, no other processes, no writing of files: where the kernel can be asked for it."""
+    """Forbid network, other processes and writing files, as far as the kernel allows."""
 
     def __init__(self) -> None:
         self._rules: int | None = None
@@ -138,7 +139,7 @@ class _Confinement:
 
 
 def _be_a_child(parent: int, stream: int, module: ModuleType, confinement: _Confinement) -> None:
-    """Do one job and end; whatever happens, this never returns into the server's loop."""
+    """Do one job and end; this never returns into the loop of the server."""
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

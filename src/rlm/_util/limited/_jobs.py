@@ -1,4 +1,4 @@
-"""Calling functions in processes with limits, from threads and from coroutines."""
+"""Call functions in processes with limits, from threads and from coroutines."""
 
 import asyncio
 import atexit
@@ -16,15 +16,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from rlm._util.limited import _process
-from rlm._util.limited._limits import JobLimits, JobStopped
-from rlm._util.limited._places import Places
+from rlm._util.limited._limits import JobLimits, JobSlots, JobStopped
 from rlm._util.limited._threads import calling_on_stop, check_wanted, in_thread
 from rlm._util.limited._workers import ForkServer, Worker, spawned
 
 __all__ = ["Collected", "Jobs", "owner"]
 
 owner: ContextVar[str] = ContextVar("owner", default="")
-"""For whom a job is done: an owner holds at most half of the places. Empty: for the program."""
+"""The owner of a job, who has at most half of the slots. Empty: the program itself."""
 
 FORKS: bool = sys.platform == "linux"
 _SIGXCPU = -24
@@ -33,7 +32,7 @@ _HEAD = _process.HEAD
 
 
 class Collected(NamedTuple):
-    """The values that a generator gave before it ended, or was stopped (`stopped` says why)."""
+    """The values that a generator yielded before it ended or was stopped (`stopped` says why)."""
 
     items: list[Any]
     stopped: JobStopped | None
@@ -42,8 +41,8 @@ class Collected(NamedTuple):
 class Jobs:
     """The functions of one module, each call in a process of its own.
 
-    The module is loaded once, in a fork server that starts with the first job; its `preload()`, if
-    there is one, is called there. At most `at_once` jobs run at a time, and `ready` processes wait
+    The module is loaded once, in a fork server that starts with the first job and calls its
+    `preload()`, if there is one. At most `at_once` jobs run at a time, and `ready` processes wait
     for the next ones.
     """
 
@@ -55,49 +54,49 @@ class Jobs:
         self._at_once = at_once
         self._ready_count = ready
         self._lock = threading.Lock()
-        self._places = Places(at_once)
+        self._slots = JobSlots(at_once)
         self._server: ForkServer | None = None
         self._ready: deque[Worker] = deque()
         _all.add(self)
 
     def call(self, function: str, *arguments: Any, limits: JobLimits | None = None) -> Any:
-        """What the function returns; JobStopped if it has no result. Blocks."""
+        """Return what the function returns; raise JobStopped if it has no result. Blocks."""
         check_wanted()
-        wanted, places = owner.get(), self._places
-        place = places.enter(wanted)
+        wanted, slots = owner.get(), self._slots
+        slot = slots.enter(wanted)
         try:
-            with calling_on_stop(place.cancel):
-                place.result()
+            with calling_on_stop(slot.cancel):
+                slot.result()
         except BaseException:
-            places.abandon(wanted, place)
+            slots.abandon(wanted, slot)
             raise
         job = _Job(self, function, arguments, limits)
         try:
             with calling_on_stop(job.stop):
                 found = job.run()
         finally:
-            places.leave(wanted)
+            slots.leave(wanted)
         check_wanted()
         return _value(found)
 
     async def acall(self, function: str, *arguments: Any, limits: JobLimits | None = None) -> Any:
-        """The same for coroutines."""
+        """The async form of `call`."""
         return _value(await self._arun(function, arguments, limits))
 
     async def acollect(
         self, function: str, *arguments: Any, limits: JobLimits | None = None
     ) -> Collected:
-        """What a generator yields; those values that came in time if it is stopped."""
+        """Return what a generator yields; if it is stopped, the values until then."""
         found = await self._arun(function, arguments, limits)
         return Collected(found.items, found.stopped)
 
     def prepare(self) -> None:
-        """Have a process ready before the first job comes; returns at once."""
+        """Start a process before the first job; returns at once."""
         fill = partial(self.refill, start=True)
         threading.Thread(target=fill, name="rlm-limited", daemon=True).start()
 
     def close(self) -> None:
-        """End the fork server and every process that came from it; the next job starts anew."""
+        """End the fork server and all its processes; the next job starts a new one."""
         with self._lock:
             server, self._server = self._server, None
             ready, self._ready = self._ready, deque()
@@ -109,12 +108,12 @@ class Jobs:
     async def _arun(
         self, function: str, arguments: tuple[Any, ...], limits: JobLimits | None
     ) -> "_Result":
-        wanted, places = owner.get(), self._places
-        place = places.enter(wanted)
+        wanted, slots = owner.get(), self._slots
+        slot = slots.enter(wanted)
         try:
-            await asyncio.wrap_future(place)
+            await asyncio.wrap_future(slot)
         except asyncio.CancelledError:
-            places.abandon(wanted, place)
+            slots.abandon(wanted, slot)
             raise
 
         def work() -> _Result:
@@ -123,14 +122,14 @@ class Jobs:
                 with calling_on_stop(job.stop):
                     return job.run()
             finally:
-                places.leave(wanted)
+                slots.leave(wanted)
 
         return await in_thread(work)
 
     # -- processes ---------------------------------------------------------------------------
 
     def take(self) -> Worker:
-        """A process for one job, one that is ready if there is any; OSError if none can be had."""
+        """Return a process for one job, a waiting one if possible; OSError if there is none."""
         if not FORKS:
             return spawned(self.module)
         with self._lock:
@@ -139,17 +138,17 @@ class Jobs:
             return worker or self._live_server().worker()
 
     def refill(self, *, start: bool = False) -> None:
-        """Have processes ready for the next jobs, if there is a server or one is to be started."""
+        """Start processes for the next jobs, if there is a server or one may be started."""
         if not FORKS:
             return
-        with suppress(OSError), self._lock:  # without processes now, the next job will tell
+        with suppress(OSError), self._lock:  # the next job reports the error
             if start or self._server is not None:
                 server = self._live_server()
                 while len(self._ready) < self._ready_count:
                     self._ready.append(server.worker())
 
     def _live_server(self) -> ForkServer:
-        """The fork server; a new one if it has died. The lock is held."""
+        """Return the fork server; a new one if it has died. The lock is held."""
         if self._server is not None and not self._server.is_alive:
             self._server.close()
             self._server = None
@@ -160,13 +159,13 @@ class Jobs:
         return self._server
 
     def _after_fork(self) -> None:
-        """In a process that was forked from the host: its fork servers answer to the parent."""
+        """Forget fork servers after a fork of the host: they belong to the parent."""
         if self._server is not None:
             self._server.forget()
         for worker in self._ready:
             worker.close()
         self._server, self._ready = None, deque()
-        self._lock, self._places = threading.Lock(), Places(self._at_once)
+        self._lock, self._slots = threading.Lock(), JobSlots(self._at_once)
 
 
 class _Result(NamedTuple):
@@ -211,7 +210,7 @@ class _Job:
             self._jobs.refill()
         if found is not None and found.stopped is None:
             worker.close()
-        else:  # It may be running; its place is held until it does not.
+        else:  # It may be running; its slot is held until it has ended.
             status = worker.finish()
             found = found or self._ended(status)
         return found._replace(items=items)
@@ -224,7 +223,7 @@ class _Job:
                 self._worker.kill()
 
     def _exchange(self, worker: Worker, items: list[Any]) -> _Result | None:
-        """Send the job and read until its end; None if the process ended without a word.
+        """Send the job and read until its end; None if the process ended without a result.
 
         The time of the job begins when its process has loaded everything.
         """
@@ -271,7 +270,7 @@ class _Job:
 
 
 def _received(worker: Worker, size: int, deadline: float) -> bytes | None:
-    """Exactly `size` bytes; None if the process ended before."""
+    """Return exactly `size` bytes; None if the process ended before."""
     data = bytearray()
     while len(data) < size:
         try:

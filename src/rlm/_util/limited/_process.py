@@ -1,4 +1,4 @@
-"""Inside the process of a job: take the job from a stream, limit this process, do it, answer.
+"""Inside the process of a job: read the job from a stream, limit this process, do it, answer.
 
 Only the standard library is imported here, because every such process starts with this module.
 """
@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 HEAD = struct.Struct("<cI")
-"""Before every frame: its kind and its length."""
+"""The header of every frame: its kind and its length."""
 
 ITEM, DONE, TEXT, FAILED, MEMORY, OUTPUT = b"i", b"d", b"t", b"f", b"m", b"o"
 """One of several values; the value as JSON, or as text; a failure; a limit that was exceeded."""
 
 READY = b"r"
-"""What a process says when everything is loaded."""
+"""What a process sends when everything is loaded."""
 
 _MOST_OPEN_FILES = 256
 _MOST_MESSAGE_CHARS = 500
@@ -47,7 +47,7 @@ Write = Callable[[bytes], object]
 
 
 def do_job(module: ModuleType, read: Read, write: Write) -> None:
-    """Do the one job that comes: a header with its limits, then its arguments."""
+    """Do one job: a header with its limits, then its arguments."""
     write(READY)
     header = json.loads(_frame(read))
     most = header["output_bytes"]
@@ -63,13 +63,13 @@ def do_job(module: ModuleType, read: Read, write: Write) -> None:
         _send(write, DONE, value, most)
     except MemoryError:
         write(out_of_memory)
-    except BaseException as error:  # noqa: BLE001 - told to the host; a panic of Rust is no Exception
+    except BaseException as error:  # noqa: BLE001 - reported to the host; a panic of Rust is no Exception
         words = f"{type(error).__name__}: {error}"[:_MOST_MESSAGE_CHARS]
         _send(write, FAILED, words, _MOST_MESSAGE_CHARS * 12)
 
 
 def _send(write: Write, kind: bytes, value: Any, most: int) -> int:
-    """Write one frame, or that it is too large; how many bytes may still follow."""
+    """Write one frame, or that it is too large; return how many bytes may follow."""
     if isinstance(value, str) and kind == DONE:
         kind, data = TEXT, value.encode("utf-8", "surrogatepass")
     else:
@@ -93,13 +93,13 @@ def _exactly(read: Read, size: int) -> bytes:
     while len(data) < size:
         piece = read(min(size - len(data), 1 << 20))
         if not piece:
-            os._exit(0)  # The host no longer wants it.
+            os._exit(0)  # The host does not want it any more.
         data += piece
     return bytes(data)
 
 
 def rehearse() -> None:
-    """Do what every job does: pages that a fork shares are copied when they are first touched."""
+    """Do what every job does, to copy the memory pages that a fork shares before the first job."""
     json.loads(
         json.dumps({"numbers": [1, 2.5, None], "text": "\u00e9", "function": rehearse.__name__})
     )
@@ -117,7 +117,7 @@ def _read(path: str) -> bytes:
 
 
 def _limit_memory(more_bytes: int) -> None:
-    """Limit the address space to what is used now and `more_bytes`; forbid files and core dumps."""
+    """Limit the address space to what is used now plus `more_bytes`; forbid files and dumps."""
     if resource is None:
         return
     _lower(resource.RLIMIT_CORE, 0)
@@ -129,7 +129,7 @@ def _limit_memory(more_bytes: int) -> None:
 
 
 def _limit_time(seconds: float) -> None:
-    """Limit the processor time; the clock on the wall is the host's business."""
+    """Limit the processor time; the host limits the elapsed time."""
     if resource is None:
         return
     most = max(1, math.ceil(seconds))
@@ -137,7 +137,7 @@ def _limit_time(seconds: float) -> None:
 
 
 def _lower(which: int, soft: int, hard: int | None = None) -> None:
-    """Set a limit where it is not lower already."""
+    """Set a limit unless it is already lower."""
     assert resource is not None
     _, known = resource.getrlimit(which)
     wanted = (soft, soft if hard is None else hard)

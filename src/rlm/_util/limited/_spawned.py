@@ -1,4 +1,4 @@
-"""The process of a job where processes can't be forked in advance: its streams are pipes."""
+"""The process of a job on systems that can't fork in advance: its streams are pipes."""
 
 import importlib
 import os
@@ -10,10 +10,10 @@ __all__ = ["main"]
 
 
 def main(module_name: str) -> None:
-    """Do the one job that comes on stdin, answer on stdout, and end."""
+    """Do the job that arrives on stdin, answer on stdout, and end."""
     sys.dont_write_bytecode = True
     source, target = sys.stdin.fileno(), os.dup(sys.stdout.fileno())
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # prints of libraries
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what libraries print
     with os.fdopen(target, "wb", buffering=0) as file:
 
         def write(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Blocking work for a coroutine, in a thread that learns when nobody waits for it any more."""
+"""Run blocking work for a coroutine, in a thread that is notified when it is cancelled."""
 
 import asyncio
 import contextvars
@@ -15,11 +15,11 @@ _Found = TypeVar("_Found")
 
 
 class Unwanted(Exception):
-    """Raised inside blocking work whose result is no longer wanted."""
+    """Raised inside blocking work whose result is not wanted any more."""
 
 
 class Stop:
-    """Tells blocking work to end; a thread can't be killed, but it can look."""
+    """Asks blocking work to end; a thread can't be killed, but it can check."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -35,14 +35,14 @@ class Stop:
             callback()
 
     def run(self, work: Callable[[], _Found]) -> _Found:
-        """Do the work, which then looks at this."""
+        """Do the work, which can check this object."""
         context = contextvars.copy_context()
         context.run(_current.set, self)
         return context.run(work)
 
     @contextmanager
     def calling(self, callback: Callable[[], object]) -> Generator[None, None, None]:
-        """Have something called if this is set meanwhile."""
+        """Call a function if this is set during the block."""
         with self._lock:
             if self.is_set:
                 raise Unwanted
@@ -59,7 +59,7 @@ _current: contextvars.ContextVar[Stop | None] = contextvars.ContextVar("stop", d
 
 
 def check_wanted() -> None:
-    """Raise Unwanted if the work at hand was asked to end; for loops that can be long."""
+    """Raise Unwanted if the current work was asked to end; for long loops."""
     stop = _current.get()
     if stop is not None and stop.is_set:
         raise Unwanted
@@ -67,7 +67,7 @@ def check_wanted() -> None:
 
 @contextmanager
 def calling_on_stop(callback: Callable[[], object]) -> Generator[None, None, None]:
-    """Have something called if the work at hand is asked to end."""
+    """Call a function if the current work is asked to end."""
     stop = _current.get()
     if stop is None:
         yield
@@ -79,9 +79,9 @@ def calling_on_stop(callback: Callable[[], object]) -> Generator[None, None, Non
 async def in_thread(
     work: Callable[_Given, _Found], *given: _Given.args, **named: _Given.kwargs
 ) -> _Found:
-    """Do blocking work in a thread of its own; cancelling asks it to end.
+    """Do blocking work in its own thread; cancelling asks it to end.
 
-    Work that may take minutes would otherwise take a thread of the loop's few from all others.
+    Work that may take minutes would otherwise occupy one of the few threads of the loop.
     """
     stop, context = Stop(), contextvars.copy_context()
     done: Future[_Found] = Future()

@@ -1,6 +1,6 @@
-"""The host's side of a job's process: one that a fork server made, or one that was started anew.
+"""The host's side of the process of a job: forked by a fork server, or newly started.
 
-Both take frames, give frames, and can be killed by another thread while somebody waits for them.
+Both take and return frames, and another thread can kill them while one waits for them.
 """
 
 import array
@@ -37,23 +37,25 @@ class Worker(Protocol):
     """A process that does one job."""
 
     def send(self, data: bytes, deadline: float) -> None:
-        """Send the job; TimeoutError if it is not taken by the deadline."""
+        """Send the job; raise TimeoutError if it is not taken by the deadline."""
         ...
 
     def receive(self, size: int, deadline: float) -> bytes:
-        """At most `size` bytes, none once the process has ended; TimeoutError at the deadline."""
+        """Return at most `size` bytes, none once the process has ended; TimeoutError at the
+        deadline.
+        """
         ...
 
     def kill(self) -> None:
-        """End it now; any thread may ask for that."""
+        """Kill it now, from any thread."""
         ...
 
     def close(self) -> None:
-        """Let go of a process that has done its job."""
+        """Release a process that has done its job."""
         ...
 
     def finish(self) -> int | None:
-        """End it, wait until it is gone, and give its exit status, negative for a signal."""
+        """Kill it, wait for it, and return its exit status, negative for a signal."""
         ...
 
 
@@ -72,7 +74,7 @@ class ForkServer:
         return self._process.poll() is None
 
     def worker(self) -> Worker:
-        """A process that waits for its job; OSError if there can be none."""
+        """Return a process that waits for its job; raise OSError if there can be none."""
         stream, workers_end = socket.socketpair()
         lifeline, servers_end = socket.socketpair()
         with workers_end, servers_end:
@@ -98,7 +100,7 @@ class ForkServer:
     def forget(self) -> None:
         """Leave it to the process that this one was forked from."""
         self._control.close()
-        self._process.returncode = 0  # It is no child of this process and can't be waited for.
+        self._process.returncode = 0  # It is no child of this process, so it can't be waited for.
 
 
 class _Forked:
@@ -146,12 +148,12 @@ class _Forked:
 
 
 def spawned(module: str) -> Worker:
-    """A new interpreter: slower to start, and the same otherwise."""
+    """Start a new interpreter: slower, and otherwise the same."""
     return _Spawned(_start(_SPAWNED, -1, module, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
 
 
 class _Spawned:
-    """Reading from a pipe can't be given a deadline everywhere, so a timer kills the process."""
+    """Kill the process after a time, because reading from a pipe has no deadline everywhere."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
@@ -233,5 +235,5 @@ def _start(
 
 
 def _kept_environment() -> dict[str, str]:
-    """Windows needs some variables to start a program at all; keys and tokens stay here."""
+    """Return the variables that a program needs to start on Windows; keys and tokens stay here."""
     return {name: os.environ[name] for name in ("SYSTEMROOT", "TEMP") if name in os.environ}

@@ -17,7 +17,9 @@ class MemoryRecorder:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.record = self.events.append
+
+    def record(self, event: Event) -> None:
+        self.events.append(event)
 
 
 log = logging.getLogger("rlm")

@@ -1,4 +1,4 @@
-"""Saving a chat and going on with it: what goes where, and what is said of the rest."""
+"""Save a chat and load it again."""
 
 import asyncio
 import time
@@ -17,17 +17,17 @@ from rlm.messages import Usage
 from rlm.prompts import nudges
 from rlm.protocols import Session
 
-if TYPE_CHECKING:  # what reads and writes files is loaded when there is one: most chats have none
-    from rlm.chat.reading import SavedFile
+if TYPE_CHECKING:  # imported when a file is used, because most chats have none
+    from rlm.chat.file import SavedFile
 
-__all__ = ["Keeper", "Loaded"]
+__all__ = ["ChatStorage", "Loaded"]
 
 NAMES_SHOWN = 10
 RESTORE_SECONDS = 120.0
 
 
 class Loaded(Struct):
-    """What a file holds for a chat."""
+    """The content of a file, for a chat."""
 
     turns: list[dict[str, Any]]
     summaries: list[TurnSummary]
@@ -35,8 +35,8 @@ class Loaded(Struct):
     usage: Usage
 
 
-class Keeper:
-    """Of one chat. `may_read` is False where what is unpickled would be unpickled on the host."""
+class ChatStorage:
+    """Saves and loads one chat. `may_read` is False if unpickling would happen on the host."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class Keeper:
         self._tools = tools
         self._file: SavedFile | None = None
         self._waiting: SavedVariables | None = None
-        """Variables of the file that no session has got yet."""
-        self._told = ""
+        """Variables of the file that no session has loaded yet."""
+        self._lost = ""
         self.notices: list[str] = []
-        """What could not be kept or brought back, in words; each once."""
+        """What could not be saved or restored, in words; each once."""
 
     # -- saving ------------------------------------------------------------------------------
 
@@ -68,8 +68,8 @@ class Keeper:
         contexts: Mapping[str, StoredContext],
         worker: Session | None,
     ) -> None:
-        """Write everything that can be."""
-        from rlm.chat.writing import write_saved
+        """Write everything that can be saved."""
+        from rlm.chat.file import write_saved
 
         texts = list(_texts(turns))
         variables = await self._variables(worker, contexts)
@@ -111,8 +111,8 @@ class Keeper:
     # -- loading -----------------------------------------------------------------------------
 
     def load(self, path: Path) -> Loaded:
-        """Open a file; from now on its variables wait for a session."""
-        from rlm.chat.reading import SavedFile
+        """Open a file; the next session loads its variables."""
+        from rlm.chat.file import SavedFile
 
         file = SavedFile(path)
         try:
@@ -133,27 +133,27 @@ class Keeper:
             lost = (*facts.names, *lost)
             self._notice(
                 f"the variables of {path} are not read in the environment {self._environment!r}: "
-                "whoever made that file could have code run outside of any sandbox"
+                "the author of that file could have code run outside of any sandbox"
             )
         elif facts.names:
             self._waiting = facts
         if lost:
-            self._told = nudges.variables_lost(lost)
+            self._lost = nudges.variables_lost(lost)
             self._notice(f"these variables are not there any more: {_listed(lost)}")
         return Loaded(turns, list(about.summaries), contexts, about.usage)
 
     def waiting_variables(self) -> dict[str, str]:
-        """Those that come with the next turn."""
+        """Return the variables that are restored with the next turn."""
         names = () if self._waiting is None else self._waiting.names
         return dict.fromkeys(names, "saved; it comes back with the next turn")
 
-    def told_once(self) -> str:
-        """What the model has to know of variables that were lost."""
-        told, self._told = self._told, ""
-        return told
+    def take_lost(self) -> str:
+        """Return once what the model has to know about lost variables."""
+        lost, self._lost = self._lost, ""
+        return lost
 
     def restorer(self) -> Callable[[Session], Awaitable[str]] | None:
-        """What brings the variables of the file into a session, if there are any."""
+        """Return what restores the variables of the file in a session, if there are any."""
         return None if self._waiting is None else self._restore
 
     async def _restore(self, session: Session) -> str:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.agent.joining import rest_of
+from rlm.agent.agent import rest_of
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,21 @@
-"""A chat from its file. Anybody may have made it: nothing in it is believed, and nothing is run.
-
-The file stays open, so that its contexts can be read whenever a session needs them, even if another
-file takes its name meanwhile.
-"""
+"""The file of a saved chat: a zip archive, written as a whole and read with suspicion."""
 
 import hashlib
 import os
+import shutil
 import struct
 import weakref
 import zipfile
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
+from msgspec.structs import replace
+
+from rlm._util.atomic import replacing
 from rlm.chat.saved import (
     ABOUT,
     DEFLATED_BYTES,
@@ -27,18 +27,19 @@ from rlm.chat.saved import (
     About,
     SavedContext,
     about_from,
+    about_to_bytes,
 )
 from rlm.context import StoredContext
 from rlm.errors import ConfigError
 from rlm.images import MAX_IMAGE_BYTES, Picture, picture_of
 
-__all__ = ["SavedFile", "open_saved"]
+__all__ = ["SavedFile", "open_saved", "write_saved"]
 
 BLOCK_BYTES = 1 << 17
 MOST_TEXTS_BYTES = 1 << 30
 MOST_DIRECTORY_BYTES = 8 << 20
 UNPACKED_BYTES, UNPACKED_RATIO = 1 << 30, 200
-"""More than so much, that was packed better than this, is no text: it is a trap."""
+"""A file that unpacks to more than this, and at a higher ratio than text, is refused."""
 
 _END = struct.Struct("<4s4H2LH")
 _LOCATOR = struct.Struct("<4sLQL")
@@ -54,7 +55,7 @@ _DAMAGED = (
 
 
 class _Reader:
-    """A file that many may read at once. It closes itself when nobody knows it any more."""
+    """A file that several readers use at once. It closes itself when it is garbage collected."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -71,7 +72,7 @@ class _Reader:
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}[whence]
         if base + offset < 0:
-            raise EOFError("a place before the beginning")
+            raise EOFError("a position before the beginning")
         self._at = base + offset
         return self._at
 
@@ -79,7 +80,7 @@ class _Reader:
         return self._at
 
     def close(self) -> None:
-        """Its number may soon be another file's: nothing is read from that."""
+        """Close the file; its descriptor may be reused, so nothing is read from it any more."""
         self._fd = -1
         self._close()
 
@@ -89,7 +90,7 @@ class _Reader:
 
 @dataclass(frozen=True)
 class _Member:
-    """Part of a stored context: a member of the file, checked against what was said of it."""
+    """Part of a stored context: a member of the file, checked against its size and hash."""
 
     file: "SavedFile"
     name: str
@@ -109,7 +110,7 @@ class _Member:
 
 
 class SavedFile:
-    """An open file: what it says of itself, and its contents piece by piece."""
+    """An open file: its description, and its contents piece by piece."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -131,17 +132,17 @@ class SavedFile:
             raise ConfigError(f"{path}: {error}") from error
 
     def close(self) -> None:
-        """May be called twice."""
+        """Close the file; calling it twice is harmless."""
         self._reader.close()
 
     def blocks(self, name: str) -> Iterator[bytes]:
-        """The bytes of a member."""
+        """Yield the bytes of a member."""
         with self._understood(), self._archive.open(name) as member:
             while block := member.read(BLOCK_BYTES):
                 yield block
 
     def texts(self) -> list[tuple[str, str | None]]:
-        """The queries and answers of all turns."""
+        """Return the queries and answers of all turns."""
         data, at, found = self._whole(TEXTS, MOST_TEXTS_BYTES), 0, []
         for turn in self.about.turns:
             sizes = (turn.query_bytes, turn.answer_bytes or 0)
@@ -154,14 +155,14 @@ class SavedFile:
         return found
 
     def contexts(self) -> dict[str, StoredContext]:
-        """All contexts; their bytes are read when somebody wants them."""
+        """Return all contexts; their bytes are read when they are used."""
         return {
             facts.name: self._context(number, facts)
             for number, facts in enumerate(self.about.contexts)
         }
 
     def variables(self) -> StoredContext:
-        """The bytes that only a sandbox may read, as something a session can load."""
+        """Return the bytes that only a sandbox may unpickle, as something a session can load."""
         size = self._sizes.get(VARIABLES, 0)
         if size > MOST_VARIABLES_BYTES:
             raise ConfigError(f"{self.path}: its variables are too large")
@@ -182,7 +183,7 @@ class SavedFile:
             raise ConfigError(f"{self.path} is no saved chat: it lacks {error}") from error
 
     def _checked_members(self) -> dict[str, int]:
-        """Names and sizes. What would unpack to far more than it is, is refused unread."""
+        """Return names and sizes; refuse a file that would unpack to far more than its size."""
         members = self._archive.infolist()
         sizes = {each.filename: each.file_size for each in members}
         packed = sum(each.compress_size for each in members)
@@ -254,7 +255,7 @@ class SavedFile:
 
 
 def open_saved(path: Path) -> SavedFile:
-    """Open a saved chat; ConfigError if it is none, or one that nobody should open."""
+    """Open a saved chat; raise ConfigError if it is none, or not safe to open."""
     return SavedFile(path)
 
 
@@ -266,7 +267,7 @@ def _text(data: bytes, path: Path) -> str:
 
 
 def _check_end(reader: _Reader) -> None:
-    """The list of members at the end of the file, before all of it is read: it may be huge."""
+    """Check the list of members at the end of the file before reading it: it may be huge."""
     if reader.size < _END.size:
         raise zipfile.BadZipFile("it is too short")
     reader.seek(-_END.size, os.SEEK_END)
@@ -284,3 +285,71 @@ def _check_end(reader: _Reader) -> None:
     if count > MOST_MEMBERS or size > MOST_DIRECTORY_BYTES:
         raise zipfile.BadZipFile("its list of contents is too long")
     reader.seek(0)
+
+
+CHUNK_BYTES = 1 << 20
+LEVEL = 1
+LARGE_BYTES = 1 << 30
+"""Open a member for writing; large ones need 64-bit sizes, which must be announced beforehand."""
+
+
+def write_saved(
+    path: Path,
+    about: About,
+    texts: Iterable[bytes],
+    contexts: Mapping[str, StoredContext],
+    variables: IO[bytes] | None,
+) -> None:
+    """Write a saved chat, readable by its owner only. It blocks: call it in a thread."""
+    described = tuple(_facts(name, stored) for name, stored in contexts.items())
+    try:
+        with replacing(path) as file, zipfile.ZipFile(file, "w", compresslevel=LEVEL) as archive:
+            _write(archive, about, described, texts, contexts, variables)
+    except OSError as error:
+        raise ConfigError(f"the chat can't be saved to {path}: {error.strerror}") from error
+
+
+def _facts(name: str, stored: StoredContext) -> SavedContext:
+    return SavedContext(
+        name=name,
+        kind=stored.kind,
+        size_bytes=stored.size_bytes,
+        sha256=stored.sha256,
+        description=stored.description,
+        documents=stored.documents,
+        pictures=tuple(stored.pictures),
+    )
+
+
+def _write(
+    archive: zipfile.ZipFile,
+    about: About,
+    described: tuple[SavedContext, ...],
+    texts: Iterable[bytes],
+    contexts: Mapping[str, StoredContext],
+    variables: IO[bytes] | None,
+) -> None:
+    data = about_to_bytes(replace(about, contexts=described))
+    _add(archive, ABOUT, (data,), len(data))
+    held = list(texts)
+    _add(archive, TEXTS, held, sum(map(len, held)))
+    for number, stored in enumerate(contexts.values()):
+        _add(archive, f"contexts/{number}", stored.chunks(CHUNK_BYTES), stored.size_bytes)
+        for index, picture in enumerate(stored.pictures.values()):
+            _add(archive, f"pictures/{number}/{index}", (picture.read(),), picture.size_bytes)
+    if variables is not None:
+        size = variables.seek(0, os.SEEK_END)
+        variables.seek(0)
+        with _member(archive, VARIABLES, size) as member:
+            shutil.copyfileobj(variables, member, CHUNK_BYTES)
+
+
+def _add(archive: zipfile.ZipFile, name: str, chunks: Iterable[bytes], size: int) -> None:
+    with _member(archive, name, size) as member:
+        for chunk in chunks:
+            member.write(chunk)
+
+
+def _member(archive: zipfile.ZipFile, name: str, size: int) -> IO[bytes]:
+    archive.compression = zipfile.ZIP_DEFLATED if size <= DEFLATED_BYTES else zipfile.ZIP_STORED
+    return archive.open(name, "w", force_zip64=size > LARGE_BYTES)
