@@ -34,7 +34,7 @@ def write_dataset(
     out: Path,
     on_sample: Callable[[str], None] = lambda name: None,
 ) -> int:
-    """Write all samples; returns how many. The same words always give the same bytes.
+    """Write all samples, and return their number. The same arguments give the same bytes.
 
     `answer` is a right answer in words; `gold` is what the task's scorer takes.
     """
@@ -87,7 +87,7 @@ _SPEC = re.compile(
 
 
 def register(task: type[Task]) -> type[Task]:
-    """Make a task of your own known by its name; also a decorator for classes."""
+    """Register a task of your own under its name; also a decorator for classes."""
     if not re.fullmatch(r"[\w.-]+", getattr(task, "name", "")):
         raise ConfigError(f"{task.__name__} needs a `name` of letters, digits and dashes")
     if _TASKS.get(task.name, task) is not task:
@@ -97,12 +97,12 @@ def register(task: type[Task]) -> type[Task]:
 
 
 def known_tasks() -> dict[str, type[Task]]:
-    """Every task by its name."""
+    """Return every task by name."""
     return dict(_TASKS)
 
 
 def find_tasks(spec: str) -> dict[str, Task]:
-    """The tasks that are meant, each under the words that mean just it."""
+    """Return the tasks that a spec names, each under its own exact spec."""
     found = _SPEC.fullmatch(spec)
     if found is None:
         raise ConfigError(f"{spec!r} is no task; see rlm bench list")
@@ -116,7 +116,7 @@ def find_tasks(spec: str) -> dict[str, Task]:
 
 
 def spec_of(name: str, variant: str, options: dict[str, Any]) -> str:
-    """The words that mean one task with its options."""
+    """Return the spec of one task with its options."""
     told = "".join(f",{key}={value}" for key, value in sorted(options.items()))
     return name + (f"/{variant}" if variant else "") + told
 
@@ -130,7 +130,7 @@ def _made(task: type[Task], variant: str, options: dict[str, Any]) -> Task:
 
 
 def _option(text: str) -> tuple[str, Any]:
-    """The value is read as JSON where it is JSON."""
+    """Parse an option; the value is parsed as JSON if it is JSON."""
     key, _, value = text.partition("=")
     try:
         return key, json.loads(value)
@@ -139,7 +139,7 @@ def _option(text: str) -> tuple[str, Any]:
 
 
 def _own(name: str) -> type[Task]:
-    """A class of somebody's module or file. It is their code, and it runs as such."""
+    """Import a class from a user's module or file, which runs as their code."""
     home, _, attribute = name.rpartition(":")
     if home in _TASKS:
         raise ConfigError(f"there is no task {name!r}; a variant is named as {home}/{attribute}")

@@ -1,4 +1,4 @@
-"""What `rlm ask` does with its options: settings, models, context, progress, and the run."""
+"""Run `rlm ask`: settings, models, context, progress, and the run itself."""
 
 import json
 import os
@@ -31,7 +31,7 @@ from rlm.wiring.registry import PROVIDERS, split_model
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Everything that was said on the command line, besides the question."""
+    """The options of the command line, without the question."""
 
     files: tuple[str, ...]
     model: str | None
@@ -73,7 +73,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def answer(query: str, options: Options) -> int:
-    """Answer, show it, and return the exit code."""
+    """Answer the query, show the answer, and return the exit code."""
     made_of = prepare(options)
     stage = Stage(options.manner, journaled=made_of.journal is not None)
     with _page(options.view, made_of.journal) as page:
@@ -85,7 +85,7 @@ def answer(query: str, options: Options) -> int:
 
 
 def prepare(options: Options) -> "Setting":
-    """Find out what runs are made of, and say what is to be said of it."""
+    """Choose models and settings, and print notices about them."""
     settings = dotenv.settings(os.environ, Path.cwd())
     variables, doubtful = settings.variables, settings.taken
     choice = choose(
@@ -104,7 +104,7 @@ def prepare(options: Options) -> "Setting":
 
 
 def _page(wanted: bool, journal: Path | None) -> AbstractContextManager[Any]:
-    """The viewer beside the run, if it is wanted."""
+    """Return the viewer beside the run, if it was requested."""
     if not wanted:
         return nullcontext()
     if journal is None:
@@ -115,7 +115,7 @@ def _page(wanted: bool, journal: Path | None) -> AbstractContextManager[Any]:
 
 
 class Setting(NamedTuple):
-    """What a run is made of, besides options."""
+    """What a run needs besides the options."""
 
     settings: dotenv.Settings
     choice: Choice
@@ -127,7 +127,7 @@ class Setting(NamedTuple):
 def _run(
     query: str, options: Options, made_of: Setting, stage: Stage, beside: list[Recorder]
 ) -> RunResult:
-    """One run. Mistakes show before stdin is read."""
+    """Run once. Mistakes in options are reported before standard input is read."""
     engine = engine_of(options, made_of, [*stage.recorders, *beside])
     with engine:
         context = context_of(options.files)
@@ -140,7 +140,7 @@ def _run(
 
 
 def engine_of(options: Options, made_of: Setting, recorders: list[Recorder]) -> RLM:
-    """What answers, as the options say."""
+    """Build the `RLM` that the options describe."""
     choice, infos = made_of.choice, made_of.infos
     engine = RLM(
         choice.model,
@@ -161,7 +161,7 @@ def engine_of(options: Options, made_of: Setting, recorders: list[Recorder]) -> 
 
 
 def unknown_price(models: Iterable[str]) -> click.ClickException:
-    """Money can't be limited without knowing what a token costs."""
+    """Return the error for a budget in dollars when a price is unknown."""
     return click.ClickException(
         f"--budget-usd is set, but the price of {' or '.join(models)} is unknown: "
         "pass --price IN,OUT (US dollars per million tokens) or use --max-tokens"
@@ -178,13 +178,13 @@ def _notices(choice: Choice, settings: dotenv.Settings, problem: str) -> Iterato
 
 
 def _infos(choice: Choice, windows: dict[str, int]) -> dict[str, ModelInfo]:
-    """What is known of those models that are a server's, with the windows that servers told."""
+    """Return what is known about models of local servers, with the windows the servers report."""
     found = {}
     for name in choice.names:
         try:
             provider, wire_name = split_model(name)
         except ConfigError:
-            continue  # `RLM` complains about it
+            continue  # `RLM` reports it
         if provider in PROVIDERS:
             info = knowledge.about(provider, wire_name)
             window = windows.get(name, info.window_tokens)
@@ -197,7 +197,7 @@ def _client_options(infos: dict[str, ModelInfo]) -> dict[str, dict[str, Any]]:
 
 
 def _tell_what_is_unknown(infos: dict[str, ModelInfo], options: Options) -> None:
-    """In a line each."""
+    """Print one line per unknown fact."""
     for name, info in infos.items():
         known = info if options.price is None else replace(info, price=Price(*options.price))
         if notice := knowledge.notice(name, known, prompts.UNKNOWN_WINDOW_TOKENS):
@@ -205,7 +205,7 @@ def _tell_what_is_unknown(infos: dict[str, ModelInfo], options: Options) -> None
 
 
 def _schema(path: Path) -> Any:
-    """The JSON schema in a file, tried out before anything is sent."""
+    """Read a JSON schema from a file, and check it before anything is sent."""
     try:
         schema = json.loads(path.read_text("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -213,7 +213,7 @@ def _schema(path: Path) -> Any:
     except OSError as error:
         raise _misused(f"{path}: {error.strerror}") from error
     if not isinstance(schema, dict):
-        raise _misused(f"{path} holds no JSON schema: that is an object, such as {{'type': …}}")
+        raise _misused(f"{path} holds no JSON schema: a schema is an object such as {{'type': …}}")
     try:
         answer_type(schema)
     except ConfigError as error:

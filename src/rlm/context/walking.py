@@ -42,11 +42,11 @@ TOOL_FOLDERS = frozenset(
 
 
 MOST_SECONDS = 300.0
-"""A folder that takes longer is refused: its .gitignore files, or its disk, are not made for it."""
+"""A folder that takes longer to walk is refused."""
 
 
 class Found(NamedTuple):
-    """A regular file: its name relative to the folder that was walked, with slashes."""
+    """A regular file: its name relative to the walked folder, with slashes."""
 
     name: str
     path: Path
@@ -59,7 +59,7 @@ class _Folder(NamedTuple):
 
 
 def walk(folder: Path, root: Path | None = None) -> Iterator[Found | Skipped]:
-    """Every file below a folder, each folder's entries in order of their names.
+    """Yield every file below a folder, in the order of names.
 
     Links to files inside are followed; links to folders are not, so there are no loops. If the
     folder is below `root`, the .gitignore files on the way count, too.
@@ -98,7 +98,7 @@ def _check_time(folder: Path, deadline: float) -> None:
 
 
 def _reason(entry: os.DirEntry[str], name: str, rules: IgnoreRules, top: Path) -> str | None:
-    """Why an entry is left out; None if it is not."""
+    """Return why an entry is left out; None if it is not."""
     is_folder = entry.is_dir(follow_symlinks=False)
     if entry.name in TOOL_FOLDERS and (is_folder or entry.name == ".git"):
         return skipping.TOOL_FOLDER
@@ -112,7 +112,7 @@ def _reason(entry: os.DirEntry[str], name: str, rules: IgnoreRules, top: Path) -
 def _reason_for_link(link: Path, top: Path) -> str | None:
     try:
         target = link.resolve(strict=True)
-    except (OSError, RuntimeError):  # 3.11 and 3.12 tell a loop by a RuntimeError
+    except (OSError, RuntimeError):  # Python 3.11 and 3.12 raise RuntimeError for a loop
         return skipping.BROKEN_LINK
     if not target.is_relative_to(top) or TOOL_FOLDERS.intersection(target.relative_to(top).parts):
         return skipping.OUTER_LINK
@@ -140,7 +140,7 @@ class Gathered:
         self._check()
 
     def add_folder(self, folder: Path, entries: Iterator[Found | Skipped]) -> int:
-        """Take in what a walk finds; how many files that were."""
+        """Add what a walk finds, and return the number of files."""
         number = 0
         for each in entries:
             if isinstance(each, Skipped):
@@ -152,7 +152,7 @@ class Gathered:
         return number
 
     def named(self) -> list[tuple[str, Path]]:
-        """The files, in order of their names, which are relative and have slashes."""
+        """Return the files, in order of their names, which are relative and have slashes."""
         return sorted((self._name(path), path) for path in self.asked)
 
     def skipped(self) -> list[Skipped]:
@@ -171,7 +171,7 @@ class Gathered:
 
 
 def gather_folder(folder: Path) -> Gathered:
-    """Everything in a folder, by names relative to it."""
+    """Return everything in a folder, by names relative to it."""
     folder = _whole(folder)
     gathered = Gathered(shown(folder), folder)
     gathered.add_folder(folder, walk(folder))
@@ -179,7 +179,7 @@ def gather_folder(folder: Path) -> Gathered:
 
 
 def gather_paths(paths: Sequence[Path]) -> Gathered:
-    """Several files and folders, by names relative to the deepest folder that holds all of them."""
+    """Return files and folders, by names relative to the deepest folder that holds them all."""
     whole = [_whole(path) for path in paths]
     gathered = Gathered("what was handed in", _common([path.parent for path in whole]))
     for path in whole:
@@ -191,7 +191,7 @@ def gather_paths(paths: Sequence[Path]) -> Gathered:
 
 
 def gather_set(chosen: FileSet) -> Gathered:
-    """What patterns find, by names relative to their root, or to what holds all of it."""
+    """Return what patterns find, by names relative to their root, or to what holds it all."""
     root = _whole(chosen.root)
     gathered = Gathered(" ".join(map(shown, chosen.patterns)), root)
     missed = [pattern for pattern in chosen.patterns if not _add_pattern(gathered, chosen, pattern)]
@@ -205,7 +205,7 @@ def gather_set(chosen: FileSet) -> Gathered:
 
 
 def _add_pattern(gathered: Gathered, chosen: FileSet, pattern: str) -> int:
-    """Take in what one pattern finds; how many files that were."""
+    """Add what one pattern finds, and return the number of files."""
     place, wildcards = chosen.split(pattern)
     place = _whole(place)
     if is_folder(place):
