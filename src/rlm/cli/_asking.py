@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from rlm import prompts
 from rlm.api import RLM
 from rlm.cli import dotenv
 from rlm.cli._context import context_of
-from rlm.cli._errors import say
+from rlm.cli._errors import say, unknown_price
 from rlm.cli._models import Choice, choose, find_servers, windows_of
 from rlm.cli._progress import Manner, Stage
 from rlm.cli._records import where_to_journal
@@ -158,14 +158,6 @@ def engine_of(options: Options, made_of: Setting, recorders: list[Recorder]) -> 
     if not options.quiet:
         _tell_what_is_unknown(infos, options)
     return engine
-
-
-def unknown_price(models: Iterable[str]) -> click.ClickException:
-    """Return the error for a budget in dollars when a price is unknown."""
-    return click.ClickException(
-        f"--budget-usd is set, but the price of {' or '.join(models)} is unknown: "
-        "pass --price IN,OUT (US dollars per million tokens) or use --max-tokens"
-    )
 
 
 def _notices(choice: Choice, settings: dotenv.Settings, problem: str) -> Iterator[str]:

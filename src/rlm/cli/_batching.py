@@ -16,8 +16,8 @@ from rlm.api import RLM
 from rlm.batch import Batch, BatchFolder, Plan, Tally
 from rlm.batch.rows import Source
 from rlm.batch.table import RowTable
-from rlm.cli._asking import Options, Setting, engine_of, prepare, unknown_price
-from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say
+from rlm.cli._asking import Options, Setting, engine_of, prepare
+from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say, unknown_price
 from rlm.cli._progress import Complaints
 from rlm.config import Strategy
 from rlm.errors import UnknownPriceError

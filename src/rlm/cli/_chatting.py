@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from rlm.api import RLM
 from rlm.chat.chat import Chat
-from rlm.cli._asking import Options, Setting, engine_of, prepare, unknown_price
+from rlm.cli._asking import Options, Setting, engine_of, prepare
 from rlm.cli._chat_commands import COMMANDS, MOST_CONTEXT_BYTES, ChatFolder, perform
 from rlm.cli._chat_input import Keyboard, Piped
 from rlm.cli._context import STDIN, context_of
-from rlm.cli._errors import ANSWERED, say
+from rlm.cli._errors import ANSWERED, say, unknown_price
 from rlm.cli._output import show
 from rlm.cli._progress import Stage
 from rlm.errors import ConfigError, RLMError, UnknownPriceError

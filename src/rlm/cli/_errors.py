@@ -3,11 +3,11 @@
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import click
 
-__all__ = ["ANSWERED", "CANCELLED", "FAILED", "LIMITED", "MISUSED", "run", "say"]
+__all__ = ["ANSWERED", "CANCELLED", "FAILED", "LIMITED", "MISUSED", "run", "say", "unknown_price"]
 
 ANSWERED, FAILED, MISUSED, LIMITED, CANCELLED = 0, 1, 2, 3, 130
 
@@ -48,6 +48,14 @@ def _with_hint(error: click.UsageError) -> str:
     text = error.format_message().rstrip(".")
     path = error.ctx.command_path if error.ctx else "rlm"
     return f"{text}. See '{path} --help'."
+
+
+def unknown_price(models: Iterable[str]) -> click.ClickException:
+    """Return the error for a budget in dollars when a price is unknown."""
+    return click.ClickException(
+        f"--budget-usd is set, but the price of {' or '.join(models)} is unknown: "
+        "pass --price IN,OUT (US dollars per million tokens) or use --max-tokens"
+    )
 
 
 def _failed(error: Exception, verbose: bool) -> int:

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from rlm.api import RLM
 from rlm.cli import dotenv
-from rlm.cli._asking import unknown_price
 from rlm.cli._context import context_of
-from rlm.cli._errors import ANSWERED, say
+from rlm.cli._errors import ANSWERED, say, unknown_price
 from rlm.cli._progress import Manner, Stage
 from rlm.cli._records import archive, facts_of, find_run
 from rlm.config import RunConfig

@@ -7,6 +7,7 @@ from rlm._util.limited import check_wanted
 from rlm.context import skipping
 from rlm.context.describe import ListShape, counted, describe, told
 from rlm.context.documents import Converter, DocumentError
+from rlm.context.gathering import Gathered
 from rlm.context.opening import (
     SAMPLE_BYTES,
     Stamp,
@@ -31,7 +32,6 @@ from rlm.context.pictures import looks_like_picture, read_picture, told_picture,
 from rlm.context.scanning import TABLES, Tally, scan_text, told_files, told_table
 from rlm.context.skipping import Skipped
 from rlm.context.stored import StoredContext
-from rlm.context.walking import Gathered
 from rlm.errors import ConfigError
 from rlm.images import MAX_IMAGE_BYTES, Picture
 
