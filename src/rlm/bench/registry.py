@@ -39,7 +39,7 @@ def write_dataset(
     `answer` is a right answer in words; `gold` is what the task's scorer takes.
     """
     if (out / SAMPLES).exists():
-        raise ConfigError(f"{out / SAMPLES} is there already; choose another --out")
+        raise ConfigError(f"{out / SAMPLES} already exists; choose another --out")
     (out / CONTEXTS).mkdir(parents=True, exist_ok=True)
     count = 0
     with replacing(out / SAMPLES) as lines:
