@@ -1,6 +1,6 @@
-"""Ways to a model: a script, any chat endpoint over HTTP, OpenAI's dialect.
+"""Adapters to models: a script, any chat endpoint over HTTP, OpenAI's dialect.
 
-Each is a client of the engine; so is whatever else `rlm.RLM` takes for a model, a function too.
+Each is a client of the engine; whatever else `rlm.RLM` accepts as a model works too.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ __all__ = ["FakeAdapter", "GenericChatAdapter", "OpenAICompatAdapter"]
 
 
 class FakeAdapter(ScriptedClient):
-    """Answers by the first rule that matches a request, else by the next entry of its script."""
+    """Answer by the first rule that matches a request, else by the next entry of its script."""
 
     def __init__(self, script: Iterable[Entry] = ()) -> None:
         super().__init__(script)
@@ -28,7 +28,7 @@ class FakeAdapter(ScriptedClient):
 
     @property
     def identity(self) -> str:
-        """All that decides its answers, so that a cache never takes two fakes for one."""
+        """Return all that decides its answers, so that a cache never mixes up two fakes."""
         told = repr((self.script, self.rules))
         return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -68,7 +68,7 @@ class GenericChatAdapter(GenericChatClient):
 
 
 class OpenAICompatAdapter(GenericChatAdapter):
-    """A server with OpenAI's dialect, Llama servers included.
+    """A server with OpenAI's dialect, including Llama servers.
 
     The key is `LLM_API_KEY` or `OPENAI_API_KEY`, the address `LLM_BASE_URL` or `OPENAI_BASE_URL`.
     """

@@ -1,4 +1,4 @@
-"""A text, or several documents joined to one, with the reading helpers that cells have too."""
+"""A text, or several documents joined to one, with the reading helpers of cells."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,22 +26,22 @@ class Context:
         return cls(separator.join(documents), documents)
 
     def slice(self, start: int, end: int) -> str:
-        """The text from `start` up to `end`, both clamped to what there is."""
+        """Return the text from `start` up to `end`, both clamped."""
         return ContextView(self.text).slice(start, end)
 
     def find(
         self, pattern: str, regex: bool = False, max_matches: int = 20, case_sensitive: bool = True
     ) -> list[tuple[int, int, str]]:
-        """The first matches as (start, end, text); none for an empty pattern."""
+        """Return the first matches as (start, end, text); none for an empty pattern."""
         view = ContextView(self.text)
         return view.find(pattern, regex, max_matches, case_sensitive) if pattern else []
 
     def chunk(self, size: int, overlap: int = 0) -> list[tuple[int, int, str]]:
-        """The whole text in pieces of `size` characters, as (start, end, text)."""
+        """Return the whole text in pieces of `size` characters, as (start, end, text)."""
         return ContextView(self.text).chunk(size, overlap)
 
     def chunk_documents(self, docs_per_chunk: int = 10) -> list[tuple[int, int, list[str]]]:
-        """Groups of whole documents, as (first, end, documents)."""
+        """Return groups of whole documents, as (first, end, documents)."""
         if docs_per_chunk < 1:
             raise ValueError("chunk_documents needs docs_per_chunk >= 1")
         count = len(self.documents)
@@ -53,14 +53,14 @@ class Context:
         return len(self.documents)
 
     def get_document(self, index: int) -> str | None:
-        """The document of that number, counted from 0, or None if there is none."""
+        """Return the document of that number, counted from 0, or None."""
         return self.documents[index] if 0 <= index < len(self.documents) else None
 
     def len_chars(self) -> int:
         return len(self.text)
 
     def metadata(self) -> dict[str, Any]:
-        """Sizes, never content."""
+        """Return sizes, never content."""
         lengths = [len(document) for document in self.documents]
         return {
             "total_length": len(self.text),

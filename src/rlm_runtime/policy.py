@@ -19,7 +19,7 @@ class Policy(Struct, frozen=True):
     max_total_tokens: int = 200_000
 
     def limits(self) -> Limits:
-        """The engine's limits, which it holds for a run and all its children."""
+        """Return the engine's limits for a run and all its children."""
         return Limits(
             max_steps=self.max_steps,
             max_calls=self.max_subcalls if self.max_recursion_depth else 0,

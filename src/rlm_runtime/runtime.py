@@ -48,14 +48,14 @@ class RLM:
         )
 
     def run(self, query: str, context: Context | str) -> tuple[str, Trace]:
-        """The answer, and how it came about; at a limit, the best answer there is.
+        """Return the answer and its trace; at a limit, the best answer there is.
 
         `trace.stop_reason` says what ended the run. Raises LimitExceededError without any answer.
         """
         return portal().call(lambda: self.arun(query, context))
 
     async def arun(self, query: str, context: Context | str) -> tuple[str, Trace]:
-        """The same, to be awaited. Cells find a text as `P`, several documents as a list."""
+        """Run asynchronously. Cells find a text as `P`, several documents as a list."""
         given = Context.from_text(context) if isinstance(context, str) else context
         several = given.num_documents() > 1
         result = await self._engine.aask(query, list(given.documents) if several else given.text)
@@ -64,12 +64,12 @@ class RLM:
         return str(result.answer), Trace.of(result.events)
 
     def close(self) -> None:
-        """Give back connections and sessions; whoever forgets it has it done at the end."""
+        """Release connections and sessions; otherwise this happens at exit."""
         self._engine.close()
 
 
 def _replaying(cache: bool | str | Path | ReplyCache | None) -> ReplyCache | None:
-    """A folder stands for a cache that keeps the replies to all sub-calls, and to nothing else."""
+    """Return a cache of the replies to all sub-calls, and to nothing else, in a folder."""
     if isinstance(cache, ReplyCache):
         return cache
     usual = as_cache(cache, os.environ)

@@ -39,7 +39,7 @@ class TraceStep(Struct, kw_only=True, omit_defaults=True):
 
 
 class Trace(Struct):
-    """All steps in the order in which they ended, and why the run did."""
+    """All steps in the order in which they ended, and why the run ended."""
 
     steps: list[TraceStep] = field(default_factory=list)
     stop_reason: str = ""
@@ -50,13 +50,13 @@ class Trace(Struct):
 
     @classmethod
     def from_json(cls, text: str) -> "Trace":
-        """A trace from its JSON, or from a mere list of steps; ValueError if it is neither."""
+        """Return a trace from its JSON, or from a list of steps; ValueError if it is neither."""
         read = msgspec.json.decode(text, type=Trace | list[TraceStep])
         return read if isinstance(read, Trace) else cls(read)
 
     @classmethod
     def of(cls, told: Iterable[events.Event]) -> "Trace":
-        """The trace of a run tree from all its events. Calls overlap; a run's steps do not."""
+        """Return the trace of a run tree from all its events. Only calls overlap."""
         trace = cls()
         begun: dict[str, Any] = {}
         printed: dict[str, str] = {}

@@ -66,7 +66,7 @@ def test_an_answered_run_answers_again_without_key_context_or_server(tmp_path: P
             context.unlink()
         again = told.rlm("resume", first["run_id"], "--json", LLM_BASE_URL="", LLM_API_KEY="")
         assert json.loads(again.stdout) == first
-        assert "has answered before" in again.stderr
+        assert "already has an answer" in again.stderr
         assert told.rlm("resume", "last", "--quiet").stderr == ""
         assert told.asked() == []
 
@@ -91,7 +91,7 @@ def test_of_two_that_resume_the_same_run_one_wins(tmp_path: Path) -> None:
         winner.send_signal(signal.SIGINT)
         _, rest = winner.communicate(timeout=SECONDS)
         assert winner.returncode == 130
-        assert f"Go on with: rlm resume {run_id}\n" in rest
+        assert f"Continue with: rlm resume {run_id}\n" in rest
         done = told.rlm("resume", run_id)
         assert done.stdout == f"{ANSWER}\n"
 

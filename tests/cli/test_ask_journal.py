@@ -16,7 +16,7 @@ from rlm.testing.fake_server.script import Answer
 from tests.cli.journaled import ANSWER, SECONDS, story
 from tests.cli.running import QUESTION, TEXT, command, environment, one_clear_line, rlm
 
-GO_ON = re.compile(r"^Go on with: rlm resume (\S+)(.*)$", re.MULTILINE)
+GO_ON = re.compile(r"^Continue with: rlm resume (\S+)(.*)$", re.MULTILINE)
 
 
 def count(state: Path) -> int:
@@ -29,7 +29,7 @@ def test_a_run_is_kept_for_its_owner_only(tmp_path: Path) -> None:
     done = rlm("ask", QUESTION, "--json", stdin=TEXT, **variables)
     run_id = json.loads(done.stdout)["run_id"]
     assert f"run {run_id} ended: answer" in done.stderr
-    assert "Go on with" not in done.stderr
+    assert "Continue with" not in done.stderr
     (file,) = Places(state).listed()
     assert file.run_id == run_id
     for each in state.rglob("*"):
@@ -46,7 +46,7 @@ def test_nothing_is_kept_if_nobody_wants_it(tmp_path: Path, options: list[str], 
         RLM_JOURNAL=value,
     )
     assert (done.returncode, state.exists()) == (3, False)
-    assert "Go on with" not in done.stderr
+    assert "Continue with" not in done.stderr
 
 
 def test_a_folder_that_can_not_be_written_to_costs_a_line_and_no_answer(tmp_path: Path) -> None:
@@ -117,4 +117,4 @@ def test_a_full_disk_costs_the_journal_and_not_the_answer(tmp_path: Path) -> Non
     told = done.stderr.decode()
     assert done.returncode == 3, told
     assert len(re.findall("can't be written to any more", told)) == 1, told
-    assert "Go on with" not in told
+    assert "Continue with" not in told

@@ -93,7 +93,7 @@ def test_samples_for_other_engines(run: Run, tmp_path: Path) -> None:
         assert sample["answer"]
     code, _, err = run(*said, "--out", "one")
     assert code == 1
-    assert "samples.jsonl is there already" in err
+    assert "samples.jsonl already exists" in err
 
 
 def test_a_task_of_ones_own(run: Run, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_each_line_of_stdin_is_a_turn(notes: Path, state: Path) -> None:
             RLM_STATE_DIR=str(state),
         )
     assert (done.returncode, done.stdout) == (0, f"{len(TEXT)}\n[{len(TEXT)}, 1]\n")
-    assert done.stderr.endswith("The chat is saved; go on with: rlm chat --continue\n")
+    assert done.stderr.endswith("The chat is saved; continue with: rlm chat --continue\n")
     kept = list((state / "chats").iterdir())
     assert [stat.S_IMODE(each.stat().st_mode) for each in kept] == [0o600]
     assert stat.S_IMODE((state / "chats").stat().st_mode) == 0o700
@@ -84,7 +84,7 @@ def test_a_file_of_ones_own(notes: Path, state: Path) -> None:
         known: dict[str, Any] = {"LLM_BASE_URL": server.url, **where}
         first = rlm("chat", str(notes), "--save", str(path), *MODEL, stdin="one\n", **known)
         second = rlm("chat", "--load", str(path), *MODEL, stdin="two\n", **known)
-    assert f"go on with: rlm chat --load {path}" in first.stderr
+    assert f"continue with: rlm chat --load {path}" in first.stderr
     assert (second.returncode, second.stdout) == (0, "1\n")
     assert not (state / "chats").exists()
 
@@ -113,7 +113,7 @@ def test_no_chat_to_go_on_with(run: Run) -> None:
     assert run("chat", "-m", "nobody/x", stdin=b"a\n")[0] == 1
     code, out, err = run("chat", "--continue")
     assert (code, out) == (1, "")
-    assert "there is no chat to go on with" in err
+    assert "there is no chat to continue" in err
     assert "no chat yet" in run("chat", "--list")[2]
 
 
@@ -208,7 +208,7 @@ def test_a_conversation(notes: Path, state: Path) -> None:
         terminal.type("\x04")
         code, last = terminal.end()
     assert code == 0
-    assert "The chat is saved; go on with: rlm chat --continue" in last
+    assert "The chat is saved; continue with: rlm chat --continue" in last
     history = state / "chat_history"
     assert history.read_text().splitlines()[0] == QUESTION
     assert stat.S_IMODE(history.stat().st_mode) == 0o600
@@ -314,7 +314,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_says_where_the_chat_is(
             code, last = terminal.end()
         again = rlm("chat", "--continue", *MODEL, stdin="after\n", **known)
     assert code == 130
-    assert "The chat is saved; go on with: rlm chat --continue" in last
+    assert "The chat is saved; continue with: rlm chat --continue" in last
     assert again.stdout == "6\n"
 
 

@@ -37,7 +37,7 @@ def test_another_reply(
     (tmp_path / name).write_text(text)
     code, out, err = run("fork", "last", "--step", "2", "--edit", name, stdin=text.encode())
     assert (code, out) == (0, f"{answer}\n"), err
-    assert f" parts from {first.run_id} at step 2.\n" in err
+    assert f" forks from {first.run_id} at step 2.\n" in err
     assert "ended: answer, 2 steps, 0 requests" in err
     assert f"forked from {first.run_id} at step 2" in run("show", "last")[1]
     again = run("resume", first.run_id)[1]

@@ -91,7 +91,7 @@ def test_before_a_run_has_begun_it_just_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("journaled", "told"), [(False, ""), (True, "Go on with: rlm resume run-7\n")]
+    ("journaled", "told"), [(False, ""), (True, "Continue with: rlm resume run-7\n")]
 )
 def test_the_second_quits_at_once_even_if_the_run_goes_on(journaled: bool, told: str) -> None:
     """A stand-in for an engine that does not stop, in a process of its own."""

@@ -20,7 +20,7 @@ def test_a_limit_is_raised_and_the_run_goes_on(state: Path, run: Run) -> None:
     stopped = kept.limited(state)
     code, out, err = run("resume", "last", "--max-tokens", "26")
     assert (code, out) == (3, "")
-    assert f"Go on with: rlm resume {stopped.run_id} --max-tokens N\n" in err
+    assert f"Continue with: rlm resume {stopped.run_id} --max-tokens N\n" in err
     code, out, err = run("resume", stopped.run_id[:15], "--max-tokens", "1000000")
     assert (code, out) == (0, "The access code for silver-dolphin is 4821.\n")
     assert f"run {stopped.run_id} ended: answer, 2 steps" in err
@@ -114,7 +114,7 @@ def _with_steps(config: RunConfig, steps: int) -> RunConfig:
                 "config": {"model": "a/b", "sub_model": "a/b"},
                 "infos": {"a/b": {"price": {"input_per_million": -1, "output_per_million": 1}}},
             },
-            "are no prices",
+            "are not prices",
         ),
     ],
 )

@@ -58,7 +58,7 @@ def test_only_some_of_them(state: Path, run: Run) -> None:
     assert len(listed(run, "--all")) == 4
     code, out, err = run("runs", "-n", "1")
     assert (code, len(out.splitlines())) == (0, 2)
-    assert err == "3 older runs not looked at; --all lists them, -n N the newest N.\n"
+    assert err == "3 older runs not shown; --all lists them, -n N the newest N.\n"
     assert run("runs", "--status", "error")[1:] == ("", "None of 4 runs has the status error.\n")
 
 
@@ -94,7 +94,7 @@ def test_what_can_not_be_read_is_told_and_breaks_nothing(state: Path, run: Run) 
     assert len(out.splitlines()) == 2
     assert good[-8:] in out
     assert len(err.splitlines()) == 4
-    assert f"Run copy is left out: its journal is that of another run, {good}" in err
+    assert f"Run copy is skipped: its journal is that of another run, {good}" in err
     assert CONTROL.search(err) is None
     assert [row["run_id"] for row in listed(run)] == [good]
 

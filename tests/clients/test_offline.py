@@ -116,7 +116,7 @@ async def test_a_search_that_fails_twice_ends_in_not_found() -> None:
 async def test_a_passage_that_the_call_finds_no_answer_in() -> None:
     searched = [("assistant", "cell"), shown(NEEDLE)]
     refused = [("assistant", "FINAL(reply)"), ("user", "The passage at 0 says: NOT FOUND\n27 left")]
-    assert code_in(await ask(root(*searched, *refused))).startswith("FINAL('Not found: no")
+    assert code_in(await ask(root(*searched, *refused))).startswith('FINAL("Not found: no')
 
 
 async def test_a_child_run_reads_the_passage_where_there_may_be_one() -> None:

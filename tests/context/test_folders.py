@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.context import StoredContext, store_context, walking
+from rlm.context import StoredContext, gathering, store_context
 from rlm.errors import ConfigError
 from tests.context.helpers import make_tree, seen_by_worker
 
@@ -220,7 +220,7 @@ def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walking, "MOST_FILES", 3)
+    monkeypatch.setattr(gathering, "MOST_FILES", 3)
     make_tree(tmp_path, {"a": "", "b": "", "c/d": ""})
     assert len(store_context(tmp_path).documents) == 3
     make_tree(tmp_path, {"c/e": ""})

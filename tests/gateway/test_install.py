@@ -227,7 +227,7 @@ def test_what_can_not_be_edited_is_left_and_told(run: Run, home: Path) -> None:
     path.write_text('{"mcpServers": {"a": 1} oops', "utf-8")
     code, out, err = run("mcp", "install", "--client", "cursor", "--url", URL)
     assert code == 1
-    assert "can't be edited safely (line 1: a comma is missing)" in err
+    assert "cannot be edited safely (line 1: a comma is missing)" in err
     assert json.loads(out) == {"mcpServers": {"rlm": {"url": URL}}}
     assert path.read_text("utf-8") == '{"mcpServers": {"a": 1} oops'
     assert [*path.parent.iterdir()] == [path]
@@ -256,9 +256,9 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(tmp_path: Path) -> Non
     [
         ([], "--root for a gateway here, or --url"),
         (["--root", ".", "--url", URL], "--root for a gateway here, or --url"),
-        (["--root", "nowhere"], "is no folder"),
+        (["--root", "nowhere"], "is not a folder"),
         (["--root", ".", "--token-env", "X"], "give --url"),
-        (["--url", "files.example"], "is no address"),
+        (["--url", "files.example"], "is not an address"),
         (["--url", URL, "--token-env", "sk-123 456"], "not a token"),
         (["--url", URL, "--token-env", "A", "--token-file", "b"], "exclude each other"),
         (["--url", URL, "--clear-token"], "needs --token-env"),

@@ -51,7 +51,7 @@ async def test_it_answers_and_ends_and_leaves_nothing(tmp_path: Path) -> None:
     assert said.count("POST /v1/chat/completions 200") == 2
     assert "a-long-token" not in said
     assert "hello there" not in said
-    assert one.lines[-1] == "The server has ended."
+    assert one.lines[-1] == "The server has stopped."
 
 
 async def test_a_stream_is_brought_to_its_end_before_the_server_ends(tmp_path: Path) -> None:

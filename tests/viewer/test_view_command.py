@@ -78,7 +78,7 @@ def test_ctrl_c_ends_it_with_a_word(tmp_path: Path) -> None:
             assert get(address, "api/viewer")["title"] == "a.jsonl"
             process.send_signal(number)
             assert process.stderr is not None
-            assert process.stderr.read() == "The viewer has ended.\n"
+            assert process.stderr.read() == "The viewer has stopped.\n"
             assert process.wait(60) == 0
 
 

@@ -1,4 +1,4 @@
-"""`rlm bench`: tasks with exact gold, run through the engine, scored and reported.
+"""`rlm bench`: tasks with exact answers, run through the engine, scored and reported.
 
 A task makes its samples offline, from a seed. To add one, derive from `Task` and `register` it, or
 name it on the command line as `file.py:Class`.

@@ -33,12 +33,12 @@ _UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
 def size_chars(tokens: int) -> int:
-    """The characters of a context of so many tokens."""
+    """Return the characters of a context of N tokens."""
     return tokens * CHARS_A_TOKEN
 
 
 def parse_size(text: str) -> int:
-    """`8k` is 8,000 tokens and `1M` a million."""
+    """Parse a size: `8k` is 8,000 tokens and `1M` a million."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise ConfigError(f"{text!r} is no size in tokens, such as 8000, 8k, 1.5M")
@@ -52,12 +52,12 @@ def parse_size(text: str) -> int:
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """Several, with commas between them; in their order, none twice."""
+    """Parse sizes separated by commas, in order, without duplicates."""
     return tuple(dict.fromkeys(parse_size(part) for part in text.split(",") if part.strip()))
 
 
 def show_size(tokens: int) -> str:
-    """As people write it: 8k, 1.5M."""
+    """Return a size as people write it: 8k, 1.5M."""
     for unit, letter in ((1_000_000, "M"), (1_000, "k")):
         if tokens >= unit and tokens * 1_000 % unit == 0:
             return f"{tokens / unit:.3f}".rstrip("0").rstrip(".") + letter
@@ -66,11 +66,11 @@ def show_size(tokens: int) -> str:
 
 Strategy = Literal["rlm", "direct", "mapreduce"]
 METHODS: dict[str, Strategy] = {"rlm": "rlm", "plain": "direct", "mapreduce": "mapreduce"}
-"""What reports call a method → the strategy of a run."""
+"""The name of a method in reports → the strategy of a run."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What must be the same for results to be comparable; what may differ is not here.
+    """What must be the same for results to be comparable.
 
     `limits` are those of one run, `tasks` the identities of the tasks that have results.
     """
@@ -85,17 +85,17 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Of everything but the tasks: each result names it."""
+        """Return a hash of everything but the tasks; each result names it."""
         fields = {name: value for name, value in self.plain().items() if name != "tasks"}
         return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()[:12]
 
     def plain(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the settings as JSON values."""
         builtins: dict[str, Any] = msgspec.to_builtins(self)
         return builtins
 
     def merged(self, kept: "Settings", where: str) -> "Settings":
-        """Both, or a word on what differs: results of two settings are not mixed."""
+        """Return both, or raise with the difference: results of two settings are not mixed."""
         now, before = self.plain(), kept.plain()
         for name in now:
             if name != "tasks" and now[name] != before[name]:
@@ -141,7 +141,7 @@ def works(
     methods: Sequence[str],
     done: Container[str],
 ) -> Iterator[Work]:
-    """What is left to do: a sample of every task and size first, so that all grow evenly."""
+    """Return what is left to do, one sample of every task and size at a time, to grow evenly."""
     for seed in seeds:
         for size in sizes:
             for task in tasks:
@@ -153,7 +153,7 @@ def works(
 
 
 def check_sizes(tasks: Mapping[str, Task], sizes: Sequence[int]) -> None:
-    """Before anything is paid for: some tasks need room for what they ask."""
+    """Refuse sizes too small for a task, before anything is paid."""
     for spec, task in tasks.items():
         if too_small := [size for size in sizes if size < task.smallest]:
             least, given = show_size(task.smallest), show_size(too_small[0])

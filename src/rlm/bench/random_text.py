@@ -27,7 +27,7 @@ _STEP = 0x9E3779B97F4A7C15
 
 
 class Dice:
-    """A stream of numbers that is fixed by its key: texts and whole numbers, in order."""
+    """A stream of random numbers determined by its key, a sequence of texts and integers."""
 
     __slots__ = ("_state",)
 
@@ -36,31 +36,31 @@ class Dice:
         self._state = int.from_bytes(hashlib.sha256(whole.encode()).digest()[:8], "big")
 
     def bits(self) -> int:
-        """The next number of 64 bits."""
+        """Return the next number of 64 bits."""
         self._state = state = (self._state + _STEP) & _WORD
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _WORD
         return state ^ (state >> 31)
 
     def below(self, bound: int) -> int:
-        """From 0 to one less than `bound`, which is far below 2**64."""
+        """Return a number from 0 to `bound` - 1; `bound` is far below 2**64."""
         return (self.bits() * bound) >> 64
 
     def between(self, least: int, most: int) -> int:
-        """Both ends are possible."""
+        """Return a number between two ends, both included."""
         return least + self.below(most - least + 1)
 
     def pick(self, among: Sequence[T]) -> T:
         return among[self.below(len(among))]
 
     def shuffle(self, items: MutableSequence[T]) -> None:
-        """In place; every order is as likely."""
+        """Shuffle in place; every order is equally likely."""
         for last in range(len(items) - 1, 0, -1):
             other = self.below(last + 1)
             items[last], items[other] = items[other], items[last]
 
     def sample(self, among: Sequence[T], count: int) -> list[T]:
-        """So many different places of a sequence, in random order."""
+        """Return N different items of a sequence, in random order."""
         places: dict[int, int] = {}
         taken = []
         for number in range(count):
@@ -83,7 +83,7 @@ SENTENCE_SUBJECTS, VERBS, OBJECTS, PLACES, TIMES = (
 
 
 def sentence(dice: Dice) -> str:
-    """One of sixteen million sentences, from one number; none holds a digit."""
+    """Return one of sixteen million sentences, from one number; none holds a digit."""
     number = dice.bits()
     return (
         f"{SENTENCE_SUBJECTS[number & 31]} {VERBS[number >> 5 & 31]} {OBJECTS[number >> 10 & 31]} "
@@ -92,9 +92,9 @@ def sentence(dice: Dice) -> str:
 
 
 def paragraphs(dice: Dice, chars: int, put: Callable[[int], str | None]) -> Iterator[str]:
-    """Sentences in paragraphs of seven, up to so many characters.
+    """Yield sentences in paragraphs of seven, up to N characters.
 
-    `put` is told how far the text is, before each sentence, and may give one of its own instead.
+    Before each sentence, `put` is called with the length so far and may return its own sentence.
     """
     written = count = 0
     while True:
@@ -109,7 +109,7 @@ def paragraphs(dice: Dice, chars: int, put: Callable[[int], str | None]) -> Iter
 
 
 def coined_names(dice: Dice, count: int, ends: tuple[str, ...]) -> list[str]:
-    """So many different names that no language has: Velmora, Tarbrick."""
+    """Return N different names that no language has: Velmora, Tarbrick."""
     heads = ("B", "Br", "C", "D", "Dr", "F", "G", "Gr", "H", "K", "L", "M", "N", "P", "R", "S", "T")
     middles = ("al", "an", "ar", "el", "en", "er", "il", "in", "ol", "or", "ul", "un", "av", "ev")
     joints = ("b", "d", "f", "g", "k", "l", "m", "n", "r", "s", "t", "v", "w", "z")
@@ -125,11 +125,11 @@ SUBJECTS = {
     "clinc150": "something that somebody said to an assistant",
     "sms_spam": "a text message that somebody received",
 }
-"""Dataset → what its texts are."""
+"""Dataset → a description of its texts."""
 
 
 class LabelledTexts(NamedTuple):
-    """The labels in their order, and the texts of each."""
+    """The labels in order, and the texts of each."""
 
     labels: tuple[str, ...]
     texts: tuple[tuple[str, ...], ...]
@@ -137,7 +137,7 @@ class LabelledTexts(NamedTuple):
 
 @cache
 def labelled_texts(name: str) -> LabelledTexts:
-    """All texts of a dataset."""
+    """Return all texts of a dataset."""
     data = files("rlm.bench").joinpath("data").joinpath(f"{name}.tsv").read_text("utf-8")
     by_label: dict[str, list[str]] = {}
     for line in data.splitlines():

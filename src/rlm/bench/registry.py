@@ -35,12 +35,12 @@ def write_dataset(
     out: Path,
     on_sample: Callable[[str], None] = lambda name: None,
 ) -> int:
-    """Write all samples; returns how many. The same words always give the same bytes.
+    """Write all samples, and return their number. The same arguments give the same bytes.
 
     `answer` is a right answer in words; `gold` is what the task's scorer takes.
     """
     if (out / SAMPLES).exists():
-        raise ConfigError(f"{out / SAMPLES} is there already; choose another --out")
+        raise ConfigError(f"{out / SAMPLES} already exists; choose another --out")
     (out / CONTEXTS).mkdir(parents=True, exist_ok=True)
     count = 0
     with replacing(out / SAMPLES) as lines:
@@ -88,7 +88,7 @@ _SPEC = re.compile(
 
 
 def register(task: type[Task]) -> type[Task]:
-    """Make a task of your own known by its name; also a decorator for classes."""
+    """Register a task of your own under its name; also a decorator for classes."""
     if not re.fullmatch(r"[\w.-]+", getattr(task, "name", "")):
         raise ConfigError(f"{task.__name__} needs a `name` of letters, digits and dashes")
     if _TASKS.get(task.name, task) is not task:
@@ -120,7 +120,7 @@ def _checked(task: Any, name: str) -> type[Task]:
 
 
 def find_tasks(spec: str) -> dict[str, Task]:
-    """The tasks that are meant, each under the words that mean just it."""
+    """Return the tasks that a spec names, each under its own exact spec."""
     found = _SPEC.fullmatch(spec)
     if found is None:
         raise ConfigError(f"{spec!r} is no task; see rlm bench list")
@@ -134,7 +134,7 @@ def find_tasks(spec: str) -> dict[str, Task]:
 
 
 def spec_of(name: str, variant: str, options: dict[str, Any]) -> str:
-    """The words that mean one task with its options."""
+    """Return the spec of one task with its options."""
     told = "".join(f",{key}={value}" for key, value in sorted(options.items()))
     return name + (f"/{variant}" if variant else "") + told
 
@@ -148,7 +148,7 @@ def _made(task: type[Task], variant: str, options: dict[str, Any]) -> Task:
 
 
 def _option(text: str) -> tuple[str, Any]:
-    """The value is read as JSON where it is JSON."""
+    """Parse an option; the value is parsed as JSON if it is JSON."""
     key, _, value = text.partition("=")
     try:
         return key, json.loads(value)
@@ -157,7 +157,7 @@ def _option(text: str) -> tuple[str, Any]:
 
 
 def _own(name: str) -> type[Task]:
-    """A class of somebody's module or file. It is their code, and it runs as such."""
+    """Import a class from a user's module or file, which runs as their code."""
     home, _, attribute = name.rpartition(":")
     if home in _TASKS:
         raise ConfigError(f"there is no task {name!r}; a variant is named as {home}/{attribute}")

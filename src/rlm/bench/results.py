@@ -1,7 +1,7 @@
-"""Results on disk: a folder with the settings and one line of JSON a trial.
+"""Results on disk: a folder with the settings and one line of JSON per trial.
 
-A line is one write, on disk before it is counted. What a killed process left of a last line is cut
-off when the folder is opened again. A trial that is tried again has another line: the last counts.
+A line is one write, on disk before it is counted. A partial last line of a killed process is cut
+off when the folder is opened again. A repeated trial adds a line: the last counts.
 """
 
 import os
@@ -26,11 +26,11 @@ Status = Literal["scored", "impossible", "failed"]
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What came of a trial.
+    """The outcome of a trial.
 
-    `impossible`: the method can't do it, as a plain call can't take a context beyond the window;
-    that is a score of 0. `failed`: nobody knows the score, because of an error; it is tried again.
-    `run_id` names its run, and the journal that it goes on from.
+    `impossible`: the method cannot do it, as a plain call cannot take a context beyond the window;
+    the score is 0. `failed`: the score is unknown because of an error; it is tried again. `run_id`
+    names its run, and the journal from which it continues.
     """
 
     task: str
@@ -68,12 +68,12 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     @property
     def goes_on(self) -> bool:
-        """Whether it was cut off: then this has only those of its costs that no journal holds."""
+        """Return whether it was cut off: then it holds only the costs that no journal holds."""
         return not self.is_done and self.stop_reason is None
 
 
 class Results:
-    """The open folder of a benchmark: who has it may add to it, and nobody else meanwhile."""
+    """The open folder of a benchmark, locked for one writer."""
 
     def __init__(self, folder: Path, file: BinaryIO, settings: Settings) -> None:
         self.folder = folder
@@ -87,7 +87,7 @@ class Results:
     @classmethod
     @contextmanager
     def opened(cls, folder: Path, settings: Settings) -> Generator["Results", None, None]:
-        """Make the folder, or go on with it; one with other settings is refused."""
+        """Create the folder or continue it; one with other settings is refused."""
         folder.mkdir(parents=True, exist_ok=True)
         lock = Lock(folder / LOCK)
         if not lock.take():
@@ -101,7 +101,7 @@ class Results:
             lock.release()
 
     def done(self) -> set[str]:
-        """The keys of trials that need not be tried again."""
+        """Return the keys of trials that need not be tried again."""
         return {key for key, outcome in self.outcomes.items() if outcome.is_done}
 
     def add(self, outcome: Outcome) -> None:
@@ -111,13 +111,13 @@ class Results:
         self._note(outcome)
 
     def _note(self, outcome: Outcome) -> None:
-        """Money of attempts that failed is spent all the same."""
+        """Count costs, including those of failed attempts."""
         self.outcomes[outcome.key] = outcome
         self.spent_usd += outcome.cost_usd or 0.0
 
 
 def read_outcomes(folder: Path) -> Iterator[Outcome]:
-    """Every whole line, in order."""
+    """Yield every whole line, in order."""
     path = folder / RESULTS
     if not path.is_file():
         raise ConfigError(f"{folder} has no {RESULTS}: it is not what `rlm bench run` wrote")
@@ -144,7 +144,7 @@ def read_settings(folder: Path) -> Settings:
 
 
 def _agreed(folder: Path, settings: Settings) -> Settings:
-    """The settings of the folder, which from now on know these tasks too."""
+    """Return the settings of the folder, with these tasks added."""
     if (folder / SETTINGS).exists():
         settings = settings.merged(read_settings(folder), str(folder))
     elif (folder / RESULTS).exists():
@@ -157,7 +157,7 @@ def _agreed(folder: Path, settings: Settings) -> Settings:
 
 
 def _cut_torn_line(path: Path, file: BinaryIO) -> None:
-    """Lines are short against a block, so the torn one is looked for from the end."""
+    """Cut off a torn last line, searched from the end because lines are short."""
     end = size = file.seek(0, os.SEEK_END)
     with path.open("rb") as reader:
         while end:

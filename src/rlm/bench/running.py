@@ -32,7 +32,7 @@ __all__ = ["Bench", "Tally", "TrialJournals", "journals_in"]
 
 
 def journals_in(folder: Path) -> Places:
-    """Where the journals of a folder of results are: the engine that runs trials needs it."""
+    """Return the folder of journals in a folder of results; the engine needs it."""
     return Places(folder / "journal")
 
 
@@ -44,13 +44,13 @@ class TrialJournals:
         self._results, self._keeps_runs = results, keeps_runs
 
     def run_id(self, trial: Trial) -> str:
-        """Another one if the trial or its settings are: what was paid for is of no use then."""
+        """Return an id that changes with the trial or its settings, which outdate what was paid."""
         settings = self._results.settings
         told = f"{settings.digest}|{settings.tasks.get(trial.task)}|{trial.key}"
         return f"trial-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
     def paid_usd(self) -> float:
-        """What trials have paid for that go on; what a kill left of the others is removed."""
+        """Return what continued trials have paid; remove leftovers of killed ones."""
         over = {each.run_id for each in self._results.outcomes.values() if not each.goes_on}
         paid = 0.0
         for run in self.places.listed():
@@ -62,13 +62,13 @@ class TrialJournals:
         return paid
 
     def end(self, outcome: Outcome) -> None:
-        """Of a trial whose costs are in its result: one that failed has to begin anew."""
+        """Remove the journal of a trial whose costs are in its result."""
         is_kept = outcome.is_done and self._keeps_runs
         if not outcome.goes_on and not is_kept:
             self.places.remove(outcome.run_id)
 
     def drop_context(self, sha256: str) -> None:
-        """A sample is made again from its seed, and its context may be large."""
+        """Remove the context of a sample: it may be large and can be made again from its seed."""
         if not self._keeps_runs:
             ContextFolder(self.places.contexts).remove(sha256)
 
@@ -86,7 +86,7 @@ NO_MONEY = "the money for this benchmark is used up (--max-cost)"
 
 
 class Tally(Struct):
-    """What there is to tell while trials go on. `stopped` says why it ended early."""
+    """Counts to report while trials run. `stopped` says why it ended early."""
 
     failed: int = 0
     running: int = 0
@@ -94,7 +94,7 @@ class Tally(Struct):
 
 
 class _Meter(RunMeter):
-    """What a trial costs from now on: what it recalls was counted before it began."""
+    """The cost of a trial from now on, without what it recalls."""
 
     def __init__(self, budget: Budget) -> None:
         super().__init__(budget, journaled=True)
@@ -109,15 +109,15 @@ class _Meter(RunMeter):
 
     @property
     def lost_usd(self) -> float:
-        """What was paid for and is in no journal."""
+        """Return what was paid and is in no journal."""
         return self.unjournaled.picodollars / PICODOLLARS
 
 
 class Bench:
-    """One pass over what has no result yet. `on_outcome` hears of each, after it is on disk.
+    """One pass over what has no result yet. `on_outcome` is called with each, once it is on disk.
 
-    The engine keeps its journals where `journals_in` says; `keeps_runs` leaves those of trials that
-    are done.
+    The engine stores its journals where `journals_in` says; `keeps_runs` keeps those of finished
+    trials.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Bench:
         self._numbers = itertools.count()
 
     async def run(self, works: Iterable[Work]) -> Tally:
-        """Do all of it, or as much as the money and the errors allow."""
+        """Run all of it, or as much as the budget and the errors allow."""
         budget, left = self._shared_budget(), iter(works)
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir()
@@ -158,7 +158,7 @@ class Bench:
         return self.tally
 
     def _shared_budget(self) -> Budget | None:
-        """What is left of the money after earlier passes; None if that is nothing."""
+        """Return what is left of the budget after earlier passes; None if nothing."""
         paid_usd = self._journals.paid_usd()
         if self._max_cost_usd is None:
             return Budget.shared()
@@ -237,7 +237,7 @@ class Bench:
     async def _run(
         self, base: Outcome, sample: Sample, stored: StoredContext, meter: _Meter
     ) -> RunResult:
-        """A run of the trial, or the rest of it."""
+        """Run the trial, or the rest of it."""
         return await self._engine.runner.answer(
             RunTask(sample.query, stored),
             recorders=(meter,),
@@ -254,7 +254,7 @@ class Bench:
         result: RunResult,
         meter: _Meter,
     ) -> Outcome:
-        """The outcome of a run that has a result, whatever that is."""
+        """Return the outcome of a run that has a result."""
         if meter.was_refused:
             self.tally.stopped = NO_MONEY
             if result.stop_reason == "limit":
@@ -273,7 +273,7 @@ class Bench:
             steps=result.steps,
             seconds=round(result.seconds, 3),
         )
-        if meter.was_refused:  # whatever it answered then: with more money it might be another
+        if meter.was_refused:  # whatever it answered: with a larger budget it might differ
             return replace(base, error=NO_MONEY)
         if result.stop_reason in {"error", "cancelled"}:
             told = (result.detail or f"the run ended with {result.stop_reason}")[:KEPT_ERROR_CHARS]
@@ -281,14 +281,14 @@ class Bench:
         return replace(base, status="scored", score=_score(task, result.answer, sample.gold))
 
     def _told(self, error: RLMError, meter: _Meter) -> str:
-        """Why a trial failed; a call that the shared budget refused ends the benchmark."""
+        """Return why a trial failed; a call refused by the shared budget ends the benchmark."""
         if meter.was_refused:
             self.tally.stopped = NO_MONEY
             return NO_MONEY
         return f"{type(error).__name__}: {error}"[:KEPT_ERROR_CHARS]
 
     def _base(self, work: Work, method: str, stored: StoredContext) -> Outcome:
-        """What is known of a trial before it is tried; it fails unless somebody says otherwise."""
+        """Return what is known of a trial before it is tried; failed by default."""
         settings = self._results.settings
         trial = Trial(work.task, work.size, work.seed, method)
         return Outcome(
@@ -308,7 +308,7 @@ class Bench:
 
 
 def _written(sample: Sample, path: Path) -> StoredContext:
-    """The context as a file, piece by piece: sessions read it from there."""
+    """Write the context to a file piece by piece; sessions read it from there."""
     with path.open("w", encoding="utf-8", newline="") as file:
         file.writelines(sample.pieces())
     return store_context(path)

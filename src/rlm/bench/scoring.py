@@ -28,10 +28,10 @@ __all__ = [
 ]
 
 MOST_CHARS = 5_000_000
-"""Of an answer, the rest is not read: the largest gold has a tenth of it."""
+"""Characters of an answer that are read; the largest right answer has a tenth of that."""
 
 MOST_CHARS_OF_ONE = 200_000
-"""Of an answer that is to name one thing only."""
+"""Characters of an answer that should name one thing only."""
 
 _FENCE = re.compile(r"\A```[\w-]*\n(.*?)\n?```\Z", re.DOTALL)
 _MARK = re.compile(r"\b(?:final\s+)?answer\W{0,3}\s*(?::|=|\bis\b:?)", re.IGNORECASE)
@@ -62,7 +62,7 @@ _EDGES = " \t\n\"'`*.,;:!?()[]{}<>“”‘’"
 
 
 def final_text(answer: str) -> str:
-    """The part that counts: a JSON value, what is in a fence, what follows the last "Answer:"."""
+    """Return the part that counts: a JSON value, a fenced block, or what follows "Answer:"."""
     text = answer[:MOST_CHARS].strip()
     if fenced := _FENCE.match(text):
         text = fenced[1].strip()
@@ -80,25 +80,25 @@ def final_text(answer: str) -> str:
 
 
 def normal(text: str) -> str:
-    """Without what does not count when names are compared: case, quotes, underscores, the end."""
+    """Normalize a name for comparison: case, quotes, underscores, trailing punctuation."""
     return _FORM.sub(" ", text.casefold().strip(_EDGES)).strip(_EDGES)
 
 
 def all_numbers(text: str) -> list[str]:
-    """Numbers that stand by themselves, without the commas of their thousands."""
+    """Return standalone numbers, without thousands separators."""
     return [found.replace(",", "") for found in _NUMBER.findall(text)]
 
 
 def one_number(answer: str) -> float | None:
-    """The only number that is named; the same one twice is one."""
+    """Return the only number that is named; a repeated one counts once."""
     found = {float(number) for number in all_numbers(final_text(answer[:MOST_CHARS_OF_ONE]))}
     return found.pop() if len(found) == 1 else None
 
 
 def one_date(answer: str) -> date | None:
-    """The only date that is named: 2023-03-07, March 7th, 2023 or 7 March 2023.
+    """Return the only date that is named: 2023-03-07, March 7th, 2023 or 7 March 2023.
 
-    07/03/2023 is none, because nobody can tell which of the two it is.
+    07/03/2023 does not count, because it is ambiguous.
     """
     text, found = final_text(answer[:MOST_CHARS_OF_ONE]), set()
     for pattern, (year, month, day) in _DATES:
@@ -113,9 +113,9 @@ def one_date(answer: str) -> date | None:
 
 
 def one_choice(answer: str, among: Sequence[str]) -> str | None:
-    """The only one of these names that is mentioned; "not spam" mentions nothing.
+    """Return the only one of these names that is mentioned; "not spam" mentions nothing.
 
-    The longest names are looked for first, and what was found is taken out.
+    The longest names are searched first, and matches are removed.
     """
     text, found = f" {normal(final_text(answer[:MOST_CHARS_OF_ONE]))} ", []
     for name in sorted(among, key=lambda each: (-len(each), each)):
@@ -127,7 +127,7 @@ def one_choice(answer: str, among: Sequence[str]) -> str | None:
 
 
 def one_letter(answer: str, options: Sequence[str]) -> str | None:
-    """The only choice that is named, by its letter or by all of its text."""
+    """Return the only choice that is named, by its letter or by its whole text."""
     text = final_text(answer[:MOST_CHARS_OF_ONE])
     letters = {
         next(filter(None, match.groups())).upper()
@@ -142,7 +142,7 @@ def one_letter(answer: str, options: Sequence[str]) -> str | None:
 
 
 def all_pairs(answer: str) -> set[frozenset[int]]:
-    """Unordered pairs of numbers: JSON, `(1, 2)` anywhere, or two numbers a line."""
+    """Return unordered pairs of numbers: JSON, `(1, 2)` anywhere, or two numbers per line."""
     text = final_text(answer)
     value = _json_of(text)
     if isinstance(value, list):
@@ -157,7 +157,7 @@ def all_pairs(answer: str) -> set[frozenset[int]]:
 
 
 def all_names(answer: str, pattern: re.Pattern[str]) -> set[str]:
-    """Everything in the part that counts that looks like a name of this kind."""
+    """Return everything in the final text that looks like a name of this kind."""
     return set(pattern.findall(final_text(answer)))
 
 
@@ -186,18 +186,18 @@ def _json_of(text: str) -> Any:
 
 
 CLOSENESS = 0.75
-"""What each unit of error leaves of a number's score, as OOLONG has it."""
+"""The factor per unit of error in a number's score, as in OOLONG."""
 
 
 def f1(found: AbstractSet[Hashable], wanted: AbstractSet[Hashable]) -> float:
-    """The harmonic mean of precision and recall; of nothing wanted and nothing found it is 1."""
+    """Return the harmonic mean of precision and recall; 1 if nothing is wanted and found."""
     if not found and not wanted:
         return 1.0
     return 2 * len(found & wanted) / (len(found) + len(wanted))
 
 
 def number(answer: str, wanted: int) -> float:
-    """1 if it is the number, 0.75 if it is off by one, 0.75² if by two; 0 without a number."""
+    """Score a number: 1 if right, 0.75 if off by one, 0.75² if by two; 0 without a number."""
     said = one_number(answer)
     if said is None or not math.isfinite(said):
         return 0.0
@@ -205,28 +205,28 @@ def number(answer: str, wanted: int) -> float:
 
 
 def day(answer: str, wanted: str) -> float:
-    """1 if it is the date, however it is written."""
+    """Score a date: 1 if right, however it is written."""
     return float(one_date(answer) == date.fromisoformat(wanted))
 
 
 def choice(answer: str, wanted: str, among: Sequence[str]) -> float:
-    """1 if it names this one of several, and no other."""
+    """Score a choice: 1 if it names the right one of several, and no other."""
     return float(one_choice(answer, among) == wanted)
 
 
 def letter(answer: str, wanted: str, options: Sequence[str]) -> float:
-    """1 if it is this choice of four."""
+    """Score a multiple choice of four: 1 if right."""
     return float(one_letter(answer, options) == wanted)
 
 
 def numbers_found(answer: str, wanted: Sequence[str]) -> float:
-    """The fraction of these numbers that stand anywhere in the answer, as RULER has it."""
+    """Return the fraction of these numbers anywhere in the answer, as RULER does."""
     said = set(all_numbers(answer[:MOST_CHARS]))
     return sum(each in said for each in wanted) / len(wanted)
 
 
 def identifier(answer: str, wanted: str) -> float:
-    """1 if this is the only number with so many digits that is named."""
+    """Score an identifier: 1 if it is the only number of its length that is named."""
     return float(_numbers_like(answer, wanted) == {wanted})
 
 

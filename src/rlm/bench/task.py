@@ -1,4 +1,4 @@
-"""What a task is: it makes samples from seeds, and says how right an answer is."""
+"""The interface of a task: it makes samples from seeds and scores answers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -12,10 +12,10 @@ __all__ = ["Sample", "Task"]
 
 @dataclass(frozen=True)
 class Sample:
-    """A query, the context it is about, and what is right.
+    """A query, its context, and the right answer.
 
-    The context comes in pieces, the same ones each time they are asked for, so that ten million
-    tokens need not be in memory. `gold` is a JSON value; `facts` are for people who look at one.
+    The context comes in pieces, the same ones each time, so that ten million tokens need not be in
+    memory. `gold` is a JSON value; `facts` are for people who inspect a sample.
     """
 
     query: str
@@ -25,16 +25,16 @@ class Sample:
 
     @property
     def context(self) -> str:
-        """All of it, in memory."""
+        """Return the whole context, in memory."""
         return "".join(self.pieces())
 
 
 class Task(ABC):
-    """Make samples with `generate`, judge answers with `score`; the rest is for lists.
+    """Make samples with `generate`, score answers with `score`; the rest is for listings.
 
-    `version` is to grow whenever the same seed gives another sample or an answer another score:
-    results of two versions are never mixed. `smallest` is the least size, in tokens. `in_threads`:
-    samples may be made in threads, beside runs. Options are keywords of the constructor.
+    Increase `version` whenever a seed gives another sample or an answer another score: results of
+    two versions are never mixed. `smallest` is the least size, in tokens. `in_threads`: samples may
+    be made in threads, beside runs. Options are keywords of the constructor.
     """
 
     name: ClassVar[str]
@@ -53,20 +53,19 @@ class Task(ABC):
 
     @abstractmethod
     def generate(self, seed: int, size: int) -> Sample:
-        """The sample of a seed whose context has about `size` tokens, and never more.
+        """Return the sample of a seed, whose context has at most about `size` tokens.
 
-        Neighbouring seeds go through the kinds of questions in turn, so that any so many seeds in
-        a row cover them evenly.
+        Consecutive seeds cycle through the kinds of questions, so that they are covered evenly.
         """
 
     @abstractmethod
     def score(self, answer: str, gold: Any) -> float:
-        """From 0 to 1. Lenient about the form of an answer, never about what it says."""
+        """Return a score from 0 to 1: lenient about form, strict about content."""
 
     def reference(self, gold: Any) -> str:
-        """A right answer, as a model would write it."""
+        """Return a right answer, as a model would write it."""
         return str(gold)
 
     def identity(self) -> str:
-        """Changes with everything that makes samples or scores other ones."""
+        """Return a text that changes with everything that changes samples or scores."""
         return str(self.version)

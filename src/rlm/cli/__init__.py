@@ -1,4 +1,4 @@
-"""The command line: answers on stdout, everything else on stderr."""
+"""The command line: answers go to standard output, everything else to standard error."""
 
 import sys
 from collections.abc import Sequence
@@ -39,8 +39,8 @@ Examples:
 
 \b
 Without a key, a model server on this machine answers (Ollama, LM Studio,
-llama.cpp, vLLM), else a small offline model: it finds passages, no more.
-For another, set a key such as OPENAI_API_KEY, or pass -m provider/model.
+llama.cpp, vLLM); otherwise a small offline model that only finds passages.
+To use another, set a key such as OPENAI_API_KEY, or pass -m provider/model.
 See also rlm models and rlm doctor.
 """
 
@@ -86,7 +86,7 @@ def _offered(name: str) -> click.Command:
 @click.version_option(rlm.__version__, prog_name="rlm")
 @click.pass_context
 def commands(ctx: click.Context) -> None:
-    """Right answers about contexts far larger than a model's window."""
+    """Answer questions about contexts far larger than a model's window."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 

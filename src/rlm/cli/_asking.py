@@ -1,8 +1,8 @@
-"""What `rlm ask` does with its options: settings, models, context, progress, and the run."""
+"""Run `rlm ask`: settings, models, context, progress, and the run itself."""
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from rlm import models, prompts
 from rlm.api import RLM
 from rlm.cli import dotenv
 from rlm.cli._context import context_of
-from rlm.cli._errors import say
+from rlm.cli._errors import say, unknown_price
 from rlm.cli._models import Choice, choose, find_servers, windows_of
 from rlm.cli._progress import Manner, Stage
 from rlm.cli._records import where_to_journal
@@ -30,7 +30,7 @@ from rlm.wiring.registry import PROVIDERS, split_model
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Everything that was said on the command line, besides the question."""
+    """The options of the command line, without the question."""
 
     files: tuple[str, ...]
     model: str | None
@@ -72,7 +72,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def answer(query: str, options: Options) -> int:
-    """Answer, show it, and return the exit code."""
+    """Answer the query, show the answer, and return the exit code."""
     made_of = prepare(options)
     stage = Stage(options.manner, journaled=made_of.journal is not None)
     with _page(options.view, made_of.journal) as page:
@@ -84,7 +84,7 @@ def answer(query: str, options: Options) -> int:
 
 
 def prepare(options: Options) -> "Setting":
-    """Find out what runs are made of, and say what is to be said of it."""
+    """Choose models and settings, and print notices about them."""
     settings = dotenv.settings(os.environ, Path.cwd())
     variables, doubtful = settings.variables, settings.taken
     choice = choose(
@@ -103,7 +103,7 @@ def prepare(options: Options) -> "Setting":
 
 
 def _page(wanted: bool, journal: Path | None) -> AbstractContextManager[Any]:
-    """The viewer beside the run, if it is wanted."""
+    """Return the viewer beside the run, if it was requested."""
     if not wanted:
         return nullcontext()
     if journal is None:
@@ -114,7 +114,7 @@ def _page(wanted: bool, journal: Path | None) -> AbstractContextManager[Any]:
 
 
 class Setting(NamedTuple):
-    """What a run is made of, besides options."""
+    """What a run needs besides the options."""
 
     settings: dotenv.Settings
     choice: Choice
@@ -126,7 +126,7 @@ class Setting(NamedTuple):
 def _run(
     query: str, options: Options, made_of: Setting, stage: Stage, beside: list[Recorder]
 ) -> RunResult:
-    """One run. Mistakes show before stdin is read."""
+    """Run once. Mistakes in options are reported before standard input is read."""
     engine = engine_of(options, made_of, [*stage.recorders, *beside])
     with engine:
         context = context_of(options.files)
@@ -139,7 +139,7 @@ def _run(
 
 
 def engine_of(options: Options, made_of: Setting, recorders: list[Recorder]) -> RLM:
-    """What answers, as the options say."""
+    """Build the `RLM` that the options describe."""
     choice, infos = made_of.choice, made_of.infos
     engine = RLM(
         choice.model,
@@ -159,14 +159,6 @@ def engine_of(options: Options, made_of: Setting, recorders: list[Recorder]) -> 
     return engine
 
 
-def unknown_price(models: Iterable[str]) -> click.ClickException:
-    """Money can't be limited without knowing what a token costs."""
-    return click.ClickException(
-        f"--budget-usd is set, but the price of {' or '.join(models)} is unknown: "
-        "pass --price IN,OUT (US dollars per million tokens) or use --max-tokens"
-    )
-
-
 def _notices(choice: Choice, settings: dotenv.Settings, problem: str) -> Iterator[str]:
     for name, reason in settings.ignored.items():
         yield f"{name} of {settings.path} is ignored: {reason}."
@@ -177,13 +169,13 @@ def _notices(choice: Choice, settings: dotenv.Settings, problem: str) -> Iterato
 
 
 def _infos(choice: Choice, windows: dict[str, int]) -> dict[str, ModelInfo]:
-    """What is known of those models that are a server's, with the windows that servers told."""
+    """Return what is known about models of local servers, with the windows the servers report."""
     found = {}
     for name in choice.names:
         try:
             provider, wire_name = split_model(name)
         except ConfigError:
-            continue  # `RLM` complains about it
+            continue  # `RLM` reports it
         if provider in PROVIDERS:
             info = models.about(provider, wire_name)
             window = windows.get(name, info.window_tokens)
@@ -196,7 +188,7 @@ def _client_options(infos: dict[str, ModelInfo]) -> dict[str, dict[str, Any]]:
 
 
 def _tell_what_is_unknown(infos: dict[str, ModelInfo], options: Options) -> None:
-    """In a line each."""
+    """Print one line per unknown fact."""
     for name, info in infos.items():
         known = info if options.price is None else replace(info, price=Price(*options.price))
         if notice := models.notice(name, known, prompts.UNKNOWN_WINDOW_TOKENS):
@@ -204,7 +196,7 @@ def _tell_what_is_unknown(infos: dict[str, ModelInfo], options: Options) -> None
 
 
 def _schema(path: Path) -> Any:
-    """The JSON schema in a file, tried out before anything is sent."""
+    """Read a JSON schema from a file, and check it before anything is sent."""
     try:
         schema = json.loads(path.read_text("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -212,7 +204,7 @@ def _schema(path: Path) -> Any:
     except OSError as error:
         raise _misused(f"{path}: {error.strerror}") from error
     if not isinstance(schema, dict):
-        raise _misused(f"{path} holds no JSON schema: that is an object, such as {{'type': …}}")
+        raise _misused(f"{path} holds no JSON schema: a schema is an object such as {{'type': …}}")
     try:
         answer_type(schema)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Run `rlm batch`, and show how far it is: a bar in a terminal, else a line now and then."""
+"""Run `rlm batch`, and show progress: a bar in a terminal, else a line every few seconds."""
 
 import asyncio
 import signal
@@ -16,8 +16,8 @@ from rlm.api import RLM
 from rlm.batch import Batch, BatchFolder, Plan, Tally
 from rlm.batch.outcomes import RowTable
 from rlm.batch.rows import Source
-from rlm.cli._asking import Options, Setting, engine_of, prepare, unknown_price
-from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say
+from rlm.cli._asking import Options, Setting, engine_of, prepare
+from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say, unknown_price
 from rlm.cli._progress import Complaints
 from rlm.config import Strategy
 from rlm.errors import UnknownPriceError
@@ -30,7 +30,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class Silent(AbstractContextManager["Silent"]):
-    """Nothing is shown."""
+    """Show nothing."""
 
     def __exit__(self, *_: object) -> None:
         return None
@@ -40,7 +40,7 @@ class Silent(AbstractContextManager["Silent"]):
 
 
 class Lines(Silent):
-    """For logs: a line at most every few seconds, and one at the end."""
+    """Progress for logs: at most one line every few seconds, and one at the end."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -61,7 +61,7 @@ class Lines(Silent):
         say(text)
 
     def _words(self) -> str:
-        """Rows, rate, money, and when it will be over."""
+        """Return rows done, rate, cost, and the time left."""
         tally, seconds = self._tally, time.monotonic() - self._began
         done = tally.answered + tally.failed
         words = [f"{done:,}/{tally.total:,} rows"]
@@ -81,7 +81,7 @@ class Lines(Silent):
 
 
 class Bar(Lines):
-    """For people: a bar with the same words, drawn in place."""
+    """Progress for terminals: a bar with the same text, drawn in place."""
 
     def __init__(self, budget: Budget) -> None:
         from rich.console import Console
@@ -125,7 +125,7 @@ class Bar(Lines):
 
 
 def progress_of(budget: Budget, *, quiet: bool) -> Silent:
-    """What suits where stderr leads."""
+    """Return the kind of progress that suits standard error."""
     if quiet or sys.stderr is None:
         return Silent()
     return Bar(budget) if sys.stderr.isatty() else Lines(budget)
@@ -144,7 +144,7 @@ RAY = "ray"
 
 
 class BatchOptions(Struct, frozen=True, kw_only=True):
-    """Everything that was said on the command line, besides the file of rows."""
+    """The options of the command line, without the file of rows."""
 
     out: Path | None
     concurrency: int
@@ -170,7 +170,7 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
     quiet: bool
 
     def of_one_row(self) -> Options:
-        """The same for each row, in the words of `rlm ask`."""
+        """Return the options of one row, as for `rlm ask`."""
         environment, settings = self._where()
         return Options(
             files=(),
@@ -192,7 +192,7 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
             view=False,
             quiet=self.quiet,
             verbose=False,
-            # Every row may have its own request on the way, whatever the default for one run.
+            # Every row may have a request in flight, whatever the default for one run.
             max_concurrent_calls=max(self.concurrency, Limits().max_concurrent_calls),
         )
 
@@ -208,7 +208,7 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
 
 
 def answer_all(tasks: Path, options: BatchOptions) -> int:
-    """Answer all rows, tell how it went, and return the exit code."""
+    """Answer all rows, report the outcome, and return the exit code."""
     source, row_options = Source(tasks), options.of_one_row()
     folder = BatchFolder(options.out or tasks.with_name(f"{tasks.stem}.answers.jsonl"))
     with closing(Complaints()) as complaints:
@@ -229,7 +229,7 @@ def answer_all(tasks: Path, options: BatchOptions) -> int:
 
 
 def _settings(made_of: Setting, options: BatchOptions) -> dict[str, Any]:
-    """What makes an answer another one if it changes."""
+    """Return the settings that change an answer when they change."""
     return {
         "model": made_of.choice.model,
         "sub_model": made_of.choice.sub_model or made_of.choice.model,
@@ -247,7 +247,7 @@ def _run(
     options: BatchOptions,
     schema: Any,
 ) -> tuple[Tally, bool]:
-    """The batch on a loop of its own; Ctrl-C lets go of all runs, which can go on later."""
+    """Run the batch on its own event loop; Ctrl-C releases all runs, to be continued later."""
     plan = Plan(
         concurrency=options.concurrency,
         tries=options.tries,
@@ -274,7 +274,7 @@ def _run(
                 await engine.aclose()
             return batch.tally, False
 
-    with redirect_stdout(sys.stderr):  # Libraries speak there too; Ray does when a node is lost.
+    with redirect_stdout(sys.stderr):  # Libraries write there too; Ray does when a node is lost.
         return asyncio.run(run())
 
 

@@ -1,4 +1,4 @@
-"""Run `rlm bench`, and show how far it is."""
+"""Run `rlm bench`, and show its progress."""
 
 import asyncio
 import json
@@ -39,20 +39,20 @@ __all__ = [
 
 
 class Silence:
-    """Says nothing."""
+    """Show nothing."""
 
     def __enter__(self) -> "Silence":
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to put away."""
+        """Do nothing."""
 
     def add(self, outcome: Outcome) -> None:
-        """Hear of a result."""
+        """Count a result."""
 
 
 class Lines(Silence):
-    """One line a result, for logs."""
+    """Print one line per result, for logs."""
 
     def __init__(self, total: int) -> None:
         self._total, self._done = total, 0
@@ -64,7 +64,7 @@ class Lines(Silence):
 
 
 class Bars(Silence):
-    """A bar for each task and one for all, with scores and money."""
+    """Show one bar per task and one for all, with scores and cost."""
 
     def __init__(self, totals: Counter[str]) -> None:
         from rich.console import Console
@@ -116,7 +116,7 @@ class Bars(Silence):
 
 
 def progress_of(works: Sequence[Work], *, quiet: bool) -> Silence:
-    """Whatever fits where this runs."""
+    """Return the kind of progress that suits standard error."""
     totals: Counter[str] = Counter()
     for work in works:
         totals[work.task] += len(work.methods)
@@ -137,7 +137,7 @@ def _result(outcome: Outcome) -> str:
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Everything that was said to `rlm bench run`."""
+    """The options of `rlm bench run`."""
 
     tasks: tuple[str, ...]
     model: str | None
@@ -160,7 +160,7 @@ class Options(Struct, frozen=True, kw_only=True):
     quiet: bool
 
     def of_one_run(self) -> asking.Options:
-        """The same for each run, in the words of `rlm ask`."""
+        """Return the options of one run, as for `rlm ask`."""
         return asking.Options(
             files=(),
             model=self.model,
@@ -185,7 +185,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> dict[str, Any]:
-        """Of one run: those that were given."""
+        """Return the limits of one run that were given."""
         given = {
             "max_steps": self.max_steps,
             "max_depth": self.max_depth,
@@ -196,7 +196,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def show_tasks(*, as_json: bool) -> None:
-    """A line for each task, or all of them as JSON."""
+    """Print one line per task, or all tasks as JSON."""
     tasks = known_tasks().values()
     if as_json:
         keys = ("name", "variants", "about", "scoring", "smallest", "version")
@@ -209,7 +209,7 @@ def show_tasks(*, as_json: bool) -> None:
 def write_samples(
     specs: Iterable[str], sizes: str, count: int, seed: int, out: Path, *, quiet: bool
 ) -> None:
-    """`rlm bench generate`."""
+    """Run `rlm bench generate`."""
     tasks, chosen = _tasks(specs), parse_sizes(sizes)
     check_sizes(tasks, chosen)
 
@@ -223,7 +223,7 @@ def write_samples(
 
 
 def run_bench(options: Options) -> int:
-    """`rlm bench run`: everything that is missing, then a report; returns the exit code."""
+    """Run what is missing, write a report, and return the exit code."""
     tasks, sizes, methods = _tasks(options.tasks), parse_sizes(options.sizes), _methods(options)
     check_sizes(tasks, sizes)
     one = options.of_one_run()
@@ -253,7 +253,7 @@ def run_bench(options: Options) -> int:
 
 
 def _run(engine: RLM, bench: Bench, left: list[Any], options: Options) -> int:
-    """All that is left, until it is done or somebody has had enough."""
+    """Run the remaining trials until they are done, stopped or cancelled."""
 
     async def whole() -> Tally:
         try:
@@ -264,7 +264,7 @@ def _run(engine: RLM, bench: Bench, left: list[Any], options: Options) -> int:
     try:
         tally = asyncio.run(whole())
     except KeyboardInterrupt:
-        say("Cancelled. What is done is kept: run the same command again to go on.")
+        say("Cancelled. Finished results are kept: run the same command again to continue.")
         return CANCELLED
     except UnknownPriceError as error:
         raise click.ClickException(
@@ -272,10 +272,10 @@ def _run(engine: RLM, bench: Bench, left: list[Any], options: Options) -> int:
             "per million tokens)"
         ) from error
     if tally.stopped:
-        say(f"Stopped early: {tally.stopped}. Run the same command again to go on.")
+        say(f"Stopped early: {tally.stopped}. Run the same command again to continue.")
         return LIMITED if "--max-cost" in tally.stopped else FAILED
     if tally.failed:
-        say(f"{tally.failed:,} failed: run the same command again to try them again.")
+        say(f"{tally.failed:,} failed: run the same command again to retry them.")
         return FAILED
     return ANSWERED
 

@@ -1,4 +1,4 @@
-"""The slash commands of `rlm chat`, and the files that keep chats."""
+"""The slash commands of `rlm chat`, and the files in which chats are saved."""
 
 import os
 import secrets
@@ -29,11 +29,11 @@ ENDING = ".rlm"
 MOST_CHATS = 50
 MOST_BYTES = 2 << 30
 MOST_CONTEXT_BYTES = 256 << 20
-"""Chats with larger contexts are kept only if somebody says where: each turn writes all of it."""
+"""Chats with larger contexts are saved only on request, because each turn writes all of it."""
 
 
 class KeptChat(Struct, frozen=True):
-    """One file of the folder."""
+    """A file of the folder of chats."""
 
     name: str
     path: Path
@@ -42,21 +42,21 @@ class KeptChat(Struct, frozen=True):
 
 
 class ChatFolder:
-    """`chats` below the state folder; only its owner can look into it."""
+    """The folder `chats` in the state folder; only its owner can read it."""
 
     def __init__(self, root: Path) -> None:
         self.path = self._folder = root / "chats"
         self.history = root / "chat_history"
 
     def new(self) -> Path:
-        """A name for a new chat; the oldest make room for it."""
+        """Return a path for a new chat, and remove the oldest chats if there are too many."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._make_room()
         began = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         return self._folder / f"{began}-{secrets.token_hex(3)}{ENDING}"
 
     def listed(self) -> list[KeptChat]:
-        """All of them, the newest first."""
+        """Return all chats, newest first."""
         found = []
         try:
             entries = list(os.scandir(self._folder))
@@ -72,10 +72,10 @@ class ChatFolder:
     def newest(self) -> Path:
         for each in self.listed():
             return each.path
-        raise ConfigError("there is no chat to go on with; `rlm chat FILE` begins one")
+        raise ConfigError("there is no chat to continue; `rlm chat FILE` begins one")
 
     def find(self, named: str) -> Path:
-        """A file, or a chat of this folder by its name or the end of it."""
+        """Return a file, or a chat of this folder by its name or the end of its name."""
         if os.path.sep in named or Path(named).exists():
             return Path(named)
         found = [each.path for each in self.listed() if each.name.endswith(named)]
@@ -93,7 +93,7 @@ class ChatFolder:
 
 
 def show_chats(*, as_json: bool) -> None:
-    """What `--list` shows."""
+    """Print what `rlm chat --list` shows."""
     folder = ChatFolder(archive().places.root)
     rows = [(each, _about(each)) for each in folder.listed()]
     if as_json:
@@ -133,7 +133,7 @@ SHOWN_CHARS = 4_000
 
 
 class Talk(Protocol):
-    """What commands work on; `rlm.cli._chatting` has it."""
+    """What commands work on; implemented in `rlm.cli._chatting`."""
 
     chat: Chat
     path: Path | None
@@ -157,7 +157,7 @@ class Talk(Protocol):
 
 
 class Command(NamedTuple):
-    """One command: what may stand after it, what it is for, and what does it."""
+    """A slash command: its arguments, its help text and its function."""
 
     usage: str
     told: str
@@ -165,7 +165,7 @@ class Command(NamedTuple):
 
 
 def perform(talk: Talk, said: str) -> int:
-    """Do what a command says; an exit code."""
+    """Run a command, and return an exit code."""
     name, _, rest = said.strip().partition(" ")
     command = COMMANDS.get(name)
     if command is None:
@@ -266,7 +266,7 @@ def _load(talk: Talk, rest: str) -> None:
 
 def _clear(talk: Talk, _: str) -> None:
     talk.begin(talk.new_chat(), None)
-    _show("A new chat, without contexts and variables. The one before is kept as it was saved.")
+    _show("A new chat, without contexts and variables. The previous one stays saved.")
 
 
 def _quit(talk: Talk, _: str) -> None:
@@ -282,15 +282,15 @@ def _words(text: str) -> list[str]:
 
 COMMANDS = {
     "/help": Command("", "this list", _help),
-    "/context": Command("FILE...", "add files or folders as one more context", _context),
-    "/contexts": Command("", "the contexts, by the names the model knows them by", _contexts),
-    "/vars": Command("", "the variables of the REPL, with their types", _vars),
-    "/show": Command("NAME", "a variable or a context", _show_one),
-    "/cost": Command("", "what each turn used, and all of them", _cost),
-    "/model": Command("[MODEL]", "which model answers; or let another one go on", _model),
-    "/steps": Command("", "the code of the last turn, and what it printed", _steps),
-    "/save": Command("[FILE]", "save the chat now, and from now on to this file", _save),
-    "/load": Command("FILE", "go on with a saved chat in place of this one", _load),
+    "/context": Command("FILE...", "add files or folders as another context", _context),
+    "/contexts": Command("", "list the contexts and their names in the REPL", _contexts),
+    "/vars": Command("", "list the variables of the REPL with their types", _vars),
+    "/show": Command("NAME", "print a variable or a context", _show_one),
+    "/cost": Command("", "show the usage of each turn and in total", _cost),
+    "/model": Command("[MODEL]", "show the model, or continue with another one", _model),
+    "/steps": Command("", "show the code and output of the last turn", _steps),
+    "/save": Command("[FILE]", "save the chat to this file, now and after each turn", _save),
+    "/load": Command("FILE", "continue a saved chat instead of this one", _load),
     "/clear": Command("", "begin another chat", _clear),
     "/quit": Command("", "leave", _quit),
 }

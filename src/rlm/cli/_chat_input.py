@@ -1,4 +1,4 @@
-"""What is said in a chat, message by message: typed with line editing, or piped in."""
+"""Read the messages of a chat: typed with line editing, or piped in."""
 
 import os
 import sys
@@ -18,9 +18,9 @@ FILES_AFTER = ("/context ", "/load ", "/save ")
 
 
 def message(line: Callable[[bool], str | None]) -> str | None:
-    """The next message: a line, lines that end with a backslash, or all between triple quotes.
+    """Return the next message: a line, lines that end with a backslash, or text in triple quotes.
 
-    `line` gives one, and is told whether it goes on; None is the end of everything.
+    `line` returns one line and is passed whether it continues a message; None means end of input.
     """
     first = line(False)
     if first is None:
@@ -52,7 +52,7 @@ def _quoted(text: str, line: Callable[[bool], str | None]) -> str:
 
 
 class Piped:
-    """Lines of a stream; bytes that are no UTF-8 survive as surrogates. Empty lines are none."""
+    """Lines of a stream. Bytes that are not UTF-8 become surrogates; empty lines are skipped."""
 
     is_terminal = False
 
@@ -68,11 +68,11 @@ class Piped:
         return None
 
     def close(self) -> None:
-        """Nothing to put away."""
+        """Do nothing."""
 
 
 class Keyboard:
-    """A terminal. Several lines that are pasted at once are one message."""
+    """A terminal. Several lines pasted at once are one message."""
 
     is_terminal = True
 
@@ -82,7 +82,7 @@ class Keyboard:
         self._edits = sys.stdout is not None and sys.stdout.isatty() and self._use_readline()
 
     def next(self) -> str | None:
-        """The next message; KeyboardInterrupt if it was given up."""
+        """Return the next message; KeyboardInterrupt if the user discarded it."""
         said = message(self._line)
         if said is None:
             if not self._edits:  # readline ends the line itself
@@ -93,7 +93,7 @@ class Keyboard:
         return said.strip("\n")
 
     def close(self) -> None:
-        """Have the terminal as it was."""
+        """Restore the terminal."""
         if self._edits:
             self._readline.set_completer(None)
             self._readline.clear_history()
@@ -109,7 +109,7 @@ class Keyboard:
         except EOFError:
             return None
         except UnicodeDecodeError:
-            click.echo("That was not UTF-8; it is left out.", err=True)
+            click.echo("That was not UTF-8 and is ignored.", err=True)
             return ""
 
     # -- line editing ------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class Keyboard:
         return found[state] if state < len(found) else None
 
     def _read_history(self) -> None:
-        """Of earlier chats; a file that can't be read or written is done without."""
+        """Load the history of earlier chats; ignore a file that cannot be read or written."""
         if self._history is None:
             return
         try:
@@ -164,7 +164,7 @@ class Keyboard:
 
 
 def _files(start: str) -> list[str]:
-    """Names that begin like that; folders with their slash, so that one can go on."""
+    """Return the names that begin with a text; folders end with a slash."""
     folder, slash, name = start.rpartition("/")
     try:
         entries = list(os.scandir(Path(folder + slash or ".").expanduser()))

@@ -1,4 +1,4 @@
-"""What `rlm chat` does: turns, one after the other, each saved before the next is asked for."""
+"""Run `rlm chat`: turn after turn, each saved before the next is asked."""
 
 import logging
 import sys
@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from rlm.api import RLM
 from rlm.chat.chat import Chat
-from rlm.cli._asking import Options, Setting, engine_of, prepare, unknown_price
+from rlm.cli._asking import Options, Setting, engine_of, prepare
 from rlm.cli._chat_commands import COMMANDS, MOST_CONTEXT_BYTES, ChatFolder, perform
 from rlm.cli._chat_input import Keyboard, Piped
 from rlm.cli._context import STDIN, context_of
-from rlm.cli._errors import ANSWERED, say
+from rlm.cli._errors import ANSWERED, say, unknown_price
 from rlm.cli._output import show
 from rlm.cli._progress import Stage
 from rlm.errors import ConfigError, RLMError, UnknownPriceError
@@ -29,7 +29,7 @@ __all__ = ["Talk", "Wanted", "converse"]
 
 
 class Wanted(NamedTuple):
-    """Where a chat is from, and where it goes."""
+    """Where a chat is loaded from, and where it is saved."""
 
     load: str | None
     save: Path | None
@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
 
 
 def converse(options: Options, wanted: Wanted) -> int:
-    """Talk until there is nothing more to say; returns the exit code."""
+    """Hold the conversation, and return the exit code."""
     if STDIN in options.files:
         raise click.UsageError(
             "stdin is for questions here: name the files", click.get_current_context()
@@ -64,8 +64,8 @@ def _until_the_end(talk: "Talk", source: Keyboard | Piped) -> int:
                 return code
             code = talk.hear(said) or code
             if source.is_terminal:
-                click.echo(err=True)  # a little air before the next prompt
-                code = ANSWERED  # who sits there has seen what went wrong
+                click.echo(err=True)  # an empty line before the next prompt
+                code = ANSWERED  # the user has seen what went wrong
         except KeyboardInterrupt:
             if not source.is_terminal:
                 raise
@@ -89,7 +89,7 @@ def _in_words(error: RLMError | OSError) -> str:
 
 
 class Talk:
-    """One chat at a time, and what is needed to begin another. Commands work on it."""
+    """The current chat, and what is needed to begin another. Commands work on it."""
 
     def __init__(self, options: Options, made_of: Setting, wanted: Wanted) -> None:
         self.options = options
@@ -100,7 +100,7 @@ class Talk:
         self._told: set[str] = set()
         self._is_saved = False
         self._log = None if options.log_dir is None else RLMLogger(log_dir=options.log_dir)
-        # With a handler, nothing is logged to the terminal by itself: it is told here.
+        # With a handler, logging prints nothing by itself; messages are printed here.
         self._silence = logging.NullHandler()
         logging.getLogger("rlm").addHandler(self._silence)
         path = self._loaded_from(wanted)
@@ -127,7 +127,7 @@ class Talk:
     # -- turns -------------------------------------------------------------------------------
 
     def hear(self, said: str) -> int:
-        """A command, or a question; returns an exit code."""
+        """Run a command or answer a question; return an exit code."""
         if not said.strip():
             return ANSWERED
         if said.startswith("/") and not said.startswith("//"):
@@ -135,7 +135,7 @@ class Talk:
         return self.turn(said.removeprefix("/") if said.startswith("//") else said)
 
     def turn(self, query: str) -> int:
-        """Ask, show the answer, save."""
+        """Ask, show the answer, and save the chat."""
         stage = Stage(replace(self.options, log_dir=None).manner, journaled=False)
         stage.leave_with(self._farewell())
         try:
@@ -165,7 +165,7 @@ class Talk:
         return self._made_of.choice.model
 
     def tell(self, text: str) -> None:
-        """A line for people, on stderr."""
+        """Print a line to standard error."""
         if not self.options.quiet:
             say(text)
 
@@ -180,13 +180,13 @@ class Talk:
         return chat
 
     def begin(self, chat: Chat, path: Path | None) -> None:
-        """Go on with another chat."""
+        """Continue with another chat."""
         self.chat.close()
         self.chat, self.path, self.last = chat, path, None
         self._is_saved = False
 
     def save(self, path: Path | None = None) -> None:
-        """To a file of the user's, or to the folder of chats."""
+        """Save to the user's file, or to the folder of chats."""
         self.path = path or self.path or self._new_path()
         if self.path is not None:
             self.chat.save(self.path)
@@ -194,7 +194,7 @@ class Talk:
             self._tell_notices(self.chat)
 
     def switch(self, model: str) -> None:
-        """Let another model go on; what there is goes there as a saved chat does."""
+        """Continue with another model, which receives the chat as a saved chat would be loaded."""
         options = replace(self.options, model=model)
         made_of = prepare(options)
         with tempfile.TemporaryDirectory(prefix="rlm-chat-") as folder:
@@ -213,7 +213,7 @@ class Talk:
         before[0].close()
 
     def find(self, named: str) -> Path:
-        """A saved chat: a file, or the name of one that is kept."""
+        """Return the path of a saved chat, given as a file or a name."""
         return Path(named) if self.folder is None else self.folder.find(named)
 
     # -- words -------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Talk:
             return "Quit."
         own = self.folder is not None and self.path.parent == self.folder.path
         how = "rlm chat --continue" if own else f"rlm chat --load {self.path}"
-        return f"The chat is saved; go on with: {how}"
+        return f"The chat is saved; continue with: {how}"
 
     # -- parts -------------------------------------------------------------------------------
 
@@ -252,13 +252,13 @@ class Talk:
         return engine_of(each_turn, made_of, [] if self._log is None else [self._log])
 
     def _new_path(self) -> Path | None:
-        """Where this chat is kept, unless nobody wants that or it is too large for it."""
+        """Return where this chat is saved, or None if saving is off or it is too large."""
         if self.folder is None:
             return None
         if self.chat.context_bytes > MOST_CONTEXT_BYTES:
             self._tell_once(
-                f"The contexts are over {MOST_CONTEXT_BYTES >> 20} MiB: this chat is not kept by "
-                "itself. /save FILE does it."
+                f"The contexts are over {MOST_CONTEXT_BYTES >> 20} MiB: this chat is not saved "
+                "automatically; use /save FILE."
             )
             return None
         return self.folder.new()

@@ -1,4 +1,4 @@
-"""What `rlm doctor` looks at. Every check returns plain data; no key's value is ever among it."""
+"""The checks of `rlm doctor`. Each returns plain data that never holds the value of a key."""
 
 import asyncio
 import importlib.util
@@ -22,14 +22,14 @@ EXTRAS = {
     "server": (("starlette", "uvicorn"), "rlm serve"),
     "typed": (("jsonschema", "pydantic"), "answers that satisfy a JSON schema"),
 }
-"""Extra → the modules it brings, and what they are good for."""
+"""Extra → the modules it installs, and their purpose."""
 
 ADAPTERS = {
     "gguf": ("xllamacpp", "gguf:FILE, a model in this process"),
     "litellm": ("litellm", "litellm/…, whatever litellm reaches"),
     "llm": ("llm", "llm/…, the models of the llm tool"),
 }
-"""Provider, which is also the extra's name → the module it needs, and what it is good for."""
+"""Provider, which is also the name of the extra → the module it needs, and its purpose."""
 
 SMALL_WINDOW_TOKENS = 16_000
 GIVE_MORE = {
@@ -40,7 +40,7 @@ GIVE_MORE = {
 
 
 class ModelCheck(Struct, frozen=True):
-    """The models a plain `rlm ask` would use, and what is wrong with them, if anything."""
+    """The models that `rlm ask` would use, and any problem with them."""
 
     default: str
     sub_model: str
@@ -50,7 +50,7 @@ class ModelCheck(Struct, frozen=True):
 
 
 def check_keys(variables: Mapping[str, str]) -> dict[str, bool]:
-    """Every key variable, and whether it is set."""
+    """Return every key variable and whether it is set."""
     names = [name for each in PROVIDERS.values() for name in each.key_variables]
     return {name: bool(variables.get(name)) for name in dict.fromkeys(names)}
 
@@ -64,7 +64,7 @@ def check_model(variables: Mapping[str, str], servers: Collection[Server] = ()) 
 
 
 def _problem(model: str, variables: Mapping[str, str]) -> str | None:
-    """Why a model can't be used, if so."""
+    """Return why a model cannot be used, if so."""
     try:
         provider, _ = split_model(model)
         if provider in ADAPTERS and not check_adapters()[provider]:
@@ -91,7 +91,7 @@ def check_plugins() -> list[dict[str, Any]]:
 
 
 def check_settings(variables: Mapping[str, str]) -> list[str]:
-    """What is set only by half, or more than once, in words that say what to do."""
+    """Return settings that are incomplete or ambiguous, with advice."""
     found = [*_keys_and_addresses(variables)]
     chosen = [
         name
@@ -126,7 +126,7 @@ def _keys_and_addresses(variables: Mapping[str, str]) -> list[str]:
 
 
 def _is_only_for(provider: str, key: str) -> bool:
-    """Whether no other provider has use for that key."""
+    """Return whether only this provider uses a key."""
     return all(key not in each.key_variables for n, each in PROVIDERS.items() if n != provider)
 
 
@@ -138,9 +138,9 @@ def _without_key(name: str, address: str, key: str) -> str:
 
 
 def check_windows(servers: Collection[Server]) -> list[str]:
-    """Models that a server here runs with less room than a run needs."""
+    """Return models whose server gives them a smaller window than a run needs."""
     return [
-        f"{server.provider} runs {name} with a window of {size:,} tokens, which is little for rlm: "
+        f"{server.provider} runs {name} with a window of {size:,} tokens, too small for most runs: "
         f"{GIVE_MORE.get(server.provider, 'restart it with a larger one')}."
         for server in servers
         for name, size in server.windows.items()
@@ -149,14 +149,14 @@ def check_windows(servers: Collection[Server]) -> list[str]:
 
 
 def check_adapters() -> dict[str, bool]:
-    """Every adapter, and whether what it needs is installed; nothing is imported."""
+    """Return every adapter and whether its packages are installed; nothing is imported."""
     return {
         name: importlib.util.find_spec(module) is not None for name, (module, _) in ADAPTERS.items()
     }
 
 
 def check_extras() -> dict[str, bool]:
-    """Every extra, and whether all of it is installed."""
+    """Return every extra and whether all of it is installed."""
     return {
         name: all(importlib.util.find_spec(module) for module in modules)
         for name, (modules, _) in EXTRAS.items()
@@ -167,7 +167,7 @@ def check_extras() -> dict[str, bool]:
 
 
 class _NoHost:
-    """Answers nothing: the code of a check calls nobody."""
+    """A host that answers nothing: the code of a check makes no calls."""
 
     async def answer(
         self, kind: str, arguments: dict[str, Any], parts: Sequence[str]
@@ -176,7 +176,7 @@ class _NoHost:
 
 
 class EnvironmentCheck(Struct, frozen=True):
-    """Whether cells can run there, what protects this machine from them, and what does not."""
+    """Whether cells can run in an environment, and what protects this machine."""
 
     works: bool
     problem: str | None = None
@@ -199,7 +199,7 @@ def check_environment(name: str) -> EnvironmentCheck:
 
 
 def _problem_before(environment: BaseEnvironment) -> str | None:
-    """What is known without trying; what costs money is not tried."""
+    """Return problems that are known without a trial, and skip trials that cost money."""
     problem = environment.problem()
     if problem is None and environment.is_paid:
         return "not tried, because it costs money; a key is there"

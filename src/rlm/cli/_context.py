@@ -1,4 +1,4 @@
-"""What `-f` names, or what is piped in, as a context."""
+"""Build the context from `-f` options or standard input."""
 
 import glob
 import json
@@ -17,7 +17,7 @@ STDIN = "-"
 
 
 def context_of(sources: Sequence[str]) -> ContextValue:
-    """The context that the sources make; with none, what is piped in, or nothing at all."""
+    """Return the context of the sources; without any, standard input if it is piped, else None."""
     if not sources:
         return None if sys.stdin is None or sys.stdin.isatty() else _text(sys.stdin.buffer)
     streams = {source: _stream(source) for source in sources if _is_stream(source)}
@@ -34,18 +34,18 @@ def context_of(sources: Sequence[str]) -> ContextValue:
 
 
 def _files(sources: list[str]) -> ContextValue:
-    """One file or folder is itself; several are found together, patterns included."""
+    """Return one path as it is; several, or patterns, are searched together."""
     if not sources:
         return None
     paths = [Path(source) for source in sources]
     if not any(map(_is_pattern, sources)):
         return paths[0] if len(paths) == 1 else paths
-    # An existing file counts as it is named, even if its name looks like a pattern.
+    # The name of an existing file is taken literally, even if it looks like a pattern.
     return files(*(each if _is_pattern(each) else glob.escape(each) for each in sources))
 
 
 def _read(value: ContextValue) -> dict[str, Any]:
-    """Files as a dict by name, in memory, for when they have to stand beside a stream."""
+    """Read files into a dict by name, to stand beside a stream."""
     if value is None:
         return {}
     stored = store_context([value] if isinstance(value, Path) else value)
@@ -58,7 +58,7 @@ def _is_pattern(source: str) -> bool:
 
 
 def _is_stream(source: str) -> bool:
-    """Whether it can be read only once: stdin, or a pipe such as `<(zcat log.gz)`."""
+    """Return whether a source can be read only once: stdin, or a pipe such as `<(zcat log.gz)`."""
     if source == STDIN:
         return True
     return not _is_pattern(source) and stat.S_ISFIFO(Path(source).stat().st_mode)
@@ -76,11 +76,11 @@ def _stream(source: str) -> str:
 
 
 def _text(stream: BinaryIO) -> str:
-    """Byte for byte: what is not UTF-8 survives as surrogates."""
+    """Decode a stream byte for byte: what is not UTF-8 becomes surrogates."""
     return stream.read().decode("utf-8", "surrogateescape")
 
 
 def _may_have_content(source: str) -> bool:
-    """Folders and patterns are looked into later, and then complain themselves."""
+    """Return whether a source may have content; folders and patterns are checked later."""
     path = Path(source)
     return _is_pattern(source) or path.is_dir() or path.stat().st_size > 0

@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Suites(Struct, frozen=True):
-    """What is known of an environment: its layers by its own account, and a report per suite."""
+    """The layers that an environment reports, and a report per suite."""
 
     layers: dict[str, Any]
     reports: dict[str, Report]
@@ -46,7 +46,7 @@ class Suites(Struct, frozen=True):
 
 
 class Shown(Protocol):
-    """Who tells the user: about layers, about each row, and about the whole."""
+    """Receives layers, rows and the result, and shows them to the user."""
 
     def layers(self, layers: dict[str, Any]) -> None: ...
 
@@ -56,7 +56,7 @@ class Shown(Protocol):
 async def run_suites(
     environment: Environment, shown: Shown, *, attacks: bool, only: str | None
 ) -> Suites:
-    """Describe, check, attack, close; an environment that can't be closed is a problem."""
+    """Describe, check, attack and close an environment; a failed close is a problem."""
     problem, layers, reports = None, dict[str, Any](), dict[str, Report]()
     environment = with_defaults(environment)
     try:
@@ -77,13 +77,13 @@ STYLES = {"failed": "bold red", "SUCCEEDED": "bold red", "passed": "green", "sto
 
 
 class AsLines:
-    """Each row as a line on stdout, as soon as it is there; the sums at the end."""
+    """Print each row to standard output as soon as it is known, and the sums at the end."""
 
     def __enter__(self) -> "AsLines":
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to put away."""
+        """Do nothing."""
 
     def layers(self, layers: dict[str, Any]) -> None:
         for name, value in layers.items():
@@ -101,10 +101,10 @@ class AsLines:
 
 
 class AsJson(AsLines):
-    """One object on stdout; while it runs, what goes wrong as lines on stderr."""
+    """Print one object to standard output, and failures to standard error while running."""
 
     def layers(self, layers: dict[str, Any]) -> None:
-        """They are part of the object."""
+        """Do nothing: layers are part of the object."""
 
     def row(self, row: Row) -> None:
         if row.verdict in STYLES and STYLES[row.verdict] == "bold red":
@@ -130,7 +130,7 @@ class AsJson(AsLines):
 
 
 class AsTable(AsLines):
-    """The table on stdout at the end; until then, the last few rows on stderr, live."""
+    """Print a table at the end; until then, show the last rows live on standard error."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -156,11 +156,11 @@ class AsTable(AsLines):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take the live rows away."""
+        """Remove the live rows."""
         self._stack.close()
 
     def layers(self, layers: dict[str, Any]) -> None:
-        """They stand above the table, at the end."""
+        """Remember the layers; they are printed above the table."""
 
     def row(self, row: Row) -> None:
         self._rows.append(row)
@@ -198,7 +198,7 @@ def _table(rows: Any, title: str) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """A value of the environment's own report, in a line."""
+    """Return a value of the environment's report as one line."""
     if isinstance(value, list | tuple | set | frozenset):
         return ", ".join(map(str, value)) or "none"
     if isinstance(value, dict):
@@ -207,7 +207,7 @@ def as_text(value: Any) -> str:
 
 
 def summary(name: str, suite: str, report: Report) -> str:
-    """The sums of a suite in a line."""
+    """Return the sums of a suite as one line."""
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(report.counts.items()))
     return one_line(f"{suite} of {name}: {counts or 'no rows'}")
 
@@ -219,13 +219,13 @@ SIGNS = {
     "not applicable": "–",
     "visible": "seen",
 }
-"""Of verdicts that are not bad; the bad ones are written out."""
+"""Signs of good verdicts; bad ones are written out."""
 
 Findings = dict[str, Suites]
 
 
 class _Progress:
-    """What goes wrong as it does, on stderr, and how far it is."""
+    """Print failures to standard error as they happen, and how many rows are done."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -243,7 +243,9 @@ class _Progress:
 
 
 def options_of(name: str, given: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
-    """Of all options those that name an environment, as in `docker.image`, and the common ones."""
+    """Return the options for an environment: those with its name, as in `docker.image`, and common
+    ones.
+    """
     found = {}
     for key, value in given:
         owner, dot, option = key.partition(".")
@@ -261,7 +263,7 @@ def checked(
     attacks: bool,
     only: str | None,
 ) -> Findings:
-    """Run the suites on each, one after the other."""
+    """Run the suites on each environment in turn."""
     found: Findings = {}
     for name in names:
         environment = make_environment(name, options_of(name, given))
@@ -272,7 +274,7 @@ def checked(
 
 
 def as_markdown(found: Findings) -> str:
-    """Every row that any of them has, in the order of the suites, and the sums."""
+    """Return every row of every report in the order of the suites, and the sums."""
     lines = []
     for suite in ("conformance", "attacks"):
         reports = {
@@ -296,7 +298,7 @@ def as_markdown(found: Findings) -> str:
 
 
 def as_json(found: Findings) -> str:
-    """The same with every detail, as one object."""
+    """Return the reports with every detail as one object."""
     plain = {
         name: {
             "ok": each.ok,
@@ -314,5 +316,5 @@ def _sum(counts: dict[str, int]) -> str:
 
 
 def show(found: Findings, as_one_object: bool) -> None:
-    """On stdout, as it is to be kept."""
+    """Print the table or the object to standard output."""
     click.echo(as_json(found) if as_one_object else as_markdown(found))

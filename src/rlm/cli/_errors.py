@@ -3,17 +3,17 @@
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import click
 
-__all__ = ["ANSWERED", "CANCELLED", "FAILED", "LIMITED", "MISUSED", "run", "say"]
+__all__ = ["ANSWERED", "CANCELLED", "FAILED", "LIMITED", "MISUSED", "run", "say", "unknown_price"]
 
 ANSWERED, FAILED, MISUSED, LIMITED, CANCELLED = 0, 1, 2, 3, 130
 
 
 def run(commands: click.Group, arguments: Sequence[str] | None = None) -> int:
-    """Run a command to its end; whatever happens becomes an exit code."""
+    """Run a command; every outcome becomes an exit code."""
     try:
         code = commands.main(arguments, prog_name="rlm", standalone_mode=False)
         _flush()
@@ -26,7 +26,7 @@ def run(commands: click.Group, arguments: Sequence[str] | None = None) -> int:
         return say(f"Error: {_with_hint(error)}", MISUSED)
     except click.ClickException as error:
         return say(f"Error: {error.format_message()}", error.exit_code)
-    except BrokenPipeError:  # whoever read the answer has gone away
+    except BrokenPipeError:  # the reader of the answer has closed its end
         _drop(1)
         return FAILED
     except Exception as error:  # noqa: BLE001 - the command border: no traceback leaves here
@@ -34,7 +34,7 @@ def run(commands: click.Group, arguments: Sequence[str] | None = None) -> int:
 
 
 def say(text: str, code: int = FAILED) -> int:
-    """One harmless line on stderr, if there is one; returns the code."""
+    """Print one harmless line to standard error, if there is a text, and return the code."""
     from rlm.records.recorders.console import one_line
 
     try:
@@ -50,8 +50,16 @@ def _with_hint(error: click.UsageError) -> str:
     return f"{text}. See '{path} --help'."
 
 
+def unknown_price(models: Iterable[str]) -> click.ClickException:
+    """Return the error for a budget in dollars when a price is unknown."""
+    return click.ClickException(
+        f"--budget-usd is set, but the price of {' or '.join(models)} is unknown: "
+        "pass --price IN,OUT (US dollars per million tokens) or use --max-tokens"
+    )
+
+
 def _failed(error: Exception, verbose: bool) -> int:
-    """Errors of ours and of the system say what to do; others are bugs, and say so."""
+    """Report an error: ours and the system's say what to do; others are bugs, and say so."""
     from rlm.errors import RLMError
 
     if isinstance(error, OSError):
@@ -76,7 +84,7 @@ def _flush() -> None:
 
 
 def _drop_if_broken() -> None:
-    """If stdout can't be written to, Python's own last flush must not complain a second time."""
+    """Prevent a second error from Python's last flush if stdout cannot be written."""
     try:
         _flush()
     except OSError:
@@ -84,7 +92,7 @@ def _drop_if_broken() -> None:
 
 
 def _drop(number: int) -> None:
-    """Let a stream that can't be written to lead nowhere."""
+    """Redirect a broken stream to nowhere."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, number)
     os.close(nowhere)

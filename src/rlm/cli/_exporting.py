@@ -1,4 +1,4 @@
-"""What `rlm export` does: pieces of text, as they are made, to stdout or into a new file."""
+"""Run `rlm export`: write the text piece by piece to standard output or a new file."""
 
 import os
 import sys
@@ -33,24 +33,24 @@ def export_recorded(name: str, form: str, output: Path | None, *, force: bool) -
 
 
 def _print(pieces: Iterable[str]) -> None:
-    """Harmless in a terminal; as it is when something else reads it."""
+    """Print harmless text to a terminal, and exact text elsewhere."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     for piece in pieces:
         click.echo(harmless(piece) if is_terminal else _encoded(piece), nl=False)
 
 
 def _free(output: Path, *, force: bool) -> Path:
-    """Where the file will be. What is there is overwritten only if that was said."""
+    """Return the path of the new file; an existing file is overwritten only with --force."""
     target = Path(os.path.realpath(output))
     if target.exists() and not target.is_file():
         raise ConfigError(f"{output} is not a file; leave out -o to write to stdout")
     if target.exists() and not force:
-        raise ConfigError(f"{output} is there already; pass --force to overwrite it")
+        raise ConfigError(f"{output} already exists; pass --force to overwrite it")
     return target
 
 
 def write_new(target: Path, pieces: Iterable[str]) -> int:
-    """Write beside the target, then give it its name: nobody ever sees half a file."""
+    """Write a temporary file beside the target, then rename it, so that no one sees half a file."""
     with replacing(target) as file:
         return sum(file.write(_encoded(piece)) for piece in pieces)
 

@@ -31,11 +31,11 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 class Unreadable(ValueError):
-    """Not JSON, with comments or without; where, and why."""
+    """The text is not JSON, with or without comments; the message says where and why."""
 
 
 class Item(Struct):
-    """A member of an object, or an element of a list. `comma`: where the one after it is."""
+    """A member of an object or an element of a list. `comma` is where the comma after it is."""
 
     start: int
     node: "Node"
@@ -44,9 +44,7 @@ class Item(Struct):
 
 
 class Node(Struct):
-    """A value, from `start` up to `end`. `tail` is where the last thing in it ends: item, comma or
-    comment.
-    """
+    """A value from `start` to `end`. `tail` is the end of the last item, comma or comment in it."""
 
     start: int
     end: int
@@ -57,20 +55,20 @@ class Node(Struct):
 
     @property
     def value(self) -> Any:
-        """As `json.loads` would have it; of keys that are there twice, the last."""
+        """Return the value as `json.loads` would; of duplicate keys, the last."""
         if self.kind == "{":
             return {item.key: item.node.value for item in self.items}
         return [item.node.value for item in self.items] if self.kind == "[" else self.plain
 
 
 def read(text: str) -> Node:
-    """The one value in a text, and nothing but blanks and comments around it."""
+    """Parse the one value of a text, which only whitespace and comments may surround."""
     reader = _Reader(text)
     at, _ = reader.skip(1 if text.startswith("\ufeff") else 0)
     node = reader.value(at, 0)
     end, _ = reader.skip(node.end)
     if end < len(text):
-        reader.fail(end, "something follows the end")
+        reader.fail(end, "unexpected text after the end")
     return node
 
 
@@ -82,7 +80,7 @@ class _Reader:
         raise Unreadable(f"line {self.text.count(chr(10), 0, at) + 1}: {why}")
 
     def skip(self, at: int) -> tuple[int, int]:
-        """Past blanks and comments; and where the last comment ended, or the beginning."""
+        """Skip whitespace and comments; return the new offset and the end of the last comment."""
         last = at
         while match := _BLANK.match(self.text, at):
             at = match.end()
@@ -92,7 +90,7 @@ class _Reader:
 
     def value(self, at: int, depth: int) -> Node:
         if depth > MOST_DEPTH:
-            self.fail(at, "it is nested too deeply")
+            self.fail(at, "nested too deeply")
         mark = self.text[at : at + 1]
         if mark in ("{", "["):
             return self.items(at, mark, depth)
@@ -115,7 +113,7 @@ class _Reader:
         try:
             text: str = json.loads(match.group())
         except ValueError:
-            self.fail(at, "a string holds what none can")
+            self.fail(at, "a string holds an invalid escape")
         return text, match.end()
 
     def items(self, start: int, mark: str, depth: int) -> Node:
@@ -152,12 +150,12 @@ EMPTY = "{}\n"
 
 
 def value_of(text: str) -> Any:
-    """What a file holds; an empty one holds an empty object."""
+    """Return the value of a file's text; an empty file is an empty object."""
     return read(text if text.strip("\ufeff \t\r\n") else EMPTY).value
 
 
 def put_member(text: str, path: Sequence[str], value: Any) -> str:
-    """The text with a member set; the objects that lead to it are made if need be."""
+    """Return the text with a member set; missing objects on the way are created."""
     text = text if text.strip("\ufeff \t\r\n") else EMPTY
     root = read(text)
     node = _object(root, ())
@@ -177,7 +175,7 @@ def put_member(text: str, path: Sequence[str], value: Any) -> str:
 
 
 def drop_member(text: str, path: Sequence[str]) -> str:
-    """The text without a member; the same text if it has none of that name."""
+    """Return the text without a member, or the same text if there is none."""
     found = _found(text, path[:-1])
     item = None if found is None else _member(found, path[-1])
     if found is None or item is None:
@@ -186,18 +184,18 @@ def drop_member(text: str, path: Sequence[str]) -> str:
 
 
 def add_element(text: str, path: Sequence[str], element: Any) -> str:
-    """The text with one more element in a list, which is made if need be."""
+    """Return the text with an element appended to a list, which is created if missing."""
     found = _found(text, path)
     if found is None:
         return put_member(text, path, [element])
     if found.kind != "[":
-        raise Unreadable(f"{'.'.join(path)} is no list")
+        raise Unreadable(f"{'.'.join(path)} is not a list")
     wanted = [*found.value, element]
     return _checked(_inserted(text, read(text), found, None, element), path, wanted)
 
 
 def drop_element(text: str, path: Sequence[str], name: str, value: Any) -> str:
-    """The text without those elements of a list whose member of that name has that value."""
+    """Return the text without the list elements whose member `name` equals `value`."""
     found = _found(text, path)
     for item in reversed(found.items if found is not None and found.kind == "[" else []):
         held = item.node.value
@@ -225,22 +223,22 @@ def _found(text: str, path: Sequence[str]) -> Node | None:
 
 def _object(node: Node, path: Sequence[str]) -> Node:
     if node.kind != "{":
-        raise Unreadable(f"{'.'.join(path) or 'the file'} holds no object")
+        raise Unreadable(f"{'.'.join(path) or 'the file'} is not an object")
     return node
 
 
 def _member(node: Node, key: str) -> Item | None:
     found = [item for item in node.items if item.key == key]
     if len(found) > 1:
-        raise Unreadable(f"the key {key!r} is there twice")
+        raise Unreadable(f"the key {key!r} occurs twice")
     return found[0] if found else None
 
 
 def _checked(text: str, path: Sequence[str], value: Any) -> str:
-    """Read what was made once more: a change that did something else is none."""
+    """Parse the edited text and compare: an edit that did something else is refused."""
     node = _found(text, path)
     if (None if node is None else node.value) != value:
-        raise Unreadable(f"{'.'.join(path)} can't be changed safely")
+        raise Unreadable(f"{'.'.join(path)} cannot be changed safely")
     return text
 
 
@@ -248,7 +246,7 @@ def _checked(text: str, path: Sequence[str], value: Any) -> str:
 
 
 def _inserted(text: str, root: Node, node: Node, key: str | None, value: Any) -> str:
-    """The text with one more item, as the last one, written as its neighbours are."""
+    """Return the text with an item appended in the style of its neighbours."""
     newline, unit = _newline(text), _unit(text, root)
     label = "" if key is None else f"{json.dumps(key, ensure_ascii=False)}: "
     outer = _indent_of(text, node.start)
@@ -271,7 +269,7 @@ def _inserted(text: str, root: Node, node: Node, key: str | None, value: Any) ->
 
 
 def _removed(text: str, node: Node, item: Item) -> str:
-    """The text without an item, and without the comma that would be one too many."""
+    """Return the text without an item and without the comma that would be left over."""
     number = node.items.index(item)
     spans = [(item.start, item.node.end)]
     if item.comma is not None:
@@ -286,7 +284,7 @@ def _removed(text: str, node: Node, item: Item) -> str:
 
 
 def _without_blank_line(text: str, at: int) -> str:
-    """If nothing is left in the line at that place, it goes too."""
+    """Remove the line at an offset if it is blank."""
     start = text.rfind("\n", 0, at) + 1
     stop = text.find("\n", at)
     if start and stop >= 0 and not text[start:stop].strip():
@@ -304,14 +302,14 @@ def _newline(text: str) -> str:
 
 
 def _indent_of(text: str, at: int) -> str:
-    """The blanks with which the line of that place begins."""
+    """Return the whitespace at the beginning of the line of an offset."""
     line = text[text.rfind("\n", 0, at) + 1 : at]
     blanks = re.match(r"\ufeff?([ \t]*)", line)
     return blanks[1] if blanks else ""
 
 
 def _unit(text: str, root: Node) -> str:
-    """How far one level is indented here."""
+    """Return the indentation of one level."""
     for item in root.items:
         if "\n" in text[root.start : item.start]:
             return _indent_of(text, item.start) or "  "

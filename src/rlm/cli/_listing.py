@@ -22,14 +22,14 @@ __all__ = ["age", "money", "remove_runs", "show_runs", "summary_of"]
 
 HEAD = ("run", "age", "status", "steps", "tokens", "cost", "query")
 FIGURES = (1, 3, 4, 5)
-"""The columns that end at the same place; the others begin there."""
+"""Columns that are aligned to the right."""
 
 NARROWEST_QUERY, WIDEST_QUERY = 20, 80
 AGES = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def show_runs(*, as_json: bool, most: int | None, status: str | None) -> None:
-    """The newest runs of a status; what can't be read is told on stderr and passed over."""
+    """Print the newest runs of a status; runs that cannot be read are reported and skipped."""
     kept = archive()
     files = newest_first(kept.places)
     found: list[RunSummary] = []
@@ -49,7 +49,7 @@ def show_runs(*, as_json: bool, most: int | None, status: str | None) -> None:
     elif not found and not as_json:
         say(f"None of {counted(len(files), 'run')} has the status {status}.")
     elif left and not as_json:
-        say(f"{counted(left, 'older run')} not looked at; --all lists them, -n N the newest N.")
+        say(f"{counted(left, 'older run')} not shown; --all lists them, -n N the newest N.")
 
 
 def _readable(kept: Archive, files: list[RunFile]) -> Iterator[RunSummary | None]:
@@ -57,12 +57,12 @@ def _readable(kept: Archive, files: list[RunFile]) -> Iterator[RunSummary | None
         try:
             yield summary_of(kept, run)
         except ConfigError as error:
-            say(f"Run {run.run_id} is left out: {error}")
+            say(f"Run {run.run_id} is skipped: {error}")
             yield None
 
 
 def summary_of(kept: Archive, run: RunFile) -> RunSummary:
-    """What a journal says of its run, if that makes sense; anybody may have written the file."""
+    """Return the summary of a run if it is plausible; the file may come from anyone."""
     try:
         found = msgspec.convert(msgspec.structs.asdict(kept.summary(run)), RunSummary)
     except ConfigError:
@@ -73,7 +73,7 @@ def summary_of(kept: Archive, run: RunFile) -> RunSummary:
         raise ConfigError(f"its journal is that of another run, {found.run_id}")
     figures = (found.started, found.seconds, found.cost_usd)
     if not all(figure is None or math.isfinite(figure) for figure in figures):
-        raise ConfigError("its journal makes no sense: a figure in it is no number")
+        raise ConfigError("its journal makes no sense: a figure is not a number")
     return found
 
 
@@ -93,7 +93,7 @@ def _cells(summary: RunSummary, files: list[RunFile]) -> Sequence[str]:
 
 
 def _show_table(rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as they need; queries are cut to what is left of the line."""
+    """Print columns as wide as they need; queries are cut to the rest of the line."""
     *widths, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
     left = _width() - sum(widths) - 2 * len(widths)
     room = max(NARROWEST_QUERY, min(WIDEST_QUERY, left))
@@ -111,7 +111,7 @@ def _width() -> int:
 
 
 def age(seconds: float) -> str:
-    """How long ago, in one unit."""
+    """Return how long ago a time was, in one unit."""
     for unit, size in AGES:
         if seconds >= size:
             return f"{int(seconds // size):,} {unit}"
@@ -129,7 +129,7 @@ DAY_SECONDS = 86_400
 def remove_runs(
     names: tuple[str, ...], older_than: float | None, status: str | None, *, yes: bool
 ) -> int:
-    """Remove; returns the exit code, which is 1 if one of them is still there."""
+    """Remove runs, and return the exit code: 1 if any of them is still there."""
     kept = archive()
     if names:
         runs = list({run.run_id: run for run in (find_run(kept, name) for name in names)}.values())
@@ -160,7 +160,7 @@ def _fits(kept: Archive, run: RunFile, older_than: float | None, status: str | N
 
 
 def _ask(runs: list[RunFile], *, by_name: bool) -> None:
-    """More than one is worth a question; where nobody can answer it, --yes has to be said."""
+    """Ask before more than one run is removed; without a terminal, require --yes."""
     if len(runs) == 1:
         return
     if sys.stdin is not None and sys.stdin.isatty():
@@ -185,7 +185,7 @@ def _is_removed(kept: Archive, run: RunFile) -> bool:
 
 
 def _contexts_of(kept: Archive, runs: Iterable[RunFile]) -> set[str]:
-    """The hashes that these runs name: of contexts and of pictures in them."""
+    """Return the hashes of contexts and pictures that runs name."""
     named: set[str] = set()
     for run in runs:
         with suppress(ConfigError):
@@ -195,7 +195,7 @@ def _contexts_of(kept: Archive, runs: Iterable[RunFile]) -> set[str]:
 
 
 def _let_go(kept: Archive, named: set[str]) -> None:
-    """Who removes a run wants its text gone now; what else is not needed goes with time."""
+    """Remove contexts that are no longer used; other leftovers expire with time."""
     for sha256 in named - _contexts_of(kept, kept.places.listed()):
         (kept.places.contexts / sha256).unlink(missing_ok=True)
     kept.collect()

@@ -1,4 +1,4 @@
-"""What `rlm mcp connect` does: answer as a gateway elsewhere would, by asking it."""
+"""Run `rlm mcp connect`: serve a client here by forwarding to a gateway elsewhere."""
 
 import asyncio
 import os
@@ -28,10 +28,10 @@ ADVICE = {
 
 
 def token_for(url: str, token_env: str | None, token_file: Path | None) -> str | None:
-    """The token, from where it is kept; never over an open line."""
+    """Return the token from its variable or file, and warn if it would travel unencrypted."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"--url {url!r} is no address such as https://HOST/mcp")
+        raise ConfigError(f"--url {url!r} is not an address such as https://HOST/mcp")
     if token_env is not None and token_file is not None:
         raise click.UsageError("--token-env and --token-file exclude each other")
     token = None
@@ -54,7 +54,7 @@ def _is_here(host: str) -> bool:
 
 @asynccontextmanager
 async def connected(url: str, token: str | None) -> AsyncGenerator[Any]:
-    """A client of the gateway at an address; ConfigError says why there is none."""
+    """Return a client of the gateway at an address; ConfigError says why it cannot connect."""
     import httpx2
     from mcp import Client, MCPError
     from mcp.client.streamable_http import streamable_http_client
@@ -92,7 +92,7 @@ def _why_not(error: BaseException, statuses: list[int]) -> str:
 
 
 def stand_in(url: str, token_env: str | None, token_file: Path | None, pipe: StdioPipe) -> int:
-    """Until the client that started it closes the pipe."""
+    """Serve until the client closes the pipe."""
     needs_the_extra()
     asyncio.run(_stand_in(url, token_for(url, token_env, token_file), pipe))
     return 0

@@ -1,4 +1,4 @@
-"""What `rlm mcp doctor` looks at: all that a client needs, and then what a client would do."""
+"""Run `rlm mcp doctor`: check what a client needs, then do what a client would do."""
 
 import asyncio
 import importlib.metadata
@@ -33,11 +33,11 @@ LONGEST_SECONDS = 60.0
 TRIED_FILES = 5
 LEAST_VERSION = (2, 3)
 NAME = "rlm"
-"""What `rlm mcp install` calls an entry, unless it is told otherwise."""
+"""The default name of an entry of `rlm mcp install`."""
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """What was said on the command line."""
+    """The options of the command line."""
 
     roots: tuple[str, ...]
     url: str | None
@@ -48,7 +48,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class Finding(Struct, frozen=True):
-    """One row: whether that is well, what is there, and what to do about it."""
+    """One row: whether it is well, what was found, and what to do."""
 
     what: str
     well: bool
@@ -57,7 +57,7 @@ class Finding(Struct, frozen=True):
 
 
 def examine(asked: Asked) -> int:
-    """Look at everything, show it, and return the exit code."""
+    """Run all checks, show them, and return the exit code."""
     found = list(_findings(asked))
     well = all(each.well for each in found)
     if asked.as_json:
@@ -188,7 +188,7 @@ async def _as_a_client(asked: Asked) -> list[Finding]:
 
 @asynccontextmanager
 async def _gateway(asked: Asked) -> AsyncGenerator[Any]:
-    """The one elsewhere, or a new one here."""
+    """Return the gateway at an address, or start one here."""
     if asked.url is not None:
         token = token_for(asked.url, asked.token_env, asked.token_file)
         async with connected(asked.url, token) as client:
@@ -213,7 +213,7 @@ async def _gateway(asked: Asked) -> AsyncGenerator[Any]:
 
 
 async def _session(client: Any) -> Finding:
-    """Open a session, list, and read the first line of a file."""
+    """Open a session, list files, and read the first line of one."""
     begun = await client.call_tool("rlm_session_create", {})
     if begun.is_error:
         return Finding("session", False, _said(begun), "see the gateway's log")

@@ -35,14 +35,14 @@ __all__ = [
 ]
 
 OWNED = ("type", "command", "args", "url", "headers")
-"""Members of an entry that are ours to change; all others in it are the user's."""
+"""Members of an entry that we change; all others belong to the user."""
 
 
 class Client(Struct, frozen=True, kw_only=True):
     """A program that uses MCP servers.
 
-    `variable` is how its file refers to a variable in a header, None if it can't; `typed` means
-    that an entry says what kind it is; `has_url`, that it can name an address at all.
+    `variable` is how its file refers to a variable in a header, or None; `typed` means that an
+    entry names its kind; `has_url` means that an entry can hold an address.
     """
 
     title: str
@@ -95,7 +95,7 @@ CLIENTS: Mapping[str, Client] = {
 
 
 def file_of(name: str, project: Path | None, variables: Mapping[str, str] = os.environ) -> Path:
-    """The file that a client reads: that of a project, or that of the user."""
+    """Return the file that a client reads: that of a project, or that of the user."""
     client = CLIENTS[name]
     if project is not None:
         if client.project_file is None:
@@ -119,9 +119,9 @@ def file_of(name: str, project: Path | None, variables: Mapping[str, str] = os.e
 
 
 class Server(Struct, frozen=True, kw_only=True):
-    """The gateway as it is to be written down: a command to start, or an address.
+    """The gateway to write down: a command to start, or an address.
 
-    `token` is the value itself, if it may stand in the file.
+    `token` is the token itself, if it may be stored in the file.
     """
 
     name: str
@@ -134,7 +134,7 @@ class Server(Struct, frozen=True, kw_only=True):
 
 
 class Entry(Struct, frozen=True):
-    """Members of the entry by their path below it; and what the client has to ask its user."""
+    """The members of an entry by path, and what the client must ask its user."""
 
     members: dict[tuple[str, ...], Any]
     inputs: tuple[dict[str, Any], ...] = ()
@@ -151,7 +151,7 @@ class Entry(Struct, frozen=True):
 
 
 def entry_for(client: Client, server: Server) -> Entry:
-    """How this client writes that server down."""
+    """Return the entry for a server in the form of a client."""
     if server.url is None:
         arguments = [each for root in server.roots for each in ("--root", root)]
         return _command(client, [*arguments, *(["--show-names"] if server.shows_names else [])])
@@ -168,7 +168,9 @@ def entry_for(client: Client, server: Server) -> Entry:
 
 
 def _stand_in(client: Client, server: Server) -> Entry:
-    """A command here that asks the gateway there, and gets the token from where it is kept."""
+    """Return a local command that forwards to the remote gateway and gets the token where it is
+    kept.
+    """
     assert server.url is not None
     arguments = ["connect", "--url", server.url]
     if server.token_file is not None:
@@ -211,7 +213,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What was said on the command line."""
+    """The options of the command line."""
 
     client: str
     roots: tuple[str, ...]
@@ -227,7 +229,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 def install_into(wanted: Wanted) -> int:
-    """Write, or say what to write; the exit code."""
+    """Write the configuration or print what to write; return the exit code."""
     client = CLIENTS[wanted.client]
     path = file_of(wanted.client, wanted.project)
     entry = None if wanted.remove else entry_for(client, _server(wanted))
@@ -237,7 +239,7 @@ def install_into(wanted: Wanted) -> int:
     except Unreadable as problem:
         return _paste_it_yourself(path, client, wanted.name, entry, problem)
     if after == before:
-        say(f"{path} is as it should be already.", 0)
+        say(f"{path} is already up to date.", 0)
         return 0
     if wanted.dry_run:
         click.echo(_difference(before, after, path), nl=False)
@@ -251,7 +253,7 @@ def install_into(wanted: Wanted) -> int:
 
 
 def changed(text: str, client: Client, name: str, entry: Entry | None) -> str:
-    """The file's text with the entry in it; without it if it is None."""
+    """Return the file's text with the entry, or without it if the entry is None."""
     if entry is None:
         text = drop_element(text, ("inputs",), "id", f"{name}-token") if client.typed else text
         return drop_member(text, (client.section, name))
@@ -277,7 +279,7 @@ def changed(text: str, client: Client, name: str, entry: Entry | None) -> str:
 
 
 def is_ours(entry: Any) -> bool:
-    """Whether a client's entry starts `rlm mcp`."""
+    """Return whether a client's entry starts `rlm mcp`."""
     arguments = entry.get("args") if isinstance(entry, dict) else None
     if not isinstance(arguments, list):
         return False
@@ -287,7 +289,7 @@ def is_ours(entry: Any) -> bool:
 
 
 def _may_be_replaced(entry: Any) -> bool:
-    """An entry of that name which is ours, or which only names an address as ours would be."""
+    """Return whether an entry is ours, or only names an address as ours would."""
     if is_ours(entry):
         return True
     if not isinstance(entry, dict) or "command" in entry:
@@ -302,7 +304,7 @@ def _held(text: str, client: Client, name: str) -> Any:
 
 
 def _server(wanted: Wanted) -> Server:
-    """Absolute paths: a client starts the gateway wherever it likes."""
+    """Return the server with absolute paths: a client starts it in any folder."""
     if not _NAME.fullmatch(wanted.name):
         raise click.UsageError(f"--name {wanted.name!r}: letters, digits, - and _ are allowed")
     if wanted.token_env is not None and not _VARIABLE.fullmatch(wanted.token_env):
@@ -317,11 +319,11 @@ def _server(wanted: Wanted) -> Server:
         if not token:
             raise ConfigError("--clear-token needs --token-env, and a token in that variable")
     if wanted.url and not wanted.url.startswith(("http://", "https://")):
-        raise click.UsageError(f"--url {wanted.url!r} is no address such as https://HOST/mcp")
+        raise click.UsageError(f"--url {wanted.url!r} is not an address such as https://HOST/mcp")
     folders = named_folders(wanted.roots) if wanted.roots else {}
     for name, folder in folders.items():
         if not folder.is_dir():
-            raise ConfigError(f"the root {name!r} is no folder: {folder}")
+            raise ConfigError(f"the root {name!r} is not a folder: {folder}")
     return Server(
         name=wanted.name,
         roots=tuple(f"{name}={folder.resolve()}" for name, folder in folders.items()),
@@ -345,12 +347,12 @@ def _text_of(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is no text in UTF-8; nothing was changed") from error
+        raise ConfigError(f"{path} is not UTF-8 text; nothing was changed") from error
 
 
 def write(path: Path, before: str, after: str) -> Path | None:
-    """Put the new text in the old one's place, all at once; where the old one is kept."""
-    target = path.resolve()  # a link stays one
+    """Replace the file atomically, and return where the old text is kept."""
+    target = path.resolve()  # keep a symbolic link
     target.parent.mkdir(parents=True, exist_ok=True)
     kept = None
     if target.exists():
@@ -366,7 +368,7 @@ def write(path: Path, before: str, after: str) -> Path | None:
         if kept is not None:
             shutil.copymode(target, made)
         if _text_of(target) != before:
-            raise ConfigError(f"{path} was changed by somebody else meanwhile; try again")
+            raise ConfigError(f"{path} was changed by another program meanwhile; try again")
         made.replace(target)
     except BaseException:
         made.unlink(missing_ok=True)
@@ -393,7 +395,7 @@ def _difference(before: str, after: str, path: Path) -> str:
 def _paste_it_yourself(
     path: Path, client: Client, name: str, entry: Entry | None, problem: Unreadable
 ) -> int:
-    say(f"{path} can't be edited safely ({problem}); nothing was changed.")
+    say(f"{path} cannot be edited safely ({problem}); nothing was changed.")
     if entry is None:
         return say(f'Take "{name}" out of "{client.section}" by hand.', FAILED)
     say("Put this into it by hand:")

@@ -1,4 +1,4 @@
-"""What the operator of a gateway opens: folders, what stays shut in them, where it is recorded."""
+"""What a gateway opens: folders, denied files in them, and the record of what was read."""
 
 import os
 import re
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def named_folders(given: Sequence[str]) -> dict[str, Path]:
-    """Name → folder, of `DIR` and `NAME=DIR`."""
+    """Return folders by name, from `DIR` and `NAME=DIR`."""
     if not given:
         raise ConfigError("say which folders clients may see: --root DIR, or --root NAME=DIR")
     found: dict[str, Path] = {}
@@ -36,7 +36,7 @@ def named_folders(given: Sequence[str]) -> dict[str, Path]:
 
 
 def denials_of(deny: Iterable[str], allow: Iterable[str], *, usual: bool) -> Denials:
-    """The usual denials and the operator's; only a pattern of the usual ones can be taken back."""
+    """Return the usual denials and the operator's; `--allow` removes only usual ones."""
     patterns = list(DEFAULT_DENIALS) if usual else []
     for pattern in allow:
         if pattern not in patterns:
@@ -54,7 +54,7 @@ def denials_of(deny: Iterable[str], allow: Iterable[str], *, usual: bool) -> Den
 
 
 def roots_of(given: Sequence[str], denials: Denials) -> list[Root]:
-    """The folders, opened; all or none."""
+    """Open all folders, or none."""
     opened: list[Root] = []
     try:
         for name, folder in named_folders(given).items():
@@ -67,10 +67,10 @@ def roots_of(given: Sequence[str], denials: Denials) -> list[Root]:
 
 
 def new_record() -> Path:
-    """A file of its own for every gateway: several may run at once."""
+    """Return a new record file; several gateways may run at once."""
     try:
         state = Places.usual(os.environ).root
-    except RuntimeError as error:  # how `pathlib` says that there is no home
+    except RuntimeError as error:  # raised by `pathlib` when there is no home
         raise ConfigError(
             f"there is no folder for the record ({error}); set --provenance"
         ) from error
@@ -79,7 +79,7 @@ def new_record() -> Path:
 
 
 def keep_out_of(roots: Iterable[Root], path: Path, what: str) -> None:
-    """What is about clients is not for clients."""
+    """Refuse a file below a root: records about clients are not for clients."""
     place = path.absolute().parent.resolve() / path.name
     for root in roots:
         if place.is_relative_to(root.path):

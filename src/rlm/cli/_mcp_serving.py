@@ -36,7 +36,7 @@ __all__ = ["Options", "models_of", "needs_the_extra", "serve"]
 
 
 class Said(Protocol):
-    """What the command line says about runs."""
+    """The options about runs."""
 
     @property
     def model(self) -> str | None: ...
@@ -59,11 +59,13 @@ class Said(Protocol):
 
 
 def models_of(said: Said, variables: Mapping[str, str]) -> Models:
-    """From options, then variables. No `.env` is read: it may be that of a stranger's project."""
+    """Return the models from options, then variables. No `.env` is read: the project may be
+    untrusted.
+    """
     model = said.model or default_model(variables)
     sub_model = said.sub_model or variables.get("RLM_SUB_MODEL") or None
     for name in filter(None, (model, sub_model)):
-        split_model(name)  # complains about one that can't be
+        split_model(name)  # raises if it is invalid
     if said.environment not in environments():
         known = ", ".join(environments())
         raise ConfigError(f"there is no environment {said.environment!r}; there are: {known}")
@@ -91,7 +93,7 @@ LONGEST_NOTE_CHARS = 10_000
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Everything that was said on the command line."""
+    """The options of the command line."""
 
     roots: tuple[str, ...]
     show_names: bool
@@ -143,15 +145,15 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def needs_the_extra() -> None:
-    """One line for a package that is not there."""
+    """Return the error for a missing package."""
     if importlib.util.find_spec("mcp") is None:
         raise click.ClickException(f"the gateway needs a package: {install_command('mcp')}")
 
 
 def serve(options: Options, pipe: StdioPipe | None) -> int:
-    """Until the client closes the pipe, or a signal comes."""
+    """Serve until the client closes the pipe, or a signal arrives."""
     needs_the_extra()
-    gc.disable()  # what is imported now stays; to look through it again and again takes time
+    gc.disable()  # imported objects stay; collecting them again and again takes time
     _log_to_stderr()
     denials = denials_of(options.deny, options.allow, usual=not options.no_usual_denials)
     with contextlib.ExitStack() as opened:
@@ -259,7 +261,7 @@ def _all_is_imported() -> None:
 
 
 def _log_to_stderr() -> None:
-    """What goes wrong, in words that no terminal obeys: some of them are clients'."""
+    """Log problems to standard error as harmless text, since clients choose some of it."""
     from rlm.records.recorders.console import harmless
 
     class Harmless(logging.Formatter):

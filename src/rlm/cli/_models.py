@@ -19,7 +19,7 @@ __all__ = ["LOCAL", "Server", "find_servers", "first_model", "probe"]
 
 CONNECT_SECONDS = 0.3
 ANSWER_SECONDS = 2.0
-"""A port where nobody listens says so at once; somebody who does may need a moment."""
+"""A closed port refuses at once; a server may need a moment."""
 
 LARGEST_ANSWER_BYTES = 1_000_000
 MOST_MODELS = 200
@@ -29,7 +29,7 @@ NOT_FOR_CHATS = ("embed", "rerank", "whisper", "bge-", "minilm", "clip", "tts", 
 
 
 class Server(Struct, frozen=True):
-    """A place where a model server may be. `windows`: of the models of which it said so."""
+    """The address of a possible model server. `windows` holds the windows it reported."""
 
     provider: str
     address: str
@@ -39,7 +39,7 @@ class Server(Struct, frozen=True):
 
 
 def _split(address: str) -> SplitResult:
-    """The parts of an address; none of those of one that is none."""
+    """Split an address; an invalid one has no parts."""
     try:
         parts = urlsplit(address)
         _ = parts.port
@@ -49,7 +49,7 @@ def _split(address: str) -> SplitResult:
 
 
 def is_local(address: str) -> bool:
-    """Whether an address is this machine's own."""
+    """Return whether an address belongs to this machine."""
     host = _split(address).hostname or ""
     if host in {"localhost", "localhost.localdomain"}:
         return True
@@ -65,11 +65,11 @@ LOCAL = tuple(
     for name, each in PROVIDERS.items()
     if each.base_url is not None and is_local(each.base_url)
 )
-"""Providers that are a server on this machine unless somebody says otherwise."""
+"""Providers that are a server on this machine by default."""
 
 
 def address_of(provider: str, variables: Mapping[str, str], doubtful: Collection[str]) -> str:
-    """Where to ask: as variables say; the `doubtful`, a `.env`'s, can only name this machine."""
+    """Return a provider's address from variables; `doubtful` ones, from a `.env`, must be local."""
     known = PROVIDERS[provider]
     for variable in known.base_url_variables:
         if named := variables.get(variable):
@@ -86,7 +86,7 @@ def find_servers(
     only: Collection[str] = LOCAL,
     seconds: float = ANSWER_SECONDS,
 ) -> list[Server]:
-    """Ask all of them at once, and none for long."""
+    """Ask all servers at once, with a short timeout."""
     addresses = {name: address_of(name, variables, doubtful) for name in LOCAL if name in only}
     found: dict[str, Server] = {}
 
@@ -105,7 +105,7 @@ def find_servers(
 
 
 def first_model(servers: Collection[Server]) -> tuple[Server, str] | None:
-    """The first model that can talk, of the first server that has one."""
+    """Return the first chat model of the first server that has one."""
     for server in servers:
         for name in server.models:
             if not any(word in name.lower() for word in NOT_FOR_CHATS):
@@ -116,7 +116,7 @@ def first_model(servers: Collection[Server]) -> tuple[Server, str] | None:
 def probe(
     provider: str, address: str, key: str | None = None, seconds: float = ANSWER_SECONDS
 ) -> Server:
-    """What a server says of its models; it does not answer if what is there is something else."""
+    """Ask a server for its models; it counts as silent if it is something else."""
     deadline = time.monotonic() + seconds
     listed = _get(address, "/models", key, deadline)
     rows = listed.get("data") if isinstance(listed, dict) else None
@@ -147,7 +147,7 @@ Ask = Callable[[str], Any]
 
 
 def _ollamas(ask: Ask, names: list[str]) -> dict[str, Any]:
-    """Of the models in memory; what others will get is decided when they are loaded."""
+    """Return the windows of models in memory; others get theirs when they are loaded."""
     return _column(ask("/api/ps"), "models", "name", "context_length")
 
 
@@ -156,7 +156,7 @@ def _lmstudios(ask: Ask, names: list[str]) -> dict[str, Any]:
 
 
 def _llamacpps(ask: Ask, names: list[str]) -> dict[str, Any]:
-    """It serves one model, in so many slots of this size."""
+    """Return the window of the one model it serves, per slot."""
     facts = ask("/props")
     facts = facts.get("default_generation_settings") if isinstance(facts, dict) else None
     size = facts.get("n_ctx") if isinstance(facts, dict) else None
@@ -182,7 +182,7 @@ def _column(answer: Any, rows: str, name: str, value: str) -> dict[str, Any]:
 
 
 def _get(address: str, path: str, key: str | None, deadline: float) -> Any:
-    """The JSON at a path, or None if there is none to be had in time."""
+    """Return the JSON at a path, or None if it does not arrive in time."""
     parts = _split(address)
     secure = parts.scheme == "https"
     kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
@@ -215,9 +215,10 @@ OFFLINE_NOTICE = (
 
 
 class Choice(NamedTuple):
-    """The models of a run. `why` is for people; `fallback` means that nobody chose.
+    """The models of a run.
 
-    `server`: the one that was found on this machine, when there was nothing else to go by.
+    `why` explains the choice; `fallback` means that none was configured; `server` is the local
+    server that was found in that case.
     """
 
     model: str
@@ -232,7 +233,7 @@ class Choice(NamedTuple):
 
     @property
     def notice(self) -> str | None:
-        """What has to be said when nobody chose the model."""
+        """Return a notice if the model was not chosen by the user."""
         if self.fallback:
             return OFFLINE_NOTICE
         if self.server is not None:
@@ -250,7 +251,7 @@ def choose(
     variables: Mapping[str, str],
     look: Callable[[], Collection[Server]] = _nobody,
 ) -> Choice:
-    """The models that were asked for, or what the variables lead to, or what `look` finds here."""
+    """Return the requested models, else those of the variables, else what `look` finds here."""
     sub_model = sub_model or variables.get("RLM_SUB_MODEL") or None
     if model:
         return Choice(model, sub_model, "it was asked for")
@@ -267,7 +268,7 @@ def choose(
 def windows_of(
     choice: Choice, variables: Mapping[str, str], doubtful: Collection[str]
 ) -> dict[str, int]:
-    """Of the models on local servers, the windows that these run them with."""
+    """Return the windows that local servers give to their models."""
     wanted = {name: _parts(name) for name in choice.names}
     providers = {provider for provider, _ in wanted.values() if provider in LOCAL}
     known = {choice.server.provider: choice.server} if choice.server is not None else {}

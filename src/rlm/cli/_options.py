@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share; light, because `--help` loads them."""
+"""Options and arguments that several commands share. Light, because `--help` loads them."""
 
 import json
 import math
@@ -34,11 +34,11 @@ __all__ = [
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 PROPOSED = 20
-"""So many runs are proposed to a shell, the newest first."""
+"""The number of runs offered as completions, newest first."""
 
 
 def prices(value: str) -> tuple[float, float]:
-    """`IN,OUT`: two numbers, neither negative."""
+    """Parse `IN,OUT`: two numbers that are not negative."""
     try:
         first, second = (float(part) for part in value.split(","))
     except ValueError:
@@ -49,7 +49,7 @@ def prices(value: str) -> tuple[float, float]:
 
 
 def key_and_value(text: str) -> tuple[str, Any]:
-    """`KEY=VALUE`; the value is read as JSON where it is JSON."""
+    """Parse `KEY=VALUE`; the value is parsed as JSON if it is JSON."""
     key, equals, value = text.partition("=")
     if not (key and equals):
         raise click.BadParameter(f"{text!r} is not KEY=VALUE")
@@ -60,7 +60,7 @@ def key_and_value(text: str) -> tuple[str, Any]:
 
 
 def above_zero(value: str) -> float:
-    """A finite number above zero."""
+    """Parse a finite number above zero."""
     try:
         number = float(value)
     except ValueError:
@@ -71,14 +71,14 @@ def above_zero(value: str) -> float:
 
 
 def exclusive(ctx: click.Context, **given: object) -> None:
-    """Complain if more than one of these was given."""
+    """Raise a usage error if more than one of these options was given."""
     named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
     if len(named) > 1:
         raise click.UsageError(f"{' and '.join(named)} exclude each other", ctx)
 
 
 def complete_models(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """For the shell: the providers, each with its slash."""
+    """Complete model names: providers, each with its slash."""
     from rlm.wiring.registry import PROVIDERS
 
     return [f"{name}/" for name in [*PROVIDERS, "offline"] if name.startswith(incomplete)]
@@ -88,7 +88,7 @@ def complete_models(_: click.Context, __: click.Parameter, incomplete: str) -> l
 
 
 def complete_runs(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """For the shell: `last`, short ids and ids that begin like that, with what was asked."""
+    """Complete runs: `last`, short ids and ids that begin with a text, with their queries."""
     from rlm.cli._records import archive, newest_first, short_id
     from rlm.errors import ConfigError
     from rlm.records.recorders.console import one_line
@@ -110,7 +110,7 @@ def complete_runs(_: click.Context, __: click.Parameter, incomplete: str) -> lis
             summary = kept.summary(run)
             told = one_line(f"{summary.status}: {summary.query}", 60)
         except ConfigError:
-            told = "can't be read"
+            told = "cannot be read"
         items.append(CompletionItem(one_line(name), help=told))
     return items
 
@@ -118,21 +118,21 @@ def complete_runs(_: click.Context, __: click.Parameter, incomplete: str) -> lis
 def complete_recorded(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Runs, and files that may be logs."""
+    """Complete runs, and files that may be logs."""
     return [*complete_runs(ctx, parameter, incomplete), CompletionItem(incomplete, type="file")]
 
 
-# What several commands have in the same words.
+# Options with the same text in several commands.
 model_option = click.option(
     "-m",
     "--model",
     shell_complete=complete_models,
-    help="provider/model; else RLM_MODEL, the first key's, a local server's, the offline one.",
+    help="provider/model. Default: RLM_MODEL, else by key, a local server, or the offline model.",
 )
 sub_model_option = click.option(
     "--sub-model",
     shell_complete=complete_models,
-    help="The model for calls made from cells; else RLM_SUB_MODEL, else the model.",
+    help="The model for calls from cells. Default: RLM_SUB_MODEL, else the model.",
 )
 environment_option = click.option(
     "--environment", default="local", help="Where model-written code runs."
@@ -143,25 +143,25 @@ environment_settings_option = click.option(
     type=key_and_value,
     multiple=True,
     metavar="KEY=VALUE",
-    help="An option of the environment, as image=python:3.13-slim; may be given several times.",
+    help="An option of the environment, such as image=python:3.13-slim; may be repeated.",
 )
 max_depth_option = click.option(
     "--max-depth",
     type=click.IntRange(min=1),
-    help="Levels that own a REPL; 1 means no child runs.",
+    help="Levels of runs with a REPL; 1 means no child runs.",
 )
 price_option = click.option(
     "--price",
     type=prices,
     metavar="IN,OUT",
-    help="What the models cost, in US dollars per million tokens.",
+    help="The price of the models, in US dollars per million tokens.",
 )
 strategy_option = click.option(
     "--strategy", type=click.Choice(["rlm", "direct", "mapreduce", "auto"]), default="rlm"
 )
-quiet_option = click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
+quiet_option = click.option("--quiet", is_flag=True, help="Write only errors to standard error.")
 verbose_option = click.option(
-    "--verbose", is_flag=True, help="Also the code and the output of cells, on stderr."
+    "--verbose", is_flag=True, help="Also write the code and output of cells to standard error."
 )
 
 run_argument = click.argument("run", shell_complete=complete_runs)
@@ -177,41 +177,44 @@ _GOING_ON = (
         "files",
         multiple=True,
         type=click.Path(allow_dash=True, path_type=str),
-        help="The context once more, if it is not kept any more; it must be the same.",
+        help="The context, if it is no longer stored; it must be the same.",
     ),
     click.option(
         "--max-steps",
         type=click.IntRange(min=1),
-        help="Steps of the root run, those it has made included.",
+        help="At most N steps of the root run, including those already made.",
     ),
     click.option(
-        "--max-depth", type=click.IntRange(min=1), help="Levels that own a REPL, from here on."
+        "--max-depth", type=click.IntRange(min=1), help="Levels of runs with a REPL, from now on."
     ),
     click.option(
         "--budget-usd",
         type=above_zero,
         metavar="USD",
-        help="US dollars for the whole run tree, those it has spent included.",
+        help="At most this many US dollars for the whole run tree, including those already spent.",
     ),
     click.option(
         "--price",
         type=prices,
         metavar="IN,OUT",
-        help="What the models cost, in US dollars per million tokens.",
+        help="The price of the models, in US dollars per million tokens.",
     ),
     click.option(
         "--max-tokens",
         type=click.IntRange(min=1),
-        help="Tokens of the whole run tree, those it has used included.",
+        help="At most N tokens for the whole run tree, including those already used.",
     ),
     click.option(
-        "--timeout", type=above_zero, metavar="SECONDS", help="Seconds from now on, for all of it."
+        "--timeout",
+        type=above_zero,
+        metavar="SECONDS",
+        help="At most this many seconds for the whole run, from now on.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object."),
     click.option(
         "--log-dir",
         type=click.Path(path_type=Path),
-        help="A folder for a log of every event of the run, as JSON lines.",
+        help="Write a log of every event of the run to this folder, as JSON lines.",
     ),
     quiet_option,
     verbose_option,
@@ -219,7 +222,7 @@ _GOING_ON = (
 
 
 def of_going_on(command: Command) -> Command:
-    """The options of commands that go on with a run: `rlm resume` and `rlm fork`."""
+    """Add the options of commands that continue a run: `rlm resume` and `rlm fork`."""
     for option in reversed(_GOING_ON):
         command = option(command)
     return command

@@ -22,7 +22,7 @@ PIPE_WIDTH = 1_000
 
 
 def show_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """Each fact after its name; in a terminal, long ones go on below themselves."""
+    """Print each fact after its name; in a terminal, long ones are wrapped below."""
     width = max(NARROWEST, _width())
     for name, text in facts:
         line = f"{name:<{INDENT}}{one_line(text, limit=2_000)}"
@@ -33,9 +33,9 @@ def show_facts(facts: Iterable[tuple[str, str]]) -> None:
 def show_table(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, name: int, right: int
 ) -> None:
-    """Columns, as wide as they need. A name that is too long for its column gets its own line.
+    """Print columns as wide as they need; a name too long for its column gets its own line.
 
-    `name` and `right` are numbers of columns: of that with the names, of that with the figures.
+    `name` and `right` are numbers of columns: the one with names, and the first with figures.
     """
     cells = [list(head), *([one_line(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
@@ -68,7 +68,7 @@ EXIT_CODES = {
     "limit": LIMITED,
     "cancelled": CANCELLED,
 }
-"""By stop_reason; 2, wrong usage, has none."""
+"""By stop_reason. 2, wrong usage, has no stop_reason."""
 
 MORE_OF = {
     "steps": "--max-steps N",
@@ -76,7 +76,7 @@ MORE_OF = {
     "cost_usd": "--budget-usd USD",
     "seconds": "--timeout SECONDS",
 }
-"""By limit: what to say to `rlm resume` so that a run gets further than before."""
+"""By limit: the option of `rlm resume` that lets a run continue."""
 
 
 def show(
@@ -89,9 +89,9 @@ def show(
     resumable: bool = False,
     beside: Mapping[str, Any] | None = None,
 ) -> int:
-    """Print a result and, if it is `resumable`, how to go on; returns the exit code.
+    """Print a result and, if it is `resumable`, how to continue; return the exit code.
 
-    `beside` are facts that its JSON begins with.
+    `beside` holds facts that come first in its JSON.
     """
     if as_json:
         click.echo(as_harmless_json({**(beside or {}), **_facts(result, model)}))
@@ -111,12 +111,12 @@ def show(
 
 
 def how_to_go_on(run_id: str, more: str | None = None) -> str:
-    """What to type next; `more` is what it takes besides."""
-    return f"Go on with: rlm resume {run_id}" + (f" {more}" if more else "")
+    """Return the command that continues a run, with the options it needs."""
+    return f"Continue with: rlm resume {run_id}" + (f" {more}" if more else "")
 
 
 def _show_answer(answer: str) -> None:
-    """Harmless in a terminal; byte for byte, and a newline, when something else reads it."""
+    """Print harmless text to a terminal; elsewhere the exact bytes and a newline."""
     if sys.stdout is not None and sys.stdout.isatty():
         click.echo(harmless(answer))
     else:
@@ -124,7 +124,7 @@ def _show_answer(answer: str) -> None:
 
 
 def _exact(text: str) -> bytes:
-    """Bytes of the context that were not UTF-8 come out as they went in."""
+    """Encode an answer so that bytes of the context that were not UTF-8 come out unchanged."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -149,7 +149,7 @@ def _facts(result: RunResult, model: str) -> dict[str, Any]:
 
 
 def as_harmless_json(value: Any) -> str:
-    """In ASCII, and with the one control character escaped that JSON itself leaves alone."""
+    """Return ASCII JSON with the one control character escaped that JSON leaves alone."""
     return json.dumps(value, default=str).replace("\x7f", "\\u007f")
 
 
@@ -158,7 +158,7 @@ def _why_it_stopped(result: RunResult) -> str:
         what = "no answer yet" if result.answer is None else "this is the best answer so far"
         return f"Cancelled: {what} (run {result.run_id})."
     option = MORE_OF.get(result.limit or result.stop_reason)
-    hint = f" Raise {option.split()[0]} to let it go on." if option else ""
+    hint = f" Raise {option.split()[0]} to continue it." if option else ""
     best = "there is no answer" if result.answer is None else "this is the best answer so far"
     if result.answer_source == "last_output":
         best = "there is no answer, this is what the last cell printed"

@@ -1,4 +1,4 @@
-"""What surrounds a run of a command: progress, a log, Ctrl-C, and how to continue afterwards."""
+"""What surrounds a run of a command: progress, a log, Ctrl-C, and how to continue."""
 
 import logging
 import os
@@ -29,10 +29,7 @@ MOST_TEXTS = 20
 
 
 class Complaints(logging.Handler):
-    """What journals could not keep; whatever else is logged, commands tell in their own words.
-
-    While it listens, nothing is logged to the terminal by itself.
-    """
+    """Collect what journals could not store. Other log messages are dropped meanwhile."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -56,13 +53,13 @@ SHOW_CURSOR = "\x1b[?25h"
 
 
 class Watch:
-    """A recorder that knows whether a run has begun, and which; and whether it is journaled."""
+    """A recorder that knows which run has begun, and whether it is journaled."""
 
     def __init__(self, *, journaled: bool = False) -> None:
         self.run_id: str | None = None
         self.journaled = journaled
         self.farewell: str | None = None
-        """What to say on leaving at once, if it is something of the caller's own."""
+        """What to print on leaving at once, if the caller wants its own text."""
 
     def record(self, event: Event) -> None:
         if self.run_id is None and isinstance(event, RunStarted):
@@ -73,9 +70,9 @@ class Watch:
 def first_interrupt_stops(
     engine: RLM, watch: Watch, note: Callable[[str], None] | None
 ) -> Generator[None, None, None]:
-    """Before a run has begun there is nothing to answer with: Ctrl-C then just ends the command."""
+    """Let the first Ctrl-C stop the run with its best answer; before a run, end the command."""
     before = signal.getsignal(signal.SIGINT)
-    if before is signal.SIG_IGN:  # started in the background: Ctrl-C is not meant for us
+    if before is signal.SIG_IGN:  # started in the background, where Ctrl-C is for others
         yield
         return
 
@@ -95,7 +92,7 @@ def first_interrupt_stops(
 
 
 def _quit(watch: Watch) -> None:
-    """Without another word from anyone: workers end with this process."""
+    """Exit at once; workers end with this process."""
     if sys.stderr is not None:
         cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
         more = f"\n{how_to_go_on(watch.run_id)}" if watch.journaled and watch.run_id else ""
@@ -105,7 +102,7 @@ def _quit(watch: Watch) -> None:
 
 
 class Manner(Struct, frozen=True, kw_only=True):
-    """How a run shows itself, as options say."""
+    """How a run is shown, as the options say."""
 
     as_json: bool
     log_dir: Path | None
@@ -114,7 +111,7 @@ class Manner(Struct, frozen=True, kw_only=True):
 
 
 class Stage:
-    """One run on it. `journaled`: what is interrupted can be gone on with."""
+    """Runs queries with progress, a log and Ctrl-C. `journaled` runs can be continued."""
 
     def __init__(self, manner: Manner, *, journaled: bool) -> None:
         self._manner = manner
@@ -130,14 +127,16 @@ class Stage:
         return [each for each in given if each is not None]
 
     def run(self, engine: RLM, ask: Callable[[], RunResult]) -> RunResult:
-        """Ask, with everything around it. An error is told here, if one can go on after it."""
+        """Run a coroutine with everything around it, and report errors after which one can
+        continue.
+        """
         note = None if self._progress is None else self._progress.note
         try:
             with ExitStack() as stack:
                 if self._progress is not None:
                     stack.enter_context(self._progress)
                 stack.enter_context(first_interrupt_stops(engine, self._watch, note))
-                # What libraries and tools print is no answer.
+                # What libraries and tools print is not an answer.
                 stack.enter_context(redirect_stdout(sys.stderr))
                 result = ask()
         except UnknownPriceError:
@@ -153,7 +152,7 @@ class Stage:
         return result
 
     def show(self, result: RunResult, model: str, *, typed: bool) -> int:
-        """The answer, where its log is, and how to go on; returns the exit code."""
+        """Print the answer, the path of its log and how to continue; return the exit code."""
         manner = self._manner
         if self._log is not None and self._log.log_file_path and not manner.quiet:
             say(f"Log: {self._log.log_file_path}")
@@ -167,16 +166,16 @@ class Stage:
         )
 
     def leave_with(self, farewell: str) -> None:
-        """What a second Ctrl-C is to say; with it, nobody is told how to resume the run."""
+        """Set what a second Ctrl-C prints instead of how to resume."""
         self._watch.farewell = farewell
         self._watch.journaled = False
 
     def close(self) -> None:
-        """For those who have several, one after the other."""
+        """Close the log after several runs."""
         self._complaints.close()
 
     def _tell_complaints(self) -> None:
-        """A journal that is not whole is of no use to go on with."""
+        """Report an incomplete journal, from which a run cannot continue."""
         if self._complaints.texts:
             self._watch.journaled = False
         for text in self._complaints.texts:
@@ -185,7 +184,7 @@ class Stage:
 
 
 def _progress(manner: Manner) -> Any:
-    """A live tree in a terminal, plain lines elsewhere, nothing if nobody wants to know."""
+    """Return a live tree in a terminal, plain lines elsewhere, or nothing if quiet."""
     if manner.quiet or sys.stderr is None:
         return None
     if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":

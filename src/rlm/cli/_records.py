@@ -1,4 +1,4 @@
-"""Where runs are kept, and which run or log the word on the command line means."""
+"""Find the run or log that an argument names, and the folder of recorded runs."""
 
 import calendar
 import os
@@ -31,9 +31,9 @@ CHILD = re.compile(r"(?P<root>.+)-[0-9a-f]{10}")
 
 
 class Recorded(NamedTuple):
-    """What can be read: a journal or a log, and which run of it; None means all root runs.
+    """A journal or a log, and which run of it; None means all root runs.
 
-    `run` is the file of the journal, if it is one of those that are kept here.
+    `run` is the file of the journal if it is in the folder of recorded runs.
     """
 
     path: Path
@@ -42,17 +42,17 @@ class Recorded(NamedTuple):
 
 
 def archive() -> Archive:
-    """The runs of this user. A `.env` has no say in where they are: it may be a stranger's."""
+    """Return the user's recorded runs. A `.env` cannot move them: it may be a stranger's."""
     try:
         return Archive(Places.usual(os.environ))
-    except RuntimeError as error:  # how `pathlib` says that there is no home
+    except RuntimeError as error:  # raised by `pathlib` when there is no home
         raise ConfigError(
             f"there is no folder to keep runs in ({error}); set RLM_STATE_DIR to one"
         ) from error
 
 
 def where_to_journal(variables: Mapping[str, str], *, wanted: bool) -> tuple[Path | None, str]:
-    """The folder for a new run, tried out; or None and, if it was wanted, why there is none."""
+    """Return a writable folder for a new run, or None and the reason if one was wanted."""
     if not wanted or variables.get("RLM_JOURNAL", "").strip().lower() in OFF:
         return None, ""
     try:
@@ -74,7 +74,7 @@ def where_to_journal(variables: Mapping[str, str], *, wanted: bool) -> tuple[Pat
 
 
 def newest_first(places: Places) -> list[RunFile]:
-    """Every run. Ids made here tell when the run began; of others, the file's time counts."""
+    """Return every run. Ids made here tell when a run began; for others, the file's time counts."""
     return sorted(places.listed(), key=lambda run: (_began(run), run.run_id), reverse=True)
 
 
@@ -90,7 +90,7 @@ def _began(run: RunFile) -> float:
 
 
 def find_run(kept: Archive, name: str) -> RunFile:
-    """The run of that id, of that beginning or end of one, or the `last` one."""
+    """Return the run with an id, with the first or last part of one, or the `last` run."""
     if name != LAST:
         return kept.places.find(name)
     if runs := newest_first(kept.places):
@@ -99,7 +99,7 @@ def find_run(kept: Archive, name: str) -> RunFile:
 
 
 def find_recorded(name: str) -> Recorded:
-    """A run that is kept here, one of its child runs, or a log at a path."""
+    """Return a recorded run, one of its child runs, or a log at a path."""
     kept = archive()
     path = Path(name)
     if len(name) > LONGEST_NAME or not _may_be_id(name):
@@ -117,7 +117,7 @@ def find_recorded(name: str) -> Recorded:
 
 
 def facts_of(kept: Archive, run: RunFile) -> RunFacts:
-    """What a run was asked; ConfigError if its journal is that of another one."""
+    """Return the facts of a run; ConfigError if its journal belongs to another run."""
     facts = kept.facts(run)
     if facts.run_id != run.run_id:
         raise ConfigError(f"the journal of run {run.run_id} is that of another run, {facts.run_id}")
@@ -129,7 +129,7 @@ def _may_be_id(name: str) -> bool:
 
 
 def short_id(run_id: str, runs: Sequence[RunFile]) -> str:
-    """The end of an id that was made here, if no other run is called like that too."""
+    """Return the last part of an id, if no other run shares it."""
     end = run_id[-8:]
     if not MADE_HERE.fullmatch(run_id):
         return run_id

@@ -24,13 +24,15 @@ __all__ = ["replay_recorded"]
 
 
 def replay_recorded(name: str, files: tuple[str, ...], *, as_json: bool) -> int:
-    """Replay, show the report, and return the exit code."""
+    """Replay a run, show the report, and return the exit code."""
     recorded = find_recorded(name)
     started = _start_of(recorded)
     if recorded.run is None:
         _check_options(started, recorded.path)
     context: Any = context_of(files) if files else _kept_context(recorded, started)
-    logging.getLogger("rlm").addHandler(logging.NullHandler())  # No model is asked: no notices.
+    logging.getLogger("rlm").addHandler(
+        logging.NullHandler()
+    )  # No model is called, so there are no notices.
     report = replay(recorded.path, context)
     if as_json:
         click.echo(as_harmless_json(_facts(report)))
@@ -40,7 +42,7 @@ def replay_recorded(name: str, files: tuple[str, ...], *, as_json: bool) -> int:
 
 
 def _start_of(recorded: Recorded) -> RunStarted:
-    """How the root run began; a record of several runs would be an ambiguous one."""
+    """Return the first event of the root run; a record of several runs is ambiguous."""
     trajectory = open_trajectory(recorded.path)
     roots = [outline.run_id for outline in trajectory.runs() if outline.depth == 0]
     if len(roots) > 1:
@@ -64,7 +66,7 @@ def _start_of(recorded: Recorded) -> RunStarted:
 
 
 def _check_options(started: RunStarted, path: Path) -> None:
-    """A log may be a stranger's: it has no say in what its code may do to this machine."""
+    """Refuse options in a log: it may be a stranger's, and must not weaken the sandbox."""
     if options := started.settings.get("environment_kwargs"):
         names = ", ".join(options) if isinstance(options, dict) else repr(options)
         raise ConfigError(
@@ -74,7 +76,7 @@ def _check_options(started: RunStarted, path: Path) -> None:
 
 
 def _kept_context(recorded: Recorded, started: RunStarted) -> StoredContext | None:
-    """What is kept here under the run's id, or under the hash of its context."""
+    """Return the stored context of the run, by its id or by the hash of the context."""
     kept = archive()
     run = recorded.run
     if run is None:

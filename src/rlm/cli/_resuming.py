@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from rlm.api import RLM
 from rlm.cli import dotenv
-from rlm.cli._asking import unknown_price
 from rlm.cli._context import context_of
-from rlm.cli._errors import ANSWERED, say
+from rlm.cli._errors import ANSWERED, say, unknown_price
 from rlm.cli._progress import Manner, Stage
 from rlm.cli._records import archive, facts_of, find_run
 from rlm.config import RunConfig
@@ -44,7 +43,7 @@ class _Named(Struct, frozen=True):
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
-    """The settings of a run: what `Resources.settings` wrote, as far as it is needed here."""
+    """The recorded settings of a run that are needed to build its `RLM` again."""
 
     config: RunConfig
     environment: str = "local"
@@ -61,7 +60,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((config.model, config.sub_model, *config.models)))
 
     def check(self, facts: RunFacts) -> None:
-        """A command has what a command line can say, and nothing of the program that asked."""
+        """Refuse runs that only the program that made them can continue."""
         if facts.in_chat:
             raise ConfigError(
                 f"run {facts.run_id} was a turn of a chat: the variables of the turns before it "
@@ -77,7 +76,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
 
 def recipe_of(facts: RunFacts) -> Recipe:
-    """What a journal says of its settings; ConfigError if that is not enough to go on."""
+    """Return the recorded settings of a run; ConfigError if they are not enough to continue."""
     try:
         recipe = msgspec.convert(facts.settings, Recipe)
         for info in recipe.infos.values():
@@ -92,13 +91,13 @@ def recipe_of(facts: RunFacts) -> Recipe:
 def _check_price(price: Price | None) -> None:
     figures = () if price is None else (price.input_per_million, price.output_per_million)
     if not all(0 <= figure < math.inf for figure in figures):
-        raise ConfigError(f"{figures} are no prices")
+        raise ConfigError(f"{figures} are not prices")
 
 
 def keywords_of(
     recipe: Recipe, limits: dict[str, Any], price: tuple[float, float] | None
 ) -> dict[str, Any]:
-    """What to give to `RLM`. New limits stand in for the old ones, a new price for all prices."""
+    """Return the keywords for `RLM`. New limits and prices replace recorded ones."""
     config = replace(recipe.config, limits=replace(recipe.config.limits, **limits))
     keywords = {name: getattr(config, name) for name in RunConfig.__struct_fields__}
     keywords["sub_model"] = None if config.sub_model == config.model else config.sub_model
@@ -116,7 +115,7 @@ def keywords_of(
 
 
 def _client_options(infos: dict[str, ModelInfo]) -> dict[str, dict[str, Any]]:
-    """For models of servers, what was known of them then: also what no keyword can say."""
+    """Return what was known about models of servers, including what no keyword can say."""
     parts = {name: split_model(name) for name in infos}
     return {
         name: {"infos": {wire_name: infos[name]}}
@@ -126,7 +125,7 @@ def _client_options(infos: dict[str, ModelInfo]) -> dict[str, dict[str, Any]]:
 
 
 class GoOn(Struct, frozen=True, kw_only=True):
-    """What was said on the command line of a run that goes on."""
+    """The options of a command that continues a run."""
 
     files: tuple[str, ...]
     max_steps: int | None
@@ -158,14 +157,14 @@ class GoOn(Struct, frozen=True, kw_only=True):
 
 
 def go_on(kept: Archive, run: RunFile, options: GoOn) -> int:
-    """Answer, show it, and return the exit code."""
+    """Continue a run, show the answer, and return the exit code."""
     facts = facts_of(kept, run)
     recipe = recipe_of(facts)
     stage = Stage(options.manner, journaled=True)
-    result = kept.answered(run)  # From the record alone: no key and no context is needed.
+    result = kept.answered(run)  # From the record alone, without a key or the context.
     if result is not None:
         if not options.quiet:
-            say(f"Run {facts.run_id} has answered before; this is its answer.")
+            say(f"Run {facts.run_id} already has an answer:")
         if recipe.answer_schema is not None and result.answer_json is not None:
             result = replace(result, answer=_value(result.answer_json))
     else:
@@ -195,7 +194,7 @@ def _run(kept: Archive, facts: RunFacts, recipe: Recipe, options: GoOn, stage: S
 
 
 def context_for(kept: Archive, facts: RunFacts, files: tuple[str, ...]) -> StoredContext:
-    """The context of a run: as it was kept, or as it is given once more."""
+    """Return the context of a run: as stored, or as given again."""
     if not files:
         try:
             return kept.context_of(facts)
@@ -210,7 +209,7 @@ def context_for(kept: Archive, facts: RunFacts, files: tuple[str, ...]) -> Store
             f"of {wanted.size_bytes:,} bytes with SHA-256 {wanted.sha256[:12]}…, this is "
             f"{found.kind} of {found.size_bytes:,} bytes with {found.sha256[:12]}…"
         )
-    # The model was told of it in these words, whatever the files are called now.
+    # The model saw this description, whatever the files are called now.
     found.description, found.documents = wanted.description, wanted.documents
     return found
 
@@ -227,7 +226,7 @@ STDIN = "-"
 
 
 def fork_run(name: str, step: int, edit: str | None, options: GoOn, *, only_make: bool) -> int:
-    """Fork and go on; returns the exit code."""
+    """Fork a run and continue; return the exit code."""
     kept = archive()
     run = find_run(kept, name)
     facts = facts_of(kept, run)
@@ -239,12 +238,12 @@ def fork_run(name: str, step: int, edit: str | None, options: GoOn, *, only_make
         click.echo(run_id)
         return ANSWERED
     if not options.quiet:
-        say(f"Run {run_id} parts from {run.run_id} at step {step}.")
+        say(f"Run {run_id} forks from {run.run_id} at step {step}.")
     return go_on(kept, kept.places.find(run_id), options)
 
 
 def reply_in(source: str) -> str:
-    """A reply from a file; one that ends in .py is code, and is put into a block of its own."""
+    """Read a reply from a file; the text of a .py file is put into a code block."""
     data = _bytes_in(source)
     if len(data) > MOST_BYTES:
         raise ConfigError(f"{source} has more than {MOST_BYTES:,} bytes; no reply is that long")
@@ -258,7 +257,7 @@ def reply_in(source: str) -> str:
 
 
 def as_block(code: str) -> str:
-    """Code as a model would write it, between fences that the code itself does not hold."""
+    """Return code in a fence that the code does not contain."""
     longest = max((len(each) for each in re.findall(r"`{3,}", code)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}repl\n{code.rstrip()}\n{fence}"

@@ -1,4 +1,4 @@
-"""What `rlm serve` does with its options: models, environments, tokens, and the server."""
+"""Run `rlm serve`: models, environments, tokens, and the server."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ CALLS_A_RUN = 4
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Everything that was said on the command line."""
+    """The options of the command line."""
 
     host: str
     port: int
@@ -80,7 +80,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     @property
     def calls_at_once(self) -> int:
-        """Of all runs of a model together: several for each run that may go on."""
+        """Return the concurrent calls per model: several for each run."""
         return max(Limits().max_concurrent_calls, CALLS_A_RUN * self.max_concurrent_runs)
 
     def settings(self, folder: Path) -> Settings:
@@ -100,7 +100,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run_server(options: Options) -> None:
-    """Until a signal comes."""
+    """Serve until a signal arrives."""
     try:
         import prometheus_client
         import python_multipart
@@ -125,7 +125,7 @@ def run_server(options: Options) -> None:
     bound = open_socket(options.host, options.port)
     with bound:
         asyncio.run(_serve(options, settings, choices, folder, bound))
-    say("The server has ended.")
+    say("The server has stopped.")
 
 
 async def _serve(
@@ -172,7 +172,7 @@ def _viewer(host: str, port: int, kept: Archive) -> "ViewerApp":
 
 
 def _choices(options: Options, settings: dotenv.Settings) -> list[Choice]:
-    """The models that were asked for; without any, what `rlm ask` would take."""
+    """Return the requested models; without any, the one that `rlm ask` would use."""
     variables, doubtful = settings.variables, settings.taken
     asked: Iterable[str | None] = options.models or (None,)
     return [
@@ -189,7 +189,7 @@ def _choices(options: Options, settings: dotenv.Settings) -> list[Choice]:
 def _engines(
     options: Options, settings: dotenv.Settings, choices: list[Choice], folder: Path
 ) -> Engines:
-    """One `RLM` for each model and environment; all of them share the environments."""
+    """Return one `RLM` per model and environment; they share the environments."""
     variables, doubtful = settings.variables, settings.taken
     by_name = {choice.model: choice for choice in choices}
     environments = {
@@ -228,7 +228,7 @@ def _welcome(options: Options, models: tuple[str, ...], port: int) -> list[str]:
 
 
 def _log_to_stderr(*, quiet: bool) -> None:
-    """One line for each request, without bodies and keys."""
+    """Log one line per request, without bodies and keys."""
     logger = logging.getLogger("rlm.server")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%dT%H:%M:%S"))

@@ -42,16 +42,16 @@ __all__ = ["InFull", "InShort", "show_recorded"]
 
 CODE_LINES, OUTPUT_LINES = 12, 8
 TEXT_CHARS = 4_000
-"""Of a cell's code or output, before it is cut into lines."""
+"""Characters of a cell's code or output that are split into lines."""
 
 SHOWN_CALLS = 3
 PROMPT_CHARS, REPLY_CHARS = 60, 80
 OPEN_CALLS = 1_000
-"""The beginnings of so many prompts are kept for their replies."""
+"""The number of open prompts whose beginning is remembered."""
 
 
 class InShort:
-    """Each step with code, output and calls, a few lines of each."""
+    """Print each step with a few lines of its code, output and calls."""
 
     def __init__(self, used: Mapping[int, StepUsage]) -> None:
         self._used = used
@@ -77,7 +77,7 @@ class InShort:
             self._note(event)
 
     def finish(self) -> None:
-        """What was called since a cell began, the first few one by one."""
+        """Print the calls since a cell began, the first few one by one."""
         for line in self._calls:
             _echo(line)
         told = [f"{count:,} {what}" for what, count in self._counts.items()]
@@ -110,7 +110,7 @@ class InShort:
 
 
 class InFull:
-    """One step, with every text whole. Calls come as they began and as they ended."""
+    """Print one step with every text whole, and calls as they began and ended."""
 
     def __init__(self, used: Mapping[int, StepUsage]) -> None:
         self._used = used
@@ -122,7 +122,7 @@ class InFull:
         elif isinstance(event, ModelAsked):
             _head(f"asked {event.model} ({event.purpose}), {event.message_count} messages; new:")
             for message in event.new_messages:
-                if message.role != "assistant":  # Those are replies, and were shown as such.
+                if message.role != "assistant":  # Those are replies, which were shown already.
                     _whole(_content(message), f"[{message.role}]")
         elif isinstance(event, ModelReplied):
             _head(_reply_head(event))
@@ -206,7 +206,7 @@ def _outcome(text: str, error: str | None) -> str:
 
 
 def _step_usage(used: StepUsage | None) -> str:
-    """What a step used with its child runs and, if it had any, by itself."""
+    """Return what a step used with its child runs and, if it has any, without them."""
     if used is None or not used.whole.total_tokens:
         return ""
     own = "" if used.own == used.whole else f"; without child runs {_tokens(used.own)}"
@@ -223,7 +223,7 @@ def _cost(usage: Usage | None, seconds: float) -> str:
 
 
 def _content(message: Message) -> str:
-    """What a message says; of a part that is a picture, that it is one."""
+    """Return the text of a message; pictures are named."""
     if isinstance(message.content, str):
         return message.content
     parts = message.content
@@ -231,7 +231,7 @@ def _content(message: Message) -> str:
 
 
 def _end(call_id: str) -> str:
-    """A call's id without that of its run."""
+    """Return a call's id without that of its run."""
     return ".".join(call_id.rsplit(".", 2)[1:]) or call_id
 
 
@@ -240,20 +240,20 @@ def _head(text: str) -> None:
 
 
 def _echo(line: str) -> None:
-    """One line, harmless, with its own indent."""
+    """Print one harmless line with its indent."""
     indent = len(line) - len(line.lstrip(" "))
     click.echo(" " * indent + one_line(line))
 
 
 def _whole(text: str, head: str = "") -> None:
-    """All of a text, further to the right than any line of ours."""
+    """Print all of a text, indented further than our own lines."""
     if text:
         told = harmless(f"{head}\n{text}" if head else text)
         click.echo(textwrap.indent(told, "   ", lambda _: True))
 
 
 def _echo_text(text: str, mark: str, most_lines: int, written_chars: int = 0) -> None:
-    """The first lines of a text behind a mark, and how much there is of it."""
+    """Print the first lines of a text behind a mark, and its size."""
     lines = harmless(text[:TEXT_CHARS]).splitlines()
     for line in lines[:most_lines]:
         click.echo(mark + (line if len(line) <= 200 else f"{line[:199]}…"))
@@ -267,7 +267,7 @@ ANSWER_CHARS = 20_000
 
 
 def show_recorded(name: str, *, step: int | None, as_json: bool) -> None:
-    """One run, or every root run of a log."""
+    """Show one run, or every root run of a log."""
     recorded = find_recorded(name)
     trajectory = open_trajectory(recorded.path)
     if as_json:
@@ -283,7 +283,7 @@ def show_recorded(name: str, *, step: int | None, as_json: bool) -> None:
 
 
 def _chosen(trajectory: Trajectory, recorded: Recorded) -> list[RunOutline]:
-    """The run that was named, or all root runs."""
+    """Return the named run, or all root runs."""
     outlines = trajectory.runs()
     found = [
         each
@@ -362,7 +362,7 @@ def _facts(
 
 
 def _origin(recorded: Recorded, outline: RunOutline) -> str:
-    """Of a fork: where it parted."""
+    """Return where a fork began."""
     if recorded.run is None or recorded.run.run_id != outline.run_id:
         return ""
     with suppress(ConfigError):
@@ -372,7 +372,7 @@ def _origin(recorded: Recorded, outline: RunOutline) -> str:
 
 
 def _status(outline: RunOutline, recorded: Recorded) -> str:
-    """What was used so far and, where a journal's lock says it for sure, whether it is running."""
+    """Return what was used so far and, if a journal's lock tells, whether it is running."""
     named = outline.limit and outline.limit != outline.stop_reason
     why = outline.stop_reason + (f" ({outline.limit})" if named else "")
     state = {"killed": "interrupted", "running": "running, or interrupted lately"}

@@ -57,7 +57,7 @@ LEADS_TO = """\
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What was said on the command line."""
+    """The options of the command line."""
 
     port: int
     host: str
@@ -68,7 +68,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 class RecordedEngines:
-    """Engines as the record of a run says; keys come from the environment."""
+    """Build engines from the record of a run; keys come from the environment."""
 
     def __init__(self, kept: Archive) -> None:
         self._kept = kept
@@ -93,7 +93,7 @@ class RecordedEngines:
 
 
 def shelf_of(recorded: str | None) -> tuple[RunSource, str]:
-    """What a word on the command line means, and which page of it to open."""
+    """Return what an argument names, and the page to open."""
     if recorded is None:
         return Journals(archive()), ""
     found = find_recorded(recorded)
@@ -117,7 +117,7 @@ def server_for(
     token: str | None = None,
     needs_token: bool = True,
 ) -> ViewerServer:
-    """A server that shows what lies there, and can go on with what is forked."""
+    """Return a server that shows records and can continue forks."""
     kept = archive()
     read: Callable[[], StoredContext] | None = None
     if context is not None:
@@ -137,7 +137,7 @@ def server_for(
 
 
 def serve(recorded: str | None, options: Options) -> None:
-    """Until Ctrl-C."""
+    """Serve until Ctrl-C."""
     shelf, page = shelf_of(recorded)
     server = server_for(
         shelf,
@@ -149,7 +149,7 @@ def serve(recorded: str | None, options: Options) -> None:
     )
     with suppress(KeyboardInterrupt):
         asyncio.run(_serve(server, page, opens=options.opens))
-    say("The viewer has ended.")
+    say("The viewer has stopped.")
 
 
 async def _serve(server: ViewerServer, page: str, *, opens: bool) -> None:
@@ -163,10 +163,10 @@ async def _serve(server: ViewerServer, page: str, *, opens: bool) -> None:
 
 @contextmanager
 def opened(address: str) -> Generator[None, None, None]:
-    """Open a page in a browser, without a token among the arguments of a process.
+    """Open a page in a browser without a token among the arguments of a process.
 
-    Other users can read those. The browser gets a file that only this user can read and that leads
-    to the address; it is deleted in the end.
+    Other users can read arguments. The browser opens a file that only this user can read and that
+    leads to the address; it is deleted at the end.
     """
     descriptor, name = tempfile.mkstemp(prefix="rlm-view-", suffix=".html")  # 0600
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -179,7 +179,7 @@ def opened(address: str) -> Generator[None, None, None]:
 
 
 class ViewBeside:
-    """A recorder that opens the page of the first root run it hears of."""
+    """A recorder that opens the page of the first root run."""
 
     def __init__(self, server: ViewerServer) -> None:
         self._server = server
@@ -197,8 +197,8 @@ class ViewBeside:
             self._page.enter_context(opened(address))
 
     def wait(self) -> None:
-        """Until Ctrl-C: what has ended can still be looked at."""
-        say("The viewer goes on; Ctrl-C ends it.")
+        """Wait until Ctrl-C: a finished run can still be viewed."""
+        say("The viewer is still running; Ctrl-C stops it.")
         try:
             threading.Event().wait()
         except KeyboardInterrupt:
@@ -207,7 +207,7 @@ class ViewBeside:
 
 @contextmanager
 def view_beside(port: int = DEFAULT_PORT) -> Generator[ViewBeside, None, None]:
-    """A viewer of all kept runs; if the usual port is taken, any other."""
+    """Start a viewer of all recorded runs; if the usual port is taken, on another."""
     with in_thread(lambda: _server(port)) as server, closing(ViewBeside(server)) as beside:
         yield beside
 

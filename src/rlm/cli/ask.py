@@ -1,4 +1,4 @@
-"""`rlm ask`: one question about files, folders, or what is piped in. Here are its options."""
+"""`rlm ask`: one question about files, folders, or piped input."""
 
 from pathlib import Path
 from typing import Any
@@ -41,45 +41,55 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
     "files",
     multiple=True,
     type=click.Path(allow_dash=True, path_type=str),
-    help="A file, a folder, a glob pattern, or - for stdin; may be given several times.",
+    help="A file, a folder, a glob pattern, or - for standard input; may be repeated.",
 )
 @model_option
 @sub_model_option
 @environment_option
 @environment_settings_option
 @strategy_option
-@click.option("--max-steps", type=click.IntRange(min=1), help="Steps of the root run.")
+@click.option("--max-steps", type=click.IntRange(min=1), help="At most N steps of the root run.")
 @max_depth_option
 @click.option(
-    "--budget-usd", type=above_zero, metavar="USD", help="US dollars for the whole run tree."
+    "--budget-usd",
+    type=above_zero,
+    metavar="USD",
+    help="At most this many US dollars for the whole run tree.",
 )
 @price_option
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of the whole run tree.")
-@click.option("--timeout", type=above_zero, metavar="SECONDS", help="Seconds for the whole run.")
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), help="At most N tokens for the whole run tree."
+)
+@click.option(
+    "--timeout",
+    type=above_zero,
+    metavar="SECONDS",
+    help="At most this many seconds for the whole run.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option(
     "--schema",
     type=click.Path(path_type=Path),
-    help="A file with a JSON schema; the answer is then JSON that satisfies it.",
+    help="A file with a JSON schema that the answer must satisfy; the answer is JSON.",
 )
 @click.option(
     "--log-dir",
     type=click.Path(path_type=Path),
-    help="A folder for a log of every event of the run, as JSON lines.",
+    help="Write a log of every event of the run to this folder, as JSON lines.",
 )
 @click.option(
     "--no-journal",
     "journal",
     flag_value=False,
     default=True,
-    help="Keep nothing of this run on disk: then it can't be resumed. RLM_JOURNAL=0 does so too.",
+    help="Do not record this run, which then cannot be resumed (as RLM_JOURNAL=0).",
 )
-@click.option("--view", is_flag=True, help="Show the run in a browser while it goes on.")
+@click.option("--view", is_flag=True, help="Show the run in a browser while it is in progress.")
 @quiet_option
 @verbose_option
 @click.pass_context
 def ask(ctx: click.Context, /, query: str, **given: Any) -> None:
-    """Ask QUERY about the files given, or about what is piped in."""
+    """Ask QUERY about the given files, or about piped input."""
     from rlm.cli._asking import Options, answer
 
     if not query.strip():

@@ -1,4 +1,4 @@
-"""`rlm batch`: thousands of questions from a file, answered into another. Here are its options."""
+"""`rlm batch`: answer thousands of questions from a file into another file."""
 
 from pathlib import Path
 from typing import Any
@@ -41,14 +41,14 @@ Exit codes: 0 every row has an answer, 1 some failed or an error, 2 wrong usage,
     "-o",
     "--out",
     type=click.Path(path_type=Path),
-    help="The file of answers, in the order of the rows; by default TASKS.answers.jsonl.",
+    help="Write answers to FILE, in the order of the rows (default TASKS.answers.jsonl).",
 )
 @click.option(
     "--concurrency",
     type=click.IntRange(min=1),
     default=16,
     show_default=True,
-    help="Rows that are asked at the same time.",
+    help="Answer N rows at the same time.",
 )
 @model_option
 @sub_model_option
@@ -56,37 +56,48 @@ Exit codes: 0 every row has an answer, 1 some failed or an error, 2 wrong usage,
 @environment_settings_option
 @click.option("--on", metavar="ray[://ADDRESS]", help="Run the code of cells on a Ray cluster.")
 @strategy_option
-@click.option("--max-steps", type=click.IntRange(min=1), help="Steps of each row's run.")
+@click.option("--max-steps", type=click.IntRange(min=1), help="At most N steps per row.")
 @max_depth_option
 @click.option(
-    "--budget-usd", type=above_zero, metavar="USD", help="US dollars for all rows together."
+    "--budget-usd",
+    type=above_zero,
+    metavar="USD",
+    help="At most this many US dollars for all rows together.",
 )
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens for all rows together.")
-@click.option("--row-budget-usd", type=above_zero, metavar="USD", help="US dollars for each row.")
-@click.option("--row-max-tokens", type=click.IntRange(min=1), help="Tokens for each row.")
-@click.option("--row-timeout", type=above_zero, metavar="SECONDS", help="Seconds for each row.")
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), help="At most N tokens for all rows together."
+)
+@click.option(
+    "--row-budget-usd", type=above_zero, metavar="USD", help="At most this many US dollars per row."
+)
+@click.option("--row-max-tokens", type=click.IntRange(min=1), help="At most N tokens per row.")
+@click.option(
+    "--row-timeout", type=above_zero, metavar="SECONDS", help="At most this many seconds per row."
+)
 @price_option
 @click.option(
     "--schema",
     type=click.Path(path_type=Path),
-    help="A file with a JSON schema; each answer is then JSON that satisfies it.",
+    help="A file with a JSON schema that each answer must satisfy; answers are JSON.",
 )
 @click.option(
     "--tries",
     type=click.IntRange(min=1),
     default=2,
     show_default=True,
-    help="How often a row is tried that fails; again when the command is run again.",
+    help="Try a failing row at most N times each time the command is run.",
 )
 @click.option(
     "--failures-in-a-row",
     type=click.IntRange(min=1),
     default=25,
     show_default=True,
-    help="So many rows that fail one after the other end the batch.",
+    help="Stop after N consecutive failed rows.",
 )
-@click.option("--keep-runs", is_flag=True, help="Keep the journals of rows that are answered.")
-@click.option("--overwrite", is_flag=True, help="Begin anew, whatever is in the file of answers.")
+@click.option("--keep-runs", is_flag=True, help="Keep the journals of answered rows.")
+@click.option(
+    "--overwrite", is_flag=True, help="Start over, ignoring the existing file of answers."
+)
 @quiet_option
 @click.pass_context
 def batch(ctx: click.Context, /, tasks: Path, **given: Any) -> None:

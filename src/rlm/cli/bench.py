@@ -1,4 +1,4 @@
-"""`rlm bench`: tasks with exact gold, by several methods and sizes. Here are its options."""
+"""`rlm bench`: tasks with known answers, by several methods and sizes."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ size_option = click.option(
     default="8k",
     metavar="SIZES",
     show_default=True,
-    help="Sizes of contexts in tokens, as 8k,32k,1M; four characters count as one.",
+    help="Context sizes in tokens, such as 8k,32k,1M; four characters count as one token.",
 )
 count_option = click.option(
     "--n",
@@ -43,19 +43,19 @@ count_option = click.option(
     type=click.IntRange(1, 100_000),
     default=20,
     show_default=True,
-    help="Samples of each task, variant and size.",
+    help="Run N samples of each task, variant and size.",
 )
 seed_option = click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
-    help="Of the first sample; the others have the seeds that follow.",
+    help="The seed of the first sample; the others use the following seeds.",
 )
 
 
 @click.group(epilog=EXAMPLES)
 def bench() -> None:
-    """Evaluate models and methods on tasks whose right answers are known."""
+    """Evaluate models and methods on tasks with known answers."""
 
 
 @bench.command("list")
@@ -76,7 +76,7 @@ def list_tasks(as_json: bool) -> None:
     "--out",
     type=click.Path(path_type=Path),
     required=True,
-    help="A folder for samples.jsonl and the contexts.",
+    help="The folder for samples.jsonl and the contexts.",
 )
 @quiet_option
 def generate(
@@ -108,29 +108,31 @@ def generate(
     type=click.IntRange(1, 500),
     default=4,
     show_default=True,
-    help="Samples at the same time; all of them share one scheduler and one budget.",
+    help="Run N samples at the same time; they share one scheduler and one budget.",
 )
 @click.option(
     "--max-cost",
     type=above_zero,
     metavar="USD",
-    help="US dollars for the whole folder, what is spent already included.",
+    help="At most this many US dollars for the whole folder, including those already spent.",
 )
 @price_option
 @environment_option
 @environment_settings_option
 @click.option("--max-steps", type=click.IntRange(min=1), help="Steps of a run.")
 @max_depth_option
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of a run tree.")
-@click.option("--timeout", type=above_zero, metavar="SECONDS", help="Seconds for a run.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="At most N tokens per run tree.")
+@click.option(
+    "--timeout", type=above_zero, metavar="SECONDS", help="At most this many seconds per run."
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     default="bench-results",
     show_default=True,
-    help="A folder for the results; run again with the same, only what is missing is done.",
+    help="The folder for results; a repeated command runs only what is missing.",
 )
-@click.option("--keep-runs", is_flag=True, help="Keep the journals of trials that are done.")
+@click.option("--keep-runs", is_flag=True, help="Keep the journals of finished trials.")
 @quiet_option
 @click.pass_context
 def run(ctx: click.Context, /, **given: Any) -> None:
@@ -151,10 +153,10 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="A folder for the report and its pictures; else the first FOLDER.",
+    help="Write the report and its pictures to this folder (default: the first FOLDER).",
 )
 def report(folders: tuple[Path, ...], out: Path | None) -> None:
-    """Write a report in markdown with SVG pictures, of one FOLDER or several beside each other."""
+    """Write a report in Markdown with SVG pictures, comparing one or more FOLDERs."""
     from rlm.bench.report import write_report
 
     click.echo(str(write_report(folders, out or folders[0])))

@@ -1,4 +1,4 @@
-"""`rlm chat`: a conversation in a terminal, or a line of stdin a turn. Here are its options."""
+"""`rlm chat`: a conversation in a terminal, or one turn per line of standard input."""
 
 from pathlib import Path
 from typing import Any
@@ -37,32 +37,39 @@ Exit codes: 0 answers, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
 @click.argument("sources", nargs=-1, type=click.Path(path_type=str), metavar="[FILE|FOLDER]...")
 @model_option
 @sub_model_option
-@click.option("--load", metavar="FILE|CHAT", help="Go on with a saved chat; saved there again.")
-@click.option("--save", type=click.Path(path_type=Path), help="Save to this file, each turn.")
-@click.option("--continue", "go_on", is_flag=True, help="Go on with the newest chat.")
-@click.option("--list", "listed", is_flag=True, help="List the chats that are kept, and end.")
+@click.option("--load", metavar="FILE|CHAT", help="Continue a saved chat, and save it there again.")
+@click.option("--save", type=click.Path(path_type=Path), help="Save to this file after each turn.")
+@click.option("--continue", "go_on", is_flag=True, help="Continue the newest chat.")
+@click.option("--list", "listed", is_flag=True, help="List saved chats and exit.")
 @environment_option
 @environment_settings_option
 @click.option("--max-steps", type=click.IntRange(min=1), help="Steps of a turn.")
 @max_depth_option
 @click.option(
-    "--budget-usd", type=above_zero, metavar="USD", help="US dollars for all turns together."
+    "--budget-usd",
+    type=above_zero,
+    metavar="USD",
+    help="At most this many US dollars for all turns together.",
 )
 @price_option
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of all turns together.")
-@click.option("--timeout", type=above_zero, metavar="SECONDS", help="Seconds for a turn.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a turn.")
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), help="At most N tokens for all turns together."
+)
+@click.option(
+    "--timeout", type=above_zero, metavar="SECONDS", help="At most this many seconds per turn."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per turn.")
 @click.option(
     "--log-dir",
     type=click.Path(path_type=Path),
-    help="A folder for a log of every event of the turns, as JSON lines.",
+    help="Write a log of every event of the turns to this folder, as JSON lines.",
 )
 @click.option(
     "--no-journal",
     "journal",
     flag_value=False,
     default=True,
-    help="Keep nothing of this chat on disk, but for --save. RLM_JOURNAL=0 does so too.",
+    help="Do not save this chat, except with --save (as RLM_JOURNAL=0).",
 )
 @quiet_option
 @verbose_option
@@ -79,7 +86,7 @@ def chat(
 ) -> None:
     """Ask several questions about files and folders; variables and answers stay.
 
-    In a terminal it is a conversation; of what is piped in, each line is a turn.
+    In a terminal it is a conversation; of piped input, each line is a turn.
     """
     exclusive(ctx, quiet=given["quiet"], verbose=given["verbose"])
     exclusive(ctx, load=load, **{"continue": go_on})

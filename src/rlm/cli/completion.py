@@ -1,4 +1,4 @@
-"""`rlm completion`: the script that lets a shell complete rlm's options."""
+"""`rlm completion`: the script that completes commands in a shell."""
 
 import click
 from click.shell_completion import get_completion_class

@@ -1,4 +1,4 @@
-"""`rlm doctor`: what works here, what is missing, and what to do about it."""
+"""`rlm doctor`: what works here, what is missing, and what to do."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
 
 
 def findings(settings: "Settings") -> dict[str, Any]:
-    """All that is known, as plain data."""
+    """Return all findings as plain data."""
     import platform
 
     import msgspec
@@ -75,7 +75,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
 
 
 def to_do(found: dict[str, Any], advice: Sequence[str] = ()) -> list[str]:
-    """What to do next, the most important first."""
+    """Return what to do next, most important first."""
     from rlm._util.distribution import install_command
     from rlm.cli._checks import EXTRAS
 
@@ -104,7 +104,7 @@ def to_do(found: dict[str, Any], advice: Sequence[str] = ()) -> list[str]:
 
 
 def report(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """The findings as lines for people, each with its name."""
+    """Return the findings as named lines for people."""
     model = found["model"]
     sub = "" if model["sub_model"] == model["default"] else f"; calls: {model['sub_model']}"
     works = "All that `rlm ask` needs is here." if found["ok"] else "`rlm ask` would fail."
@@ -140,7 +140,7 @@ def _listed(facts: dict[str, bool], yes: str, no: str) -> str:
 
 
 def adapters_line(facts: dict[str, bool]) -> str:
-    """The adapters, and how to install those that are not there."""
+    """Return the adapters, and how to install missing ones."""
     from rlm._util.distribution import install_command
 
     return "; ".join(

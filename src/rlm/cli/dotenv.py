@@ -1,7 +1,7 @@
-"""`.env` in the working folder: plain settings, read by commands only and never by an import.
+"""Settings from a `.env` file in the working folder, read by commands and never by an import.
 
-The file may come with a repository that somebody cloned. So it can set nothing but rlm's own
-variables, the real environment wins, and an address in it never gets a key from elsewhere.
+The file may belong to a cloned repository. So it can set only rlm's own variables, the real
+environment takes precedence, and an address in it never receives a key from elsewhere.
 """
 
 import re
@@ -26,7 +26,7 @@ ADDRESS_VARIABLES = {name for each in PROVIDERS.values() for name in each.base_u
 
 
 class Settings(Struct, frozen=True):
-    """What commands go by: the variables, and what a `.env` had to do with them."""
+    """The variables that commands use, and what a `.env` contributed."""
 
     variables: dict[str, str]
     path: str | None = None
@@ -35,7 +35,7 @@ class Settings(Struct, frozen=True):
 
 
 def settings(environ: Mapping[str, str], folder: Path) -> Settings:
-    """The environment, with what the folder's `.env` may add to it."""
+    """Return the environment, with what the folder's `.env` may add."""
     path = folder / ".env"
     if not path.is_file():
         return Settings(dict(environ))
@@ -51,7 +51,7 @@ def settings(environ: Mapping[str, str], folder: Path) -> Settings:
 
 
 def parse(text: str) -> dict[str, str]:
-    """KEY=VALUE lines with quotes, comments and `export`. Nothing is expanded or executed."""
+    """Parse KEY=VALUE lines with quotes, comments and `export`. Nothing is expanded or executed."""
     found = {}
     for line in text.splitlines():
         if hit := LINE.fullmatch(line.strip()):
@@ -68,7 +68,7 @@ def _value(written: str) -> str:
 
 
 def merge(environ: Mapping[str, str], found: Mapping[str, str], path: str) -> Settings:
-    """The environment first; then those of the file's settings that are ours to take."""
+    """Return the environment, plus the settings of the file that are allowed."""
     ours = {name: value for name, value in found.items() if value and _is_ours(name)}
     new = {name: value for name, value in ours.items() if not environ.get(name)}
     ignored = {name: "the environment sets it" for name in ours if name not in new}
@@ -87,7 +87,7 @@ def _is_ours(name: str) -> bool:
 def _has_key_beside_it(
     address: str, merged: Mapping[str, str], from_file: Mapping[str, str]
 ) -> bool:
-    """Whether every provider that would go to this address would take its key from the file."""
+    """Return whether every provider at this address takes its key from the same file."""
     users = [each for each in PROVIDERS.values() if address in each.base_url_variables]
     keys = [next((k for k in each.key_variables if merged.get(k)), None) for each in users]
     return all(key is not None and key in from_file for key in keys)

@@ -1,4 +1,4 @@
-"""`rlm env`: which environments there are, and whether one does what it promises."""
+"""`rlm env`: list environments, and check whether one keeps its promises."""
 
 import json
 import sys
@@ -54,8 +54,8 @@ def list_environments(as_json: bool) -> None:
 
 @env.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--attacks", is_flag=True, help="Also run the attack list; all of it is harmless.")
-@click.option("--only", metavar="TEXT", help="Only rows whose group or name contains TEXT.")
+@click.option("--attacks", is_flag=True, help="Also run the attack list; it is harmless.")
+@click.option("--only", metavar="TEXT", help="Run only rows whose group or name contains TEXT.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
 @click.option(
     "--option",
@@ -63,7 +63,7 @@ def list_environments(as_json: bool) -> None:
     type=key_and_value,
     multiple=True,
     metavar="KEY=VALUE",
-    help="An option of the environment (NAME.KEY of one of several); may be given several times.",
+    help="An option of the environment (NAME.KEY for one of several); may be repeated.",
 )
 @click.pass_context
 def check(
@@ -74,7 +74,7 @@ def check(
     as_json: bool,
     options: tuple[tuple[str, Any], ...],
 ) -> None:
-    """Run the conformance suite against the environment NAME; of several, as one table.
+    """Run the conformance suite against the environment NAME; for several, print one table.
 
     Exit code 0 means that every promise is kept and, with --attacks, that no attack succeeded.
     """

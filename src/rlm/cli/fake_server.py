@@ -38,28 +38,29 @@ Examples:
     "--port",
     default=0,
     type=click.IntRange(0, 65_535),
-    help="Where to listen; 0 takes a free port.",
+    help="The port to listen on; 0 takes a free one.",
 )
 @click.option(
     "--host",
     default="localhost",
-    help="The address to listen at; with 0.0.0.0, others can reach it too.",
+    help="The address to listen on; with 0.0.0.0, other machines can reach it.",
 )
 @click.option(
     "--latency-ms",
     default=0.0,
     type=click.FloatRange(0, 3_600_000),
-    help="How long every answer takes, besides its own delay.",
+    help="Delay every answer by this many seconds, besides its own delay.",
 )
 @click.option("--loop", is_flag=True, help="Start the script again when it is used up.")
-@click.option("--quiet", is_flag=True, help="No line for each request.")
+@click.option("--quiet", is_flag=True, help="Do not print a line per request.")
 def fake_server(
     script: Path, port: int, host: str, latency_ms: float, loop: bool, quiet: bool
 ) -> None:
-    """Serve the answers in SCRIPT to any program that asks a model.
+    """Serve the answers in SCRIPT to any program that calls a model.
 
     It speaks chat completions, responses, Anthropic messages and Gemini at once. Its address is
-    printed on stdout; what to export, and a line a request, on stderr. Ctrl-C ends it.
+    printed to standard output; the variables to export, and a line per request, to standard error.
+    Ctrl-C stops it.
     """
     from rlm.testing.fake_server import FakeServer
 
@@ -84,7 +85,7 @@ def fake_server(
 
 
 def _wait() -> NoReturn:
-    """Until a signal comes."""
+    """Wait until a signal arrives."""
     while True:
         signal.pause()
 
@@ -94,7 +95,7 @@ def _end(*_: Any) -> NoReturn:
 
 
 def _note(received: "Received") -> None:
-    """One line for a request; what a client sent is made harmless to terminals."""
+    """Print one harmless line for a request."""
     from rlm.records.recorders.console import one_line
 
     asked = received.asked

@@ -19,68 +19,73 @@ _FILES = (
         "roots",
         multiple=True,
         metavar="[NAME=]DIR",
-        help="A folder to open for clients, and what they call it; may be given several times.",
+        help="A folder to open to clients, and the name they see; may be repeated.",
     ),
     click.option(
-        "--show-names", is_flag=True, help="Clients see names of files, not only handles."
+        "--show-names", is_flag=True, help="Show names of files to clients, not only handles."
     ),
-    click.option("--all", "shows_ignored", is_flag=True, help="Also files that git ignores."),
+    click.option("--all", "shows_ignored", is_flag=True, help="Also show files that git ignores."),
     click.option(
         "--deny",
         multiple=True,
         metavar="PATTERN",
-        help="Files and folders of that name are never shown; adds to those that never are.",
+        help="Never show files and folders of that name, in addition to the usual denials.",
     ),
     click.option(
         "--allow",
         multiple=True,
         metavar="PATTERN",
-        help="Take back one of the usual denials, written as it is there.",
+        help="Remove one of the usual denials, spelled exactly.",
     ),
     click.option(
-        "--no-usual-denials", is_flag=True, help="Deny only what --deny says: keys are shown too."
+        "--no-usual-denials", is_flag=True, help="Deny only what --deny names; keys are shown too."
     ),
     click.option(
         "--provenance",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="The record of what was shown; else a new file in the state folder of rlm.",
+        help="The record of what was shown (default: a new file in rlm's state folder).",
     ),
 )
 _CEILINGS = (
-    click.option("--max-calls", type=_COUNT, help="Requests of a session."),
-    click.option("--max-bytes", type=_COUNT, help="Bytes of files that a session is shown."),
-    click.option("--max-seconds", type=above_zero, help="How long a session lasts."),
-    click.option("--max-idle-seconds", type=above_zero, help="How long a session may rest."),
-    click.option("--max-runs", type=click.IntRange(min=0), help="Runs of a session."),
-    click.option("--max-run-files", type=_COUNT, help="Files that one run may be given."),
-    click.option("--max-run-bytes", type=_COUNT, help="Bytes of files that one run may be given."),
+    click.option("--max-calls", type=_COUNT, help="At most N requests per session."),
+    click.option("--max-bytes", type=_COUNT, help="At most N bytes of files shown per session."),
+    click.option("--max-seconds", type=above_zero, help="End a session after this many seconds."),
     click.option(
-        "--max-cost-usd", type=above_zero, metavar="USD", help="US dollars for a session's runs."
+        "--max-idle-seconds", type=above_zero, help="End a session after this many idle seconds."
+    ),
+    click.option("--max-runs", type=click.IntRange(min=0), help="At most N runs per session."),
+    click.option("--max-run-files", type=_COUNT, help="At most N files per run."),
+    click.option("--max-run-bytes", type=_COUNT, help="At most N bytes of files per run."),
+    click.option(
+        "--max-cost-usd",
+        type=above_zero,
+        metavar="USD",
+        help="At most this many US dollars for the runs of a session.",
     ),
     click.option(
         "--search-seconds",
         type=above_zero,
         default="10",
         show_default=True,
-        help="How long a search may take before it is ended.",
+        help="Stop a search after this many seconds.",
     ),
     click.option(
         "--exec-seconds",
         type=above_zero,
         default="30",
         show_default=True,
-        help="How long a client's code may run before it is ended.",
+        help="Stop a client's code after this many seconds.",
     ),
 )
 _RUNS = (
     click.option(
         "-m",
         "--model",
-        help="provider/model for runs; else RLM_MODEL or the first key's, else the client's own.",
+        help="provider/model for runs. Default: RLM_MODEL, else by key, else the client's own.",
     ),
-    click.option("--sub-model", help="The model for calls made from cells; else the model."),
-    click.option("--no-sampling", is_flag=True, help="Never ask the client's own model."),
+    click.option("--sub-model", help="The model for calls from cells (default: the model)."),
+    click.option("--no-sampling", is_flag=True, help="Never use the client's own model."),
     click.option(
         "--environment", default="local", show_default=True, help="Where model-written code runs."
     ),
@@ -90,65 +95,70 @@ _RUNS = (
         type=key_and_value,
         multiple=True,
         metavar="KEY=VALUE",
-        help="An option of the environment; may be given several times.",
+        help="An option of the environment; may be repeated.",
     ),
     click.option("--max-steps", type=_COUNT, help="Steps of a run."),
-    click.option("--max-depth", type=_COUNT, help="Levels of a run that own a REPL."),
-    click.option("--max-tokens", type=_COUNT, help="Tokens of a whole run tree."),
-    click.option("--timeout", type=above_zero, metavar="SECONDS", help="Seconds for a whole run."),
+    click.option("--max-depth", type=_COUNT, help="Levels of runs with a REPL."),
+    click.option("--max-tokens", type=_COUNT, help="At most N tokens for a whole run tree."),
+    click.option(
+        "--timeout",
+        type=above_zero,
+        metavar="SECONDS",
+        help="At most this many seconds for a whole run.",
+    ),
     click.option(
         "--price",
         type=prices,
         metavar="IN,OUT",
-        help="What the models cost, in US dollars per million tokens.",
+        help="The price of the models, in US dollars per million tokens.",
     ),
 )
 _HTTP = (
     click.option(
-        "--http", is_flag=True, help="Serve over HTTP, at /mcp, instead of stdin and stdout."
+        "--http", is_flag=True, help="Serve over HTTP at /mcp instead of standard input and output."
     ),
     click.option(
         "--host",
         default="127.0.0.1",
         show_default=True,
-        help="The address to listen at. Others than this machine need a token.",
+        help="The address to listen on; a token is required beyond this machine.",
     ),
     click.option(
         "--port",
         default=8420,
         show_default=True,
         type=click.IntRange(0, 65_535),
-        help="Where to listen; 0 takes a free port.",
+        help="The port to listen on; 0 takes a free one.",
     ),
     click.option(
         "--token",
         envvar="RLM_MCP_TOKEN",
-        help="The token that clients show; better in RLM_MCP_TOKEN, which others can't see.",
+        help="The token that clients send; safer in RLM_MCP_TOKEN, which other users cannot see.",
     ),
     click.option(
         "--token-file",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="A file of NAME:TOKEN lines; the names are recorded with what each was shown.",
+        help="A file of NAME:TOKEN lines; the record says what each NAME was shown.",
     ),
     click.option(
         "--allowed-host",
         "allowed_hosts",
         multiple=True,
         metavar="NAME[:PORT]",
-        help="A name under which clients reach it, as behind a proxy; may be given several times.",
+        help="A host name under which clients reach it, as behind a proxy; may be repeated.",
     ),
     click.option(
         "--allowed-origin",
         "allowed_origins",
         multiple=True,
         metavar="URL",
-        help="A web page's origin that may use it; may be given several times.",
+        help="An origin of web pages that may use it; may be repeated.",
     ),
 )
 
 
 def to_serve(command: Command) -> Command:
-    """All options of `rlm mcp`."""
+    """Add all options of `rlm mcp`."""
     for option in reversed((*_FILES, *_CEILINGS, *_RUNS, *_HTTP)):
         command = option(command)
     return command
@@ -175,7 +185,7 @@ CLIENTS = ("cursor", "vscode", "claude", "claude-code", "zed")
 @to_serve
 @click.pass_context
 def mcp(ctx: click.Context, /, **given: Any) -> None:
-    """Serve folders to MCP clients: lists, spans, searches and whole runs, all on record."""
+    """Serve folders to MCP clients: lists, spans, searches and whole runs, all recorded."""
     said = {name for name in given if ctx.get_parameter_source(name) is COMMANDLINE}
     if ctx.invoked_subcommand is not None:
         if said:
@@ -188,7 +198,7 @@ def mcp(ctx: click.Context, /, **given: Any) -> None:
     if not given["http"]:
         from rlm.gateway.stdio import take_stdio
 
-        pipe = take_stdio()  # before anything is imported that might print
+        pipe = take_stdio()  # before importing anything that might print
     from rlm.cli._mcp_serving import Options, serve
 
     ctx.exit(serve(Options(**given), pipe))
@@ -203,40 +213,40 @@ def mcp(ctx: click.Context, /, **given: Any) -> None:
     "roots",
     multiple=True,
     metavar="[NAME=]DIR",
-    help="A folder that the client's gateway opens; may be given several times.",
+    help="A folder that the client's gateway opens; may be repeated.",
 )
-@click.option(
-    "--url", help="The address of a gateway that runs elsewhere, such as https://HOST/mcp."
-)
+@click.option("--url", help="The address of a gateway elsewhere, such as https://HOST/mcp.")
 @click.option(
     "--token-env",
     metavar="NAME",
-    help="The variable that holds the token for --url; it is named in the file, not its value.",
+    help="The variable that holds the token for --url; the file names it without its value.",
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),
-    help="A file that holds the token for --url; it is named in the file, not its content.",
+    help="A file that holds the token for --url; the configuration names it without its content.",
 )
 @click.option(
     "--clear-token",
     is_flag=True,
-    help="Write the value of the variable of --token-env into the file, for all to read.",
+    help="Write the token of --token-env itself into the file, readable by all.",
 )
-@click.option("--name", default="rlm", show_default=True, help="What the client calls the gateway.")
+@click.option(
+    "--name", default="rlm", show_default=True, help="The name of the gateway in the client."
+)
 @click.option(
     "--project",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder of a project; else the configuration for all projects.",
+    help="The folder of a project (default: the configuration for all projects).",
 )
-@click.option("--show-names", is_flag=True, help="The client's gateway shows names of files.")
-@click.option("--remove", is_flag=True, help="Take the gateway out of the configuration.")
-@click.option("--dry-run", is_flag=True, help="Print what the file would hold; write nothing.")
+@click.option("--show-names", is_flag=True, help="Let the client's gateway show names of files.")
+@click.option("--remove", is_flag=True, help="Remove the gateway from the configuration.")
+@click.option("--dry-run", is_flag=True, help="Print what would be written, without writing it.")
 @click.pass_context
 def install(ctx: click.Context, /, **given: Any) -> None:
     """Write the gateway into the configuration of a client.
 
-    All else in the file stays as it is, comments too, and a copy of it is kept beside it.
+    The rest of the file stays as it is, including comments, and a copy is kept beside it.
     """
     from rlm.cli._mcp_install import Wanted, install_into
 
@@ -251,9 +261,9 @@ def install(ctx: click.Context, /, **given: Any) -> None:
     "roots",
     multiple=True,
     metavar="[NAME=]DIR",
-    help="A folder to try it with; the current one if none is given.",
+    help="A folder to try (default: the current one).",
 )
-@click.option("--url", help="A gateway that runs elsewhere: connect to it instead.")
+@click.option("--url", help="Connect to the gateway at this address instead.")
 @click.option("--token-env", metavar="NAME", help="The variable that holds the token for --url.")
 @click.option(
     "--token-file", type=click.Path(path_type=Path), help="The file that holds the token for --url."
@@ -261,7 +271,7 @@ def install(ctx: click.Context, /, **given: Any) -> None:
 @click.option(
     "--project",
     type=click.Path(path_type=Path, file_okay=False),
-    help="A project whose configuration to look at too.",
+    help="Also check the configuration of this project.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
 @click.pass_context
@@ -283,7 +293,7 @@ def doctor(ctx: click.Context, /, **given: Any) -> None:
 )
 @click.pass_context
 def connect(ctx: click.Context, url: str, token_env: str | None, token_file: Path | None) -> None:
-    """Stand in for a gateway elsewhere, for clients that only start commands."""
+    """Forward to a gateway elsewhere, for clients that only start commands."""
     from rlm.gateway.stdio import take_stdio
 
     pipe = take_stdio()

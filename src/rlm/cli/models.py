@@ -1,4 +1,4 @@
-"""`rlm models`: what can be used here, what is used now and why, and what is known of models."""
+"""`rlm models`: the models that can be used here, which one is used now and why."""
 
 import json
 import os
@@ -29,8 +29,8 @@ Examples:
 def models(ctx: click.Context, pattern: str | None, as_json: bool) -> None:
     """List the models that can be used here, and which one is used now.
 
-    With PATTERN, search the table of known models instead: a part of provider/model, or a pattern
-    with * in it. Keys are never shown; only servers on this machine are asked.
+    With PATTERN, search the table of known models instead: part of provider/model, or a pattern
+    with *. Keys are never shown; only servers on this machine are contacted.
     """
     from rlm.cli import dotenv
 
@@ -44,7 +44,7 @@ def models(ctx: click.Context, pattern: str | None, as_json: bool) -> None:
 
 
 def findings(settings: "Settings") -> dict[str, Any]:
-    """All that can be used, as plain data."""
+    """Return everything that can be used, as plain data."""
     import msgspec
 
     from rlm import models
@@ -71,7 +71,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
 
 
 def _usable(variables: Any, servers: Any) -> list[dict[str, Any]]:
-    """In the order in which they would be chosen."""
+    """Return usable models in the order in which they would be chosen."""
     from rlm import models
     from rlm.wiring.registry import OFFLINE_MODEL, PROVIDERS
 
@@ -114,7 +114,7 @@ def _facts(model: str, info: "ModelInfo", origin: str) -> dict[str, Any]:
 
 
 def _price(price: "Price | None") -> dict[str, Any] | None:
-    """US dollars per million tokens."""
+    """Return US dollars per million tokens."""
     if price is None:
         return None
     longer = price.long

@@ -1,4 +1,4 @@
-"""`rlm provenance`: whether the record of a gateway is whole."""
+"""`rlm provenance`: check that the record of a gateway is intact."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ Examples:
 
 @click.group(epilog=EXAMPLES)
 def provenance() -> None:
-    """What a gateway showed to whom: check the record."""
+    """Check the record of what a gateway showed."""
 
 
 @provenance.command()
@@ -26,17 +26,17 @@ def provenance() -> None:
 @click.option(
     "--seal",
     metavar="SEAL",
-    help="A seal that was kept: it must be in the file, so that a cut-off end is noticed.",
+    help="A seal noted earlier, which must be in the file: reveals a truncated end.",
 )
-@click.option("--session", metavar="ID", help="Also count the lines of that session.")
+@click.option("--session", metavar="ID", help="Also count the lines of this session.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
 @click.pass_context
 def verify(
     ctx: click.Context, file: Path, seal: str | None, session: str | None, as_json: bool
 ) -> None:
-    """Check every line of FILE: none was changed, dropped or put in.
+    """Check every line of FILE: none was changed, removed or inserted.
 
-    Exit code 0 means that the file is whole, 1 that it is not.
+    Exit code 0 means that the file is intact, 1 that it is not.
     """
     found = findings(file, seal, session)
     if as_json:
@@ -49,7 +49,7 @@ def verify(
 
 
 def findings(file: Path, seal: str | None, session: str | None) -> dict[str, Any]:
-    """What the file tells about itself, as plain data."""
+    """Return what the file says about itself, as plain data."""
     from rlm.gateway.provenance import verify as verified
 
     seen: dict[str, int] = {"session": 0}
@@ -75,7 +75,7 @@ def findings(file: Path, seal: str | None, session: str | None) -> dict[str, Any
 
 
 def report(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """The findings as lines for people, each with its name."""
+    """Return the findings as named lines for people."""
     facts = [("lines", f"{found['lines']:,} hold")]
     if "session" in found:
         facts.append(("session", f"{found['session']}: {found['session_lines']:,} lines"))

@@ -118,7 +118,7 @@ Examples:
 )
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 def export(recorded: str, form: str, output: Path | None, force: bool) -> None:
-    """Export a run in another format, to share it or to train on it.
+    """Export a run, to share it or to train on it.
 
     Child runs are included. RUN is the id of a run, the first or last part of it, or the word last.
     LOG is a file or folder written by --log-dir or RLMLogger. The context itself is not exported,

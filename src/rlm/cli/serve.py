@@ -1,4 +1,4 @@
-"""`rlm serve`: runs behind OpenAI's HTTP interface. Here are its options."""
+"""`rlm serve`: runs behind OpenAI's HTTP interface."""
 
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,13 @@ Then, with any client of OpenAI's interface:
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port",
     default=DEFAULT_PORT,
     show_default=True,
     type=click.IntRange(0, 65_535),
-    help="Where to listen; 0 takes a free port.",
+    help="The port to listen on; 0 takes a free one.",
 )
 @click.option(
     "-m",
@@ -46,7 +46,7 @@ Then, with any client of OpenAI's interface:
     "models",
     multiple=True,
     shell_complete=complete_models,
-    help="provider/model, offered as rlm/provider/model; may be given several times.",
+    help="provider/model, offered as rlm/provider/model; may be repeated.",
 )
 @sub_model_option
 @environment_option
@@ -55,20 +55,22 @@ Then, with any client of OpenAI's interface:
     "--allow-environment",
     "environments",
     multiple=True,
-    help="Another environment that requests may name; may be given several times.",
+    help="Another environment that requests may name; may be repeated.",
 )
-@click.option("--max-steps", type=click.IntRange(min=1), help="Steps of a root run, at most.")
+@click.option("--max-steps", type=click.IntRange(min=1), help="At most N steps of a root run.")
 @max_depth_option
-@click.option("--budget-usd", type=above_zero, metavar="USD", help="US dollars of one run.")
+@click.option(
+    "--budget-usd", type=above_zero, metavar="USD", help="At most this many US dollars per run."
+)
 @price_option
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of one run.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="At most N tokens per run.")
 @click.option(
     "--timeout",
     type=above_zero,
     default=3_600.0,
     show_default=True,
     metavar="SECONDS",
-    help="Seconds of one run.",
+    help="At most this many seconds per run.",
 )
 @click.option(
     "--context-over",
@@ -76,7 +78,7 @@ Then, with any client of OpenAI's interface:
     default=8_000,
     show_default=True,
     metavar="CHARS",
-    help="Messages with more characters become a context; smaller ones go to the model.",
+    help="Turn messages of more than N characters into a context; shorter ones go to the model.",
 )
 @click.option(
     "--token",
@@ -84,36 +86,36 @@ Then, with any client of OpenAI's interface:
     multiple=True,
     envvar="RLM_SERVE_TOKEN",
     metavar="TOKEN",
-    help="A token that clients must send; better in RLM_SERVE_TOKEN than in a list of processes.",
+    help="A token that clients must send; safer in RLM_SERVE_TOKEN, which other users cannot see.",
 )
 @click.option(
     "--tokens-file",
     type=click.Path(path_type=Path),
-    help="Tokens with names, budgets and models, as .toml or .json.",
+    help="A file of tokens with names, budgets and models, as .toml or .json.",
 )
 @click.option(
     "--max-concurrent-runs",
     type=click.IntRange(min=1),
     default=32,
     show_default=True,
-    help="Requests that are worked on at once.",
+    help="Handle at most N requests at once.",
 )
 @click.option(
     "--max-queued",
     type=click.IntRange(min=0),
     default=256,
     show_default=True,
-    help="Requests that wait for a place; more are sent away with 429.",
+    help="Let at most N requests wait; more are refused with 429.",
 )
 @click.option(
-    "--max-body-mb", type=above_zero, default=64.0, show_default=True, help="Size of a request."
+    "--max-body-mb", type=above_zero, default=64.0, show_default=True, help="The largest request."
 )
 @click.option(
     "--max-memory-mb",
     type=above_zero,
     default=1024.0,
     show_default=True,
-    help="Memory that the bodies of all requests may take once they are read.",
+    help="The memory for the bodies of all requests together.",
 )
 @click.option(
     "--max-file-mb", type=above_zero, default=512.0, show_default=True, help="Size of a file."
@@ -124,26 +126,31 @@ Then, with any client of OpenAI's interface:
     default=20.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long requests may take after Ctrl-C or SIGTERM.",
+    help="Give requests this many seconds after Ctrl-C or SIGTERM.",
 )
 @click.option(
     "--no-resume",
     "resumes",
     flag_value=False,
     default=True,
-    help="Do not go on with background runs that the last server left.",
+    help="Do not continue background runs of the previous server.",
 )
 @click.option(
-    "--cors", "cors_origins", multiple=True, metavar="ORIGIN", help="Pages that may ask, too."
+    "--cors",
+    "cors_origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="An origin of web pages that may send requests; may be repeated.",
 )
 @click.option("--view", is_flag=True, help="Show the viewer of all runs at the same port.")
-@click.option("--quiet", is_flag=True, help="No line for each request.")
+@click.option("--quiet", is_flag=True, help="Do not print a line per request.")
 def serve(**given: Any) -> None:
     """Serve chat completions, responses, files and background runs over HTTP.
 
-    Clients of OpenAI's interface can use it as it is. A message larger than --context-over becomes
-    the context of a run; a small one goes straight to the model. Options that limit a run are
-    ceilings: requests may ask for less. Ctrl-C ends it; background runs go on at the next start.
+    Clients of OpenAI's interface work unchanged. A message larger than --context-over becomes the
+    context of a run; a smaller one goes straight to the model. Options that limit a run are
+    ceilings: requests may ask for less. Ctrl-C stops it; background runs continue at the next
+    start.
     """
     from rlm.cli._serving import Options, run_server
 

@@ -1,4 +1,4 @@
-"""`rlm view`: runs in a browser, live. Here are its options."""
+"""`rlm view`: runs in a browser, live."""
 
 from typing import Any
 
@@ -31,20 +31,20 @@ From elsewhere: ssh -L 3001:localhost:3001 HOST, then open that address here.
     default=DEFAULT_PORT,
     show_default=True,
     type=click.IntRange(0, 65_535),
-    help="Where to listen; 0 takes a free port.",
+    help="The port to listen on; 0 takes a free one.",
 )
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="The address to listen at. Elsewhere than on this machine a token is always needed.",
+    help="The address to listen on; a token is always required beyond this machine.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 @click.option(
     "--context",
     type=click.Path(path_type=str),
     metavar="FILE",
-    help="The context of the runs of a log, for the coverage map; it must be the same.",
+    help="The context of the runs of a log, for the coverage map; it must be the same one.",
 )
 @click.option(
     "--token",
@@ -56,13 +56,14 @@ From elsewhere: ssh -L 3001:localhost:3001 HOST, then open that address here.
 @click.option(
     "--no-token",
     is_flag=True,
-    help="Let everyone on this machine in, its other users too.",
+    help="Let every user of this machine in.",
 )
 def view(recorded: str | None, **given: Any) -> None:
-    """Show runs in a browser, live while they go on.
+    """Show runs in a browser, live while they are in progress.
 
-    RUN is a run's id, a beginning or an end of it, or the word last. LOG is a file, DIR a folder of
-    files that --log-dir or RLMLogger wrote. Without any of them, all runs that are kept are shown.
+    RUN is the id of a run, the first or last part of it, or the word last. LOG is a file, DIR a
+    folder of files written by --log-dir or RLMLogger. Without an argument, all recorded runs are
+    shown.
     """
     from rlm.cli._viewing import Options, serve
 

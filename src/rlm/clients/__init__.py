@@ -1,8 +1,8 @@
-"""How models are reached: a client for each wire dialect, adapters, and one without a network.
+"""How models are reached: a client per wire dialect, adapters, and one without a network.
 
-`OpenAICompatClient` speaks chat completions; `ResponsesClient`, `AnthropicClient`, `GeminiClient`
-speak their makers' own dialects, and `GenericChatClient` whatever you tell it to. `CallableClient`
-calls a function you supply; `LiteLLMClient`, `LLMClient` and `GGUFClient` call a library.
+`OpenAICompatClient` speaks chat completions; `ResponsesClient`, `AnthropicClient` and
+`GeminiClient` speak their providers' own dialects, and `GenericChatClient` a dialect you describe.
+`CallableClient` calls your function; `LiteLLMClient`, `LLMClient` and `GGUFClient` call a library.
 `OfflineClient` finds answers by search, without a model. Modules are imported on first use.
 """
 

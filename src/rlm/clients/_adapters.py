@@ -36,7 +36,7 @@ _SECONDS = re.compile(r"\d{1,9}(\.\d+)?")
 
 
 def imported(module: str, extra: str, wanted_by: str) -> Any:
-    """A library on its first use; without it, the command that installs it."""
+    """Import a library on first use; if it is missing, name the command that installs it."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -48,13 +48,13 @@ def imported(module: str, extra: str, wanted_by: str) -> Any:
 
 
 def model_error(model: str, error: BaseException, secrets: Iterable[str] = ()) -> ModelError:
-    """An error of a library in one line, with what it says about trying again and about billing."""
+    """Return a library's error as one line, with whether to retry and whether it was billed."""
     status = _status(error)
     names = [kind.__name__ for kind in type(error).__mro__]
     lost = isinstance(error, OSError) or any(LATE_OR_LOST.search(name) for name in names)
     unsent = isinstance(error, ConnectionRefusedError) or bool(NEVER_SENT.search(names[0]))
     if status is not None and status >= 500 and not any(_headers(error)):
-        lost = True  # no server's answer: some libraries write 500 for a lost connection
+        lost = True  # not a response: some libraries write 500 for a lost connection
     said = re.sub(rf"^(?:(?:\w+\.)*{names[0]}:\s*)+", "", public_line(str(error), secrets))
     text = f"{model}: {names[0]}" + (f": {said}" if said else "") + _advice(status, lost)
     return ModelError(
@@ -67,9 +67,9 @@ def model_error(model: str, error: BaseException, secrets: Iterable[str] = ()) -
 
 
 def public_line(text: str, secrets: Iterable[str] = ()) -> str:
-    """One short line without secrets: the given ones, the environment's, and what looks like one.
+    """Return one short line without secrets: given ones, the environment's, and look-alikes.
 
-    They are removed before anything is cut, so that no half of one is left.
+    They are removed before the text is cut, so that no half of one is left.
     """
     hidden = {*secrets, *_secrets_of_the_environment()}
     for secret in sorted(hidden, key=len, reverse=True):
@@ -85,7 +85,7 @@ def _secrets_of_the_environment() -> list[str]:
 
 
 def _status(error: BaseException) -> int | None:
-    """The HTTP status an error tells, in any of the places where libraries keep it."""
+    """Return the HTTP status of an error from any of the places where libraries store it."""
     holders = (error, getattr(error, "response", None))
     for holder in holders:
         for name in ("status_code", "status", "code"):
@@ -96,7 +96,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def _headers(error: BaseException) -> list[Mapping[Any, Any]]:
-    """The headers of the server's answer, in any of the places where libraries keep them."""
+    """Return the headers of the response from any of the places where libraries store them."""
     holders = (error, getattr(error, "response", None))
     names = ("headers", "litellm_response_headers")
     found = [getattr(holder, name, None) for holder in holders for name in names]
@@ -133,7 +133,7 @@ T = TypeVar("T")
 
 
 class Flow:
-    """What a blocking function is handed: where its pieces go, and whether anybody still waits."""
+    """Passed to a blocking function: takes its pieces, and tells whether a caller still waits."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.given_up = False
@@ -141,12 +141,12 @@ class Flow:
         self._said: asyncio.Queue[tuple[bool, object]] = asyncio.Queue()
 
     def send(self, piece: object) -> bool:
-        """Hand over a piece, from the thread; False if nobody waits for it any more."""
+        """Hand over a piece from the thread; False if no caller waits any more."""
         self.put(False, piece)
         return not self.given_up
 
     def put(self, is_last: bool, value: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop was closed: no caller waits
             self._loop.call_soon_threadsafe(self._said.put_nowait, (is_last, value))
 
     async def get(self) -> tuple[bool, object]:
@@ -154,14 +154,14 @@ class Flow:
 
 
 class _Failed:
-    """What a function raised in its thread, on its way to the loop."""
+    """An exception that a function raised in its thread."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
 class Threads(Generic[T]):
-    """Runs functions in threads of their own, `most` at a time; T is what they return."""
+    """Run functions in threads of their own, `most` at a time; T is their return type."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most = most
@@ -172,12 +172,12 @@ class Threads(Generic[T]):
 
     @property
     def abandoned(self) -> int:
-        """How many threads still work for callers that have given up."""
+        """Return how many threads still work for callers that have given up."""
         with self._lock:
             return sum(flow.given_up for flow in self._running)
 
     async def stream(self, work: Callable[[Flow], T]) -> AsyncGenerator[str | T, None]:
-        """Every piece the function sends, and at the end what it returns."""
+        """Yield every piece the function sends, then its return value."""
         flow = Flow(asyncio.get_running_loop())
         context = contextvars.copy_context()
         self._submit(flow, lambda: flow.put(True, context.run(_outcome, work, flow)))
@@ -192,13 +192,13 @@ class Threads(Generic[T]):
             flow.given_up = True
 
     def give_up_all(self) -> None:
-        """Tell every function that nobody waits for it any more."""
+        """Tell every function that no caller waits any more."""
         with self._lock:
             for flow in (*self._running, *(flow for flow, _ in self._waiting)):
                 flow.given_up = True
 
     async def ended(self, timeout_seconds: float) -> bool:
-        """Wait until no thread runs; False if some still do when the time is over."""
+        """Wait until no thread runs; False if some still do after the time."""
         deadline = time.monotonic() + timeout_seconds
         while self._running:
             if time.monotonic() >= deadline:
@@ -216,7 +216,7 @@ class Threads(Generic[T]):
             threading.Thread(target=self._work, args=first, name=self._name, daemon=True).start()
 
     def _work(self, flow: Flow, job: Callable[[], None]) -> None:
-        """One thread's life: its job, then whatever waits; it ends when nothing does."""
+        """Run a job, then waiting jobs, and end the thread when there are none."""
         upcoming: tuple[Flow, Callable[[], None]] | None = (flow, job)
         while upcoming is not None:
             flow, job = upcoming
@@ -226,7 +226,7 @@ class Threads(Generic[T]):
                 upcoming = self._next()
 
     def _next(self) -> tuple[Flow, Callable[[], None]] | None:
-        """The next job that somebody still waits for. To be called with the lock held."""
+        """Return the next job with a waiting caller. The lock must be held."""
         while self._waiting:
             flow, job = self._waiting.popleft()
             if not flow.given_up:
@@ -236,9 +236,9 @@ class Threads(Generic[T]):
 
 
 def _outcome(work: Callable[[Flow], object], flow: Flow) -> object:
-    """What the function returns, or what it raised: raised again by who waits for it.
+    """Return what the function returned or raised, to be raised again by the caller.
 
-    What would end a loop or a generator, not a call (SystemExit, StopIteration …), is wrapped.
+    Exceptions that would end a loop or a generator (SystemExit, StopIteration …) are wrapped.
     """
     try:
         return work(flow)
@@ -254,9 +254,9 @@ async def each_within(
     model: str,
     explain: Callable[[], str] = str,
 ) -> AsyncGenerator[T, None]:
-    """The pieces as they come, all of them within so many seconds; else a ModelError.
+    """Yield pieces as they come, all within `seconds`; otherwise raise ModelError.
 
-    The clock is set for each wait alone: one that ran on while the consumer works would cancel it.
+    The clock covers each wait alone: one that ran while the consumer works would cancel it.
     """
     deadline = asyncio.get_running_loop().time() + seconds
     async with contextlib.aclosing(pieces):
@@ -279,7 +279,7 @@ async def each_within(
 
 
 async def last_of(pieces: AsyncIterator[T]) -> T:
-    """The last piece of a stream that has one."""
+    """Return the last piece of a stream."""
     last = await anext(pieces)
     async for last in pieces:  # noqa: B007 - only the last one matters
         pass

@@ -36,13 +36,13 @@ _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def system_of(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The blocks of the system messages at the beginning."""
+    """Return the blocks of the system messages at the beginning."""
     first = messages[: after_instructions(messages)]
     return [_block(part) for message in first for part in parts_of(message.content)]
 
 
 def turns_of(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """All other messages, neighbours of one role joined: results of parallel calls are one turn."""
+    """Return all other messages, joining neighbours of one role: parallel results are one turn."""
     turns: list[dict[str, Any]] = []
     for message in messages[after_instructions(messages) :]:
         role = "assistant" if message.role == "assistant" else "user"
@@ -52,7 +52,7 @@ def turns_of(messages: Sequence[Message]) -> list[dict[str, Any]]:
         elif blocks:
             turns.append({"role": role, "content": blocks})
     for turn in turns:
-        if turn["role"] == "user":  # a call's result has to come before everything else
+        if turn["role"] == "user":  # the result of a call must come first
             turn["content"].sort(key=lambda block: block.get("type") != "tool_result")
     if not turns or turns[0]["role"] != "user":
         turns.insert(0, {"role": "user", "content": [_text(EMPTY)]})
@@ -61,21 +61,21 @@ def turns_of(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def plain_blocks(text: str, calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
-    """An assistant's turn, as far as a neutral message can tell it."""
+    """Return an assistant's turn as blocks, as far as a neutral message describes it."""
     said = [] if is_blank(text) else [_text(text)]
     return [*said, *(_tool_use(call) for call in calls)]
 
 
 def marks_in(blocks: list[dict[str, Any]]) -> int:
-    """How many marks the caller has set, contents of results included."""
+    """Count the cache marks that the caller has set, including those in results."""
     inner = [block for each in blocks for block in dicts_in(each.get("content"))]
     return sum("cache_control" in block for block in (*blocks, *inner))
 
 
 def mark(spare: int, *parts: list[dict[str, Any]]) -> None:
-    """Ask the server to cache all up to the ends of these parts, the most important one first.
+    """Mark the ends of parts to be cached, most important first.
 
-    Copies what it marks, and sets no more than `spare` marks.
+    Copies what it marks, and sets at most `spare` marks.
     """
     for part in parts:
         places = [at for at, block in enumerate(part) if block.get("type", "text") in MARKABLE]
@@ -96,7 +96,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
 
 
 def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
-    """What the model sent, unchanged and in its order; text that was edited since is put in."""
+    """Return what the model sent, in order; text that was edited since is replaced."""
     known = [call.id for call in message.tool_calls if not _NOT_IN_IDS.search(call.id)]
     sent = [block for block in _carried(message) if not _is_call(block) or block.get("id") in known]
     own = [_block(part) for part in parts_of(message.content)]
@@ -108,7 +108,7 @@ def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
     told = [block.get("id") for block in sent if _is_call(block)]
     sent += [_tool_use(call) for call in message.tool_calls if call.id not in told]
     blocks = [block for block in sent if _is_sendable(block)]
-    if not blocks or blocks[-1].get("type") in THOUGHTS:  # a turn can't end with a thought
+    if not blocks or blocks[-1].get("type") in THOUGHTS:  # a turn cannot end with a thought
         blocks.append(_text(EMPTY))
     return blocks
 
@@ -123,14 +123,14 @@ def _is_call(block: dict[str, Any]) -> bool:
 
 
 def _is_sendable(block: dict[str, Any]) -> bool:
-    """Models write blank texts, and thoughts that were cut off have no signature: both refused."""
+    """Return whether a block is accepted: blank texts and thoughts without signature are not."""
     if block.get("type") == "text":
         return not is_blank(block.get("text"))
     return block.get("type") != "thinking" or bool(block.get("signature"))
 
 
 def _block(part: dict[str, Any]) -> dict[str, Any]:
-    """A neutral part as a block; texts are the same in both, and others are Anthropic's own."""
+    """Return a neutral part as a block; texts are the same, and others are Anthropic's own."""
     image = image_of(part)
     if image is None:
         return part
@@ -161,7 +161,7 @@ def _tool_result(message: Message) -> dict[str, Any]:
 
 
 def _strip_end(turn: dict[str, Any]) -> None:
-    """A last turn of the assistant's is to be continued, and may not end with white space."""
+    """Strip trailing whitespace from a final assistant turn, which is to be continued."""
     last = turn["content"][-1]
     if turn["role"] == "assistant" and isinstance(last.get("text"), str):
         turn["content"][-1] = {**last, "text": last["text"].rstrip()}
@@ -172,7 +172,7 @@ NO_EQUIVALENT = (
     *("logit_bias", "logprobs", "top_logprobs"),
 )
 BUDGETED = re.compile(r"claude-(3-7|haiku-4-5|sonnet-4-[025]|opus-4-[0125])")
-"""Models from before `effort` and adaptive thinking: they think only within a budget of tokens."""
+"""Models older than `effort` and adaptive thinking, which need a token budget to think."""
 
 BUDGETS = {
     "minimal": 1024,
@@ -186,7 +186,7 @@ TOOL_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
 
 def options_of(request: Request) -> dict[str, Any]:
-    """The body's entries besides model, system and messages. Names of its own pass unchanged."""
+    """Return the body's entries besides model, system and messages. Native names pass unchanged."""
     options = given_options(request.sampling)
     cap = output_cap(request, options)
     refuse(options, "Anthropic", NO_EQUIVALENT)
@@ -234,7 +234,7 @@ def _translate_format(options: dict[str, Any]) -> None:
 
 
 def _translate_effort(options: dict[str, Any], model: str, cap: int) -> None:
-    """Effort is a wish: a `thinking` or `output_config` of Anthropic's own wins over it."""
+    """Translate effort, unless a native `thinking` or `output_config` is given."""
     effort = options.pop("reasoning_effort", None)
     if effort is None:
         return
@@ -252,7 +252,7 @@ def _translate_effort(options: dict[str, Any], model: str, cap: int) -> None:
 
 
 def _fit_budget(options: dict[str, Any], cap: int) -> None:
-    """Thoughts count toward max_tokens, and a budget that is not below it is refused."""
+    """Keep the thinking budget below max_tokens, which includes it."""
     asked = options.get("thinking")
     budget = asked.get("budget_tokens") if isinstance(asked, dict) else None
     if not isinstance(asked, dict) or not isinstance(budget, int) or budget < cap:

@@ -22,9 +22,9 @@ TAGS = {"<think>": "</think>", "<thinking>": "</thinking>"}
 
 
 class InlineThinking:
-    """Divides text that comes in pieces into thinking and answer; tags may be cut anywhere.
+    """Split streamed text into thinking and answer; tags may be cut anywhere.
 
-    Only a tag before all other text counts, so that an answer may speak of `<think>`.
+    Only a tag before all other text counts, so that an answer may mention `<think>`.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class InlineThinking:
         return "".join(self._thoughts).strip()
 
     def add(self, piece: str) -> str:
-        """The part of this piece, and of what was held back, that belongs to the answer."""
+        """Return the part of this piece, and of held-back text, that belongs to the answer."""
         self._held += piece
         if self._state == "start":
             self._find_opening()
@@ -49,7 +49,7 @@ class InlineThinking:
         return self._released() if self._state == "answer" else ""
 
     def end(self) -> str:
-        """The text is over: what was held back and turned out to be answer."""
+        """Return held-back text that turned out to be part of the answer."""
         held = self._released()
         if self._state == "thinking":
             self._thoughts.append(held)
@@ -69,7 +69,7 @@ class InlineThinking:
         thinking, closed, rest = self._held.partition(self._closing)
         if closed:
             self._held, self._state = rest, "gap"
-        else:  # its end may be the first half of the closing tag
+        else:  # its end may be the beginning of the closing tag
             middle = max(0, len(thinking) - len(self._closing) + 1)
             thinking, self._held = thinking[:middle], thinking[middle:]
         self._thoughts.append(thinking)
@@ -98,7 +98,7 @@ JOINED_IN_DETAILS = ("text", "summary", "data")
 
 
 def chat_reply(payload: Any, quirks: Quirks) -> Reply:
-    """The reply in a decoded response; ValueError if it holds none."""
+    """Return the reply in a decoded response; ValueError if there is none."""
     choices = dicts_in(payload.get("choices") if isinstance(payload, dict) else None)
     if not choices:
         raise ValueError("the response holds no choices")
@@ -132,7 +132,7 @@ def _reply(message: dict[str, Any], finish: Any, payload: dict[str, Any], quirks
 
 
 def _reasoning(message: dict[str, Any]) -> str:
-    """Servers call it one of two names, leave it in the text, or give it only as details."""
+    """Return reasoning, which servers put in one of two fields, in the text, or in details."""
     for name in ("reasoning_content", "reasoning", "inline"):
         if text := text_of(message.get(name)):
             return text
@@ -158,9 +158,9 @@ def _tool_call(call: dict[str, Any], number: int) -> ToolCall:
 
 
 def _opaque(message: dict[str, Any], raw_calls: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Provider parts to carry back: reasoning details, and tool calls that hold a signature.
+    """Return provider parts to send back: reasoning details, and signed tool calls.
 
-    Plain reasoning goes back with tool calls only: there DeepSeek and Kimi want it.
+    Plain reasoning is sent back only with tool calls, as DeepSeek and Kimi require.
     """
     parts: dict[str, Any] = {}
     if details := dicts_in(message.get("reasoning_details")):
@@ -177,7 +177,7 @@ def _without_index(call: dict[str, Any]) -> dict[str, Any]:
 
 
 class StreamedChat:
-    """Gathers the chunks of a stream into the reply that a plain request would have had."""
+    """Collect the chunks of a stream into the reply that a plain request would get."""
 
     def __init__(self, quirks: Quirks) -> None:
         self._quirks = quirks
@@ -192,14 +192,14 @@ class StreamedChat:
 
     @property
     def complete(self) -> bool:
-        """Whether the server said that it is through: some send no [DONE], some no reason."""
+        """Return whether the server finished: some send no [DONE], some no reason."""
         return self._done or self._reason is not None
 
     def finish(self) -> None:
         self._done = True
 
     def add(self, event: dict[str, Any]) -> str:
-        """Take one chunk in; returns the text it adds."""
+        """Add one chunk, and return the text it adds."""
         self._about |= {name: event[name] for name in ABOUT if event.get(name)}
         choices = event.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
@@ -232,7 +232,7 @@ class StreamedChat:
         return text
 
     def _add_detail(self, piece: dict[str, Any]) -> None:
-        """Pieces of one detail share index and type, and only whole does its signature hold."""
+        """Join pieces of one detail, which share index and type; its signature needs the whole."""
         index, kind = piece.get("index"), piece.get("type")
         whole = self._details[-1] if self._details else {}
         if not isinstance(index, int) or (whole.get("index"), whole.get("type")) != (index, kind):
@@ -246,7 +246,7 @@ class StreamedChat:
                 whole[name] = value
 
     def _add_call(self, part: dict[str, Any]) -> None:
-        """Parts of one call share an index; servers without indices send each call whole."""
+        """Join parts of one call, which share an index; others send whole calls."""
         index, identity = part.get("index"), part.get("id")
         key = index if isinstance(index, int) else identity
         key = key if isinstance(key, int | str) else len(self._calls)
@@ -273,7 +273,7 @@ class StreamedChat:
 
 PATH = "/chat/completions"
 LOCAL_CAP_NAMES = ("n_predict", "num_predict")
-"""Local servers' own names of the output cap: they may not go around the one that is budgeted."""
+"""Local servers' names of the output cap, which must not bypass the budgeted one."""
 
 OURS = ("model", "messages", "stream", "stream_options")
 CARRIED_PARTS = ("reasoning_details", "reasoning_content", "tool_calls")
@@ -281,9 +281,9 @@ BREAKPOINT = {"cache_control": {"type": "ephemeral"}}
 
 
 class ChatDialect:
-    """What OpenAI began and most servers speak, with the quirks of one of them.
+    """OpenAI's chat completions, with the quirks of one server.
 
-    `address`: where `{path}` of the operation goes, and `{model}` if the address names it.
+    `address` says where `{path}` of the operation goes, and `{model}` if the address names it.
     """
 
     def __init__(self, quirks: Quirks = UNKNOWN, address: str = "{path}") -> None:
@@ -329,13 +329,13 @@ class ChatDialect:
 
 
 def smallest_cap(request: Request, sampling: dict[str, Any]) -> int:
-    """The output cap: the request's, or less if sampling asks for less; takes its names out."""
+    """Return the output cap: the request's, or a smaller one that is removed from sampling."""
     local = [{"max_tokens": sampling.pop(name)} for name in LOCAL_CAP_NAMES if name in sampling]
     return output_cap(request, sampling, *local)
 
 
 def image_url(part: dict[str, Any]) -> str | None:
-    """The address of a neutral image part, its data included if it has some."""
+    """Return the URL of a neutral image part, with its data if it has any."""
     image = image_of(part)
     if image is None:
         return None
@@ -380,9 +380,9 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _set_breakpoints(messages: list[dict[str, Any]]) -> None:
-    """Anthropic's cache ends after the instructions, and after all that can be marked.
+    """Set Anthropic's cache marks after the instructions and after the last markable part.
 
-    Not on results of tools: OpenRouter refuses marks there.
+    Not on results of tools, where OpenRouter refuses marks.
     """
     instructions = [each for each in messages if each["role"] == "system"]
     talk = [each for each in messages if each["role"] in {"user", "assistant"}]
@@ -394,7 +394,7 @@ def _set_breakpoints(messages: list[dict[str, Any]]) -> None:
 
 
 def _marked(content: str | list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-    """The same with a mark on its last text; None if it has no text."""
+    """Return the message with a mark on its last text; None if it has no text."""
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
     for place in reversed(range(len(parts))):
         if parts[place].get("type") == "text" and parts[place].get("text"):

@@ -35,11 +35,11 @@ __all__ = [
 ]
 
 EMPTY = "(empty)"
-"""Stands for a turn without content: providers refuse those, and leaving it out joins others."""
+"""Stands for a turn without content, which providers refuse; omitting it would join others."""
 
 
 class Image(NamedTuple):
-    """An image as base64 `data`, or where it is."""
+    """An image as base64 `data`, or its URL."""
 
     media_type: str | None
     data: str | None = None
@@ -47,7 +47,7 @@ class Image(NamedTuple):
 
 
 def parts_of(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A message's content as parts; blank texts are left out, because providers refuse them."""
+    """Return a message's content as parts, without blank texts, which providers refuse."""
     if isinstance(content, str):
         return [] if is_blank(content) else [{"type": "text", "text": content}]
     for part in content:
@@ -63,12 +63,12 @@ def is_blank(text: Any) -> bool:
 
 
 def same_text(one: str, other: str) -> bool:
-    """Whether both are the same on the wire, where there are no lone surrogates."""
+    """Return whether two texts are the same on the wire, where lone surrogates are replaced."""
     return one == other or sendable(one) == sendable(other)
 
 
 def after_instructions(messages: Sequence[Message]) -> int:
-    """How many messages stand at the beginning that are all the system's."""
+    """Count the system messages at the beginning."""
     for number, message in enumerate(messages):
         if message.role != "system":
             return number
@@ -76,10 +76,9 @@ def after_instructions(messages: Sequence[Message]) -> int:
 
 
 def late_instructions(message: Message) -> list[dict[str, Any]]:
-    """A system message among the turns, as parts of the user's turn there.
+    """Return a system message among the turns as parts of the user's turn.
 
-    Moved to the front it would change what comes before every turn: caches and signatures of
-    thoughts hold only for an unchanged beginning.
+    Moved to the front it would change the beginning, on which caches and signatures depend.
     """
     parts = parts_of(message.content)
     texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
@@ -90,7 +89,7 @@ def late_instructions(message: Message) -> list[dict[str, Any]]:
 
 
 def image_of(part: dict[str, Any]) -> Image | None:
-    """The image in a neutral part; None for every other part, a provider's own image included."""
+    """Return the image in a neutral part; None for other parts, including native images."""
     if part.get("type") != "image" or not ("data" in part or "url" in part):
         return None
     if "data" in part:
@@ -115,14 +114,14 @@ def _with_type(media_type: Any, data: Any) -> Image:
 CAP_NAMES = ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens")
 COUNT_NAMES = ("n", "candidate_count", "candidateCount")
 LEFT_OUT = frozenset({"stream", "stream_options", "prompt_cache_key", "safety_identifier"})
-"""Without them a reply is the same; `stream` is the caller's to say, by what it calls."""
+"""Options that change nothing; `stream` follows from the method that is called."""
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 SMALLEST_BUDGET = 1024
 
 
 def given_options(sampling: dict[str, Any]) -> dict[str, Any]:
-    """A copy of the options to take from; None means that nothing was said."""
+    """Return a copy of the options; None values are dropped."""
     options = {
         name: value
         for name, value in sampling.items()
@@ -137,7 +136,7 @@ def given_options(sampling: dict[str, Any]) -> dict[str, Any]:
 
 
 def output_cap(request: Request, *holders: dict[str, Any]) -> int:
-    """The request's cap, or a smaller one that is taken from the options."""
+    """Return the request's cap, or a smaller one that is removed from the options."""
     cap = request.max_output_tokens
     for holder in holders:
         for name in holder.keys() & set(CAP_NAMES):
@@ -149,7 +148,7 @@ def output_cap(request: Request, *holders: dict[str, Any]) -> int:
 
 
 def refuse(options: dict[str, Any], provider: str, names: Iterable[str]) -> None:
-    """Raise for options the provider has no equivalent for; those that say nothing are dropped."""
+    """Raise for options without an equivalent; those that change nothing are dropped."""
     for name in names:
         value = options.pop(name, None)
         if value or (name == "seed" and value is not None):
@@ -159,7 +158,7 @@ def refuse(options: dict[str, Any], provider: str, names: Iterable[str]) -> None
 
 
 def stops_of(options: dict[str, Any], *names: str) -> list[str]:
-    """Stop sequences under any of these names, each a text or a list of texts."""
+    """Return stop sequences under any of these names, each a text or a list of texts."""
     found: list[str] = []
     for name in names:
         given = options.pop(name, [])
@@ -171,9 +170,9 @@ def stops_of(options: dict[str, Any], *names: str) -> list[str]:
 
 
 def schema_of(response_format: Any) -> dict[str, Any] | None:
-    """The JSON schema that an OpenAI `response_format` asks for.
+    """Return the JSON schema that an OpenAI `response_format` asks for.
 
-    None if it asks for plain text, and an empty one for any JSON (`json_object`).
+    None means plain text; an empty schema means any JSON (`json_object`).
     """
     kind = response_format.get("type") if isinstance(response_format, dict) else None
     if kind == "text":
@@ -191,9 +190,9 @@ def schema_of(response_format: Any) -> dict[str, Any] | None:
 
 
 def thinking(wanted: int, cap: int) -> int | None:
-    """A budget for thoughts, which count as output, that leaves room to answer; None if none can.
+    """Return a thinking budget that leaves room to answer; None if there is no room.
 
-    The cap may shrink in a run, as its budget does: better a reply with less thought than none.
+    The cap may shrink during a run: a reply with less thought is better than none.
     """
     budget = min(wanted, cap * 3 // 4)
     return budget if budget >= SMALLEST_BUDGET else None
@@ -206,43 +205,43 @@ ErrorReport = tuple[int | None, Any]
 
 
 class Streamed(Protocol):
-    """Gathers the events of a stream into the reply that a plain request would have had."""
+    """Collect the events of a stream into the reply that a plain request would get."""
 
     @property
     def complete(self) -> bool:
-        """Whether the server said that it is through."""
+        """Return whether the server finished."""
 
     def add(self, event: dict[str, Any]) -> str:
-        """Take one event in; returns the text it adds to the reply."""
+        """Add one event, and return the text it adds."""
 
     def finish(self) -> None:
-        """Called for `[DONE]`, which some servers send in place of a last event."""
+        """Handle `[DONE]`, which some servers send instead of a last event."""
 
     def reply(self) -> Reply:
-        """The whole reply; ValueError if there is none."""
+        """Return the whole reply; ValueError if there is none."""
 
 
 class Dialect(Protocol):
-    """One way to write requests and read replies."""
+    """A way to write requests and read replies."""
 
     def path(self, request: Request, *, stream: bool) -> str:
-        """Where to POST, below the base URL."""
+        """Return where to POST, below the base URL."""
 
     def body(self, request: Request, *, stream: bool) -> bytes:
-        """The JSON to send. The output cap is in it; sampling may only make it smaller."""
+        """Return the JSON to send, with the output cap; sampling can only lower it."""
 
     def reply(self, payload: dict[str, Any]) -> Reply:
-        """The reply in a decoded response; ValueError, with the reason, if it holds none."""
+        """Return the reply in a decoded response; ValueError, with the reason, if there is none."""
 
     def streamed(self) -> Streamed:
-        """What gathers one stream."""
+        """Return a collector for one stream."""
 
     def error_in(self, payload: dict[str, Any]) -> ErrorReport | None:
-        """The error that a response or an event of status 200 reports, if it does."""
+        """Return the error that a response or event of status 200 reports, if any."""
 
 
 class HttpClient:
-    """A `Client` for one server that speaks one dialect. Never retries by itself."""
+    """A `Client` for one server that speaks one dialect. It never retries by itself."""
 
     def __init__(
         self,
@@ -252,7 +251,7 @@ class HttpClient:
         provider: str = "",
         infos: Mapping[str, ModelInfo] | None = None,
     ) -> None:
-        """`infos` says what its models are; of others, what is known of that provider's."""
+        """`infos` describes its models; others are looked up by provider."""
         self._endpoint = endpoint
         self._dialect = dialect
         self._provider = provider
@@ -262,7 +261,7 @@ class HttpClient:
         return f"{type(self).__name__}({self._endpoint.host!r})"
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
-        """One request, one reply."""
+        """Send one request, and return its reply."""
         async with self._endpoint.post(
             self._dialect.path(request, stream=False),
             self._dialect.body(request, stream=False),
@@ -274,7 +273,7 @@ class HttpClient:
     async def stream(
         self, request: Request, *, timeout_seconds: float
     ) -> AsyncGenerator[str | Reply, None]:
-        """The text as it comes, piece by piece, and at the end the whole reply."""
+        """Yield the text piece by piece, then the whole reply."""
         async with self._endpoint.post(
             self._dialect.path(request, stream=True),
             self._dialect.body(request, stream=True),
@@ -318,7 +317,7 @@ class HttpClient:
             raise self._endpoint.broken(request.model, str(error)) from None
 
     def _parsed(self, request: Request, data: bytes | str) -> dict[str, Any]:
-        """A decoded object that is no error report; some servers report errors with status 200."""
+        """Decode an object, and raise for errors that servers report with status 200."""
         try:
             payload = parse(data)
         except ValueError:

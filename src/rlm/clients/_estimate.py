@@ -1,4 +1,4 @@
-"""What clients without a server need: text, token counts and streams, the same everywhere."""
+"""What clients without a server share: text, token counts and streams."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -19,7 +19,7 @@ def tokens(text: str) -> int:
 
 
 def message_text(message: Message) -> str:
-    """What a message says; of a list of parts, the text parts."""
+    """Return the text of a message; of a list of parts, the text parts."""
     if isinstance(message.content, str):
         return message.content
     return "\n".join(str(part["text"]) for part in message.content if "text" in part)
@@ -30,7 +30,7 @@ def request_text(request: Request) -> str:
 
 
 def usage_of(request: Request, reply: Reply) -> Usage:
-    """The usage a provider might have stated; tool calls count by their arguments."""
+    """Estimate the usage that a provider would state, including arguments of tool calls."""
     called = "".join(json.encode(call.arguments).decode() for call in reply.tool_calls)
     return Usage(
         input_tokens=tokens(request_text(request)),
@@ -40,7 +40,7 @@ def usage_of(request: Request, reply: Reply) -> Usage:
 
 
 def capped_reply(request: Request, text: str) -> Reply:
-    """`text` as a reply that keeps to the request's output cap, as every honest server does."""
+    """Return `text` as a reply that keeps to the request's output cap."""
     room_bytes = max(0, request.max_output_tokens * BYTES_A_TOKEN - 1)
     data = text.encode("utf-8", "surrogatepass")
     cut = len(data) > room_bytes
@@ -50,7 +50,7 @@ def capped_reply(request: Request, text: str) -> Reply:
 
 
 async def word_by_word(reply: Reply) -> AsyncGenerator[str | Reply, None]:
-    """A whole reply as a stream: its words, then itself."""
+    """Yield the words of a reply, then the reply itself."""
     for word in _WORDS.findall(reply.text):
         yield word
     yield reply

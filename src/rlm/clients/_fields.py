@@ -22,9 +22,9 @@ __all__ = [
 
 
 def parse(data: bytes | str) -> Any:
-    """A decoded document; ValueError for anything that is none. Lone surrogates pass.
+    """Decode a JSON document; ValueError if it is not one. Lone surrogates pass.
 
-    NaN and Infinity, which are no JSON but often sent, become null.
+    NaN and Infinity, which are not JSON but often sent, become null.
     """
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     try:
@@ -34,16 +34,16 @@ def parse(data: bytes | str) -> Any:
 
 
 def dump(value: object) -> bytes:
-    """UTF-8 JSON of a request body; lone surrogates become U+FFFD, as no server takes them."""
+    """Encode a request body as UTF-8 JSON; lone surrogates, which servers refuse, become U+FFFD."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"the request can't be written as JSON: {error}") from error
+        raise ConfigError(f"the request cannot be written as JSON: {error}") from error
     return sendable(text).encode()
 
 
 LARGEST_COUNT = 1 << 40
-"""No request has a trillion tokens: a server that says so says nothing."""
+"""No request has a trillion tokens; such a count is ignored."""
 
 LARGEST_COST_USD = 1e6
 STATUS_OF_CODE = {
@@ -60,7 +60,7 @@ STATUS_OF_CODE = {
 
 
 def text_of(content: Any) -> str:
-    """Text of a field that may be null, a string, or a list of parts."""
+    """Return the text of a field that may be null, a string, or a list of parts."""
     if isinstance(content, str):
         return content
     texts = (part.get("text") for part in dicts_in(content))
@@ -68,12 +68,12 @@ def text_of(content: Any) -> str:
 
 
 def dicts_in(given: Any) -> list[dict[str, Any]]:
-    """The objects of a list; none if it is no list."""
+    """Return the objects of a list; none if it is not a list."""
     return [item for item in given if isinstance(item, dict)] if isinstance(given, list) else []
 
 
 def count_of(holder: Any, *path: str) -> int | None:
-    """A number of tokens at that path; None if there is none, or it can't be one."""
+    """Return a number of tokens at a path; None if it is missing or implausible."""
     for name in path:
         holder = holder.get(name) if isinstance(holder, dict) else None
     if isinstance(holder, bool) or not isinstance(holder, int | float):
@@ -82,7 +82,7 @@ def count_of(holder: Any, *path: str) -> int | None:
 
 
 def money_of(holder: Any, *path: str) -> float | None:
-    """US dollars at that path; None if there are none, or it can't be a price of one request."""
+    """Return US dollars at a path; None if missing or implausible for one request."""
     for name in path:
         holder = holder.get(name) if isinstance(holder, dict) else None
     if isinstance(holder, bool) or not isinstance(holder, int | float):
@@ -92,7 +92,7 @@ def money_of(holder: Any, *path: str) -> float | None:
 
 
 def arguments_of(given: Any) -> dict[str, Any]:
-    """Arguments as a dict. What is not JSON of an object is kept, whole, under `_raw`."""
+    """Return arguments as a dict. What is not a JSON object is kept whole under `_raw`."""
     if isinstance(given, dict):
         return given
     text = given if isinstance(given, str) else ""
@@ -106,7 +106,7 @@ def arguments_of(given: Any) -> dict[str, Any]:
 
 
 def status_of(error: Any) -> int | None:
-    """The HTTP status that an error, reported with status 200, should have had."""
+    """Return the HTTP status that an error reported with status 200 should have had."""
     code = error.get("code") if isinstance(error, dict) else None
     if isinstance(code, str):
         if code.isascii() and code.isdigit() and len(code) == 3:
@@ -136,9 +136,9 @@ REASONING = (
 
 
 def usage_of(payload: dict[str, Any], *, states_cost: bool = False) -> Usage | None:
-    """What the reply used; None unless both sides are stated.
+    """Return what the reply used; None unless both sides are stated.
 
-    `states_cost`: this provider's `cost` is what it charges, in US dollars.
+    `states_cost`: this provider's `cost` is its charge in US dollars.
     """
     stated = _stated(payload)
     sent = _first(stated, (("prompt_tokens",), ("input_tokens",)))
@@ -148,7 +148,7 @@ def usage_of(payload: dict[str, Any], *, states_cost: bool = False) -> Usage | N
     cached = _first(stated, CACHED) or 0
     stored = _first(stated, WRITTEN) or 0
     thought = _first(stated, REASONING) or 0
-    # Some count cache and reasoning beside the two sides, not in them; the total tells.
+    # Some count cache and reasoning besides the two sides; the total shows which.
     beside = (count_of(stated, "total_tokens") or 0) - sent - written
     in_cache = cached + stored
     if in_cache > sent or (in_cache and beside in {in_cache, in_cache + thought}):
@@ -168,7 +168,7 @@ def usage_of(payload: dict[str, Any], *, states_cost: bool = False) -> Usage | N
 
 
 def _stated(payload: dict[str, Any]) -> Any:
-    """The usage, wherever it is: Groq's streams have it apart, llama.cpp may only tell timings."""
+    """Return the usage, wherever it is: Groq's streams move it, llama.cpp may give only timings."""
     own = payload.get("usage")
     groq = payload.get("x_groq")
     stated = own or (groq.get("usage") if isinstance(groq, dict) else None)
@@ -187,13 +187,13 @@ def _stated(payload: dict[str, Any]) -> Any:
 
 
 def _first(stated: Any, paths: tuple[tuple[str, ...], ...]) -> int | None:
-    """The first of these counts that is stated; a zero only if no later one is more."""
+    """Return the first stated count; a zero only if no later one is larger."""
     counts = [count for path in paths if (count := count_of(stated, *path)) is not None]
     return next((count for count in counts if count), counts[0] if counts else None)
 
 
 def _cost(stated: Any) -> float | None:
-    """The charge. With a key of your own (BYOK) the gateway's charge is only its fee."""
+    """Return the charge. With your own key (BYOK), the gateway's charge is only its fee."""
     charge = money_of(stated, "cost")
     if charge is None or stated.get("is_byok") is not True:
         return charge

@@ -44,12 +44,12 @@ LARGEST_BUDGET = 24_576
 
 
 def has_levels(model: str) -> bool:
-    """Whether it is of generation 3 or later: thinks in levels, and checks signatures of calls."""
+    """Return whether a model is of generation 3 or later: thinking levels, signed calls."""
     return WITH_LEVELS.search(model) is not None
 
 
 def options_of(request: Request) -> dict[str, Any]:
-    """The body's entries besides contents and instructions. Gemini's own names pass unchanged."""
+    """Return the body's entries besides contents and instructions. Native names pass unchanged."""
     options = given_options(request.sampling)
     refuse(options, "Gemini", ("logit_bias",))
     if options.pop("parallel_tool_calls", True) is False:
@@ -75,7 +75,7 @@ def options_of(request: Request) -> dict[str, Any]:
 
 
 def _translated(options: dict[str, Any]) -> dict[str, Any]:
-    """What has another name here, beyond the way it is spelled."""
+    """Return options whose names differ by more than spelling."""
     config: dict[str, Any] = {}
     if stops := stops_of(options, "stop", "stop_sequences", "stopSequences"):
         config["stopSequences"] = stops
@@ -107,13 +107,13 @@ def _declared(tools: tuple[ToolSpec, ...]) -> list[dict[str, Any]]:
 
 
 def _camel(name: str) -> str:
-    """`top_p` is `topP` on the wire; names that are written so already stay."""
+    """Return `topP` for `top_p`; names already in that form stay."""
     first, *others = name.split("_")
     return first + "".join(word[:1].upper() + word[1:] for word in others)
 
 
 def _translate_effort(config: dict[str, Any], model: str, cap: int) -> None:
-    """Effort is a wish: a `thinkingConfig` with a level or a budget of its own wins over it."""
+    """Translate effort, unless a native `thinkingConfig` sets a level or a budget."""
     effort = config.pop("reasoningEffort", None)
     if effort is None:
         return
@@ -152,17 +152,17 @@ CARRIED = "gemini_parts"
 """The key of `opaque` under which a reply's parts travel back."""
 
 NO_SIGNATURE = "skip_thought_signature_validator"
-"""What Google tells to send for a call that no Gemini made; generation 3 refuses it otherwise."""
+"""What Google documents for calls that Gemini did not make; generation 3 requires it."""
 
 
 def system_of(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The parts of the system messages at the beginning."""
+    """Return the parts of the system messages at the beginning."""
     first = messages[: after_instructions(messages)]
     return [_part(part) for message in first for part in parts_of(message.content)]
 
 
 def contents_of(request: Request) -> list[dict[str, Any]]:
-    """All other messages, neighbours of one role joined: results of parallel calls are one turn."""
+    """Return all other messages, joining neighbours of one role: parallel results are one turn."""
     turns: list[dict[str, Any]] = []
     called: dict[str, dict[str, Any]] = {}
     for message in request.messages[after_instructions(request.messages) :]:
@@ -173,7 +173,7 @@ def contents_of(request: Request) -> list[dict[str, Any]]:
         elif parts:
             turns.append({"role": role, "parts": parts})
     for turn in turns:
-        if turn["role"] == "user":  # a call's result has to come right after the call
+        if turn["role"] == "user":  # the result of a call must come right after it
             turn["parts"].sort(key=lambda part: "functionResponse" not in part)
     if not turns or turns[0]["role"] != "user":
         turns.insert(0, {"role": "user", "parts": [{"text": EMPTY}]})
@@ -181,20 +181,20 @@ def contents_of(request: Request) -> list[dict[str, Any]]:
 
 
 def plain_parts(text: str, calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
-    """A model's turn, as far as a neutral message can tell it."""
+    """Return a model's turn as parts, as far as a neutral message describes it."""
     said = [{"text": text}] if text else []
     return [*said, *(_function_call(call) for call in calls)]
 
 
 def is_said(part: dict[str, Any]) -> bool:
-    """Whether a part is text of the answer, and not of a thought."""
+    """Return whether a part is text of the answer rather than of a thought."""
     return isinstance(part.get("text"), str) and part.get("thought") is not True
 
 
 def _parts(
     message: Message, called: dict[str, dict[str, Any]], *, signed: bool
 ) -> list[dict[str, Any]]:
-    """The parts of a message. `called` collects calls by id, for the results that follow."""
+    """Return the parts of a message. `called` collects calls by id for the results that follow."""
     if message.role == "system":
         return [_part(part) for part in late_instructions(message)]
     if message.role == "tool":
@@ -208,7 +208,7 @@ def _parts(
 
 
 def _model_parts(message: Message, *, signed: bool) -> list[dict[str, Any]]:
-    """What the model sent, unchanged and in its order; text that was edited since is put in."""
+    """Return what the model sent, in order; text that was edited since is replaced."""
     sent = _carried(message)
     if sum(_is_call(part) for part in sent) != len(message.tool_calls):
         sent = [part for part in sent if not _is_call(part)]
@@ -239,7 +239,7 @@ def _function_call(call: ToolCall) -> dict[str, Any]:
 
 
 def _function_response(message: Message, called: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """A result, with the name of its function, and the id of the call if that one had any."""
+    """Return a result with the name of its function, and the call's id if it had one."""
     call = called.get(message.tool_call_id or "")
     if call is None:
         raise ConfigError(
@@ -257,7 +257,7 @@ def _function_response(message: Message, called: dict[str, dict[str, Any]]) -> d
 
 
 def _part(part: dict[str, Any]) -> dict[str, Any]:
-    """A neutral part as Gemini writes it; others are Gemini's own."""
+    """Return a neutral part in Gemini's form; others are Gemini's own."""
     if part.get("type") == "text":
         return {"text": part.get("text")}
     image = image_of(part)

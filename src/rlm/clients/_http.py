@@ -1,7 +1,7 @@
-"""One pooled HTTP client per event loop, and what its failures mean.
+"""One pooled HTTP client per event loop, and the meaning of its failures.
 
-Whether a failure is worth another try, and whether it may have been billed, is decided here alone.
-aiohttp is imported on first use. Nothing follows a redirect, so that keys stay with their host.
+Only this module decides whether a failure is worth a retry and whether it may have been billed.
+aiohttp is imported on first use. Redirects are not followed, so that keys stay with their host.
 """
 
 import asyncio
@@ -50,10 +50,10 @@ class _Progress:
 
 
 class Endpoint:
-    """POSTs to one base URL. `key_variable` is only named in advice; the key itself never is.
+    """POST to one base URL. `key_variable` is named in advice; the key itself never is.
 
-    `auth` are the headers that hold the key, each with the text before it: {"x-api-key": ""}.
-    `fixed` are headers of the dialect; those of the user, `headers`, win, and may hold secrets.
+    `auth` holds the headers for the key, each with the text before it: {"x-api-key": ""}. `fixed`
+    holds headers of the dialect; the user's `headers` override them, and may hold secrets.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Endpoint:
     async def post(
         self, path: str, body: bytes, *, model: str, timeout_seconds: float
     ) -> AsyncGenerator["Response", None]:
-        """An accepted response to read from; every failure leaves here as a ModelError."""
+        """Return an accepted response to read from; every failure is raised as a ModelError."""
         import aiohttp
 
         session = await self._pool.session()
@@ -112,7 +112,7 @@ class Endpoint:
                     raise await self._refused(response, model)
                 yield Response(response, self, model)
         except (aiohttp.ClientError, OSError) as error:
-            # `from None`: an aiohttp error may hold the request's headers, and with them the key
+            # `from None`: an aiohttp error may hold the request's headers, including the key
             raise self._failed(error, model, progress, timeout_seconds) from None
 
     async def close(self) -> None:
@@ -121,7 +121,7 @@ class Endpoint:
     # -- what failures mean ------------------------------------------------------------------
 
     def error(self, model: str, status: int, payload: Any, **facts: Any) -> ModelError:
-        """The provider's refusal in one line: model, status, its own words, what to do."""
+        """Return the provider's refusal as one line: model, status, its own words, what to do."""
         said = self._public(_provider_message(payload))
         text = f"{model}: HTTP {status} from {self.host}" + (f": {said}" if said else "")
         return ModelError(
@@ -131,7 +131,7 @@ class Endpoint:
         )
 
     def broken(self, model: str, what: str, *, retryable: bool = True) -> ModelError:
-        """An accepted request whose answer can't be used: the provider may have billed it."""
+        """Return the error for an accepted request with an unusable reply, which may be billed."""
         return ModelError(
             f"{model}: {self._public(what)} (from {self.host}); "
             "if it stays so, check the base URL and the server's own log",
@@ -192,7 +192,7 @@ class Endpoint:
         }.get(status, "try again" if status in RETRYABLE else "check the request's options")
 
     def _public(self, text: str) -> str:
-        """One short line without secrets; they are removed before anything is cut."""
+        """Return one short line without secrets, which are removed before the text is cut."""
         for secret in self._secrets:
             text = text.replace(secret, "[secret]")
         text = " ".join(_CONTROL.sub(" ", text).split())
@@ -200,7 +200,7 @@ class Endpoint:
 
 
 class Response:
-    """An accepted response, read with a bound on its size."""
+    """An accepted response, read with a limit on its size."""
 
     def __init__(self, response: "aiohttp.ClientResponse", endpoint: Endpoint, model: str) -> None:
         self._response = response
@@ -221,20 +221,20 @@ class Response:
         return b"".join([chunk async for chunk in self.chunks()])
 
     async def drain(self) -> None:
-        """Read what follows the last event, so that the connection can be used again."""
+        """Read what follows the last event, so that the connection can be reused."""
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):
                 async for _ in self.chunks():
                     pass
 
     async def events(self) -> AsyncGenerator[str, None]:
-        """The data of an event stream. In every dialect each data line is an event of its own."""
+        """Yield the data of an event stream; in every dialect, each data line is one event."""
         async for line in self.lines():
             if line.startswith("data:") and (data := line.removeprefix("data:").strip()):
                 yield data
 
     async def lines(self) -> AsyncIterator[str]:
-        """Whole lines only, so that no character is ever decoded in two halves."""
+        """Yield whole lines, so that no character is decoded in two halves."""
         rest = b""
         async for chunk in self.chunks():
             *lines, rest = (rest + chunk).split(b"\n")
@@ -244,7 +244,7 @@ class Response:
 
 
 class _Pool:
-    """One session per event loop, made when it is first needed."""
+    """One session per event loop, created on first use."""
 
     def __init__(self) -> None:
         self._sessions: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
@@ -267,7 +267,7 @@ class _Pool:
         return session
 
     async def close(self) -> None:
-        """Close every loop's session, each on its own loop where that one still runs."""
+        """Close every session, each on its own loop if that is still running."""
         here = asyncio.get_running_loop()
         with self._lock:
             sessions, self._sessions = self._sessions, {}
@@ -287,7 +287,7 @@ async def _close(session: "aiohttp.ClientSession", end: LoopEnd | None) -> None:
 
 
 def _new_session() -> "aiohttp.ClientSession":
-    """No cookies, and no bound on connections: how many requests fly is the scheduler's to say."""
+    """Create a session without cookies or connection limits: the scheduler limits requests."""
     import aiohttp
 
     async def note_sent(_session: Any, context: Any, _params: Any) -> None:
@@ -303,14 +303,14 @@ def _new_session() -> "aiohttp.ClientSession":
 
 
 def _proxy(scheme: str, host: str) -> str | None:
-    """The proxy the environment names for this host. Never for this machine itself."""
+    """Return the proxy that the environment names for this host, never for this machine."""
     if host in {"localhost", "::1"} or host.startswith("127.") or proxy_bypass(host):
         return None
     return getproxies().get(scheme)
 
 
 def _provider_message(payload: Any) -> str:
-    """The human part of an error body, in the shapes servers really send."""
+    """Return the readable part of an error body, in the forms that servers really send."""
     for _ in range(DEEPEST_ERROR):
         if isinstance(payload, Mapping):
             names = ("error", "message", "detail", "msg")
@@ -321,7 +321,7 @@ def _provider_message(payload: Any) -> str:
 
 
 def _wait_asked_for(headers: Mapping[str, str], payload: Any) -> float | None:
-    """Seconds the server wants us to wait; None if it says nothing usable."""
+    """Return the seconds the server wants us to wait; None if it says nothing usable."""
     milliseconds = headers.get("retry-after-ms", "").strip()
     if _SECONDS.fullmatch(milliseconds):
         return float(milliseconds) / 1000
@@ -329,7 +329,7 @@ def _wait_asked_for(headers: Mapping[str, str], payload: Any) -> float | None:
 
 
 def _google_delay(payload: Any) -> str | None:
-    """`{"error": {"details": [{"retryDelay": "34s"}]}}`, also as the only item of a list."""
+    """Read `{"error": {"details": [{"retryDelay": "34s"}]}}`, also as the only item of a list."""
     payload = payload[0] if isinstance(payload, list) and payload else payload
     error = payload.get("error") if isinstance(payload, Mapping) else None
     details = error.get("details") if isinstance(error, Mapping) else None
@@ -341,7 +341,7 @@ def _google_delay(payload: Any) -> str | None:
 
 
 def _retry_after(value: str | None) -> float | None:
-    """Seconds to wait, from either form of the header."""
+    """Return the seconds to wait, from either form of the header."""
     if value is None:
         return None
     if _SECONDS.fullmatch(value.strip()):

@@ -1,6 +1,6 @@
-"""How servers that speak chat completions differ: one row a provider, a few rules by model name.
+"""How servers that speak chat completions differ: one row per provider, rules by model name.
 
-A row says only what was found documented or seen; everything else is as OpenAI has it.
+A row lists only what is documented or was observed; the rest is as OpenAI specifies.
 """
 
 import re
@@ -53,7 +53,7 @@ QUIRKS: dict[str, Quirks] = {
         "AZURE_OPENAI_API_KEY",
         hosts=(".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"),
         auth={"api-key": ""},
-        cap_name="max_completion_tokens",  # deployments have any name: the one that all models take
+        cap_name="max_completion_tokens",  # deployments have any name; all models accept this
         reads_openai_names=True,
     ),
     "openrouter": Quirks(
@@ -96,7 +96,9 @@ DEFAULT_SAMPLING = {"temperature": 1, "top_p": 1}
 
 
 def quirks_for(provider: str, host: str) -> Quirks:
-    """The row of a known host, else of the provider. OpenAI elsewhere is some compatible server."""
+    """Return the row of a known host, else of the provider. OpenAI elsewhere is a compatible
+    server.
+    """
     for row in QUIRKS.values():
         if any(host == known or (known[0] == "." and host.endswith(known)) for known in row.hosts):
             return row
@@ -104,27 +106,27 @@ def quirks_for(provider: str, host: str) -> Quirks:
 
 
 def is_claude(model: str) -> bool:
-    """Whether a gateway's model is one of Anthropic's, whose prompt cache has to be asked for."""
+    """Return whether a gateway's model is Anthropic's, whose prompt cache must be requested."""
     return CLAUDE.search(model.lower()) is not None
 
 
 def is_reasoning(model: str) -> bool:
-    """Whether it is called like a reasoning model of OpenAI, perhaps after a gateway's prefix."""
+    """Return whether a model is named like OpenAI's reasoning models, after any prefix."""
     return OPENAI_REASONING.search(model.lower()) is not None
 
 
 def cap_name(quirks: Quirks, model: str) -> CapName:
-    """What the server calls the output cap; only one of the names is ever sent."""
+    """Return the server's name of the output cap; only one name is ever sent."""
     if quirks.reads_openai_names and is_reasoning(model):
         return "max_completion_tokens"
     return quirks.cap_name
 
 
 def checked_sampling(quirks: Quirks, model: str, sampling: Mapping[str, Any]) -> dict[str, Any]:
-    """The options to send; None means that nothing was said.
+    """Return the options to send; None values are dropped.
 
-    OpenAI's reasoning models refuse some that only repeat the default: those are left out. Any
-    other value goes as it is, so that the provider refuses it in its own words.
+    OpenAI's reasoning models refuse some options even with default values: those are dropped. Other
+    values are sent, so that the provider refuses them in its own words.
     """
     kept = {name: value for name, value in sampling.items() if value is not None}
     if kept.get("n", 1) != 1:

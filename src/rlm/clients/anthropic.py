@@ -49,11 +49,11 @@ FIELDS = {
     "signature_delta": ("thinking", "signature"),
     "input_json_delta": ("tool_use", "partial_json"),
 }
-"""Which kind of block a delta belongs to, and which field it continues."""
+"""The kind of block a delta belongs to, and the field it continues."""
 
 
 def reply_of(payload: dict[str, Any]) -> Reply:
-    """The reply in a decoded message; ValueError if it holds none."""
+    """Return the reply in a decoded message; ValueError if there is none."""
     if not isinstance(payload.get("content"), list):
         raise ValueError("the response holds no content")
     blocks = dicts_in(payload["content"])
@@ -77,7 +77,7 @@ def reply_of(payload: dict[str, Any]) -> Reply:
 
 
 def error_of(payload: dict[str, Any]) -> ErrorReport | None:
-    """The error that a response or an event reports, if it does."""
+    """Return the error that a response or an event reports, if any."""
     error = payload.get("error")
     if payload.get("type") != "error" and (not error or "content" in payload):
         return None
@@ -101,7 +101,7 @@ def _tool_call(block: dict[str, Any], number: int) -> ToolCall:
 
 
 def _why(payload: dict[str, Any]) -> str:
-    """A refusal often comes without a word of the model's own."""
+    """Return the reason for a refusal, which often comes without text."""
     details = payload.get("stop_details")
     named = details if isinstance(details, dict) else {}
     said = [named.get(name) for name in ("category", "explanation")]
@@ -110,7 +110,7 @@ def _why(payload: dict[str, Any]) -> str:
 
 
 def _usage(stated: Any) -> Usage | None:
-    """What it used; None unless both sides are told. Input is told without what a cache held."""
+    """Return the usage; None unless both sides are stated. Input excludes cached tokens."""
     sent, written = count_of(stated, "input_tokens"), count_of(stated, "output_tokens")
     if sent is None or written is None:
         return None
@@ -129,7 +129,7 @@ def _usage(stated: Any) -> Usage | None:
 
 @dataclass
 class _Block:
-    """A content block that is still being written."""
+    """A content block in progress."""
 
     start: dict[str, Any]
     pieces: dict[str, list[str]] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class _Block:
 
 
 class StreamedMessage:
-    """Gathers the events of a stream into the message that a plain request would have had."""
+    """Collect the events of a stream into the message that a plain request would get."""
 
     def __init__(self) -> None:
         self._message: dict[str, Any] = {}
@@ -164,7 +164,7 @@ class StreamedMessage:
         self._done = True
 
     def add(self, event: dict[str, Any]) -> str:
-        """Take one event in; returns the text it adds. Pings and unknown events add nothing."""
+        """Add one event, and return the text it adds. Pings and unknown events add nothing."""
         kind = event.get("type")
         if kind == "content_block_start":
             return self._open(event)
@@ -185,7 +185,7 @@ class StreamedMessage:
         return reply_of({**self._message, "content": blocks, "usage": self._usage})
 
     def _learn(self, about: Any, counted: Any) -> None:
-        """Counts are cumulative, and a later event may leave out those that did not change."""
+        """Update the counts, which are cumulative; later events may omit unchanged ones."""
         if isinstance(about, dict):
             names = ("model", "stop_reason", "stop_details")
             self._message |= {name: about[name] for name in names if about.get(name) is not None}
@@ -222,7 +222,7 @@ class StreamedMessage:
 
 
 MOST_MARKS = 4
-"""A request with more of them is refused."""
+"""The most cache marks that a request may have."""
 
 
 class AnthropicDialect:
@@ -256,10 +256,10 @@ class AnthropicDialect:
 def _mark_ends(
     tools: list[dict[str, Any]], system: list[dict[str, Any]], turns: list[dict[str, Any]]
 ) -> None:
-    """Cache up to the end, up to where the step before ended, and the instructions.
+    """Mark the end, where the previous step ended, and the instructions.
 
     A server looks for an older entry only 20 blocks back from a mark, and one turn may hold more:
-    the mark where the last request ended finds exactly what that one wrote.
+    the mark where the last request ended finds exactly what that request wrote.
     """
     ends = [turn["content"] for turn in turns[-1:]]
     ends += [turn["content"] for turn in turns[-2::-1] if turn["role"] == "user"][:1]
@@ -269,13 +269,13 @@ def _mark_ends(
 
 ADDRESS = "https://api.anthropic.com"
 VERSION = {"anthropic-version": "2023-06-01"}
-"""The newest version in which models that take a temperature still do."""
+"""The newest version in which models still accept a temperature."""
 
 
 class AnthropicClient(HttpClient):
-    """Anthropic, or a server that speaks like it, at `base_url` with or without `/v1`.
+    """Anthropic, or a compatible server, at `base_url` with or without `/v1`.
 
-    A header `anthropic-version` of your own wins over the built-in one. Never retries by itself.
+    Your own `anthropic-version` header overrides the built-in one. It never retries by itself.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """A plain function as a model: sync or async, whole answers or a generator of pieces.
 
-What the function is given follows from its first parameter: a `Request` if it is annotated so (or
-called `request`), a list of chat messages if it is annotated as a list (or called `messages`), else
-the prompt as one text. Further parameters get by name what they are called after: `model`,
-`max_output_tokens`, `timeout_seconds`, `tools`, and every sampling setting.
+The first parameter decides what the function receives: a `Request` if annotated so (or named
+`request`), a list of chat messages if annotated as a list (or named `messages`), else the prompt as
+one text. Further parameters receive by name: `model`, `max_output_tokens`, `timeout_seconds`,
+`tools`, and every sampling setting.
 """
 
 import contextlib
@@ -28,11 +28,11 @@ Form = Literal["prompt", "messages", "request"]
 
 
 class CallableClient:
-    """Answers with what `function` returns: a text, a `Reply`, or a dict of either shape.
+    """Answer with what `function` returns: a text, a `Reply`, or a dict of either shape.
 
     A dict has the fields of a Reply, or is a chat-completions response. Sync functions run in
-    threads, `threads` at a time; a late one can't be stopped, but nobody waits for it any longer.
-    `identity` names the function's behaviour to a cache of replies; it needs one.
+    threads, `threads` at a time; a late one cannot be stopped, but is no longer awaited. `identity`
+    names the function's behaviour to a reply cache, which requires it.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class CallableClient:
         return f"CallableClient({self._signature.name})"
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
-        """One call of the function, one reply."""
+        """Call the function once, and return its reply."""
         reply = await last_of(self.stream(request, timeout_seconds=timeout_seconds))
         assert isinstance(reply, Reply)
         return reply
@@ -65,7 +65,7 @@ class CallableClient:
     def stream(
         self, request: Request, *, timeout_seconds: float
     ) -> AsyncGenerator[str | Reply, None]:
-        """The pieces of a generator as they come, or a whole answer at once; then the reply."""
+        """Yield the pieces of a generator, or a whole answer at once; then the reply."""
         pieces = self._pieces(request, timeout_seconds)
         return each_within(pieces, timeout_seconds, request.model, self._late)
 
@@ -73,7 +73,7 @@ class CallableClient:
         return self._info
 
     async def close(self) -> None:
-        """Tell running functions that nobody waits; one that is deaf to it ends by itself."""
+        """Tell running functions that no caller waits; one that ignores it ends by itself."""
         self._threads.give_up_all()
 
     def _late(self) -> str:
@@ -102,7 +102,7 @@ class CallableClient:
         yield reply
 
     async def _called(self, given: Any, named: dict[str, Any]) -> AsyncGenerator[Any, None]:
-        """What the function says, item by item, wherever it has to run."""
+        """Yield what the function returns, item by item, wherever it must run."""
         if not self._signature.on_loop:
             async for item in self._threads.stream(
                 lambda flow: _in_thread(flow, self._function, given, named)
@@ -119,19 +119,19 @@ class CallableClient:
 
 
 class _Awaited(Struct, frozen=True):
-    """A coroutine or async generator that a sync function returned: the loop's to finish."""
+    """A coroutine or async generator that a sync function returned, to finish on the loop."""
 
     value: Any
 
 
 _NOTHING = object()
-"""What a generator's thread returns once all its pieces were sent."""
+"""Returned by a generator's thread once all its pieces were sent."""
 
 
 def _in_thread(
     flow: Flow, function: Callable[..., Any], given: Any, named: dict[str, Any]
 ) -> object:
-    """Call, and if that gives a generator, send its pieces until it ends or nobody waits."""
+    """Call the function, and send a generator's pieces until it ends or no caller waits."""
     value = function(given, **named)
     if inspect.isawaitable(value) or inspect.isasyncgen(value):
         return _Awaited(value)
@@ -158,7 +158,7 @@ async def _on_loop(value: Any) -> AsyncGenerator[Any, None]:
 
 
 class _Gathered:
-    """The items of one call on their way to a reply that keeps to the output cap."""
+    """Collects the items of one call into a reply within the output cap."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -168,7 +168,7 @@ class _Gathered:
         self.full = False
 
     def add(self, item: Any) -> str:
-        """Take an item in; returns the text it adds, as far as there is room for it."""
+        """Add an item, and return the text it adds, as far as there is room."""
         self.last = item
         if not isinstance(item, str):
             return ""
@@ -180,7 +180,7 @@ class _Gathered:
         return piece
 
     def reply(self) -> Reply:
-        """The last item if it is a reply, else the gathered text. Its usage nobody knows."""
+        """Return the last item if it is a reply, else the collected text, without usage."""
         if not isinstance(self.last, str):
             reply = _as_reply(self._request.model, self.last)
             return reply if reply.text else msgspec.structs.replace(reply, text=self.text)
@@ -189,7 +189,7 @@ class _Gathered:
 
 
 def _as_reply(model: str, value: Any) -> Reply:
-    """A Reply, a dict of one, or a chat-completions response, also as an SDK's own object."""
+    """Return a Reply from a Reply, its dict, or a chat-completions response or SDK object."""
     if isinstance(value, Reply):
         return value
     if callable(dump := getattr(value, "model_dump", None)):
@@ -201,14 +201,14 @@ def _as_reply(model: str, value: Any) -> Reply:
             return msgspec.convert({"model": model, **value}, Reply)
     except (ValueError, msgspec.ValidationError) as error:
         raise ModelError(
-            f"{model}: the function returned a dict that is no reply: {error}"
+            f"{model}: the function returned a dict that is not a reply: {error}"
         ) from None
     kind = "nothing" if value is None else type(value).__name__
     raise ModelError(f"{model}: the function returned {kind}; return a str, a Reply or a dict")
 
 
 class _Signature(Struct, frozen=True):
-    """What a function wants to be given."""
+    """What a function takes."""
 
     name: str
     form: Form
@@ -239,7 +239,7 @@ class _Signature(Struct, frozen=True):
         )
 
     def arguments(self, request: Request, timeout_seconds: float) -> tuple[Any, dict[str, Any]]:
-        """The first argument, and the ones given by name."""
+        """Return the first argument, and the ones given by name."""
         chat = parse(ChatDialect().body(request, stream=False))
         offered = {
             **request.sampling,
@@ -274,7 +274,7 @@ def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Paramet
 
 
 def _form(first: inspect.Parameter) -> Form:
-    """By the annotation, if it says enough; else by the parameter's name."""
+    """Choose by the annotation if it says enough, else by the parameter's name."""
     kind = first.annotation
     if kind is Request or kind == "Request":
         return "request"
@@ -289,7 +289,7 @@ def _form(first: inspect.Parameter) -> Form:
 
 
 def _prompt(request: Request) -> str:
-    """One message as it is; several one below the other, each under its role."""
+    """Return one message as it is; several below each other, each under its role."""
     if len(request.messages) == 1:
         return message_text(request.messages[0])
     return "\n\n".join(f"[{each.role}]\n{message_text(each)}" for each in request.messages)

@@ -38,11 +38,11 @@ FINISH: dict[str, FinishReason] = {
     "IMAGE_RECITATION": "refusal",
 }
 JOINED = {"text", "thought"}
-"""A part with any other field, a signature for one, may not be joined to its neighbours."""
+"""A part with any other field, such as a signature, must not be joined to its neighbours."""
 
 
 def reply_of(payload: dict[str, Any]) -> Reply:
-    """The reply in a decoded response; ValueError if it holds none."""
+    """Return the reply in a decoded response; ValueError if there is none."""
     candidates = dicts_in(payload.get("candidates"))
     blocked = _blocked(payload)
     if not candidates and blocked is None:
@@ -69,7 +69,7 @@ def reply_of(payload: dict[str, Any]) -> Reply:
 
 
 def error_of(payload: dict[str, Any]) -> ErrorReport | None:
-    """The error that a response or a chunk reports, if it does."""
+    """Return the error that a response or a chunk reports, if any."""
     error = payload.get("error")
     if not error or payload.get("candidates"):
         return None
@@ -79,7 +79,7 @@ def error_of(payload: dict[str, Any]) -> ErrorReport | None:
 
 
 def _calls(parts: list[dict[str, Any]], response_id: Any) -> tuple[ToolCall, ...]:
-    """The calls. Older models give them no ids; the response's own keeps those of turns apart."""
+    """Return the calls. Older models give no ids; the response's own id keeps turns apart."""
     calls = (part["functionCall"] for part in parts if isinstance(part.get("functionCall"), dict))
     prefix = response_id if isinstance(response_id, str) and response_id else "call"
     return tuple(
@@ -93,13 +93,13 @@ def _calls(parts: list[dict[str, Any]], response_id: Any) -> tuple[ToolCall, ...
 
 
 def _blocked(payload: dict[str, Any]) -> Any:
-    """Why the prompt was refused; None if it was not."""
+    """Return why the prompt was refused; None if it was not."""
     feedback = payload.get("promptFeedback")
     return feedback.get("blockReason") if isinstance(feedback, dict) else None
 
 
 def _why(reason: Any, candidate: dict[str, Any], payload: dict[str, Any]) -> str:
-    """A refusal comes without a word of the model's own."""
+    """Return the reason for a refusal, which comes without text."""
     feedback = payload.get("promptFeedback")
     told = feedback.get("blockReasonMessage") if isinstance(feedback, dict) else None
     said = [reason, candidate.get("finishMessage") or told]
@@ -109,7 +109,7 @@ def _why(reason: Any, candidate: dict[str, Any], payload: dict[str, Any]) -> str
 
 
 def _usage(stated: Any) -> Usage | None:
-    """What it used; None unless the input is told. Thoughts and tools are counted apart."""
+    """Return the usage; None unless the input is stated. Thoughts and tools are counted apart."""
     sent = count_of(stated, "promptTokenCount")
     if sent is None:
         return None
@@ -125,7 +125,7 @@ def _usage(stated: Any) -> Usage | None:
 
 
 class StreamedContent:
-    """Gathers the chunks of a stream into the response that a plain request would have had."""
+    """Collect the chunks of a stream into the response that a plain request would get."""
 
     def __init__(self) -> None:
         self._about: dict[str, Any] = {}
@@ -144,7 +144,7 @@ class StreamedContent:
         self._done = True
 
     def add(self, event: dict[str, Any]) -> str:
-        """Take one chunk in; returns the text it adds. Counts of a later chunk hold."""
+        """Add one chunk, and return the text it adds. Later counts replace earlier ones."""
         about = ("modelVersion", "promptFeedback", "responseId")
         self._about |= {name: event[name] for name in about if event.get(name)}
         usage = event.get("usageMetadata")
@@ -170,7 +170,7 @@ class StreamedContent:
         return reply_of(whole)
 
     def _join(self, part: dict[str, Any]) -> None:
-        """Pieces of one text become one part again."""
+        """Join the pieces of one text into one part."""
         if not isinstance(part.get("text"), str) or part.keys() - JOINED:
             self._parts.append((part, []))
             return
@@ -187,7 +187,7 @@ COLLECTIONS = ("models", "tunedModels")
 class GeminiDialect:
     """`POST /v1beta/models/NAME:generateContent`; paths are below the version.
 
-    Gemini caches by itself what requests begin with, so bodies only ever grow at their end.
+    Gemini caches the beginnings of requests by itself, so bodies only grow at their end.
     """
 
     def path(self, request: Request, *, stream: bool) -> str:
@@ -221,9 +221,9 @@ _VERSIONED = re.compile(r"/v\d+(alpha|beta)?\d*$")
 
 
 class GeminiClient(HttpClient):
-    """Gemini, or a server that speaks like it, at `base_url` with or without an API version.
+    """Gemini, or a compatible server, at `base_url` with or without an API version.
 
-    Never retries by itself.
+    It never retries by itself.
     """
 
     def __init__(

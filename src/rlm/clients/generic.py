@@ -1,4 +1,4 @@
-"""Any HTTP endpoint that takes a conversation as JSON and answers with JSON, in whatever shape."""
+"""Any HTTP endpoint that takes a conversation as JSON and answers with JSON."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -28,10 +28,10 @@ _PROBE = Request(model="", messages=(Message("user", ""),), max_output_tokens=1)
 
 
 class GenericChatClient(HttpClient):
-    """One model behind one URL; without a builder or a parser, that side is OpenAI's dialect.
+    """One model behind one URL; without a builder or parser, that side is OpenAI's dialect.
 
-    A builder must send its `max_tokens` along: budgets rest on it. `timeout_seconds` is for one
-    try, `max_attempts` says how many there may be.
+    A builder must send its `max_tokens`: budgets rely on it. `timeout_seconds` is per attempt,
+    `max_attempts` the number of attempts.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class GenericChatClient(HttpClient):
         max_attempts: int = 5,
     ) -> None:
         if timeout_seconds <= 0 or max_attempts < 1:
-            raise ConfigError("a chat endpoint needs a positive time-out and at least one try")
+            raise ConfigError("a chat endpoint needs a positive timeout and at least one attempt")
         self.model, self.timeout_seconds, self.max_attempts = model, timeout_seconds, max_attempts
         variables = "LLM_API_KEY or OPENAI_API_KEY"
         endpoint = Endpoint(url, headers or {}, api_key=api_key, key_variable=variables)
@@ -59,13 +59,13 @@ class GenericChatClient(HttpClient):
         self.identity = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
-        """One request, one reply, within the shorter of both times."""
+        """Send one request and return its reply, within the shorter of both time limits."""
         seconds = min(timeout_seconds, self.timeout_seconds)
         return await super().complete(request, timeout_seconds=seconds)
 
 
 class _Configured(ChatDialect):
-    """Chat completions, as far as nothing else was said."""
+    """Chat completions, unless configured otherwise."""
 
     def __init__(
         self,
@@ -96,5 +96,5 @@ class _Configured(ChatDialect):
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"response_parser: {type(error).__name__}: {error}") from error
         if not isinstance(text, str):
-            raise ValueError(f"response_parser gave {type(text).__name__} in place of a text")
+            raise ValueError(f"response_parser returned {type(text).__name__}, not a text")
         return Reply(text=text, usage=usage_of({"usage": usage}))

@@ -31,7 +31,7 @@ FORMATS |= {10: "<Q", 11: "<q", 12: "<d"}
 
 
 class Header(Struct, frozen=True):
-    """What the head of a file says. `window_tokens` is what the model was trained for."""
+    """What the header of a file says. `window_tokens` is what the model was trained for."""
 
     architecture: str
     name: str
@@ -41,7 +41,7 @@ class Header(Struct, frozen=True):
 
 
 def read_header(path: Path) -> Header:
-    """Read a file's head; ValueError, with the reason, if it is no whole GGUF file."""
+    """Read a file's header; ValueError, with the reason, if it is not a whole GGUF file."""
     if path.stat().st_size < len(MAGIC):
         raise ValueError("it is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -52,7 +52,7 @@ def read_header(path: Path) -> Header:
 
 
 class _Reader:
-    """A place in the bytes, moving on as things are read."""
+    """A position in the bytes that advances as values are read."""
 
     def __init__(self, data: Any) -> None:
         self.data = data
@@ -64,7 +64,7 @@ class _Reader:
         return value
 
     def count(self) -> int:
-        """How many entries follow; each takes a byte at least, so a wrong one is noticed."""
+        """Read a number of entries; each takes at least a byte, so a wrong number is noticed."""
         value = int(self.number("<Q"))
         if value > min(len(self.data) - self.at, MOST_ENTRIES * 16):
             raise ValueError("it names more entries than it has room for: it is damaged")
@@ -87,7 +87,7 @@ class _Reader:
         self.at = at
 
     def value(self, kind: int) -> Any:
-        """A value of a kind; of an array only that it is there."""
+        """Read a value of a kind; for an array, only that it is there."""
         if kind == STRING:
             return self.text().decode("utf-8", "replace")
         if kind != ARRAY:
@@ -129,7 +129,7 @@ def _header(reader: _Reader) -> Header:
 
 
 def _shapes(reader: _Reader, tensors: int) -> Iterator[tuple[int, int]]:
-    """Of each tensor how many numbers it has, and where it begins behind the head."""
+    """Return the number of values of each tensor, and its offset after the header."""
     for _ in range(tensors):
         reader.text()
         dimensions = int(reader.number("<I"))
@@ -158,10 +158,10 @@ def _described(facts: dict[str, Any], parameters: int) -> Header:
 
 
 LARGEST_WINDOW_TOKENS = 32_768
-"""What a window is cut to unless asked for: memory for it is taken at once, whatever is sent."""
+"""The default limit of a window: its memory is allocated at once, whatever is sent."""
 
 BATCH_TOKENS = 128
-"""How much of a prompt is read at a time; between two such steps a request can be cancelled."""
+"""Tokens of a prompt read at a time; between two batches a request can be cancelled."""
 
 PROMPT_CACHE_MIB = 256
 CLOSING_SECONDS = 60.0
@@ -171,11 +171,11 @@ FREE = Price(0.0, 0.0)
 
 
 class GGUFClient:
-    """Asks the model in one file. With one slot and a seed, the same request has the same reply.
+    """Ask the model in one file. With one slot and a seed, equal requests get equal replies.
 
-    `slots` requests are worked on at once, each with a window of its own; further ones wait.
-    `projector` is the file that lets a model see images. `identity` changes when the file does, so
-    that no cached reply of another model is taken for this one's.
+    `slots` requests run at once, each with its own window; further ones wait. `projector` is the
+    file that lets a model see images. `identity` changes when the file does, so that no cached
+    reply of another model is used.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class GGUFClient:
         projector: str | Path | None = None,
         profile: Literal["frontier", "standard", "small", "tiny"] | None = None,
     ) -> "GGUFClient":
-        """A client for `gguf:<path>`."""
+        """Return a client for `gguf:<path>`."""
         return cls(
             model,
             window_tokens=window_tokens,
@@ -241,7 +241,7 @@ class GGUFClient:
         return f"GGUFClient({self._path.name!r})"
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
-        """One request, one reply. Late or cancelled, its generation is stopped."""
+        """Send one request and return its reply. Late or cancelled, its generation is stopped."""
         reply = await last_of(self.stream(request, timeout_seconds=timeout_seconds))
         assert isinstance(reply, Reply)
         return reply
@@ -249,19 +249,19 @@ class GGUFClient:
     def stream(
         self, request: Request, *, timeout_seconds: float
     ) -> AsyncGenerator[str | Reply, None]:
-        """The text as it is written, and at the end the whole reply."""
+        """Yield the text as it is written, then the whole reply."""
         pieces = self._threads.stream(lambda flow: self._answer(flow, request))
         return each_within(pieces, timeout_seconds, request.model, self._late)
 
     def info(self, model: str) -> ModelInfo:
-        """From the file: its window, and by its size a profile. It costs nothing."""
+        """Return the window from the file, and a profile by its size. It costs nothing."""
         return self._info
 
     async def close(self) -> None:
-        """Stop what is being written, and give the memory back. A later request loads it again."""
+        """Stop generation and free the memory. A later request loads the model again."""
         self._threads.give_up_all()
         if not await self._threads.ended(CLOSING_SECONDS):
-            return  # native code that does not come back holds the model; it can't be freed
+            return  # native code that does not return holds the model, which cannot be freed
         with self._lock:
             server, self._server = self._server, None
         if server is not None:
@@ -277,7 +277,7 @@ class GGUFClient:
         streamed, problems = ChatDialect().streamed(), []
 
         def take(chunk: Any) -> bool:
-            """One event of the library's stream; True makes it stop."""
+            """Handle one event of the library's stream; True stops it."""
             if isinstance(chunk, dict):
                 if chunk.get("error"):
                     problems.append(chunk["error"])
@@ -296,16 +296,17 @@ class GGUFClient:
         return streamed.reply()
 
     def _body(self, request: Request) -> dict[str, Any]:
-        """The request, and that progress is told while the prompt is read: it can stop there too.
+        """Return the request body, which asks for progress while the prompt is read, to stop there
+        too.
 
-        Only a run's own steps are kept for the next request: what is kept changes how numbers are
-        added up, and with that, now and then, a word.
+        Only steps of a run are cached for the next request: reuse changes the order of additions
+        and so, now and then, a word.
         """
         body: dict[str, Any] = parse(ChatDialect().body(request, stream=True))
         return {**body, "cache_prompt": request.grows, "return_progress": True}
 
     def _loaded(self) -> Any:
-        """The model, loaded by whoever comes first. That it can't be is remembered."""
+        """Return the model, loaded by the first caller. A failure to load is remembered."""
         with self._lock:
             if self._broken is not None:
                 raise ConfigError(self._broken)
@@ -349,18 +350,18 @@ def _checked(path: Path) -> Header:
         raise ConfigError(f"there is no file {path}; write gguf:/path/to/model.gguf") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(f"{path} can't be used as a GGUF model: {reason}") from None
+        raise ConfigError(f"{path} cannot be used as a GGUF model: {reason}") from None
 
 
 def _profile(header: Header) -> Literal["standard", "small", "tiny"]:
-    """How much to expect of a model of that size: up to 3B it is not asked to write code."""
+    """Return what to expect of a model of that size: up to 3B it is not asked to write code."""
     if header.parameters <= TINY_PARAMETERS:
         return "tiny"
     return "small" if header.parameters <= SMALL_PARAMETERS else "standard"
 
 
 def _refused(model: str, error: Any) -> ModelError:
-    """What the library reports; nothing was billed, and the same request would fail again."""
+    """Return the error that the library reports; nothing was billed, and a retry would fail."""
     facts = error if isinstance(error, Mapping) else {"message": error}
     code = facts.get("code")
     status = code if isinstance(code, int) and 400 <= code < 600 else None
@@ -370,6 +371,6 @@ def _refused(model: str, error: Any) -> ModelError:
 
 
 def _freed(holder: list[Any]) -> None:
-    """Let the last reference go, here: ending the library's own threads blocks."""
+    """Release the last reference here, because ending the library's threads blocks."""
     holder.clear()
     gc.collect()

@@ -1,7 +1,7 @@
-"""Models through litellm: every provider it knows, with its names, its keys and its prices.
+"""Models through litellm: every provider it knows, with its names, keys and prices.
 
-litellm is imported on first use, which takes seconds. It is told to use the price table it ships:
-otherwise importing it fetches one from the network. Its own retries are off; `calls.py` retries.
+litellm is imported on first use, which takes seconds. It uses the price table it ships, because
+importing it would otherwise fetch one from the network. Its retries are off; `calls.py` retries.
 """
 
 import contextlib
@@ -29,11 +29,11 @@ MILLION = 1_000_000
 
 
 class LiteLLMClient:
-    """Asks any model that litellm reaches; `request.model` is litellm's name for it.
+    """Ask any model that litellm reaches; `request.model` is litellm's name for it.
 
-    Without `api_key` and `base_url` litellm takes its own variables. `parameters` go to every
-    request, e.g. {"aws_region_name": "eu-west-1"}. Of a stream whose provider tells no usage,
-    litellm counts the tokens itself.
+    Without `api_key` and `base_url`, litellm uses its own variables. `parameters` are sent with
+    every request, e.g. {"aws_region_name": "eu-west-1"}. For streams without stated usage, litellm
+    counts the tokens itself.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class LiteLLMClient:
         parameters: Mapping[str, Any] | None = None,
         infos: Mapping[str, ModelInfo] | None = None,
     ) -> "LiteLLMClient":
-        """A client for `litellm/<model>`; ConfigError if litellm can't tell whose model it is."""
+        """Return a client for `litellm/<model>`; ConfigError if its provider is unknown."""
         client = cls(
             api_key=api_key,
             base_url=base_url,
@@ -84,7 +84,7 @@ class LiteLLMClient:
         return "LiteLLMClient()"
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
-        """One request, one reply."""
+        """Send one request, and return its reply."""
         reply = await last_of(
             each_within(self._whole(request, timeout_seconds), timeout_seconds, request.model)
         )
@@ -94,16 +94,16 @@ class LiteLLMClient:
     def stream(
         self, request: Request, *, timeout_seconds: float
     ) -> AsyncGenerator[str | Reply, None]:
-        """The text as it comes, and at the end the whole reply."""
+        """Yield the text as it comes, then the whole reply."""
         pieces = self._pieces(request, timeout_seconds)
         return each_within(pieces, timeout_seconds, request.model)
 
     def info(self, model: str) -> ModelInfo:
-        """What was given, else what litellm's own table says."""
+        """Return what was given, else what litellm's table says."""
         return self._infos.get(model) or _info(_row(self._library, model))
 
     async def close(self) -> None:
-        """Close the connections that litellm keeps, also those of its other users here."""
+        """Close the connections of litellm, including those of its other users in this process."""
         await self._library.close_litellm_async_clients()
 
     async def _whole(
@@ -149,7 +149,7 @@ class LiteLLMClient:
         return replace(reply, usage=None) if unsaid else reply
 
     def _priced(self, request: Request, reply: Reply, response: Any) -> Reply:
-        """The reply with cached tokens and litellm's cost, unless the price was given to us."""
+        """Return the reply with cached tokens and litellm's cost, unless a price was given."""
         usage = reply.usage
         if usage is None:
             return reply
@@ -163,7 +163,7 @@ class LiteLLMClient:
         return replace(reply, usage=replace(usage, cache_write_tokens=written, cost_usd=cost))
 
     def _cost(self, request: Request, response: Any) -> float | None:
-        """What litellm's table makes of the reply; None for a model that is not in it."""
+        """Return the cost by litellm's table; None for a model that is not in it."""
         if not _row(self._library, request.model):
             return None
         hidden = getattr(response, "_hidden_params", None)
@@ -185,7 +185,7 @@ class LiteLLMClient:
 
     @contextlib.contextmanager
     def _translated(self, request: Request) -> Generator[None, None, None]:
-        """What litellm raises, as ModelError. `from None`: its errors hold requests and keys."""
+        """Return litellm's errors as ModelError. `from None`: they hold requests and keys."""
         try:
             yield
         except (ModelError, ConfigError):
@@ -201,7 +201,7 @@ class LiteLLMClient:
 
 
 def _litellm() -> Any:
-    """The library, with its own price table and without advertisement on stdout."""
+    """Import the library with its own price table and without advertisements on stdout."""
     before = os.environ.get(OWN_TABLE)
     os.environ[OWN_TABLE] = before or "True"
     try:
@@ -221,7 +221,7 @@ def _message_in(payload: Any) -> dict[str, Any]:
 
 
 def _with_carried(reply: Reply, message: dict[str, Any]) -> Reply:
-    """The reply with the parts that must travel back, beside those the dialect itself keeps."""
+    """Return the reply with the parts that must be sent back, besides those of the dialect."""
     parts = {name: message[name] for name in CARRIED_PARTS if message.get(name)}
     if not parts:
         return reply
@@ -235,7 +235,7 @@ def _carried_by(message: Message) -> dict[str, Any]:
 
 
 def _row(library: Any, model: str) -> dict[str, Any]:
-    """The model's line in litellm's table, under its full name or without its provider."""
+    """Return the model's row in litellm's table, by its full name or without its provider."""
     table = library.model_cost
     for name in (model, model.partition("/")[2]):
         row = table.get(name) if name and isinstance(table, Mapping) else None
@@ -250,7 +250,7 @@ def _info(row: dict[str, Any]) -> ModelInfo:
 
 
 def _price(row: dict[str, Any]) -> Price | None:
-    """The table's price, with the dearer one of long requests, if there is one."""
+    """Return the table's price, with the higher one of long requests if there is one."""
     usual = _price_at(row, "")
     if usual is None:
         return None
@@ -284,7 +284,7 @@ def _count(value: Any) -> int:
 
 
 def _texts_in(given: Any) -> list[str]:
-    """Every text in nested settings: any of them may be a secret."""
+    """Yield every text in nested settings: any of them may be a secret."""
     if isinstance(given, str):
         return [given]
     if isinstance(given, Mapping):

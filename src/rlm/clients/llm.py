@@ -26,7 +26,7 @@ CARRIED = "llm"
 
 
 class Turns:
-    """One request in llm's terms: the chain before the last turn, and that turn apart."""
+    """One request in llm's terms: the chain before the last turn, and that turn."""
 
     def __init__(self, library: Any, request: Request) -> None:
         self._library = library
@@ -43,10 +43,11 @@ class Turns:
         self._asked = messages[:last]
 
     def arguments(self) -> dict[str, Any]:
-        """What `conversation.prompt` takes: it puts the last turn below the earlier messages.
+        """Return the arguments of `conversation.prompt`, which adds the last turn to earlier
+        messages.
 
         It knows one shape of turn: results of tools, then one user's text, then attachments. Any
-        other goes into the chain as it is.
+        other goes into the chain unchanged.
         """
         *results, last = self._latest or [Message("user", "")]
         plain = last.role == "user" and all(each.role == "tool" for each in results)
@@ -82,7 +83,7 @@ class Turns:
             conversation.responses.append(response)
 
     def _in_llms_order(self, message: Message) -> bool:
-        """Whether its text comes before its images, in one piece."""
+        """Return whether its text comes before its images, in one piece."""
         if isinstance(message.content, str):
             return True
         kinds = [part.get("type") for part in message.content]
@@ -143,7 +144,7 @@ class Turns:
 
 
 def carried(message: Message | Reply, library: Any) -> Any:
-    """The assistant's turn as llm itself wrote it, with its providers' signatures; else None."""
+    """Return the assistant's turn as llm wrote it, with its providers' signatures; else None."""
     kept = message.opaque.get(CARRIED) if isinstance(message.opaque, Mapping) else None
     return None if not isinstance(kept, Mapping) else library.parts.Message.from_dict(kept)
 
@@ -153,7 +154,7 @@ def _is_async(conversation: Any) -> bool:
 
 
 def _tool_names(messages: Sequence[Message]) -> dict[str, str]:
-    """Which tool each result is of: llm wants its name, we carry the call's id."""
+    """Return the tool of each result: llm needs its name, we carry the call's id."""
     return {call.id: call.name for message in messages for call in message.tool_calls}
 
 
@@ -168,7 +169,7 @@ def _text(message: Message) -> str:
 
 MOST_THREADS = 16
 CAPS = ("max_tokens", "max_output_tokens", "max_completion_tokens", "num_predict", "max_length")
-"""What plugins call the output cap."""
+"""Names that plugins use for the output cap."""
 
 SPELLINGS = {
     "stop": ("stop", "stop_sequences"),
@@ -178,10 +179,10 @@ NOT_TOLD = ("n", "stream", "stream_options", *CAPS)
 
 
 class LLMClient:
-    """Asks models of the `llm` package; `request.model` is a model's id or one of its aliases.
+    """Ask models of the `llm` package; `request.model` is a model's id or one of its aliases.
 
     `key` is a key or the name of one that llm stores; without it llm looks in its own places.
-    `options` go to every request, in the model's own words.
+    `options` are sent with every request, under the model's own names.
     """
 
     def __init__(
@@ -211,7 +212,7 @@ class LLMClient:
         infos: Mapping[str, ModelInfo] | None = None,
         threads: int = MOST_THREADS,
     ) -> "LLMClient":
-        """A client for `llm/<model>`; ConfigError if llm has no such model."""
+        """Return a client for `llm/<model>`; ConfigError if llm has no such model."""
         client = cls(key=key, options=options, infos=infos, threads=threads)
         client._found(model)
         return client
@@ -220,7 +221,7 @@ class LLMClient:
         return "LLMClient()"
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
-        """One request, one reply."""
+        """Send one request, and return its reply."""
         pieces = self._pieces(request, stream=False)
         reply = await last_of(each_within(pieces, timeout_seconds, request.model, self._late))
         assert isinstance(reply, Reply)
@@ -229,16 +230,16 @@ class LLMClient:
     def stream(
         self, request: Request, *, timeout_seconds: float
     ) -> AsyncGenerator[str | Reply, None]:
-        """The text as it comes, and at the end the whole reply."""
+        """Yield the text as it comes, then the whole reply."""
         pieces = self._pieces(request, stream=True)
         return each_within(pieces, timeout_seconds, request.model, self._late)
 
     def info(self, model: str) -> ModelInfo:
-        """What was given; llm itself knows neither windows nor prices."""
+        """Return what was given; llm itself knows neither windows nor prices."""
         return self._infos.get(model) or ModelInfo()
 
     async def close(self) -> None:
-        """Tell running models that nobody waits."""
+        """Tell running models that no caller waits."""
         self._threads.give_up_all()
 
     def _late(self) -> str:
@@ -262,7 +263,7 @@ class LLMClient:
                 yield piece
 
     def _response(self, model: Any, request: Request, *, stream: bool) -> Any:
-        """A response that has not begun yet: llm sends when its events are asked for."""
+        """Return a response that has not begun: llm sends when its events are requested."""
         turns = Turns(self._library, request)
         conversation = model.conversation()
         turns.remember(conversation)
@@ -283,7 +284,7 @@ class LLMClient:
         )
 
     def _found(self, name: str) -> tuple[Any, bool]:
-        """The model, async if there is such a one; looked up once, as that loads the plugins."""
+        """Return the model, async if possible; looked up once, because that loads the plugins."""
         if name not in self._models:
             for get, is_async in (
                 (self._library.get_async_model, True),
@@ -301,7 +302,7 @@ class LLMClient:
 
     @contextlib.contextmanager
     def _translated(self, request: Request) -> Generator[None, None, None]:
-        """What llm and its plugins raise, as our own errors and without keys."""
+        """Return errors of llm and its plugins as our own, without keys."""
         secrets = [self._key or ""]
         try:
             yield
@@ -314,7 +315,7 @@ class LLMClient:
 
 
 def _in_thread(flow: Flow, written: "_Written") -> Reply:
-    """Drive a blocking response until it ends, is long enough, or nobody waits."""
+    """Drive a blocking response until it ends, is long enough, or no caller waits."""
     events = written.response.stream_events()
     try:
         for event in events:
@@ -331,7 +332,7 @@ def _in_thread(flow: Flow, written: "_Written") -> Reply:
 def _settings(
     model: Any, request: Request, given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The options in the model's own words, and the schema its answer must have, if any."""
+    """Return the options under the model's own names, and the schema of the answer, if any."""
     known = set(model.Options.model_fields)
     sampling = dict(request.sampling)
     if sampling.get("n", 1) != 1:
@@ -354,7 +355,7 @@ def _settings(
 
 
 def _schema(wanted: Any, known: set[str], sampling: dict[str, Any]) -> dict[str, Any] | None:
-    """The JSON schema in a chat-completions `response_format`."""
+    """Return the JSON schema in a chat-completions `response_format`."""
     if not isinstance(wanted, Mapping):
         return None
     holder = wanted.get("json_schema")
@@ -367,7 +368,7 @@ def _schema(wanted: Any, known: set[str], sampling: dict[str, Any]) -> dict[str,
 
 
 class _Written:
-    """One response as it is written: its text, and the reply in the end."""
+    """One response in progress: its text, and finally the reply."""
 
     def __init__(self, request: Request, response: Any) -> None:
         self.response = response
@@ -378,9 +379,9 @@ class _Written:
         self.cut = False
 
     def add(self, event: Any) -> str:
-        """Take one event in; returns the text it adds. `cut`: it is more than any cap allows.
+        """Add one event, and return the text it adds. `cut` means that it exceeds the cap.
 
-        Most models are sent the cap and end by themselves; this is for those that know none.
+        Most models receive the cap and end by themselves; this is for those that know none.
         """
         said = event.chunk if isinstance(event.chunk, str) else ""
         if event.type == "reasoning":
@@ -413,7 +414,7 @@ class _Written:
         )
 
     def _finish(self, has_calls: bool) -> Literal["stop", "length", "tool_calls"]:
-        """llm has no word for why a model ended; the number of tokens tells of the cap."""
+        """Return why a model ended: llm does not say, but the number of tokens shows the cap."""
         written = self.response.output_tokens
         if self.cut or (isinstance(written, int) and written >= self._request.max_output_tokens):
             return "length"
@@ -421,7 +422,7 @@ class _Written:
 
 
 def _usage(response: Any) -> Usage | None:
-    """What the provider said; None unless it said both sides."""
+    """Return what the provider stated; None unless it stated both sides."""
     sent, written = response.input_tokens, response.output_tokens
     if not _is_count(sent) or not _is_count(written):
         return None
@@ -436,7 +437,7 @@ def _usage(response: Any) -> Usage | None:
 
 
 def _detail(details: Any, *names: str) -> int:
-    """A number of tokens, wherever in the details a plugin put it."""
+    """Return a number of tokens, wherever in the details a plugin put it."""
     if not isinstance(details, Mapping):
         return 0
     for name in names:
@@ -451,7 +452,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _opaque(response: Any) -> dict[str, Any] | None:
-    """The turn as llm wrote it, if a provider put something in it that must travel back."""
+    """Return the turn as llm wrote it, if a provider put something in it to be sent back."""
     messages = response._messages_now() if hasattr(response, "_messages_now") else []
     if len(messages) != 1:
         return None

@@ -64,9 +64,8 @@ question = {question}
 evidence = passage({place})
 reply = {call}
 print(f"The passage at {place:,} says: {{reply}}")
-if reply.lower().startswith("not found"):
-    reply = {not_found}
-FINAL(reply)"""
+if not reply.lower().startswith("not found"):
+    FINAL(reply)"""
 
 REPL_WORDS = re.compile(r"```repl|\bREPL\b|\bllm_query\b|\bFINAL(_VAR)?\b|execute_python")
 SUB_CALL = re.compile(r"\s*you are a sub-llm", re.IGNORECASE)

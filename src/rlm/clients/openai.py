@@ -21,10 +21,10 @@ OPERATION = re.compile(r"/(chat/completions|responses)$")
 
 
 def azure_address(endpoint: str, api_version: str | None = None) -> tuple[str, str]:
-    """The base URL, and what goes below it before the operation's own path and after it.
+    """Return the base URL, and a template for the path below it.
 
-    The second is a template: `{model}` is the deployment, `{path}` the operation. Without a dated
-    version it is the v1 API, where the deployment is the request's model.
+    In the template, `{model}` is the deployment and `{path}` the operation. Without a dated version
+    it is the v1 API, where the deployment is the request's model.
     """
     parts = urlsplit(endpoint.strip())
     version = api_version or parse_qs(parts.query).get("api-version", [""])[0]
@@ -55,14 +55,14 @@ def _url(scheme: str, netloc: str, path: str) -> str:
 
 
 AZURE_KNOWS_NEW_CAP = "2024-09"
-"""The first dated version of Azure's API that takes `max_completion_tokens`."""
+"""The first dated version of Azure's API that accepts `max_completion_tokens`."""
 
 
 class OpenAICompatClient(HttpClient):
-    """One server at `base_url`, used as given plus `/chat/completions`. Never retries by itself.
+    """One server at `base_url`, used as given plus `/chat/completions`. It never retries by itself.
 
-    `provider` decides its quirks, unless the host is a known one. `infos` tells windows and prices
-    by model; `key_variable` is named when the key is refused. `api_version` is for `azure` alone,
+    `provider` decides its quirks, unless the host is a known one. `infos` gives windows and prices
+    by model; `key_variable` is named when the key is refused. `api_version` is only for `azure`,
     where a dated version means the older addresses with the deployment in them.
     """
 

@@ -26,14 +26,14 @@ NOT_THERE = (
     *("stop", "seed", "frequency_penalty", "presence_penalty", "logit_bias", "logprobs"),
     *("functions", "function_call", "prediction", "modalities", "audio"),
 )
-"""Options of chat completions that /responses has none for."""
+"""Options of chat completions without an equivalent in /responses."""
 
 HIDDEN_INPUT = ("previous_response_id", "conversation", "prompt")
 """They make the server add input that was never budgeted."""
 
 
 def native_sampling(sampling: dict[str, Any]) -> dict[str, Any]:
-    """The same options as /responses calls them; ConfigError for one that would get lost."""
+    """Return the options under the names of /responses; ConfigError for one that would be lost."""
     options = dict(sampling)
     refuse(options, "/responses", NOT_THERE)
     for name in HIDDEN_INPUT:
@@ -55,7 +55,7 @@ def native_sampling(sampling: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nest(options: dict[str, Any], name: str, holder: str, inside: str) -> None:
-    """Move an option into a group, unless the group already says it."""
+    """Move an option into a group, unless the group already sets it."""
     value = options.pop(name, None)
     if value is None:
         return
@@ -93,7 +93,7 @@ GAP = "\n\n"
 
 
 def response_reply(payload: Any, quirks: Quirks) -> Reply:
-    """The reply in a decoded response; ValueError if it holds none."""
+    """Return the reply in a decoded response; ValueError if there is none."""
     output = payload.get("output") if isinstance(payload, dict) else None
     if not isinstance(output, list):
         raise ValueError("the response holds no output")
@@ -115,7 +115,7 @@ def response_reply(payload: Any, quirks: Quirks) -> Reply:
 
 
 def _said(items: list[dict[str, Any]], name: Literal["text", "refusal"]) -> str:
-    """All that the messages say, or all that they say in refusal."""
+    """Return all text of the messages, or all text of their refusals."""
     kind = "output_text" if name == "text" else "refusal"
     texts = []
     for item in items:
@@ -126,7 +126,7 @@ def _said(items: list[dict[str, Any]], name: Literal["text", "refusal"]) -> str:
 
 
 def _reasoning(items: list[dict[str, Any]]) -> str:
-    """Summaries of the thinking; the thinking itself where a server shows it."""
+    """Return summaries of the thinking, or the thinking itself where a server shows it."""
     texts = []
     for item in items:
         if item.get("type") == "reasoning":
@@ -153,9 +153,9 @@ def _finish(payload: dict[str, Any], *, has_calls: bool) -> FinishReason:
 
 
 def _opaque(items: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The output, if it says more than its text: thinking, calls, what kind of message it is.
+    """Return the output if it holds more than text: thinking, calls, kinds of messages.
 
-    Thinking without its encrypted content is left out: the server keeps nothing to look it up in.
+    Thinking without its encrypted content is left out: the server stores nothing to look it up.
     """
     kept = [
         item for item in items if item.get("type") != "reasoning" or item.get("encrypted_content")
@@ -165,8 +165,10 @@ def _opaque(items: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 class StreamedResponse:
-    """Gathers the events of a stream. Its last one usually holds the whole response; where that
-    one is empty, the items count that were done, and at worst the pieces of those that were not.
+    """Collects the events of a stream.
+
+    The last event usually holds the whole response. If it is empty, finished items count, and
+    finally the pieces of unfinished ones.
     """
 
     def __init__(self, quirks: Quirks) -> None:
@@ -187,7 +189,7 @@ class StreamedResponse:
         self._done = True
 
     def add(self, event: dict[str, Any]) -> str:
-        """Take one event in; returns the text it adds. Unknown kinds are left alone."""
+        """Add one event, and return the text it adds. Unknown kinds are ignored."""
         kind = event.get("type")
         kind = kind if isinstance(kind, str) else ""
         index = event.get("output_index")
@@ -224,7 +226,7 @@ class StreamedResponse:
         return response_reply(payload, self._quirks)
 
     def _pieced(self, index: int) -> dict[str, Any]:
-        """An item from its pieces."""
+        """Build an item from its pieces."""
         texts = {name: "".join(self._pieces.get((index, name), ())) for name in PIECES.values()}
         item = dict(self._begun.get(index, {}))
         if texts["text"] or texts["refusal"]:
@@ -248,7 +250,7 @@ OURS = ("model", "input", "stream", "stream_options")
 
 
 class ResponsesDialect:
-    """OpenAI's newer dialect, which some of its models speak alone."""
+    """OpenAI's newer dialect, the only one of some of its models."""
 
     def __init__(self, quirks: Quirks = QUIRKS["openai"]) -> None:
         self._quirks = quirks
@@ -260,7 +262,7 @@ class ResponsesDialect:
         sampling = checked_sampling(self._quirks, request.model, request.sampling)
         cap = smallest_cap(request, sampling)
         options = native_sampling(sampling)
-        if is_reasoning(request.model):  # others refuse to be asked
+        if is_reasoning(request.model):  # others refuse the option
             asked = options.get("include")
             others = [each for each in asked if each != THINKING] if isinstance(asked, list) else []
             options["include"] = [*others, THINKING]
@@ -284,7 +286,7 @@ class ResponsesDialect:
         return StreamedResponse(self._quirks)
 
     def error_in(self, payload: dict[str, Any]) -> ErrorReport | None:
-        """A failed response, or one of the events `response.failed` and `error`."""
+        """Return the error of a failed response, or of the events `response.failed` and `error`."""
         response = payload.get("response")
         whole = response if isinstance(response, dict) else payload
         error = whole.get("error") or payload.get("error")
@@ -311,7 +313,7 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 
 
 def _items(message: Message) -> list[dict[str, Any]]:
-    """One message as input items; an assistant's own output, where it is known, unchanged."""
+    """Return one message as input items; an assistant's own output unchanged, where it is known."""
     if message.role == "tool":
         return [
             {
@@ -352,9 +354,9 @@ def _part(part: dict[str, Any], text_type: str) -> dict[str, Any]:
 
 
 class ResponsesClient(HttpClient):
-    """One server at `base_url`, used as given plus `/responses`. Never retries by itself.
+    """One server at `base_url`, used as given plus `/responses`. It never retries by itself.
 
-    Of `azure` it takes the endpoint and finds the v1 API there. Nothing is stored on the server.
+    For `azure` it finds the v1 API at the endpoint. Nothing is stored on the server.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""What users hand in becomes one stored blob, described by structure only.
+"""What users pass in becomes one stored blob, described by structure only.
 
-Values are encoded once per run; files are read anew for every session of the tree. Their text never
-enters a message or a log: those hold hash, size and description.
+Values are encoded once per run; files are read again for every session of the tree. Their text
+never enters a message or a log: those hold hash, size and description.
 """
 
 from rlm.context.describe import describe

@@ -27,7 +27,7 @@ MOST_NAMES = 20
 NAME = re.compile(r"[A-Za-z_][\w .\-/]{0,39}")
 SEPARATORS = (",", "\t", ";", "|")
 CUT_TOKEN_CHARS = 16
-"""As long as a number or `false` that the end of the sample cuts in two."""
+"""The length of a number or `false` that the end of the sample may cut in two."""
 
 _HEADING = re.compile(r"#{1,6}[ \t]+\S")
 _FENCE = re.compile(r" {0,3}(```|~~~)")
@@ -36,7 +36,7 @@ _UNREADABLE = (ValueError, RecursionError)
 
 
 def format_of(sample: str, *, whole: bool) -> str:
-    """What to add to the description of a text, with its field names; nothing if in doubt."""
+    """Return what to add to the description of a text, with field names; nothing if in doubt."""
     stripped = sample.lstrip()
     looks = "looks like" if whole else "begins like"
     if stripped.startswith(("{", "[")):
@@ -49,9 +49,9 @@ def format_of(sample: str, *, whole: bool) -> str:
 
 
 def table_of(sample: str, separators: Sequence[str], *, whole: bool) -> tuple[int, str] | None:
-    """The number of rows of a table and the names of its columns, which are no row.
+    """Return the number of rows of a table and the names of its columns.
 
-    None unless all rows have as many cells, by one of the separators that occur.
+    None unless all rows have the same number of cells, by one of the separators that occur.
     """
     occurring = [each for each in separators if each in sample] or separators[:1]
     tables = [table for each in occurring if (table := _rows(sample, each, whole))]
@@ -62,7 +62,7 @@ def table_of(sample: str, separators: Sequence[str], *, whole: bool) -> tuple[in
 
 
 def header_of(cells: list[str]) -> str:
-    """The names in the first row of a table, if that holds nothing but names."""
+    """Return the names in the first row of a table, if it holds nothing but names."""
     names = [name.strip().strip('"') for name in cells]
     if len(names) < 2 or len(set(names)) < len(names):
         return ""
@@ -89,7 +89,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _json_lines(text: str, looks: str, whole: bool) -> str:
-    """Objects, one a line; the keys that all of them have."""
+    """Describe objects, one per line, by the keys that all of them have."""
     lines = text.split("\n")
     if not whole:
         lines.pop()  # it may be cut
@@ -116,14 +116,14 @@ def _json(text: str, whole: bool) -> str:
     except _UNREADABLE:
         return ""
     if not whole:
-        return ""  # something else follows what was a value of its own
+        return ""  # something follows a complete value
     if isinstance(value, dict):
         return f"; looks like a JSON object{key_names(value)}"
     return f"; looks like a JSON array of {counted(len(value), 'item')}"
 
 
 def _is_cut(error: json.JSONDecodeError, text: str) -> bool:
-    """Whether nothing is wrong with a JSON text but that it does not end."""
+    """Return whether a JSON text is valid except that it does not end."""
     unterminated = error.msg.startswith("Unterminated string")
     return unterminated or error.pos >= len(text.rstrip()) - CUT_TOKEN_CHARS
 
@@ -132,7 +132,7 @@ def _is_cut(error: json.JSONDecodeError, text: str) -> bool:
 
 
 def _columns(sample: str, whole: bool) -> str:
-    """Column names, if the first row holds only names and two more rows at least as many cells."""
+    """Return column names, if the first row holds only names and two more rows fit it."""
     header = sample.partition("\n")[0]
     for separator in SEPARATORS:
         rows = _rows(sample, separator, whole) if separator in header else []
@@ -142,7 +142,7 @@ def _columns(sample: str, whole: bool) -> str:
 
 
 def _rows(sample: str, separator: str, whole: bool) -> list[list[str]]:
-    """The rows as `csv` reads them, without empty ones; none unless all have as many cells."""
+    """Return the rows as `csv` reads them, without empty ones; none if their lengths differ."""
     text = io.StringIO(sample.removeprefix("\N{BYTE ORDER MARK}"), newline="")
     try:
         rows = [row for row in csv.reader(text, delimiter=separator, strict=whole) if row]
@@ -157,7 +157,7 @@ def _rows(sample: str, separator: str, whole: bool) -> list[list[str]]:
 
 
 def _is_markdown(sample: str) -> bool:
-    """Headings of two levels, outside of code; in a program the same lines are comments."""
+    """Return whether there are headings of two levels outside code, where they are comments."""
     levels, count, in_code = set[str](), 0, False
     for line in sample.split("\n"):
         in_code ^= _FENCE.match(line) is not None
@@ -172,7 +172,7 @@ def _is_markdown(sample: str) -> bool:
 
 SAMPLE_CHARS = 200_000
 COUNTED_CHARS = 16_000_000
-"""Of a longer text the number of lines is estimated."""
+"""In a longer text, the number of lines is estimated."""
 
 LINE_SAMPLES = 64
 LINE_SAMPLE_CHARS = 1 << 16
@@ -180,7 +180,7 @@ MOST_ROWS = 1000
 
 
 def describe(value: Any) -> str:
-    """One or two lines on type, size and inner structure."""
+    """Return one or two lines on type, size and inner structure."""
     if isinstance(value, str):
         about = len(value) > COUNTED_CHARS
         lines = _about_lines(value) if about else _lines(value)
@@ -197,7 +197,7 @@ def describe(value: Any) -> str:
 def told(
     chars: int, lines: int, sample: str, structure: str | None = None, *, about: bool = False
 ) -> str:
-    """A text of which only the beginning is at hand; `structure` if it is known already."""
+    """Describe a text of which only the beginning is at hand; `structure` if already known."""
     if not chars:
         return "an empty str: everything you need is in the query."
     in_lines = f"{'about ' if about else ''}{counted(lines, 'line')}"
@@ -214,7 +214,7 @@ def _lines(text: str) -> int:
 
 
 def _about_lines(text: str) -> int:
-    """From pieces all over the text: counting takes nearly a second for a gigabyte."""
+    """Describe lines from samples all over the text: counting a gigabyte takes a second."""
     step = len(text) // LINE_SAMPLES
     found = sum(
         text.count("\n", at, at + LINE_SAMPLE_CHARS) for at in range(0, step * LINE_SAMPLES, step)

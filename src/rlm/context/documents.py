@@ -30,13 +30,13 @@ CONVERTERS = {
 
 
 def preload() -> None:
-    """Load markitdown and all that its converters need."""
+    """Load markitdown and everything its converters need."""
     with suppress(ImportError):
         _engine()
 
 
 def convert(path: str, suffix: str) -> str | dict[str, str]:
-    """The text of a document, or the problem with it: what it is called, and what it says."""
+    """Return the text of a document, or the problem with it: its kind and its message."""
     markitdown = importlib.import_module("markitdown")
     info = markitdown.StreamInfo(extension=suffix)
     handle, _ = open_regular(Path(path))
@@ -66,7 +66,7 @@ def _engine() -> Any:
 
 
 def _cause(error: Exception) -> BaseException:
-    """One of the many errors that markitdown lists: what its first attempt ran into."""
+    """Return one of the errors that markitdown lists: that of its first attempt."""
     attempts = [each for each in getattr(error, "attempts", None) or () if each.exc_info]
     cause: BaseException = attempts[0].exc_info[1] if attempts else error
     return cause
@@ -81,14 +81,14 @@ _LEAST_SECONDS, _MOST_SECONDS, _BYTES_A_SECOND = 30.0, 600.0, 50_000
 _LEAST_MEMORY_BYTES, _MOST_MEMORY_BYTES, _MEMORY_FACTOR = 512 << 20, 4 << 30, 100
 _LEAST_TEXT_BYTES, _MOST_TEXT_BYTES, _TEXT_FACTOR = 16 << 20, 256 << 20, 20
 _ALSO_TEXT = frozenset((".htm", ".html"))
-"""What is text already: converted if that is possible, else read as it is."""
+"""Formats that are text: converted if possible, else read as they are."""
 
 _EXTRAS = {".msg": "outlook", ".xls": "xls"}
-"""Formats for which markitdown has extras of its own that ours does not include."""
+"""Formats that need extras of markitdown which ours does not include."""
 
 
 class DocumentError(ConfigError):
-    """A document that can't be converted; `reason` is why a folder would leave it out."""
+    """A document that cannot be converted; `reason` is why a folder would skip it."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
@@ -96,10 +96,10 @@ class DocumentError(ConfigError):
 
 
 class Converter:
-    """Converts documents, each in a process that ends with it."""
+    """Converts documents, each in a process of its own."""
 
     def text_of(self, path: Path) -> str | None:
-        """The text of a document, as Markdown; None if the file is to be read as it is."""
+        """Return the text of a document as Markdown; None if the file is to be read as it is."""
         suffix = path.suffix.lower()
         if suffix not in CONVERTERS:
             return None
@@ -150,7 +150,7 @@ def _failed(path: Path, problem: str) -> DocumentError:
 
 
 def _limits_for(path: Path) -> JobLimits:
-    """A large document may take longer than a small one, and more memory."""
+    """Return the limits for a document: a large one may take more time and memory."""
     try:
         size = path.stat().st_size
     except OSError as error:

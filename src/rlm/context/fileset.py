@@ -25,14 +25,14 @@ class FileSet(Struct, frozen=True):
     root: Path
 
     def split(self, pattern: str) -> tuple[Path, tuple[str, ...]]:
-        """The folder that the beginning of a pattern names, and the rest, which has wildcards."""
+        """Return the folder that the beginning of a pattern names, and the rest, with wildcards."""
         parts = Path(pattern).parts
         fixed = next((at for at, part in enumerate(parts) if glob.has_magic(part)), len(parts))
         return self.root.joinpath(*parts[:fixed]), parts[fixed:]
 
     def matches(self, folder: Path, wildcards: tuple[str, ...]) -> "Iterator[Found | Skipped]":
-        """What is found in a folder, of that which is not ignored."""
-        from rlm.context.walking import walk  # Few contexts are files.
+        """Yield what is found in a folder and not ignored."""
+        from rlm.context.walking import walk  # imported here because few contexts are files
 
         for each in walk(folder, self.root):
             if _fits(tuple(each.name.split("/")), wildcards):
@@ -40,7 +40,7 @@ class FileSet(Struct, frozen=True):
 
 
 def files(*patterns: str | PathLike[str], root: str | PathLike[str] | None = None) -> FileSet:
-    """Files by glob patterns, seen from `root` or else from the current folder.
+    """Choose files by glob patterns, relative to `root` or else to the current folder.
 
     What .gitignore excludes is not found by a wildcard; a name without one always counts.
     """
@@ -50,7 +50,7 @@ def files(*patterns: str | PathLike[str], root: str | PathLike[str] | None = Non
 
 
 def _fits(name: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    """Whether a pattern stands for a name; every place in the pattern is looked at once a part."""
+    """Return whether a pattern matches a name, visiting each part of the pattern once."""
     places = _with_skipped({0}, pattern)
     for part in name:
         here = [at for at in places if at < len(pattern)]
@@ -61,7 +61,7 @@ def _fits(name: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
 
 
 def _with_skipped(places: set[int], pattern: tuple[str, ...]) -> set[int]:
-    """These places, and those after a `**`, which may stand for nothing."""
+    """Return these places, and those after a `**`, which may match nothing."""
     for at in sorted(places):
         while at < len(pattern) and pattern[at] == "**":
             at += 1

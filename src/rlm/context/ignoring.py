@@ -9,7 +9,7 @@ __all__ = ["IgnoreRules", "Line", "compiled", "lines_of", "rules_above"]
 
 MOST_LINES = 20_000
 MOST_LINE_BYTES = 4_096
-"""Longer lines are passed over; paths are not longer, either."""
+"""Longer lines are skipped; paths are not longer either."""
 
 _BOM = b"\xef\xbb\xbf"
 _STAR = b"*"
@@ -31,12 +31,12 @@ _CLASSES = {
 
 
 class _NeverMatches(Exception):
-    """A pattern that is malformed, which git takes for one that matches nothing."""
+    """A malformed pattern, which git treats as one that matches nothing."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """What a line matches, and whether that is ignored (or else kept, for a line with `!`)."""
+    """What a line matches, and whether that is ignored, or kept by a `!`."""
 
     pattern: re.Pattern[bytes]
     ignored: bool
@@ -44,7 +44,7 @@ class Line:
     only_last_part: bool
 
     def matches(self, name: bytes, *, is_folder: bool) -> bool:
-        """Whether the line is about this very entry, by its name seen from the line's folder."""
+        """Return whether the line matches this entry, by its name relative to the line's folder."""
         if self.only_folders and not is_folder:
             return False
         seen = name.rpartition(b"/")[2] if self.only_last_part else name
@@ -52,13 +52,13 @@ class Line:
 
 
 def lines_of(data: bytes) -> tuple[Line, ...]:
-    """The lines of a file that can match something."""
+    """Return the lines of a file that can match something."""
     lines = data.removeprefix(_BOM).split(b"\n")[:MOST_LINES]
     return tuple(line for each in lines if (line := compiled(each)) is not None)
 
 
 def compiled(line: bytes) -> Line | None:
-    """A line; None if it is empty, a comment, malformed, or longer than any path."""
+    """Compile a line; None if it is empty, a comment, malformed, or longer than any path."""
     if line.startswith(b"#"):
         return None
     text = _without_spaces(line.removesuffix(b"\r").partition(b"\0")[0])
@@ -78,7 +78,7 @@ def compiled(line: bytes) -> Line | None:
 
 
 def _without_spaces(line: bytes) -> bytes:
-    """Spaces at the end do not count unless there is a backslash before them."""
+    """Strip trailing spaces that no backslash precedes."""
     bare = line.rstrip(b" ")
     backslashes = len(bare) - len(bare.rstrip(b"\\"))
     escaped = backslashes % 2 == 1 and len(bare) < len(line)
@@ -92,7 +92,7 @@ _Part = list[bytes]
 
 
 def _parts(pattern: bytes) -> list[tuple[_Part, bool]]:
-    """The parts of a pattern, each with whether the slash after it is written `\\/`."""
+    r"""Return the parts of a pattern, each with whether the slash after it is written `\/`."""
     parts: list[tuple[_Part, bool]] = []
     part: _Part = []
     at = 0
@@ -121,7 +121,7 @@ def _parts(pattern: bytes) -> list[tuple[_Part, bool]]:
 
 
 def _set(pattern: bytes, at: int) -> tuple[bytes, int]:
-    """The bytes between brackets as an expression, and where the bracket closes."""
+    """Return the bytes between brackets as an expression, and where the bracket closes."""
     negated = pattern[at : at + 1] in (b"!", b"^")
     at += negated
     members: list[bytes] = []
@@ -153,7 +153,7 @@ def _set(pattern: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _member(pattern: bytes, at: int) -> tuple[bytes, int]:
-    """One byte of a set, which may follow a backslash, and where it is."""
+    """Return one byte of a set, which may follow a backslash, and its place."""
     at += pattern[at : at + 1] == b"\\"
     char = pattern[at : at + 1]
     if not char:
@@ -162,7 +162,7 @@ def _member(pattern: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _class_name(pattern: bytes, at: int) -> bytes | None:
-    """The name in `[:name:]`; None if this is only a bracket in a set."""
+    """Return the name in `[:name:]`; None if it is only a bracket in a set."""
     if pattern[at + 1 : at + 2] != b":":
         return None
     end = pattern.find(b"]", at + 2)
@@ -180,7 +180,7 @@ def _class_name(pattern: bytes, at: int) -> bytes | None:
 
 
 def _path(parts: list[tuple[_Part, bool]]) -> bytes:
-    """The expression for a whole path. `**` between slashes stands for any number of folders."""
+    """Return the expression for a whole path. `**` between slashes matches any folders."""
     source = b""
     closing = b""
     last = len(parts) - 1
@@ -203,7 +203,7 @@ def _path(parts: list[tuple[_Part, bool]]) -> bytes:
 
 
 def _part(part: _Part) -> bytes:
-    """The expression for one part, in which stars stand for anything but a slash."""
+    """Return the expression for one part, in which stars match anything but a slash."""
     pieces: list[bytes] = [b""]
     for each in part:
         if each == _STAR:
@@ -226,14 +226,14 @@ _MOST_LEVELS = 64
 
 @dataclass(frozen=True)
 class _Source:
-    """One .gitignore: its lines, and how a name looks from there that is seen from the top."""
+    """One .gitignore: its lines, and how names relative to the top look from there."""
 
     lines: tuple[Line, ...]
     drop: int = 0
     prepend: str = ""
 
     def verdict(self, name: str, *, is_folder: bool) -> bool | None:
-        """True: ignored; False: kept by a `!` line; None: no line is about this very entry."""
+        """Return True if ignored, False if kept by a `!` line, None if no line matches."""
         seen = os.fsencode((self.prepend + name[self.drop :]).removesuffix("/"))
         for line in reversed(self.lines):
             if line.matches(seen, is_folder=is_folder):
@@ -243,19 +243,19 @@ class _Source:
 
 @dataclass(frozen=True)
 class IgnoreRules:
-    """The rules that hold in one folder: the deepest file that knows a name decides."""
+    """The rules of one folder: the deepest file that knows a name decides."""
 
     sources: tuple[_Source, ...] = ()
 
     def entering(self, folder: Path, prefix: str) -> "IgnoreRules":
-        """The rules inside `folder`, whose entries have names that begin with `prefix`."""
+        """Return the rules inside `folder`, whose entries have names that begin with `prefix`."""
         lines = _read(folder)
         if not lines:
             return self
         return IgnoreRules((*self.sources, _Source(lines, drop=len(prefix))))
 
     def ignore(self, name: str, *, is_folder: bool) -> bool:
-        """Whether an entry, whose folder is not ignored itself, is."""
+        """Return whether an entry is ignored; its folder is not."""
         for source in reversed(self.sources):
             verdict = source.verdict(name, is_folder=is_folder)
             if verdict is not None:
@@ -264,9 +264,9 @@ class IgnoreRules:
 
 
 def rules_above(folder: Path, root: Path | None = None) -> IgnoreRules:
-    """The rules of the folders above, up to `root` or to the top of the repository.
+    """Return the rules of the folders above, up to `root` or the top of the repository.
 
-    They do not count for a folder that they ignore: who hands it in wants it read.
+    They do not apply to a folder that they ignore: a caller who names it wants it read.
     """
     rules = IgnoreRules()
     for parent in reversed(_folders_above(folder, root)):
@@ -279,7 +279,7 @@ def rules_above(folder: Path, root: Path | None = None) -> IgnoreRules:
 
 
 def _folders_above(folder: Path, root: Path | None) -> list[Path]:
-    """The folders above whose rules count, nearest first; none outside of a repository."""
+    """Return the folders above whose rules count, nearest first; none outside a repository."""
     above = list(folder.parents)[:_MOST_LEVELS]
     counting = 0
     for number, each in enumerate((folder, *above)):
@@ -299,7 +299,7 @@ def _is_repository(folder: Path) -> bool:
 
 
 def _read(folder: Path) -> tuple[Line, ...]:
-    """The lines of a folder's .gitignore; one that can't be read, like none, has no lines."""
+    """Return the lines of a folder's .gitignore; none if it is missing or unreadable."""
     try:
         file = folder / FILE_NAME
         if not file.is_file():

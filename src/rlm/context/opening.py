@@ -38,12 +38,12 @@ _MOST_CONTROLS = 0.1
 
 
 def encoding_of(sample: bytes) -> str:
-    """The encoding that the beginning of a file shows; the mark itself stays in the text."""
+    """Return the encoding that the beginning of a file shows; the mark stays in the text."""
     return next((name for mark, name in _MARKS if sample.startswith(mark)), "utf-8")
 
 
 def decoded(blocks: Iterable[bytes], encoding: str) -> Iterator[str]:
-    """The text of consecutive blocks; only UTF-16 and UTF-32 can raise UnicodeDecodeError."""
+    """Yield the text of consecutive blocks; only UTF-16 and UTF-32 can raise UnicodeDecodeError."""
     errors = "surrogateescape" if encoding == "utf-8" else "surrogatepass"
     decoder = codecs.getincrementaldecoder(encoding)(errors)
     for block in blocks:
@@ -52,7 +52,7 @@ def decoded(blocks: Iterable[bytes], encoding: str) -> Iterator[str]:
 
 
 def looks_binary(sample: bytes) -> bool:
-    """Whether the beginning of a file holds a NUL or many other control characters."""
+    """Return whether the beginning of a file holds a NUL or many other control characters."""
     if encoding_of(sample) != "utf-8":
         return False
     controls = len(sample) - len(sample.translate(None, _CONTROLS))
@@ -60,7 +60,7 @@ def looks_binary(sample: bytes) -> bool:
 
 
 def is_utf8(sample: bytes) -> bool:
-    """Whether the beginning of a file is UTF-8; its last character may be cut."""
+    """Return whether the beginning of a file is UTF-8; its last character may be cut."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(sample)
     except UnicodeDecodeError:
@@ -80,7 +80,7 @@ _SPECIAL = (
 
 
 class Stamp(NamedTuple):
-    """What tells whether a file is still the one that was described."""
+    """Size and times that tell whether a file is still the one that was described."""
 
     size: int
     mtime_ns: int
@@ -99,14 +99,14 @@ def open_regular(path: Path) -> tuple[BinaryIO, Stamp]:
         raise unreadable(path, error) from error
     handle = os.fdopen(descriptor, "rb")
     status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):  # it was replaced in between
+    if not stat.S_ISREG(status.st_mode):  # it was replaced meanwhile
         handle.close()
         _refuse_special(path, status.st_mode)
     return handle, Stamp.of(status)
 
 
 def blocks_of(path: Path, stamp: Stamp) -> Iterator[bytes]:
-    """Read a file again, block by block; it must be what it was, to its last byte."""
+    """Read a file again, block by block; it must be unchanged to its last byte."""
     handle, now = open_regular(path)
     with handle:
         if now != stamp:
@@ -121,7 +121,7 @@ def blocks_of(path: Path, stamp: Stamp) -> Iterator[bytes]:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a path leads to a folder; a path that leads nowhere is an error."""
+    """Return whether a path leads to a folder; a path that leads nowhere is an error."""
     try:
         return stat.S_ISDIR(path.stat().st_mode)
     except (OSError, ValueError) as error:
@@ -129,7 +129,7 @@ def is_folder(path: Path) -> bool:
 
 
 def head_of(path: Path, size: int) -> tuple[bytes, Stamp]:
-    """The first bytes of a file, and its stamp at that time."""
+    """Return the first bytes of a file, and its stamp at that time."""
     handle, stamp = open_regular(path)
     with handle:
         try:
@@ -139,7 +139,7 @@ def head_of(path: Path, size: int) -> tuple[bytes, Stamp]:
 
 
 def check_unchanged(path: Path, stamp: Stamp) -> None:
-    """Raise if a file is gone or no longer what it was."""
+    """Raise if a file is gone or has changed."""
     try:
         now = Stamp.of(path.stat())
     except OSError as error:
@@ -149,7 +149,7 @@ def check_unchanged(path: Path, stamp: Stamp) -> None:
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> ConfigError:
-    """What to tell when a file or folder can't be read."""
+    """Return the message for a file or folder that cannot be read."""
     if isinstance(error, ConfigError):
         return error
     number = error.errno if isinstance(error, OSError) else None
@@ -162,7 +162,7 @@ def unreadable(path: Path, error: OSError | ValueError) -> ConfigError:
 
 
 def shown(path: Path | str) -> str:
-    """A path for people: printable, and not endless."""
+    """Return a path for people: printable and of limited length."""
     text = "".join(
         char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(path)
     )

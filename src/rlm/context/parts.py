@@ -1,7 +1,7 @@
-"""What a stored blob consists of: what is held in memory, and files that are read anew each time.
+"""The parts of a stored blob: bytes in memory, and files that are read again each time.
 
-Text is turned into what travels (UTF-8 that keeps lone surrogates, or a piece of JSON) block by
-block, so a context of any size needs a few megabytes here besides what the caller holds.
+Text is encoded for transport (UTF-8 that keeps lone surrogates, or JSON) block by block, so that a
+context of any size needs only a few megabytes besides what the caller holds.
 """
 
 import json
@@ -32,31 +32,31 @@ __all__ = [
 
 LONGEST_LINE_CHARS = 64 << 20
 BLOCK_CHARS = BLOCK_BYTES = 1 << 17
-"""What is held is encoded so much at a time: it stays in the processor's cache."""
+"""Characters encoded at a time, few enough to stay in the processor's cache."""
 
 Documents = Iterator[tuple[str | None, Iterator[str]]]
-"""Names (of a list: None) and texts, each in pieces, to be read one after the other."""
+"""Names (None in a list) and texts, each in pieces, to be read in order."""
 
 Seen = Callable[[str], object]
-"""Told every piece of text (or every line) on its way, for counting."""
+"""Called with every piece of text (or every line) on its way, for counting."""
 
 
 def wire(text: str) -> bytes:
-    """Text as it travels to a worker."""
+    """Return text as it is sent to a worker."""
     return text.encode("utf-8", "surrogatepass")
 
 
 class Part(Protocol):
-    """A run of bytes of a blob, produced anew whenever a session is fed."""
+    """A run of bytes of a blob, produced again whenever a session is fed."""
 
     def check(self) -> None:
-        """Raise ConfigError if the bytes can't be had any more."""
+        """Raise ConfigError if the bytes are no longer available."""
 
     def blocks(self) -> Iterator[bytes]: ...
 
 
 class MemoryPart(Struct, frozen=True):
-    """Bytes that are held."""
+    """Bytes in memory."""
 
     data: bytes
 
@@ -84,7 +84,7 @@ class HeldText(Struct, frozen=True):
 
 
 class HeldTexts(Struct, frozen=True):
-    """Texts in memory, by names or as a list, which travel as one JSON value."""
+    """Texts in memory, by names or as a list, sent as one JSON value."""
 
     texts: tuple[str, ...]
     names: tuple[str, ...] | None = None
@@ -92,7 +92,7 @@ class HeldTexts(Struct, frozen=True):
     def check(self) -> None: ...
 
     def blocks(self) -> Iterator[bytes]:
-        """Exactly what `json.dumps` would make of all of them at once."""
+        """Yield exactly what `json.dumps` would make of all of them at once."""
         waiting: list[str] = []
         chars = 0
         for piece in self._json():
@@ -131,7 +131,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 class FilePart(Struct, frozen=True):
-    """A file whose bytes travel as they are."""
+    """A file whose bytes are sent as they are."""
 
     path: Path
     stamp: Stamp
@@ -175,7 +175,7 @@ class FileTexts(Struct, frozen=True):
 
 
 class JsonLinesPart(TextPart, frozen=True):
-    """A file of one JSON value per line, which travels as one JSON array; empty lines are none."""
+    """A file of one JSON value per line, sent as one JSON array; empty lines are skipped."""
 
     def blocks(self, seen: Seen | None = None) -> Iterator[bytes]:
         opening = "["
@@ -191,7 +191,7 @@ class JsonLinesPart(TextPart, frozen=True):
 
 
 def _whole_lines(pieces: Iterable[str]) -> Iterator[list[str]]:
-    """The lines that end in each piece, then the last one; without the byte order mark."""
+    """Yield the lines that end in each piece, then the last one, without a byte order mark."""
     rest = ""
     first = True
     for piece in pieces:
@@ -205,7 +205,7 @@ def _whole_lines(pieces: Iterable[str]) -> Iterator[list[str]]:
 
 
 def cut(blocks: Iterable[bytes], chunk_bytes: int) -> Iterator[bytes]:
-    """The same bytes in chunks of one size; only the last may be smaller."""
+    """Yield the same bytes in chunks of one size; only the last may be smaller."""
     buffer = bytearray()
     for block in blocks:
         if not buffer and len(block) == chunk_bytes:

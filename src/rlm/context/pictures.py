@@ -23,12 +23,12 @@ MOST_TOLD = 10
 
 
 def looks_like_picture(head: bytes) -> bool:
-    """Whether the beginning of a binary file is that of a picture that models take."""
+    """Return whether the beginning of a binary file is that of a picture for models."""
     return media_type_of(head) is not None
 
 
 def read_picture(path: Path, stamp: Stamp) -> Picture | None:
-    """The picture in a file; None if it is none after all, or larger than `MAX_IMAGE_BYTES`."""
+    """Return the picture in a file; None if it is not one, or exceeds `MAX_IMAGE_BYTES`."""
     if stamp.size > MAX_IMAGE_BYTES:
         return None
     data = b"".join(blocks_of(path, stamp))
@@ -44,7 +44,7 @@ def read_picture(path: Path, stamp: Stamp) -> Picture | None:
 
 
 def told_picture(picture: Picture, expression: str) -> str:
-    """What is told where the context itself is a picture; `expression` is how code says it."""
+    """Describe a context that is a picture; `expression` is how code refers to it."""
     return (
         f"bytes, {counted(picture.size_bytes, 'byte')}: a picture, {_facts(picture)}. "
         f"Look at it with llm_query(question, images=[{expression}])."
@@ -52,7 +52,7 @@ def told_picture(picture: Picture, expression: str) -> str:
 
 
 def told_pictures(pictures: Mapping[str, Picture]) -> str:
-    """Pictures beside a text: how many, the first names, and what code can do with them."""
+    """Describe pictures beside a text: their number, first names, and use in code."""
     if not pictures:
         return ""
     plain = {name: each for name, each in pictures.items() if FILE_NAME.fullmatch(name)}
@@ -66,12 +66,12 @@ def told_pictures(pictures: Mapping[str, Picture]) -> str:
 
 
 def stand_in(pictures: Mapping[str, Picture]) -> str:
-    """A text in place of a picture, for those who can only read."""
+    """Return a text in place of a picture, for models that only read text."""
     return "\n".join(f"[image: {shown(name)}, {_facts(each)}]" for name, each in pictures.items())
 
 
 def manifest(pictures: Mapping[str, Picture]) -> list[dict[str, str | int]]:
-    """What the variable `pictures` holds in the REPL."""
+    """Return the value of the variable `pictures` in the REPL."""
     return [{"name": name, **each.facts()} for name, each in pictures.items()]
 
 

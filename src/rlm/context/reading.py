@@ -7,6 +7,7 @@ from rlm._util.limited import check_wanted
 from rlm.context import skipping
 from rlm.context.describe import ListShape, counted, describe, told
 from rlm.context.documents import Converter, DocumentError
+from rlm.context.gathering import Gathered
 from rlm.context.opening import (
     SAMPLE_BYTES,
     Stamp,
@@ -31,24 +32,23 @@ from rlm.context.pictures import looks_like_picture, read_picture, told_picture,
 from rlm.context.scanning import TABLES, Tally, scan_text, told_files, told_table
 from rlm.context.skipping import Skipped
 from rlm.context.stored import StoredContext
-from rlm.context.walking import Gathered
 from rlm.errors import ConfigError
 from rlm.images import MAX_IMAGE_BYTES, Picture
 
 __all__ = ["store_file", "store_files"]
 
 MOST_JSON_BYTES = 64 << 20
-"""A larger .json file stays text: whether it parses can't be known without holding all of it."""
+"""A larger .json file stays text: parsing it would need all of it in memory."""
 
 JSON_LINES = frozenset((".jsonl", ".ndjson"))
 
 
 class _StaysText(Exception):
-    """A file that is not what its suffix says."""
+    """The file is not what its suffix says."""
 
 
 def store_file(path: Path) -> StoredContext:
-    """Store what a file holds; a large one is read anew whenever a session needs it."""
+    """Store what a file holds; a large one is read again whenever a session needs it."""
     head, stamp = head_of(path, SAMPLE_BYTES)
     suffix = path.suffix.lower()
     if (text := Converter().text_of(path)) is not None:
@@ -88,7 +88,7 @@ def _document(text: str, suffix: str) -> StoredContext:
 
 
 def _binary(path: Path, stamp: Stamp, head: bytes) -> StoredContext:
-    """Bytes; those of a picture can be shown to a model as they are, or by the file's name."""
+    """Store bytes; a picture can be shown to a model as it is, or by the file's name."""
     part, tally = FilePart(path, stamp), Tally()
     for block in part.blocks():
         tally.add(block)
@@ -111,7 +111,7 @@ def _binary(path: Path, stamp: Stamp, head: bytes) -> StoredContext:
 
 
 def _json(path: Path, stamp: Stamp, head: bytes) -> StoredContext:
-    """The file's own text travels, since the worker reads it as we do; it is kept in memory."""
+    """Store a JSON file as its own text, which the worker parses as we do; it stays in memory."""
     if stamp.size > MOST_JSON_BYTES:
         raise _StaysText(f"it is larger than {MOST_JSON_BYTES >> 20} MiB")
     try:
@@ -143,7 +143,7 @@ def _words(error: Exception) -> str:
 
 
 def store_files(gathered: Gathered) -> StoredContext:
-    """Store what was gathered; what can't be read is left out, unless the caller named it."""
+    """Store gathered files; unreadable ones are skipped, unless the caller named them."""
     blob = _Blob()
     skipped = gathered.skipped()
     for name, path in gathered.named():
@@ -173,7 +173,7 @@ def store_files(gathered: Gathered) -> StoredContext:
 
 
 class _Blob:
-    """A JSON object of texts, in the making."""
+    """A JSON object of texts under construction."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -186,7 +186,7 @@ class _Blob:
         self._converter = Converter()
 
     def add(self, name: str, path: Path, *, asked: bool) -> str | None:
-        """Add a file, or say why it is left out."""
+        """Add a file, or return why it is skipped."""
         try:
             head, stamp = head_of(path, SAMPLE_BYTES)
             text = self._converter.text_of(path)
@@ -207,7 +207,7 @@ class _Blob:
             return self._add_picture(name, path, stamp, head, asked=asked)
         opening, tally = self._opening(name)
         part, self.tally, count = scan_text(path, stamp, head, tally, in_json=True)
-        assert isinstance(part, TextPart)  # nothing can be JSON as it is
+        assert isinstance(part, TextPart)  # an empty file is not JSON
         self._note(name, opening, part, count.chars)
         return None
 
@@ -248,7 +248,7 @@ class _Blob:
         self.names.append(name)
 
     def _opening(self, name: str) -> tuple[bytes, Tally]:
-        """What stands before a text, with a tally that goes on from there."""
+        """Return what precedes a text, with a tally that continues from there."""
         before = '", ' if self.names else "{"
         opening = wire(f'{before}{json.dumps(name, ensure_ascii=False)}: "')
         tally = self.tally.copy()

@@ -23,11 +23,11 @@ __all__ = [
 ]
 
 HASHED_AT_ONCE_BYTES = 4 << 20
-"""Hashing a larger context takes long enough to be done beside the run, and only if needed."""
+"""A larger context is hashed beside the run, and only if needed."""
 
 
 class Tally:
-    """The size of a blob while its bytes pass by, and its hash as long as it is small."""
+    """The size of a blob while its bytes pass, and its hash as long as it is small."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -46,12 +46,12 @@ class Tally:
 
     @property
     def sha256(self) -> str | None:
-        """None for a large blob, which `StoredContext` hashes when something needs it."""
+        """Return None for a large blob, which `StoredContext` hashes when needed."""
         return self._digest.hexdigest() if self.size_bytes <= HASHED_AT_ONCE_BYTES else None
 
 
 class TextCount:
-    """What is told of a text, while its pieces pass by."""
+    """What a description says about a text, counted while its pieces pass."""
 
     def __init__(self) -> None:
         self.chars = 0
@@ -74,9 +74,9 @@ class TextCount:
 def scan_text(
     path: Path, stamp: Stamp, head: bytes, tally: Tally, *, in_json: bool = False
 ) -> tuple[Part, Tally, TextCount]:
-    """Read a text file once; what comes back continues `tally`, which itself stays as it is.
+    """Read a text file once; the result continues `tally`, which stays unchanged.
 
-    A byte order mark may be a coincidence: what can't be decoded by it is read as UTF-8.
+    A byte order mark may be a coincidence: what it cannot decode is read as UTF-8.
     """
     part = TextPart(path, stamp, encoding_of(head), in_json)
     try:
@@ -90,7 +90,7 @@ def _scanned(part: TextPart, tally: Tally) -> tuple[Part, Tally, TextCount]:
     for block in part.blocks(count.add):
         now.add(block)
     same = not part.in_json and now.size_bytes - tally.size_bytes == part.stamp.size
-    if same and part.encoding == "utf-8":  # nothing had to be escaped: no need to decode it again
+    if same and part.encoding == "utf-8":  # nothing was escaped, so it need not be decoded again
         return FilePart(part.path, part.stamp), now, count
     return part, now, count
 
@@ -102,9 +102,9 @@ SUFFIX = re.compile(r"\.\w{1,10}")
 
 
 def told_table(suffix: str, count: TextCount) -> str | None:
-    """The structure of a table in a file; its first row is told only if it holds just names.
+    """Describe a table in a file, naming its columns if the first row holds only names.
 
-    None if it is no table; of a long one only the beginning is known.
+    None if it is not a table; of a long one only the beginning is examined.
     """
     whole = count.chars <= len(count.sample)
     table = table_of(count.sample, TABLES[suffix], whole=whole)
@@ -118,7 +118,7 @@ def told_table(suffix: str, count: TextCount) -> str | None:
 
 
 def told_files(names: Sequence[str], chars: int) -> str:
-    """A dict of texts by file name: how many, how large, of which kinds, and the first names."""
+    """Describe texts by file name: their number, size and kinds, and the first names."""
     kinds = Counter(_kind(name) for name in names)
     told = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common(MOST_KINDS))
     if len(kinds) > MOST_KINDS:

@@ -1,4 +1,4 @@
-"""What was left out of a folder, and how that is told to people and to models."""
+"""What was left out of a folder, described for people and for models."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -59,20 +59,20 @@ _FIRST_NAMES = 3
 
 
 class Skipped(NamedTuple):
-    """Something in a folder that is not part of the context; `reason` says what it is."""
+    """Something in a folder that is not part of the context; `reason` says why."""
 
     name: str
     reason: str
 
 
 def clause(skipped: Iterable[Skipped]) -> str:
-    """A short sentence for a description, such as ` 3 binary files left out.`; no names."""
+    """Return a short sentence for a description, such as ` 3 binary files left out.`; no names."""
     told = [_counted(len(names), reason) for reason, names in _by_reason(skipped).items()]
     return f" {', '.join(told)} left out." if told else ""
 
 
 def left_out(skipped: Iterable[Skipped]) -> tuple[str, ...]:
-    """One line for each reason, with the first names and what can be done."""
+    """Return one line per reason, with the first names and what can be done."""
     lines = []
     for reason, names in _by_reason(skipped).items():
         told = ", ".join(shown(name) for name in names[:_FIRST_NAMES])

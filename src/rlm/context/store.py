@@ -1,4 +1,4 @@
-"""What callers hand in becomes a stored context. It blocks, and may run in any thread."""
+"""Store what callers pass in. Blocking; may run in any thread."""
 
 import json
 from collections.abc import Mapping
@@ -34,9 +34,9 @@ ContextValue = (
 def store_context(
     value: ContextValue, pictures: Mapping[str, Picture] | None = None
 ) -> StoredContext:
-    """Store what the caller handed in; None is an empty text.
+    """Store what the caller passed in; None is an empty text.
 
-    `pictures` of somebody else's context can be named beside its own; nobody is told of them.
+    `pictures` of another context can be named besides its own; the description omits them.
     """
     stored = _stored(value)
     if pictures:
@@ -60,10 +60,10 @@ def _stored(value: ContextValue) -> StoredContext:
 
 
 def _store_files(value: PathLike[Any] | FileSet | list[Path]) -> StoredContext:
-    """What reads files is imported here: many programs hand in nothing but texts."""
+    """Store files. Imported here, because many programs pass only texts."""
+    from rlm.context.gathering import gather_folder, gather_paths, gather_set
     from rlm.context.opening import is_folder
     from rlm.context.reading import store_file, store_files
-    from rlm.context.walking import gather_folder, gather_paths, gather_set
 
     if isinstance(value, list):
         return store_files(gather_paths(value))
@@ -101,7 +101,7 @@ def _store_json(value: Any) -> StoredContext:
 
 
 def _texts_of(value: Any) -> HeldTexts | None:
-    """The texts of a list or a dict that holds nothing else, as they are now."""
+    """Return the texts of a list or dict that holds nothing else, as they are now."""
     if isinstance(value, (list, tuple)):
         texts = tuple(value)
         return HeldTexts(texts) if texts and _are_texts(texts) else None

@@ -21,34 +21,34 @@ from rlm.images import Picture
 __all__ = ["StoredContext", "ascii_in_place"]
 
 _LEAST_CHARS = 1 << 20
-"""Below this a copy takes less time than `ctypes` takes to load."""
+"""Below this size, a copy takes less time than loading `ctypes`."""
 
 
 def ascii_in_place(text: str) -> memoryview | None:
-    """A view of the text, which lives as long as that is used; None if its bytes must be made.
+    """Return a view of an ASCII text without a copy; None if its bytes must be made.
 
-    With it a hash and a system call can go through a gigabyte without holding the interpreter up.
+    With it, hashing or sending a gigabyte does not hold the interpreter's lock.
     """
     if len(text) < _LEAST_CHARS or not text.isascii() or sys.implementation.name != "cpython":
         return None
     import ctypes
 
     size = ctypes.c_ssize_t()
-    find = ctypes.pythonapi.PyUnicode_AsUTF8AndSize  # Of ASCII it makes no copy.
+    find = ctypes.pythonapi.PyUnicode_AsUTF8AndSize  # ASCII is not copied.
     find.restype = ctypes.c_void_p
     find.argtypes = [ctypes.py_object, ctypes.POINTER(ctypes.c_ssize_t)]
     address = find(text, ctypes.byref(size))
     data = (ctypes.c_char * size.value).from_address(address)
-    vars(data)["text"] = text  # It must not go before its bytes do.
+    vars(data)["text"] = text  # It must outlive its bytes.
     return memoryview(data).cast("B").toreadonly()
 
 
 _one_at_a_time = threading.Lock()
-"""Held while it is decided who hashes a context, not while it is hashed."""
+"""Held while a thread is chosen to hash a context, not while it hashes."""
 
 
 class StoredContext:
-    """One blob with its kind. Sessions read `chunks`; people and models get `description`.
+    """One blob and its kind. Sessions read `chunks`; people and models get `description`.
 
     `pictures` stay on the host: model calls may name them.
     """
@@ -94,17 +94,17 @@ class StoredContext:
 
     @cached_property
     def size_bytes(self) -> int:
-        """How many bytes travel; known for files, since they were counted on being described."""
+        """Return the number of bytes to send; known for files, which were counted before."""
         return sum(map(len, self._blocks()))
 
     @property
     def sha256(self) -> str:
-        """The hash of what travels. Of a large context it is waited for; see `hashing`."""
+        """Return the hash of what is sent, waiting for it if necessary; see `hashing`."""
         return self.hashing().result()
 
     @property
     def known_sha256(self) -> str | None:
-        """The hash, unless the context is large and nothing has needed its hash so far."""
+        """Return the hash, unless the context is large and its hash was not needed so far."""
         if self.size_bytes <= HASHED_AT_ONCE_BYTES:
             return self.sha256
         made = self._hash
@@ -112,7 +112,7 @@ class StoredContext:
         return self.sha256 if is_there else None
 
     def hashing(self) -> Future[str]:
-        """The hash to come. It is made once: a large context is hashed in a thread of its own.
+        """Return the hash as a future, computed once; a large context is hashed in its own thread.
 
         That thread does not keep the program from ending. A file that changed is a ConfigError.
         """
@@ -154,34 +154,34 @@ class StoredContext:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the caller should be told: one line for each surprise, and what was left out."""
+        """Return what the caller should know: one line per surprise, and what was left out."""
         return (*self._remarks, *left_out(self.skipped))
 
     @property
     def data(self) -> bytes:
-        """The whole blob, in memory."""
+        """Return the whole blob, in memory."""
         return b"".join(self._blocks())
 
     def beside(self) -> "dict[str, StoredContext]":
-        """What a session is given besides, by name: the list of the pictures, if there are any."""
+        """Return what a session receives besides, by name: the list of pictures, if any."""
         if not self.pictures:
             return {}
         return {"pictures": StoredContext("json", json.dumps(manifest(self.pictures)), "")}
 
     def chunks(self, chunk_bytes: int) -> Iterator[bytes]:
-        """The blob in pieces of one size; a file that changed is a ConfigError."""
+        """Yield the blob in pieces of one size; a file that changed is a ConfigError."""
         for part in self._parts:
-            part.check()  # all of them first: a session should not be fed half a context
+            part.check()  # check all first: a session must not be fed half a context
         yield from cut(self._blocks(), chunk_bytes)
 
     def in_place(self) -> memoryview | None:
-        """All that travels, where it lies in memory; None if it has to be made."""
+        """Return all bytes where they lie in memory; None if they must be made."""
         return None if self._text is None else ascii_in_place(self._text)
 
     def documents_in_order(self) -> Documents | None:
-        """The text, or the texts of a list, a dict or files; None if there is anything else.
+        """Yield the text, or the texts of a list, dict or files; None if there is anything else.
 
-        Each is to be read before the next; a file that changed is a ConfigError.
+        Each must be read before the next; a file that changed is a ConfigError.
         """
         return None if self._texts is None else self._checked(self._texts)
 
@@ -191,7 +191,7 @@ class StoredContext:
         yield from texts.in_order()
 
     def text(self) -> str:
-        """The context as one text, for strategies that read it all; documents by their names."""
+        """Return the context as one text, for strategies that read it all; documents by name."""
         if self.documents and (texts := self.documents_in_order()) is not None:
             return "\n\n".join(f"=== {name} ===\n{''.join(pieces)}" for name, pieces in texts)
         if self._text is not None:
@@ -202,14 +202,14 @@ class StoredContext:
         return self.data.decode("utf-8", errors)
 
     def preview(self, chars: int) -> str:
-        """The beginning of a text, shown to the model only when the caller asks for it."""
+        """Return the beginning of a text, shown to the model only on request."""
         if chars == 0 or self.kind == "bytes":
             return ""
         head = next(cut(self._blocks(), 4 * chars), b"")
         return head.decode("utf-8", "ignore")[:chars]
 
     def digest(self, query: str) -> str:
-        """Names a (query, context) pair the same way on every execution."""
+        """Return a hash of a (query, context) pair that is the same on every execution."""
         seen = "".join(f"{name}\0{each.sha256}\0" for name, each in self.pictures.items())
         pair = f"{self.kind}\0{self.sha256}\0{seen}{query}".encode("utf-8", "surrogatepass")
         return hashlib.sha256(pair).hexdigest()[:16]

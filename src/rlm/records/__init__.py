@@ -1,3 +1,3 @@
-"""What a run leaves behind: its journal, its trajectory, and what recorders make of its events."""
+"""What a run leaves behind: its journal, its trajectory, and the output of recorders."""
 
 __all__: list[str] = []

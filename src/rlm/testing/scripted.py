@@ -1,4 +1,4 @@
-"""A client that answers from a script. Product code: it is how programs built on rlm are tested."""
+"""A client that answers from a script, for tests of programs that use rlm."""
 
 import asyncio
 import re
@@ -23,9 +23,9 @@ Pattern: TypeAlias = str | re.Pattern[str]
 
 
 class ScriptedClient:
-    """Answers any model's requests: by the first rule that matches, else by the next script entry.
+    """Answer requests of any model by the first matching rule, else the next script entry.
 
-    `requests` holds everything received, in order; `max_in_flight` tells how many overlapped.
+    `requests` holds everything received, in order; `max_in_flight` is how many overlapped.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class ScriptedClient:
         self._lock = threading.Lock()
 
     def add_rule(self, pattern: Pattern, reply: Entry) -> None:
-        """Add a rule after the ones there are; the first that matches answers."""
+        """Add a rule after the existing ones; the first that matches answers."""
         with self._lock:
             self.rules.append((pattern, reply))
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
-        """The answer, after the delay; entries are handed out in the order of arrival."""
-        entry, delay = self._take(request), self.delay_seconds  # It may be changed meanwhile.
+        """Return the answer after the delay; entries are handed out in the order of arrival."""
+        entry, delay = self._take(request), self.delay_seconds  # It may change meanwhile.
         try:
             await asyncio.sleep(min(delay, timeout_seconds))
             if delay > timeout_seconds:
@@ -76,7 +76,7 @@ class ScriptedClient:
     async def stream(
         self, request: Request, *, timeout_seconds: float
     ) -> AsyncGenerator[str | Reply, None]:
-        """The same reply word by word, then whole."""
+        """Yield the reply word by word, then whole."""
         reply = await self.complete(request, timeout_seconds=timeout_seconds)
         async for part in word_by_word(reply):
             yield part
@@ -85,10 +85,10 @@ class ScriptedClient:
         return self._info
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
     def _take(self, request: Request) -> Entry:
-        """Note the request and choose its entry, in one step that no other request can split."""
+        """Store the request and choose its entry, in one step that no other request can split."""
         with self._lock:
             self.requests.append(request)
             entry = self._matching(request_text(request))

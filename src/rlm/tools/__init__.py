@@ -1,7 +1,7 @@
 """What sandboxed code may call by name: functions of the program, and tools of MCP servers.
 
-`FunctionTool` makes a tool of a function, `mcp` stands for all tools of a server; `as_tools` reads
-what a caller hands in as tools. Values are welcome beside them: they become variables in the REPL.
+`FunctionTool` makes a tool of a function, `mcp` stands for all tools of a server; `as_tools`
+accepts what callers pass as tools. Values may be passed too: they become variables in the REPL.
 """
 
 import json
@@ -17,12 +17,11 @@ __all__ = ["FunctionTool", "McpServer", "as_tools", "describe_values", "mcp", "r
 
 
 def as_tools(given: Any) -> tuple[tuple[Tool, ...], dict[str, Any]]:
-    """What a caller may hand in as tools → the tools, and values that become REPL variables.
+    """Return the tools and the REPL variables that a caller passed.
 
     `given` is None, a list of functions, Tool objects or servers, or a dict name → one of these, a
-    value, or {"tool": any of them, "description": text}. The name of a server goes in front of
-    the names of its tools; where one of those is taken, it gets a number. Who is done with tools
-    of servers calls `release_tools`.
+    value, or {"tool": any of them, "description": text}. The name of a server is put before the
+    names of its tools; a name that is taken gets a number. Call `release_tools` when done.
     """
     tools: dict[str, Tool] = {}
     entries = _entries(given)
@@ -45,14 +44,14 @@ def as_tools(given: Any) -> tuple[tuple[Tool, ...], dict[str, Any]]:
 
 
 async def release_tools(tools: Iterable[Tool]) -> None:
-    """Close the servers behind these tools, but not those that others still use."""
+    """Close the servers behind these tools, except those still used elsewhere."""
     for tool in tools:
         if (release := getattr(tool, "release", None)) is not None:
             await release()
 
 
 def describe_values(given: Any) -> tuple[str, ...]:
-    """One line for the prompt for each value among the tools, such as `` `LIMIT` (int): text ``."""
+    """Return one line per value for the prompt, such as `` `LIMIT` (int): text ``."""
     entries = _entries(given)
     values = _values(entries)
     texts = {name: text for name, _, text in entries}
@@ -64,7 +63,7 @@ def describe_values(given: Any) -> tuple[str, ...]:
 
 
 def _entries(given: Any) -> list[tuple[str | None, Any, str | None]]:
-    """(name, function or value, description) of everything handed in; a list gives no names."""
+    """Yield (name, function or value, description) of everything passed; a list gives no names."""
     if given is None:
         return []
     if isinstance(given, Mapping):
@@ -80,7 +79,7 @@ def _entries(given: Any) -> list[tuple[str | None, Any, str | None]]:
 
 
 def _values(entries: list[tuple[str | None, Any, str | None]]) -> dict[str, Any]:
-    """What is neither a tool nor a server, by name."""
+    """Return what is neither a tool nor a server, by name."""
     return {
         checked_name(name): _json_value(name, entry)
         for name, entry, _ in entries
@@ -99,7 +98,7 @@ def _unwrapped(name: Any, entry: Any) -> tuple[Any, str | None]:
 
 
 def _tool(name: str | None, entry: Any, description: str | None) -> Tool | None:
-    """The tool that an entry means, or None if it is a value."""
+    """Return the tool that an entry means, or None if it is a value."""
     if _is_tool(entry):
         renamed = name not in (None, entry.name) or description is not None
         tool: Tool = _Named(entry, name, description) if renamed else entry

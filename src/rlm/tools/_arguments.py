@@ -1,4 +1,4 @@
-"""From what a cell sent to what a function takes: its parameters, shown, bound and converted."""
+"""Convert the arguments of a cell to those of a function: show, bind and convert parameters."""
 
 import functools
 import inspect
@@ -49,7 +49,7 @@ _UNRESOLVABLE = (
     TypeError,
     ValueError,
 )
-"""What evaluating somebody's annotation may raise."""
+"""What evaluating an annotation may raise."""
 
 
 class Parameters:
@@ -74,7 +74,7 @@ class Parameters:
         self.notes = {name: text for name, kind in full.items() if (text := _note(kind))}
 
     def bind(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Positional and named arguments for the call; any error tells what does not fit."""
+        """Return positional and named arguments for the call; errors say what does not fit."""
         named = dict(arguments)
         positional = named.pop(POSITIONAL, [])
         if not isinstance(positional, list):
@@ -94,19 +94,19 @@ class Parameters:
         return bound.args, bound.kwargs
 
     def _bound(self, positional: list[Any], named: dict[str, Any]) -> inspect.BoundArguments:
-        """The arguments at their parameters; `**kwargs` must not take what is fixed."""
+        """Return the arguments at their parameters; `**kwargs` must not take what is fixed."""
         if taken := sorted(self._fixed.intersection(named)):
             raise TypeError(f"{taken[0]!r} is fixed for this tool and can't be given")
         return self._signature.bind(*positional, **named)
 
     def _may_be_one_dict(self, arguments: dict[str, Any]) -> bool:
-        """Whether these names are no parameters: the worker sends a dict given alone as names."""
+        """Return whether none of the names is a parameter: a lone dict is sent as names."""
         if POSITIONAL in arguments or not self._types.keys().isdisjoint(arguments):
             return False
         return any(_takes_dict(wanted) for wanted in itertools.islice(self._types.values(), 1))
 
     def _is_one_dict(self, arguments: dict[str, Any]) -> bool:
-        """Whether a dict was meant, for sure; a misspelt keyword must not pass for one."""
+        """Return whether a dict was certainly meant; a misspelt keyword must not pass for one."""
         wanted = next(iter(self._types.values()))
         if wanted is Any:
             return False
@@ -125,7 +125,7 @@ class Parameters:
 
 
 def summary(function: Any) -> str:
-    """The first paragraph of a callable's docstring."""
+    """Return the first paragraph of a callable's docstring."""
     inner = _inside(function)
     if isinstance(inner, type):
         text = inspect.cleandoc(vars(inner).get("__doc__") or "")
@@ -139,7 +139,7 @@ def summary(function: Any) -> str:
 
 
 def body_of(function: Any) -> Any:
-    """What really runs: the function in a partial, the `__call__` of an object; a class is one."""
+    """Return what really runs: the function in a partial, an object's `__call__`, or a class."""
     inner = _inside(function)
     is_named = inspect.isroutine(inner) or isinstance(inner, type)
     return inner if is_named else type(inner).__call__
@@ -152,12 +152,12 @@ def _inside(function: Any) -> Any:
 
 
 def _note(annotation: Any) -> str:
-    """What a reader wants to know of a parameter besides the name of its type."""
+    """Return what a reader needs to know about a parameter besides its type."""
     return ", ".join(filter(None, (_schemas.described(annotation), _schemas.shape_of(annotation))))
 
 
 def _unfolded(signature: inspect.Signature) -> tuple[inspect.Signature, dict[str, Any]]:
-    """The signature without `Field(...)` for defaults, and the defaults that these stood for."""
+    """Return the signature without `Field(...)` defaults, and the defaults they stood for."""
     parameters = {name: _schemas.unfolded(each) for name, each in signature.parameters.items()}
     defaults = {
         name: each.default
@@ -168,7 +168,7 @@ def _unfolded(signature: inspect.Signature) -> tuple[inspect.Signature, dict[str
 
 
 def _open_signature(presets: Presets) -> inspect.Signature:
-    """What a caller may set; that a class returns itself says nothing."""
+    """Return what a caller may set, without the return type of a class."""
     signature = presets.signature
     returns = signature.return_annotation
     if isinstance(presets.core, type):
@@ -177,7 +177,7 @@ def _open_signature(presets: Presets) -> inspect.Signature:
 
 
 def _aliases(presets: Presets, names: dict[str, Any]) -> set[str]:
-    """Further names under which pydantic would take what is fixed."""
+    """Return further names under which pydantic would accept what is fixed."""
     parameters = {
         name: _resolved(_schemas.unfolded(each).annotation, names)
         for name, each in presets.core_signature.parameters.items()
@@ -200,7 +200,7 @@ class _Text:
 
 
 def _shown(signature: inspect.Signature, names: dict[str, Any]) -> str:
-    """The signature as a reader wants it: short names of types, no long defaults."""
+    """Return a readable signature: short names of types, no long defaults."""
     shown = []
     for parameter in signature.parameters.values():
         if parameter.annotation is not parameter.empty:
@@ -216,7 +216,7 @@ def _shown(signature: inspect.Signature, names: dict[str, Any]) -> str:
 
 
 def _without_extras(annotation: Any, names: dict[str, Any]) -> Any:
-    """The annotation without what `Annotated` adds at any depth; others as they are written."""
+    """Return the annotation without what `Annotated` adds, at any depth."""
     text = annotation if isinstance(annotation, str) else repr(annotation)
     if "Annotated[" not in text:
         return annotation
@@ -239,7 +239,7 @@ def _type_text(annotation: Any) -> str:
 
 
 def _default_text(default: Any) -> str:
-    """Short literals as they are; of other objects the text says little and may hold a path."""
+    """Return short literals; the text of other objects says little and may hold a path."""
     if type(default) not in _SHOWN_DEFAULTS:
         return "..."
     try:
@@ -253,7 +253,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _names_around(function: Any) -> dict[str, Any]:
-    """The globals in which the annotations of a function or class were written."""
+    """Return the globals in which the annotations of a function or class were written."""
     if isinstance(function, type):
         return vars(sys.modules.get(function.__module__, typing))
     found = getattr(function, "__globals__", None)
@@ -271,7 +271,7 @@ def _resolved(annotation: Any, names: dict[str, Any], *, extras: bool = True) ->
 
 
 def _convertible(annotation: Any) -> Any:
-    """The annotation, or Any if JSON has no form for it; then the function gets what was sent."""
+    """Return the annotation, or Any if JSON has no form for it; then nothing is converted."""
     if annotation is Any or is_pydantic(annotation):
         return annotation
     try:
@@ -299,7 +299,7 @@ def _convert(wanted: Any, validate: Callable[[Any], Any] | None, value: Any, nam
         if validate is not None:
             return validate(value)
         return msgspec.convert(value, wanted, strict=False, dec_hook=_decoded)
-    except Exception as error:  # A validator of the caller's may raise anything.
+    except Exception as error:  # A caller's validator may raise anything.
         error.add_note(f"argument {name!r}")
         raise
 

@@ -1,7 +1,7 @@
-"""One function as a tool: its name, its line in the prompt, and calling it safely.
+"""One function as a tool: its name, its line in the prompt, and safe calls.
 
-A tool runs on the host, in the caller's own program, and its arguments come from a model. So they
-are checked and converted first, and whatever goes wrong becomes a `ToolError` of one line.
+A tool runs on the host, in the caller's program, and its arguments come from a model. So they are
+checked and converted first, and every failure becomes a `ToolError` of one line.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from rlm.worker.namespace import REPL_NAMES
 __all__ = ["FunctionTool", "checked_name", "is_taken", "prompt_line"]
 
 MAX_THREADS = 32
-"""How many tools run in threads of one event loop at the same time; further calls wait."""
+"""Tools that may run in threads of one event loop at the same time; further calls wait."""
 
 _TAKEN = frozenset(entry.name for entry in REPL_NAMES)
 _CONTEXT = re.compile(r"context_\d+")
@@ -34,8 +34,8 @@ _places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakK
 class FunctionTool:
     """A function, method, class or other callable as a tool; implements `rlm.protocols.Tool`.
 
-    Functions run in a thread and coroutines on the loop, both for at most `timeout_seconds`;
-    a thread can't be stopped, so what a late function does after that is its own affair.
+    Functions run in a thread and coroutines on the loop, both for at most `timeout_seconds`; a
+    thread cannot be stopped, so a late function continues unobserved.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class FunctionTool:
         return f"FunctionTool({self.usage})"
 
     async def call(self, arguments: dict[str, Any]) -> Any:
-        """Call the function; `{"*": [...]}` holds positional arguments. All errors: ToolError."""
+        """Call the function; `{"*": [...]}` holds positional arguments. Errors are ToolErrors."""
         try:
             positional, named = self._parameters.bind(arguments)
         except Exception as error:
@@ -79,7 +79,7 @@ class FunctionTool:
             raise ToolError(f"{self.name} failed: {reason}") from cause
 
     async def _finished(self, call: Callable[[], Any]) -> Any:
-        """The JSON-able result of a call, in time."""
+        """Return the JSON-compatible result of a call, in time."""
         place = contextlib.nullcontext() if self._on_loop else _place()
         async with place:
             clock = asyncio.timeout(self.timeout_seconds)
@@ -110,7 +110,7 @@ class FunctionTool:
 
 
 def checked_name(name: Any) -> str:
-    """A name that a cell can use and that is free in the REPL; ConfigError otherwise."""
+    """Return a name that is valid in a cell and free in the REPL; ConfigError otherwise."""
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
         raise ConfigError(f"a tool can't be named {name!r}: it must be a Python name")
     if name.startswith("_"):
@@ -121,7 +121,7 @@ def checked_name(name: Any) -> str:
 
 
 def is_taken(name: str) -> bool:
-    """Whether the REPL itself uses a name."""
+    """Return whether the REPL itself uses a name."""
     return name in _TAKEN or _CONTEXT.fullmatch(name) is not None
 
 
@@ -140,7 +140,7 @@ def prompt_line(usage: str, text: str) -> str:
 
 
 def _is_async(function: Any) -> bool:
-    """Whether calling it only makes a coroutine or async generator, which takes no time."""
+    """Return whether a call only creates a coroutine or async generator, which takes no time."""
     body = _arguments.body_of(function)
     return inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body)
 
@@ -150,7 +150,7 @@ def _place() -> asyncio.Semaphore:
 
 
 def _called(call: Callable[[], Any]) -> tuple[bool, Any]:
-    """Call, and make the result plain in the same thread; unless it must be awaited first."""
+    """Call, and convert the result in the same thread unless it must be awaited first."""
     value = call()
     if inspect.isawaitable(value) or isinstance(value, AsyncIterator):
         return False, value
@@ -160,8 +160,8 @@ def _called(call: Callable[[], Any]) -> tuple[bool, Any]:
 async def _in_thread(work: Callable[[], Any]) -> Any:
     """Run in a thread of its own, with this task's context variables.
 
-    Not `asyncio.to_thread`: its pool's threads are waited for when Python ends, so that one tool
-    that hangs would keep the whole program from ending.
+    Not `asyncio.to_thread`: Python waits for the threads of its pool, so that one hanging tool
+    would keep the program from ending.
     """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
@@ -177,7 +177,7 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
         result = context.run(_outcome, work)
         try:
             loop.call_soon_threadsafe(settle, result)
-        except RuntimeError:  # The loop was closed; nobody waits any more.
+        except RuntimeError:  # The loop was closed; no caller waits any more.
             _discard(result)
 
     threading.Thread(target=body, name="rlm-tool", daemon=True).start()
@@ -193,7 +193,7 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
 
 
 def _discard(result: tuple[Any, BaseException | None]) -> None:
-    """Nobody waits for it any more; a coroutine that is never awaited would be complained about."""
+    """Close a result that no caller awaits; Python warns about coroutines never awaited."""
     value, _ = result
     pending = value[1] if isinstance(value, tuple) else None
     if inspect.iscoroutine(pending):
@@ -201,7 +201,7 @@ def _discard(result: tuple[Any, BaseException | None]) -> None:
 
 
 class _Raised(Exception):
-    """What a function raised in its thread, whatever it was."""
+    """What a function raised in its thread."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(error)

@@ -1,4 +1,4 @@
-"""Which arguments of a callable are still open, and which a `functools.partial` has fixed.
+"""Which arguments of a callable are open, and which a `functools.partial` has fixed.
 
 `inspect.signature` alone does not say: it shows what a partial fixed as a keyword with a default,
 forgets a fixed keyword that the function takes as `**kwargs`, and looks through `functools.wraps`.
@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["Presets"]
 
 _MOST_LAYERS = 100
-"""Some objects answer every attribute, `__wrapped__` too, with another object like themselves."""
+"""Some objects answer every attribute, even `__wrapped__`, with an object like themselves."""
 
 _IN_PYTHON = (functools.partialmethod, staticmethod, classmethod, types.FunctionType)
 
@@ -28,8 +28,8 @@ _ANYTHING = inspect.Signature(
 class Presets:
     """The `signature` of a callable as it is called, the names `fixed` in it, and its `core`.
 
-    The core is the function or class inside all partials, wrappers and bound methods. The
-    signature may still list names that are fixed; `open_parameters` leaves them out.
+    The core is the function or class inside all partials, wrappers and bound methods. The signature
+    may still list fixed names; `open_parameters` leaves them out.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -39,7 +39,7 @@ class Presets:
         self.signature = self._signature(function, 0)
 
     def open_parameters(self) -> list[inspect.Parameter]:
-        """What a caller may still set. All of it can be given by name, unless a name is fixed."""
+        """Return what a caller may still set, all by name unless a name is fixed."""
         positional_only = inspect.Parameter.POSITIONAL_ONLY
         listed = [
             each
@@ -54,7 +54,7 @@ class Presets:
         ]
 
     def _signature(self, function: Any, layer: int) -> inspect.Signature:
-        """The signature of one layer, from that of the next one inside."""
+        """Return the signature of one layer, from that of the next one inside."""
         self.core = function
         if layer > _MOST_LAYERS:
             return _ANYTHING
@@ -108,16 +108,16 @@ class Presets:
 def _plain_signature(function: Any) -> inspect.Signature:
     try:
         return inspect.signature(function)
-    except (TypeError, ValueError):  # Some builtins do not tell theirs.
+    except (TypeError, ValueError):  # Some builtins have no signature.
         return _ANYTHING
 
 
 def _after(
     signature: inspect.Signature, args: tuple[Any, ...], keywords: dict[str, Any]
 ) -> inspect.Signature:
-    """What is left of a signature when these arguments are given.
+    """Return what is left of a signature when these arguments are given.
 
-    A keyword with the name of a positional-only parameter is one of `**kwargs`, which Python 3.11
+    A keyword with the name of a positional-only parameter belongs to `**kwargs`, which Python 3.11
     does not expect here.
     """
     positional_only = {
@@ -128,7 +128,7 @@ def _after(
 
 
 def _bound(signature: inspect.Signature) -> inspect.Signature:
-    """The signature without what a method is bound to."""
+    """Return the signature without what a method is bound to."""
     return _plain_signature(types.MethodType(_with(signature), object()))
 
 
@@ -140,7 +140,7 @@ def _with(signature: inspect.Signature) -> Callable[..., None]:
 
 
 def _with_first(signature: inspect.Signature, first: inspect.Parameter) -> inspect.Signature:
-    """A method's `self` in front again, which is not what a `partialmethod` fixes."""
+    """Put a method's `self` in front again, which a `partialmethod` does not fix."""
     if first.kind is not first.VAR_POSITIONAL:
         first = first.replace(kind=first.POSITIONAL_ONLY, default=first.empty)
         rest = [each for each in signature.parameters.values() if each.name != first.name]
@@ -149,7 +149,7 @@ def _with_first(signature: inspect.Signature, first: inspect.Parameter) -> inspe
 
 
 def _unbound_partial(function: Any) -> "functools.partialmethod[Any] | None":
-    """The `partialmethod` behind a function that a class shows in its place."""
+    """Return the `partialmethod` behind a function that a class shows in its place."""
     for name in ("__partialmethod__", "_partialmethod"):  # Python 3.13 renamed it.
         found = getattr(function, name, None)
         if isinstance(found, functools.partialmethod):
@@ -158,7 +158,7 @@ def _unbound_partial(function: Any) -> "functools.partialmethod[Any] | None":
 
 
 def _own_call(instance: Any) -> Any:
-    """The `__call__` that a class written in Python gives its instances, bound to one of them."""
+    """Return the `__call__` that a Python class gives its instances, bound to one of them."""
     call = inspect.getattr_static(type(instance), "__call__", None)
     if call is None or (inspect.ismethoddescriptor(call) and not isinstance(call, _IN_PYTHON)):
         return None

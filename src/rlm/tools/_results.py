@@ -20,12 +20,12 @@ MOST_NOTES_CHARS = 400
 
 
 def cut(text: str, most: int) -> str:
-    """The text, or its beginning and an ellipsis."""
+    """Return the text, or its beginning and an ellipsis."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def one_line(text: str, most: int) -> str:
-    """A stranger's text on one line: no control characters, nothing that ends a code span."""
+    """Return untrusted text on one line: no control characters, no end of a code span."""
     some = text[: 8 * most]
     kept = (
         " " if each.isspace() or unicodedata.category(each) in {"Zl", "Zp"} else each
@@ -36,7 +36,7 @@ def one_line(text: str, most: int) -> str:
 
 
 def with_notes(text: str, notes: Mapping[str, str]) -> str:
-    """A description, and behind it in short what is told of each parameter."""
+    """Return a description followed by short notes about parameters."""
     told, left = [], MOST_NOTES_CHARS
     for name, note in notes.items():
         line = f"{name}: {one_line(note, MOST_NOTE_CHARS).rstrip('.')}"
@@ -51,7 +51,7 @@ def with_notes(text: str, notes: Mapping[str, str]) -> str:
 
 MAX_RESULT_BYTES = 16 << 20
 MAX_ITEMS = 1_000_000
-"""Where collecting what an iterator gives ends; it might never end by itself."""
+"""The most items to collect from an iterator, which may be endless."""
 
 _LISTED = (Iterator, AbstractSet, Sequence, ValuesView)
 _MOST_CHARS = 500
@@ -62,7 +62,7 @@ _HOST_PATH = re.compile(
 
 
 def plain(value: Any) -> Any:
-    """The result in JSON's types; ToolError if it is too large."""
+    """Return the result in JSON's types; ToolError if it is too large."""
     value = msgspec.to_builtins(value, enc_hook=_encodable)
     try:
         text = json.dumps(value)
@@ -78,7 +78,7 @@ def plain(value: Any) -> Any:
 
 
 async def collected(items: AsyncIterator[Any]) -> list[Any]:
-    """All that an async generator gives."""
+    """Return all that an async generator yields."""
     found = []
     async for item in items:
         found.append(item)
@@ -87,13 +87,13 @@ async def collected(items: AsyncIterator[Any]) -> list[Any]:
 
 
 def error_line(error: BaseException, arguments: Any) -> str:
-    """`ValueError: text` on one line, without paths of this machine that the model did not name."""
+    """Return `ValueError: text` on one line, without host paths that the model did not name."""
     kind, text = type(error).__name__, _safe_text(error)
     return _shortened(f"{kind}: {text}" if text else kind, arguments)
 
 
 def problem(error: Exception, arguments: Any) -> str:
-    """What is wrong with arguments, for the model."""
+    """Return what is wrong with arguments, for the model."""
     listed = getattr(error, "errors", None) or getattr(error.__cause__, "errors", None)
     if callable(listed):  # pydantic's, whose own text has many lines
         found = listed()[:_MOST_PROBLEMS]
@@ -128,7 +128,7 @@ def _shortened(text: str, arguments: Any) -> str:
 
 
 def _encodable(value: Any) -> Any:
-    """What msgspec does not know, in types it knows; text if there is nothing better."""
+    """Return what msgspec does not know in types it knows, or as text."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):

@@ -22,14 +22,14 @@ __all__ = [
 ]
 
 MOST_STEPS = 2_000
-"""How many schemas one check or one shown type may visit; references can make them endless."""
+"""The most schemas that one check or one shown type visits; references can be endless."""
 
 MOST_DEPTH = 5
 MOST_TYPE_CHARS = 80
 MOST_CHOICES = 12
 
 _SHORT = reprlib.Repr()
-"""A value may be large, and is looked at once for every schema that it does not fit."""
+"""A value may be large, and is examined once for every schema that it does not fit."""
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 100
 _SHORT.maxlist = _SHORT.maxdict = 40
 _SHORT.maxlevel = 5
@@ -56,7 +56,7 @@ _LENGTHS = (
 
 
 class Schemas:
-    """The schemas of one document: references are looked up in it and nowhere else."""
+    """The schemas of one document: references are looked up only in it."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
@@ -65,7 +65,7 @@ class Schemas:
     # -- shown -------------------------------------------------------------------------------
 
     def shown(self, schema: Any) -> str:
-        """The type that a schema means, as Python would write it; `Any` where it is unclear."""
+        """Return the type of a schema as Python would write it; `Any` where it is unclear."""
         self._steps = 0
         return one_line(self._shown(schema, 0), MOST_TYPE_CHARS)
 
@@ -100,7 +100,7 @@ class Schemas:
     # -- checked -----------------------------------------------------------------------------
 
     def problem(self, value: Any, schema: Any) -> str | None:
-        """What is wrong with a value, or None if nothing is known to be."""
+        """Return what is wrong with a value, or None if nothing is known to be."""
         self._steps = 0
         return next(self._problems(value, schema, 0), None)
 
@@ -148,7 +148,7 @@ class Schemas:
     # -- both --------------------------------------------------------------------------------
 
     def _visited(self, schema: Any, depth: int) -> Mapping[str, Any] | None:
-        """The schema behind all references; None if anything fits, or too much was looked at."""
+        """Return the schema behind all references; None if anything fits, or after too many."""
         for _ in range(MOST_DEPTH):
             self._steps += 1
             if not isinstance(schema, Mapping) or depth > MOST_DEPTH or self._steps > MOST_STEPS:
@@ -169,7 +169,7 @@ class Schemas:
 
 
 def properties_of(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The named members of an object, whatever the schema holds in that place."""
+    """Return the named members of an object, whatever the schema holds in that place."""
     found = schema.get("properties")
     return dict(found) if isinstance(found, Mapping) else {}
 
@@ -206,7 +206,7 @@ def _is_kind(value: Any, kind: str) -> bool:
 
 
 def _equal(value: Any, choice: Any) -> bool:
-    """JSON's equality, in which true is not 1."""
+    """Compare as JSON does: true is not 1."""
     return isinstance(value, bool) == isinstance(choice, bool) and bool(value == choice)
 
 
@@ -236,12 +236,12 @@ _ANNOTATED: Any = Annotated
 
 
 def is_pydantic(kind: Any) -> bool:
-    """Whether this is a pydantic model, told without importing pydantic."""
+    """Return whether this is a pydantic model, without importing pydantic."""
     return isinstance(kind, type) and callable(getattr(kind, "model_validate", None))
 
 
 def validator_of(annotation: Any) -> Callable[[Any], Any] | None:
-    """What makes a value fit an annotation that pydantic has to do with; None for others."""
+    """Return a validator for an annotation that involves pydantic; None for others."""
     if not any(map(_is_theirs, _parts(annotation))):
         return None
     from pydantic import PydanticUserError, TypeAdapter
@@ -253,7 +253,7 @@ def validator_of(annotation: Any) -> Callable[[Any], Any] | None:
 
 
 def shape_of(annotation: Any) -> str:
-    """The members of a class, or the values of an enum, as a JSON value has them; else nothing."""
+    """Return the members of a class, or the values of an enum, as in JSON; else nothing."""
     if not any(map(_has_members, _parts(annotation))):
         return ""
     schema = _schema_of(annotation)
@@ -261,7 +261,7 @@ def shape_of(annotation: Any) -> str:
 
 
 def described(annotation: Any) -> str:
-    """What is said of a parameter in its annotation."""
+    """Return what an annotation says about its parameter."""
     for note in getattr(annotation, "__metadata__", ()):
         text = getattr(note, "description", None) or getattr(note, "documentation", None)
         if isinstance(text, str):
@@ -270,7 +270,7 @@ def described(annotation: Any) -> str:
 
 
 def unfolded(parameter: inspect.Parameter) -> inspect.Parameter:
-    """A parameter whose default is a `Field(...)`, with that among its annotation instead."""
+    """Move a parameter's default `Field(...)` into its annotation."""
     default = parameter.default
     if type(default).__name__ != "FieldInfo" or not _is_theirs(default):
         return parameter
@@ -280,7 +280,7 @@ def unfolded(parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 def names_by_field(core: Any, parameters: Mapping[str, Any]) -> Iterator[set[str]]:
-    """All keywords that set the same thing: a name and its aliases, in a model or a function."""
+    """Yield the keywords that set the same field: a name and its aliases."""
     fields = getattr(core, "__pydantic_fields__", None)
     for name, field in fields.items() if isinstance(fields, Mapping) else ():
         yield {name, *_keys_of(field)}
@@ -291,7 +291,7 @@ def names_by_field(core: Any, parameters: Mapping[str, Any]) -> Iterator[set[str
 
 
 def _keys_of(field: Any) -> Iterator[str]:
-    """The keywords from which pydantic fills a field; of a path, the first part is one."""
+    """Return the keywords from which pydantic fills a field; of a path, its first part."""
     waiting = [getattr(field, "alias", None), getattr(field, "validation_alias", None)]
     while waiting:
         each = waiting.pop()
@@ -316,7 +316,7 @@ def _schema_of(annotation: Any) -> dict[str, Any] | None:
 
 
 def _model_schema(kind: Any) -> dict[str, Any]:
-    """The schema of a class inside of those that msgspec knows; anything, if it has none."""
+    """Return the schema of a class that msgspec does not know; anything if it has none."""
     if not is_pydantic(kind):
         return {}
     schema: dict[str, Any] = kind.model_json_schema()
@@ -324,7 +324,7 @@ def _model_schema(kind: Any) -> dict[str, Any]:
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
-    """The annotation, everything inside it, and what `Annotated` adds."""
+    """Yield the annotation, everything inside it, and what `Annotated` adds."""
     waiting, seen = [annotation], 0
     while waiting and seen < _MOST_PARTS:
         part = waiting.pop()
@@ -339,7 +339,7 @@ def _is_theirs(part: Any) -> bool:
 
 
 def _has_members(part: Any) -> bool:
-    """Whether a name in a signature would not tell what is inside."""
+    """Return whether the name of a type would not show what is inside."""
     if not isinstance(part, type) or part.__module__ == "builtins":
         return False
     fields = ("__dataclass_fields__", "__struct_fields__", "__members__", "__total__")

@@ -1,11 +1,11 @@
-"""Typed answers: a model class or a JSON schema as instructions, and a submission as its value.
+"""Typed answers: a model class or JSON schema as instructions, and a submission as its value.
 
-What does not fit is told in a few short lines that a model can act on. Nothing here reaches the
+Mismatches are reported in a few short lines that a model can act on. Nothing here reaches the
 network: a schema that refers to another one elsewhere is refused at the start.
 
-A JSON schema may come from a stranger, and so may the value that is checked against it. Both are
-read in a process with limits: a few lines of nested references, or one pattern, can keep a
-validator busy for years.
+A JSON schema may be untrusted, and so may the value that is checked against it. Both are read in a
+process with limits: a few lines of nested references, or one pattern, can keep a validator busy for
+years.
 """
 
 import dataclasses
@@ -55,11 +55,11 @@ _INSTRUCTIONS = (
     "do not turn the value into text first."
 )
 _NO_SCHEMA = (AttributeError, LookupError, NameError, RuntimeError, TypeError, ValueError)
-"""What asking somebody's class for its schema may raise."""
+"""What asking a class for its schema may raise."""
 
 
 class AnswerType(msgspec.Struct, frozen=True):
-    """The wanted shape: how the model is told, and how its answer is read and checked.
+    """The wanted shape: how it is described to the model, and how an answer is checked.
 
     `build` makes an instance of a class; without it the answer is a value that fits the schema.
     """
@@ -70,22 +70,22 @@ class AnswerType(msgspec.Struct, frozen=True):
 
     @property
     def instructions(self) -> str:
-        """A short paragraph for the prompt, with the schema."""
+        """Return a short paragraph for the prompt, with the schema."""
         compact = json.dumps(self.schema, ensure_ascii=False, separators=(",", ":"))
         return _INSTRUCTIONS.format(schema=compact)
 
     def parse(self, submission: Submission) -> Any:
-        """The answer as the wanted type; AnswerMismatch if no reading of it fits. May block."""
+        """Return the answer as the wanted type; AnswerMismatch if no reading fits. May block."""
         job = self._job(submission)
         return self._parsed(submission, None if job is None else _outcome(job))
 
     async def aparse(self, submission: Submission) -> Any:
-        """The same for coroutines."""
+        """Do the same for coroutines."""
         job = self._job(submission)
         return self._parsed(submission, None if job is None else await _aoutcome(job))
 
     def _job(self, submission: Submission) -> "_Job | None":
-        """What has to be done elsewhere: for a class, only trying its patterns."""
+        """Return the work for another process: for a class, only trying its patterns."""
         given = submission.text, submission.json
         if self.build is None:
             return _Job("read", (json.dumps(self.schema), *given), _READ_SECONDS)
@@ -107,7 +107,9 @@ class AnswerType(msgspec.Struct, frozen=True):
         raise mismatches.get(False) or mismatches[True]
 
     def _built(self, value: Any) -> Any:
-        """Validators are the caller's code, and whatever they raise is about the answer."""
+        """Build the instance. Validators are the caller's code; what they raise is about the
+        answer.
+        """
         assert self.build is not None
         try:
             return self.build(value)
@@ -118,7 +120,7 @@ class AnswerType(msgspec.Struct, frozen=True):
 
 
 async def with_typed_answer(result: RunResult, kind: AnswerType) -> RunResult:
-    """The same result with a typed answer, or without any if what there is does not fit."""
+    """Return the result with a typed answer, or without one if it does not fit."""
     if result.answer is None:
         return result
     try:
@@ -137,7 +139,7 @@ async def with_typed_answer(result: RunResult, kind: AnswerType) -> RunResult:
 
 
 def answer_type(model: Any) -> AnswerType:
-    """The shape given by a JSON schema, a pydantic model, or any type that msgspec knows.
+    """Return the shape of a JSON schema, a pydantic model, or a type that msgspec knows.
 
     A schema is checked in another process: in a coroutine, use `aanswer_type`.
     """
@@ -148,7 +150,7 @@ def answer_type(model: Any) -> AnswerType:
 
 
 async def aanswer_type(model: Any) -> AnswerType:
-    """The same for coroutines."""
+    """Do the same for coroutines."""
     if not isinstance(model, dict):
         return _of_class(model)
     _refuse(await _aoutcome(_check_job(model)))
@@ -204,7 +206,7 @@ async def _aoutcome(job: _Job) -> Any:
 
 
 def _refuse(problem: Any) -> None:
-    """Raise what speaks against a schema."""
+    """Raise what is wrong with a schema."""
     if isinstance(problem, JobStopped):
         if problem.reason == "crash":
             raise ConfigError(f"this JSON schema could not be checked: {cut(str(problem))}")
@@ -240,7 +242,7 @@ def _of_class(model: Any) -> AnswerType:
 
 
 def _patterns_in(schema: dict[str, Any]) -> tuple[str, ...]:
-    """The regular expressions of a class: slow ones must not meet an answer in this process."""
+    """Return the regular expressions of a class: slow ones must not run in this process."""
     found: dict[str, None] = {}
     ahead: list[Any] = [schema]
     while ahead:
@@ -263,7 +265,7 @@ def _schema_of(model: Any) -> dict[str, Any]:
     definitions: dict[str, Any] = {}
 
     def of_custom_type(kind: Any) -> dict[str, Any]:
-        """A pydantic model somewhere inside; its own definitions belong to the top."""
+        """Return the schema of a nested pydantic model; its definitions move to the top."""
         if not _is_pydantic(kind):
             raise TypeError(f"there is no JSON form of {kind.__name__}")
         inner: dict[str, Any] = kind.model_json_schema()

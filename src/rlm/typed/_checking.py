@@ -28,9 +28,9 @@ _MOST_LEVELS = 200
 
 
 class SchemaCheck:
-    """Checks values against a JSON schema; ConfigError if it is none.
+    """Check values against a JSON schema; ConfigError if it is not one.
 
-    It can take any amount of time and memory, so it is used in processes with limits only.
+    It can take any amount of time and memory, so it is used only in processes with limits.
     """
 
     def __init__(self, schema: dict[str, Any]) -> None:
@@ -61,7 +61,7 @@ class SchemaCheck:
             raise ConfigError("this JSON schema refers to itself without end") from None
 
     def __call__(self, value: Any) -> Any:
-        """The value itself, or AnswerMismatch."""
+        """Return the value itself, or raise AnswerMismatch."""
         errors = list(itertools.islice(self._validator.iter_errors(value), MOST_PROBLEMS))
         if errors:
             raise mismatch(schema_problem(self._most_relevant([each])) for each in errors)
@@ -120,18 +120,18 @@ def _check_references(kind: Any, schema: dict[str, Any]) -> None:
 
 
 _MISFITS = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
-"""What a validator may raise on a value that nobody thought of."""
+"""What a validator may raise on an unexpected value."""
 
 
 def preload() -> None:
-    """Load what every check needs, and have the schemas of schemas ready."""
+    """Load what every check needs, including the schemas of schemas."""
     with suppress(ImportError):
         importlib.import_module("jsonschema")
         SchemaCheck({"type": "object"})
 
 
 def check(schema: str) -> str | None:
-    """What speaks against a schema, if anything does."""
+    """Return what is wrong with a schema, if anything."""
     try:
         SchemaCheck(json.loads(schema))
     except ConfigError as error:
@@ -142,7 +142,7 @@ def check(schema: str) -> str | None:
 
 
 def read(schema: str, text: str, as_json: str | None) -> dict[str, str]:
-    """The first reading of a submission that fits a schema, as JSON, or the problem with it."""
+    """Return the first reading of a submission that fits a schema, as JSON, or the problem."""
     fits = SchemaCheck(json.loads(schema))
     problems: dict[bool, str] = {}
     for value in readings(Submission(text, "answer", as_json)):
@@ -156,7 +156,7 @@ def read(schema: str, text: str, as_json: str | None) -> dict[str, str]:
 
 
 def try_patterns(patterns: list[str], text: str, as_json: str | None) -> None:
-    """Search every text of a submission for every pattern: this ends, or the job is stopped."""
+    """Search every text of a submission for every pattern; this ends, or the job is stopped."""
     known = []
     for each in patterns:
         with suppress(re.error):  # another dialect, which only its own library can read

@@ -31,7 +31,7 @@ _MOST_THOUGHTS = 100
 
 
 def readings(submission: Submission) -> Iterator[Any]:
-    """Every value that a submission may stand for, the likeliest first."""
+    """Yield every value that a submission may stand for, likeliest first."""
     if submission.json is not None:
         try:
             value = json.loads(submission.json)
@@ -53,14 +53,14 @@ def readings(submission: Submission) -> Iterator[Any]:
 
 
 def _literal(text: str) -> Any:
-    """A value in Python's spelling, as `FINAL_VAR(name)` outside a cell gives it."""
+    """Return a value in Python's spelling, as `FINAL_VAR(name)` outside a cell gives it."""
     if len(text) > _MOST_SEARCHED_CHARS:
         raise ValueError("too long to be read as a literal")
     return json.loads(json.dumps(ast.literal_eval(text.strip())))
 
 
 def _embedded(text: str) -> Any:
-    """JSON with fences or prose around it, unless the text is made so that searching takes long."""
+    """Return JSON within fences or prose, unless searching the text would take long."""
     if len(text) > _MOST_SEARCHED_CHARS or text.count("<think") > _MOST_THOUGHTS:
         raise ValueError("too long to be searched")
     return loose_json.parse(text)
@@ -97,7 +97,7 @@ def problems_of(error: Exception) -> list[str]:
 
 
 def listed(error: Exception) -> list[dict[str, Any]]:
-    """The problems in an error of pydantic's; none in any other error."""
+    """Return the problems in an error of pydantic's; none in any other error."""
     errors = getattr(error, "errors", None)
     found = errors() if isinstance(error, ValueError) and callable(errors) else []
     return found if isinstance(found, list) else []

@@ -1,4 +1,4 @@
-"""A report of benchmarks: markdown, and for each task a picture of scores and one of costs."""
+"""A report of benchmarks in Markdown, with a chart of scores and one of costs per task."""
 
 from rlm.bench.report.writing import write_report
 

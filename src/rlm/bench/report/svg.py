@@ -1,7 +1,7 @@
-"""A small chart as SVG: lines with points and bars of error over sizes on a logarithmic axis.
+"""A small chart as SVG: lines with points and error bars over sizes on a logarithmic axis.
 
-It is readable on white and on black: colours follow what the reader prefers. Methods differ in
-their marks too, for those who see no colours and for printers.
+It is readable on white and on black: colours follow the reader's preference. Methods also differ in
+their marks, for readers and printers without colours.
 """
 
 import math
@@ -16,10 +16,10 @@ LEFT, RIGHT, HEAD, BOTTOM = 78, 24, 64, 58
 LEGEND_ROW = 20
 MARK = 5.0
 WIDE = 30.0
-"""If the highest value is so many times the lowest, steps of ten show both."""
+"""Use a logarithmic axis if the highest value exceeds the lowest by this factor."""
 
 SMALLEST = 1e-300
-"""Whatever is below is drawn as nothing: it is too small to be reckoned with."""
+"""Smaller values are drawn as zero."""
 
 STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #24292f; }
@@ -61,7 +61,7 @@ class Point(NamedTuple):
 
 
 class Series(NamedTuple):
-    """A line: its name, its points by size, and which colour, mark and dashes it has."""
+    """A line: its name, its points by size, and its colour, mark and dashes."""
 
     name: str
     points: Sequence[Point]
@@ -70,7 +70,7 @@ class Series(NamedTuple):
 
 
 class _Axes:
-    """Where sizes and values are in the picture; values may be in steps of ten too."""
+    """Maps sizes and values to the picture; values may be logarithmic too."""
 
     def __init__(self, sizes: Sequence[int], ticks: Sequence[float], top: int) -> None:
         self.sizes, self.ticks, self.top = sizes, ticks, top
@@ -101,7 +101,7 @@ def chart(
     size_names: dict[int, str],
     top: float | None = None,
 ) -> str:
-    """The picture, as the text of an SVG file. `top` is the end of the axis, if it is fixed."""
+    """Return the text of an SVG file. `top` is the end of the axis, if it is fixed."""
     points = [point for each in series for point in each.points]
     legend, rows = _legend(series)
     ends = HEAD + LEGEND_ROW * rows
@@ -145,7 +145,7 @@ def _grid(axes: _Axes, size_names: dict[int, str]) -> Iterator[str]:
 
 
 def _legend(series: Sequence[Series]) -> tuple[list[str], int]:
-    """Names with their lines, and how many rows they take."""
+    """Return names with their lines, and the number of rows they take."""
     x, row, drawn = float(LEFT), 0, []
     for each in series:
         width = 52 + 7.2 * len(each.name)
@@ -178,7 +178,7 @@ def _line(series: Series, places: Iterable[tuple[float, float]]) -> str:
 
 
 def _mark(series: Series, x: float, y: float, *, hollow: bool) -> str:
-    """A circle, a square, a triangle or a diamond."""
+    """Return a circle, a square, a triangle or a diamond."""
     inside = "hollow" if hollow else f"f{series.colour}"
     style = f'class="{inside} c{series.colour}" stroke-width="2"'
     if series.colour == 0:
@@ -193,7 +193,7 @@ def _mark(series: Series, x: float, y: float, *, hollow: bool) -> str:
 
 
 def _ticks(points: Sequence[Point]) -> list[float]:
-    """Even steps from 0; or powers of ten, if small values would be lost beside large ones."""
+    """Return even steps from 0, or powers of ten if small values would be invisible."""
     highest = max((point.high for point in points), default=0.0)
     lowest = min((point.low for point in points), default=0.0)
     if lowest < SMALLEST or highest / lowest < WIDE:
@@ -203,7 +203,7 @@ def _ticks(points: Sequence[Point]) -> list[float]:
 
 
 def _even_ticks(highest: float) -> list[float]:
-    """From 0 in four to six steps of 1, 2 or 5 times a power of ten."""
+    """Return four to six steps from 0, of 1, 2 or 5 times a power of ten."""
     if highest < SMALLEST:
         return [0.0, 1.0]
     power = 10.0 ** math.floor(math.log10(highest / 5))

@@ -30,7 +30,7 @@ SOURCE = "A. Zhang, T. Kraska, O. Khattab: Recursive Language Models, 2025, arXi
 
 
 class Published(NamedTuple):
-    """A benchmark of the paper, the task here that is made in its manner, and what it scored."""
+    """A benchmark of the paper, the similar task here, and the published score."""
 
     benchmark: str
     like: str
@@ -52,7 +52,7 @@ Z = 1.96
 
 
 class Place(NamedTuple):
-    """Which trials figures are about."""
+    """The trials that figures are about."""
 
     task: str
     model: str
@@ -61,9 +61,9 @@ class Place(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Of the trials at one place. What nobody knows is None.
+    """Figures of the trials at one place. None means unknown.
 
-    `score` is a mean in percent, `low` and `high` its interval; `cost_range` are the quartiles.
+    `score` is a mean in percent, `low` and `high` its interval; `cost_range` holds the quartiles.
     """
 
     samples: int
@@ -82,10 +82,10 @@ class Figures(NamedTuple):
 
 
 def interval(mean: float, count: int) -> tuple[float, float]:
-    """Wilson's interval around a mean of scores from 0 to 1, at 95 percent.
+    """Return Wilson's interval around a mean of scores from 0 to 1, at 95 percent.
 
-    It is made for right and wrong. Of all scores with the same mean, right and wrong vary the most:
-    so for scores between them it is on the safe side. It is never empty, as few samples are.
+    It is made for right and wrong, which vary the most of all scores with the same mean: for scores
+    in between it is on the safe side. It is never empty, even for few samples.
     """
     square = Z * Z / count
     middle = (mean + square / 2) / (1 + square)
@@ -94,13 +94,13 @@ def interval(mean: float, count: int) -> tuple[float, float]:
 
 
 def pooled_task(spec: str) -> str:
-    """The task without its variant; its options stay."""
+    """Return the task without its variant; its options stay."""
     name, _, options = spec.partition(",")
     return name.partition("/")[0] + (f",{options}" if options else "")
 
 
 def summarise(outcomes: Iterable[Outcome], *, pooled: bool) -> dict[Place, Figures]:
-    """Figures of each place, in the order of tasks, models, methods and sizes."""
+    """Return figures per place, in the order of tasks, models, methods and sizes."""
     groups: dict[Place, list[Outcome]] = defaultdict(list)
     for each in outcomes:
         task = pooled_task(each.task) if pooled else each.task
@@ -169,7 +169,7 @@ HOLLOW = (
 
 
 def write_report(folders: Sequence[Path], out: Path) -> Path:
-    """Read results, write `report.md` and its pictures into `out`; returns the report's path."""
+    """Read results, write `report.md` and its charts into `out`, and return the report's path."""
     settings = {folder: read_settings(folder) for folder in folders}
     outcomes = [each for folder in folders for each in _last_of(folder)]
     if not outcomes:
@@ -184,7 +184,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
 
 
 def _last_of(folder: Path) -> list[Outcome]:
-    """Of a trial that was tried again, the last outcome counts."""
+    """Return the last outcome of each trial."""
     return list({each.key: each for each in read_outcomes(folder)}.values())
 
 
@@ -255,7 +255,7 @@ def _table(rows: Mapping[Place, Figures]) -> Iterator[str]:
 
 
 def _published(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """What the paper has for tasks like these; not the same ones, and it says so."""
+    """Return what the paper reports for similar tasks, and say that they are not the same."""
     names = {pooled_task(each.task).partition(",")[0] for each in outcomes}
     like = [each for each in PUBLISHED if each.like in names]
     if not like:
@@ -288,7 +288,7 @@ def _money(usd: float | None) -> str:
 # -- pictures -------------------------------------------------------------------------------------
 
 Pointing = Callable[[int, Figures], Point | None]
-"""What a picture shows of figures at a size."""
+"""What a chart shows of the figures at a size."""
 
 
 def _pictures(rows: Mapping[Place, Figures]) -> Iterator[tuple[str, str]]:
@@ -312,7 +312,7 @@ def _pictures(rows: Mapping[Place, Figures]) -> Iterator[tuple[str, str]]:
 
 
 def _series(rows: Mapping[Place, Figures], point: Pointing) -> list[Series]:
-    """A line for each model and method: the colour is the method's, the dashes are the model's."""
+    """Return one line per model and method: colour by method, dashes by model."""
     models = list(dict.fromkeys(place.model for place in rows))
     found = []
     for method, colour in zip(METHODS, range(3), strict=True):

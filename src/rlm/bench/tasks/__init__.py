@@ -1,3 +1,3 @@
-"""The tasks that come with rlm, a file each."""
+"""The tasks that come with rlm, one file each."""
 
 __all__: list[str] = []

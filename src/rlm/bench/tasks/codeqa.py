@@ -35,24 +35,24 @@ FUNCTIONS = 5
 CLASSES = 2
 ERRORS = 24
 FAMILY = 25
-"""So many modules share one hierarchy of classes, and import nothing of it from elsewhere."""
+"""The number of modules that share one class hierarchy."""
 
 CALLED = 40
-"""One of so many functions is called from everywhere."""
+"""One function in this many is called from everywhere."""
 
 MODULE_CHARS = 2_600
 LARGEST_FILE = 1_000_000
 
 
 class Module(NamedTuple):
-    """A file of a tree: its path, as it is told, and its text."""
+    """A file of a tree: its path and its text."""
 
     path: str
     source: str
 
 
 class Tree(Protocol):
-    """Modules by their number; asked for twice, they are the same."""
+    """Modules by number; the same number always gives the same module."""
 
     def __len__(self) -> int: ...
 
@@ -60,12 +60,12 @@ class Tree(Protocol):
 
 
 def headed(module: Module) -> str:
-    """A module as it stands in a context."""
+    """Return a module as it stands in a context."""
     return f"=== {module.path} ===\n{module.source}\n"
 
 
 class WrittenTree:
-    """Modules that are written from numbers, each by itself; as many as fit into `chars`."""
+    """Modules generated from numbers, as many as fit into `chars`."""
 
     def __init__(self, key: tuple[str | int, ...], chars: int) -> None:
         self._key = key
@@ -142,7 +142,7 @@ def _error_name(number: int) -> str:
 
 
 class GivenTree:
-    """The Python files of a folder, in the order of their paths; as many as fit into `chars`."""
+    """The Python files of a folder, in the order of their paths, as many as fit into `chars`."""
 
     def __init__(self, folder: Path, chars: int) -> None:
         if not folder.is_dir():
@@ -167,7 +167,7 @@ class GivenTree:
 
     @cached_property
     def digest(self) -> str:
-        """Changes with whatever is in the files."""
+        """Return a hash of the contents of the files."""
         whole = hashlib.sha256()
         for number in range(len(self)):
             whole.update(headed(self.module(number)).encode())
@@ -175,7 +175,7 @@ class GivenTree:
 
 
 def _python_files(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Readable ones, below the folder, that are ASCII and not enormous."""
+    """Return readable Python files below the folder that are ASCII and not enormous."""
     for path in sorted(folder.rglob("*.py")):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if hidden or path.is_symlink() or path.stat().st_size > LARGEST_FILE:
@@ -193,7 +193,7 @@ _parsing = threading.Lock()
 
 @dataclass
 class Facts:
-    """Of some modules of a tree."""
+    """Facts about some modules of a tree."""
 
     functions: dict[str, set[str]] = field(default_factory=dict)
     """`path:name` of a function → the exceptions that its own statements raise."""
@@ -206,7 +206,7 @@ class Facts:
     doubled: set[str] = field(default_factory=set)
 
     def ancestors(self, name: str) -> set[str] | None:
-        """All classes that this one is derived from; None if one of them is not known here."""
+        """Return all base classes, transitively; None if one of them is unknown."""
         found: set[str] = set()
         ahead = list(self.classes[name])
         while ahead:
@@ -220,7 +220,7 @@ class Facts:
 
 
 def facts_of(modules: Iterable[Module]) -> Facts:
-    """Parse all of these; what is no Python of today is passed over."""
+    """Parse these modules; skip what is not valid Python."""
     facts = Facts()
     for module in modules:
         if (tree := _parsed(module.source)) is not None:
@@ -234,9 +234,9 @@ def facts_of(modules: Iterable[Module]) -> Facts:
 
 
 def calls_of(tree: Tree, name: str) -> int:
-    """Call expressions in the whole tree that call something of this name.
+    """Count calls in the whole tree to something of this name.
 
-    A module that does not hold the name need not be parsed: that is what makes this quick.
+    Modules that do not contain the name are not parsed, which makes this quick.
     """
     count = 0
     for number in range(len(tree)):
@@ -275,7 +275,7 @@ def _add_class(facts: Facts, node: ast.ClassDef) -> None:
 
 
 def _name_of(node: ast.expr) -> str:
-    """`f` of `f` and of `x.f`."""
+    """Return `f` for `f` and for `x.f`."""
     if isinstance(node, ast.Name):
         return node.id
     return node.attr if isinstance(node, ast.Attribute) else ""
@@ -291,14 +291,14 @@ def _parsed(source: str) -> ast.Module | None:
 
 
 WINDOW = 75
-"""So many modules in a row are looked at for something to ask about."""
+"""The number of consecutive modules searched for something to ask about."""
 
 PARSES_IN_THREADS = sys.version_info >= (3, 12, 2) or (3, 11, 8) <= sys.version_info < (3, 12)
 """Before, two threads that parse at once fail with a SystemError (CPython's issue 106905)."""
 
 LETTERS = "ABCD"
 Question = tuple[str, str, Sequence[str]]
-"""What is asked, what is right, and three that are wrong."""
+"""The question, the right answer, and three wrong ones."""
 
 
 class CodeQA(Task):
@@ -368,7 +368,7 @@ def _window(dice: Dice, tree: Tree) -> Iterator[Any]:
 
 
 def _calls(dice: Dice, tree: Tree, facts: Facts) -> Question:
-    """One wrong number is what searching for the name's text would count."""
+    """Ask for the number of calls; one wrong choice counts occurrences of the name's text."""
     own = {label.rpartition(":")[2] for label in facts.functions}
     called = sorted(name for name in facts.called if name in own) or sorted(facts.called)
     name = dice.pick(called)
@@ -385,7 +385,7 @@ def _calls(dice: Dice, tree: Tree, facts: Facts) -> Question:
 
 
 def _raises(dice: Dice, tree: Tree, facts: Facts) -> Question:
-    """Wrong ones that mention the exception come first."""
+    """Ask for a function that raises; wrong choices that mention the exception come first."""
     raising = sorted(label for label, raised in facts.functions.items() if raised)
     right = dice.pick(raising)
     error = dice.pick(sorted(facts.functions[right]))
@@ -397,7 +397,7 @@ def _raises(dice: Dice, tree: Tree, facts: Facts) -> Question:
 
 
 def _hierarchy(dice: Dice, tree: Tree, facts: Facts) -> Question:
-    """The right one is derived as indirectly as can be."""
+    """Ask for a subclass; the right one is derived as indirectly as possible."""
     known = {
         name: found
         for name in sorted(facts.classes.keys() - facts.doubled)

@@ -1,7 +1,7 @@
-"""`graphwalks`: a graph as a long list of edges; which nodes are so many steps away, or before one.
+"""`graphwalks`: a graph as a long list of edges; find nodes at a distance, or parents of one.
 
-In the manner of GraphWalks. Edges are kept as two arrays of numbers, and a node's name is computed
-from its number, so that a million edges take eight megabytes.
+Modelled on GraphWalks. Edges are two arrays of numbers, and a node's name is computed from its
+number, so that a million edges take eight megabytes.
 """
 
 import re
@@ -26,7 +26,7 @@ NODE = re.compile(r"\b[a-z]+-[a-z]+-\d{1,3}\b")
 
 
 class Graph:
-    """Random edges without loops; the nodes' names are another choice for every sample."""
+    """Random edges without loops; names of nodes are chosen anew for every sample."""
 
     def __init__(self, dice: Dice, chars: int) -> None:
         self.nodes = max(8, chars // EDGE_CHARS // EDGES_A_NODE)
@@ -46,7 +46,7 @@ class Graph:
             self.ends.append(end)
 
     def name(self, node: int) -> str:
-        """A different one for each node: the factor has no divisor in common with all names."""
+        """Return the unique name of a node: the factor is coprime to the number of names."""
         place, number = divmod((node * self._factor + self._offset) % NAMES, 1_000)
         first, second = divmod(place, len(NOUNS))
         return f"{ADJECTIVES[first]}-{NOUNS[second]}-{number}"
@@ -60,7 +60,7 @@ class Graph:
         return {start for start, end in ends if end == node}
 
     def at_distance(self, node: int, steps: int) -> set[int]:
-        """Nodes whose shortest way from here has exactly so many edges."""
+        """Return nodes whose shortest path from here has exactly N edges."""
         seen, frontier = {node}, {node}
         for _ in range(steps):
             reached = {
@@ -115,7 +115,7 @@ class Graphwalks(Task):
 
 
 def _with_some(dice: Dice, graph: Graph, find: Callable[[int], set[int]]) -> tuple[int, set[int]]:
-    """A node about which there is something to say, and what it is."""
+    """Return a node with a nonempty answer, and that answer."""
     for _ in range(TRIES):
         node = dice.pick(graph.starts)
         if found := find(node):

@@ -1,7 +1,7 @@
-"""`multihop`: documents about things that lead to each other; the answer is two to four hops away.
+"""`multihop`: documents about things that lead to each other; the answer is hops away.
 
-Like BrowseComp in what it takes: each hop is in another document, and no document holds more than
-one of them. A thousand documents; fewer, if the context is too small for so many.
+Similar to BrowseComp: each hop is in another document, and no document holds more than one of them.
+There are a thousand documents, or fewer in a small context.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ TRIES = 200
 
 
 class Relation(NamedTuple):
-    """A fact that leads from one thing to one other: said in the document of the first.
+    """A fact that leads from one thing to another, stated in the document of the first.
 
     `said` has both names; `asked` turns a description of the first into one of the second.
     """
@@ -71,13 +71,13 @@ class World:
                 self.facts[relation.start, start, relation] = end
 
     def things(self, dice: Dice) -> list[tuple[str, int]]:
-        """All of them, in random order."""
+        """Return all things, in random order."""
         every = [(kind, number) for kind in KINDS for number in range(len(self.names[kind]))]
         dice.shuffle(every)
         return every
 
     def sayings(self, kind: str, number: int) -> list[str]:
-        """The facts that the document of a thing states."""
+        """Return the facts that the document of a thing states."""
         name = self.names[kind][number]
         return [
             relation.said.format(name, self.names[relation.end][self.facts[kind, number, relation]])
@@ -86,9 +86,9 @@ class World:
         ]
 
     def chain(self, dice: Dice, hops: int) -> tuple[str, str, str]:
-        """A description with so many hops; the kind and the name of what it describes.
+        """Return a description with N hops, and the kind and name of what it describes.
 
-        No thing is met twice, so that there is no shorter way.
+        No thing occurs twice, so that there is no shorter way.
         """
         for _ in range(TRIES):
             kind = dice.pick(KINDS)
@@ -141,7 +141,7 @@ class Multihop(Task):
 
 
 def _documents(dice: Dice, world: World, chars: int) -> Iterator[str]:
-    """Each thing's document: its facts among sentences that fill the room it has."""
+    """Yield each thing's document: its facts among filler sentences."""
     room = chars
     things = world.things(dice)
     for number, (kind, which) in enumerate(things):

@@ -1,6 +1,6 @@
-"""`s-niah`: numbers that are said once, somewhere in a long text that says nothing.
+"""`s-niah`: numbers stated once, somewhere in a long text that says nothing.
 
-In the manner of RULER: a key is an adjective and a noun, a value has seven digits.
+Modelled on RULER: a key is an adjective and a noun, a value has seven digits.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from rlm.errors import ConfigError
 __all__ = ["Needles"]
 
 SEVERAL = 4
-"""Keys or values, where there are more than one."""
+"""The number of keys or values, where there are several."""
 
 DEPTHS = 11
 """Without a depth, seeds take 0 %, 10 % … 100 % in turn."""
@@ -26,7 +26,7 @@ MARGIN = 200
 
 
 class _Needle(NamedTuple):
-    """Where it is put, in characters from the start, and what it says."""
+    """A needle: its offset in characters, and its sentence."""
 
     place: int
     text: str
@@ -70,7 +70,7 @@ class Needles(Task):
 
 
 def _keys(dice: Dice, count: int) -> list[str]:
-    """No two share a word, so that no key is almost another one."""
+    """Return keys that share no word, so that no key resembles another."""
     firsts, seconds = dice.sample(ADJECTIVES, count), dice.sample(NOUNS, count)
     return [f"{one}-{two}" for one, two in zip(firsts, seconds, strict=True)]
 
@@ -85,7 +85,7 @@ def _values(dice: Dice, count: int) -> list[str]:
 def _placed(
     dice: Dice, said: Sequence[tuple[str, str]], chars: int, depth: int
 ) -> tuple[_Needle, ...]:
-    """The first needle at the given depth, the others anywhere; in the order of the text."""
+    """Return the first needle at the given depth and the others anywhere, in text order."""
     texts = [f"The access number for {key} is {value}." for key, value in said]
     room = chars - sum(len(text) + 2 for text in texts)
     places = [room * depth // 100, *(dice.below(room) for _ in texts[1:])]

@@ -17,7 +17,7 @@ __all__ = ["FIRST_DAY", "KINDS", "Lines", "Oolong", "Question", "introduction", 
 FIRST_DAY = date(2022, 1, 1)
 DAYS = 730
 LINE_CHARS = 45
-"""What a line has besides its instance, at least."""
+"""The least length of a line without its instance."""
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -47,7 +47,7 @@ class Lines:
 
     @cached_property
     def often(self) -> int:
-        """The first so many users have four lines of five."""
+        """Return whether a user is among the few who have four lines of five."""
         return max(1, len(self.users) // 5)
 
     def pieces(self) -> Iterator[str]:
@@ -55,7 +55,7 @@ class Lines:
             yield self._line(owner, day, text)
 
     def _drawn(self) -> Iterator[tuple[int, int, int, str]]:
-        """Label, user, day and text of each line, always the same ones."""
+        """Yield label, user, day and text of each line, always the same ones."""
         dice, written = Dice(*self._key, "lines"), 0
         users, often, texts = len(self.users), self.often, self.source.texts
         while True:
@@ -74,18 +74,18 @@ class Lines:
 
 
 def _weighted_labels(dice: Dice, count: int) -> tuple[int, ...]:
-    """Labels as often as they are to be drawn: squares, so that some are rare and some are not."""
+    """Return labels weighted by squares, so that some are rare and some are not."""
     return tuple(label for label in range(count) for _ in range((1 + dice.below(9)) ** 2))
 
 
 def shown_date(day: int) -> str:
-    """As it stands in a line: Mar 07, 2023."""
+    """Return a date as in a line: Mar 07, 2023."""
     when = FIRST_DAY + timedelta(days=day)
     return f"{_MONTHS[when.month - 1]} {when.day:02d}, {when.year}"
 
 
 Question = tuple[str, dict[str, Any]]
-"""What is asked, and the gold: `kind` says how it is compared."""
+"""The question and the right answer; `kind` says how it is compared."""
 
 NUMBER_ONLY = "Answer with the number only."
 LABEL_ONLY = "Answer with the label only."
@@ -112,13 +112,13 @@ def _date(day: int) -> dict[str, Any]:
 
 
 def _present(lines: Lines) -> list[int]:
-    """Labels that occur at all, the rarest first."""
+    """Return labels that occur, rarest first."""
     counts = Counter(lines.labels)
     return sorted(counts, key=lambda label: (counts[label], label))
 
 
 def _common(lines: Lines, labels: Iterable[int], *, least: bool = False) -> str:
-    """The label that is most, or least, common among these; of several, the first by its name."""
+    """Return the most or least common label; of several, the first by name."""
     counts = Counter(labels)
     every = range(len(lines.source.labels))
     sign = 1 if least else -1
@@ -170,7 +170,7 @@ def _of_user(lines: Lines, owner: int) -> list[int]:
 
 
 def _some_users(lines: Lines, dice: Dice, count: int) -> list[int]:
-    """Users who have lines, one of them often."""
+    """Return users who have lines, one of them often."""
     seen = sorted(set(lines.owners))
     often = [owner for owner in seen if owner < lines.often] or seen
     first = dice.pick(often)
@@ -253,7 +253,7 @@ def _common_after(lines: Lines, dice: Dice) -> Question:
 
 
 def _first_date(lines: Lines, dice: Dice) -> Question:
-    """Of a user: over all of them, the first day would soon be the answer whatever is asked."""
+    """Ask for a user's first day; over all users it would almost always be the same."""
     (owner,) = _some_users(lines, dice, 1)
     label = dice.pick(_of_user(lines, owner))
     every = zip(lines.labels, lines.owners, lines.days, strict=True)
@@ -356,7 +356,7 @@ class Oolong(Task):
 
 
 def introduction(lines: Lines) -> str:
-    """What the lines are, and which labels there are: the same for every question."""
+    """Return what the lines are and which labels there are, the same for every question."""
     labels = ", ".join(f'"{label}"' for label in lines.source.labels)
     return (
         f"Each line of the context has a date, a user's number and an instance, which is "

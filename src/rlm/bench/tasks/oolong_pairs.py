@@ -1,7 +1,7 @@
-"""`oolong-pairs`: all pairs of users for whom something holds. The work grows with their square.
+"""`oolong-pairs`: all pairs of users that satisfy a condition; the work grows quadratically.
 
 Twenty shapes of questions, as in the paper on recursive language models: ten ask the same of both
-users, ten ask something else of each. Labels, numbers and dates are drawn for every sample.
+users, ten ask something else of each. Labels, numbers and dates are drawn per sample.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ TRIES = 100
 
 
 class Profile:
-    """What counts of one user: how often each label occurs, since when, and which are last."""
+    """What counts about one user: the frequency of each label, its first and last dates."""
 
     def __init__(self, labels: int) -> None:
         self.counts = [0] * labels
@@ -43,7 +43,7 @@ class Profile:
 
 
 class Condition(NamedTuple):
-    """Something that holds for a user or not, and the words for it."""
+    """A condition on a user, and its wording."""
 
     words: str
     holds: Callable[[Profile], bool]
@@ -52,8 +52,7 @@ class Condition(NamedTuple):
 class _Drawn:
     """What a question is about: two labels, and conditions over them.
 
-    Their numbers and dates are taken from users, so that some satisfy them and some do not, however
-    many lines each of them has.
+    Their numbers and dates are taken from users, so that some users satisfy them and some do not.
     """
 
     def __init__(self, lines: Lines, profiles: Sequence[Profile], dice: Dice) -> None:
@@ -119,7 +118,7 @@ class _Drawn:
         return f'"{self._names[label]}"'
 
     def _some_count(self, label: int) -> int:
-        """How many some user of the upper third has, at least one."""
+        """Return the count of some user in the upper third, at least one."""
         counts = sorted((user.counts[label] for user in self._profiles), reverse=True)
         return max(1, counts[self._dice.between(1, max(1, len(counts) // 3))])
 

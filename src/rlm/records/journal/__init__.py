@@ -1,8 +1,8 @@
-"""What a run may need again: its replies, its turns, its events and its context, on disk.
+"""What a run may need again: its replies, turns, events and context, on disk.
 
-A journal is one SQLite file a root run. Whatever was paid for is in it before it is used, so a
-process that is killed can go on where it was: the same requests find their replies there.
-Nothing is imported before it is asked for: most runs are not journaled.
+A journal is one SQLite file per root run. Whatever was paid for is in it before it is used, so a
+killed process can continue where it was: the same requests find their replies there. Nothing is
+imported before it is used: most runs are not journaled.
 """
 
 from typing import TYPE_CHECKING

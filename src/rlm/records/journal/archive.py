@@ -27,7 +27,7 @@ from rlm.results import RunResult, Shown, StopReason
 __all__ = ["Archive", "Retention", "RunSummary", "converted", "facts_of", "fork", "paid_in"]
 
 SMALL_CONTEXT_BYTES = 1 << 20
-"""Larger ones are written in a thread, beside the run's first steps."""
+"""Larger contexts are written in a thread, beside the run's first steps."""
 
 PRUNE_SECONDS = 3_600
 ROOT = "root"
@@ -36,7 +36,7 @@ _log = logging.getLogger("rlm")
 
 
 class Retention(Struct, frozen=True):
-    """How much is kept; the oldest runs go first. A context goes with the last run that had it."""
+    """How much is kept; the oldest runs are removed first, and contexts with their last run."""
 
     runs: int = 1_000
     days: float = 30.0
@@ -44,7 +44,7 @@ class Retention(Struct, frozen=True):
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
-    """One run, as a list of runs shows it."""
+    """One run, as shown in a list of runs."""
 
     run_id: str
     status: RunStatus
@@ -62,7 +62,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
 
 
 class _End(Struct, frozen=True, kw_only=True):
-    """What a list tells of a run's last event."""
+    """What a list shows of a run's last event."""
 
     stop_reason: StopReason
     usage: Usage
@@ -82,7 +82,7 @@ class Archive:
     # -- running -----------------------------------------------------------------------------
 
     async def open(self, facts: RunFacts, context: StoredContext) -> Journal:
-        """The journal of a run that begins, or of one that goes on."""
+        """Open the journal of a new run, or of one that continues."""
         self.places.prepare()
         journal = Journal(self.places.journal_of(facts.run_id))
         try:
@@ -99,7 +99,7 @@ class Archive:
         return journal
 
     def _keep(self, journal: Journal, context: StoredContext) -> None:
-        """Write a context; a run that can't keep its context goes on without."""
+        """Write a context; a run that cannot store its context continues without."""
         try:
             self.contexts.put(context)
         except ConfigError as error:
@@ -109,7 +109,7 @@ class Archive:
     async def _work_beside(
         self, journal: Journal, facts: RunFacts, context: StoredContext | None
     ) -> None:
-        """What takes long, in threads beside the run. Replies are kept once the hash is known."""
+        """Do slow work in threads beside the run. Replies are stored once the hash is known."""
         if context is not None and not facts.context.sha256:
             try:
                 sha256 = await asyncio.wrap_future(context.hashing())
@@ -130,21 +130,21 @@ class Archive:
             self.prune()
 
     def context_of(self, facts: RunFacts) -> StoredContext:
-        """The context of a run, as it was handed in."""
+        """Return the context of a run, as it was passed in."""
         return self.contexts.restore(facts.context)
 
     # -- looking -----------------------------------------------------------------------------
 
     def facts(self, run: RunFile) -> RunFacts:
-        """What was asked; ConfigError if the journal does not say."""
+        """Return what was asked; ConfigError if the journal does not say."""
         return converted(self._about(run.path).get("run"), RunFacts)
 
     def answered(self, run: RunFile) -> RunResult | None:
-        """The result of a run that has answered, without its events."""
+        """Return the result of a run that has an answer, without its events."""
         return answered_in(self._about(run.path))
 
     def summaries(self) -> Iterator[RunSummary | ConfigError]:
-        """Every run, the newest first; for one that can't be read, the reason."""
+        """Yield every run, newest first; for one that cannot be read, the reason."""
         for run in self.places.listed():
             try:
                 yield self.summary(run)
@@ -184,7 +184,7 @@ class Archive:
     # -- letting go --------------------------------------------------------------------------
 
     def remove(self, run: RunFile) -> None:
-        """Delete a run that nobody is running; ConfigError if somebody is."""
+        """Delete a run; ConfigError if it is in progress."""
         lock = database.Lock(run.path.with_suffix(".lock"))
         if not lock.take():
             raise ConfigError(
@@ -196,7 +196,7 @@ class Archive:
             lock.release()
 
     def prune(self) -> list[str]:
-        """Remove what retention lets go, and contexts that no run names; the ids of those runs."""
+        """Remove expired runs and unused contexts, and return the ids of those runs."""
         removed = []
         for run in self._outdated():
             with suppress(ConfigError):
@@ -232,7 +232,7 @@ class Archive:
         return self.places.root / "pruned"
 
     def _is_pruning_due(self) -> bool:
-        """At most once in a while: looking at all runs takes time."""
+        """Return whether pruning is due: examining all runs takes time."""
         try:
             return time.time() - self._stamp.stat().st_mtime > PRUNE_SECONDS
         except OSError:
@@ -240,7 +240,7 @@ class Archive:
 
 
 async def _described(journal: Journal, facts: RunFacts, context: StoredContext) -> RunFacts:
-    """The facts of a run that begins, or of one that goes on and must be asked the same again."""
+    """Return the facts of a new run, or of one that continues and must be asked the same."""
     known = journal.facts().get("run")
     if known is None:
         journal.describe(run=facts)
@@ -250,7 +250,7 @@ async def _described(journal: Journal, facts: RunFacts, context: StoredContext) 
     recorded = converted(known, RunFacts)
     facts = _with_hash(facts, await asyncio.wrap_future(context.hashing()))
     recorded.check_same(facts)
-    if not recorded.context.sha256:  # It was killed before that, and before any reply was kept.
+    if not recorded.context.sha256:  # It was killed before that, and before any reply was stored.
         journal.forget_told()
         recorded = replace(recorded, context=facts.context)
         journal.describe(run=recorded)
@@ -262,7 +262,7 @@ def _with_hash(facts: RunFacts, sha256: str) -> RunFacts:
 
 
 def facts_of(context: StoredContext) -> ContextFacts:
-    """What a journal says of a context; of a large one the hash may follow."""
+    """Return what a journal stores about a context; the hash of a large one may follow."""
     pictures = {name: picture.sha256 for name, picture in context.pictures.items()}
     return ContextFacts(
         context.kind,
@@ -275,7 +275,7 @@ def facts_of(context: StoredContext) -> ContextFacts:
 
 
 def converted(value: Any, kind: type[T]) -> T:
-    """A fact of a journal as what it was; ConfigError if it is nothing of the kind."""
+    """Convert a fact of a journal back; ConfigError if it does not fit."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -283,26 +283,26 @@ def converted(value: Any, kind: type[T]) -> T:
 
 
 def paid_in(path: Path) -> Usage:
-    """What was paid for before the process was killed: a run that goes on does not pay it again."""
+    """Return what was paid before the process was killed, which is not paid again."""
     with database.reading(path) as connection:
         replies = database.replies_in(connection)
-        # What a child cost stands with its own replies.
+        # The cost of a child is stored with its own replies.
         paid = (reply.usage or Usage() for *_, key, reply in replies if key.kind != "child")
         return sum(paid, Usage())
 
 
 def _steps_in(path: Path) -> int:
-    """Steps that were answered."""
+    """Return the number of answered steps."""
     with database.reading(path) as connection:
         keys = (key for *_, key, _ in database.replies_in(connection))
         return max((key.step for key in keys if (key.kind, key.path) == ("step", ROOT)), default=0)
 
 
 def fork(archive: Archive, run: RunFile, step: int, edited: str | None = None) -> str:
-    """Make a new run that parts from another at `step`; it is then gone on with like any other.
+    """Create a new run that branches from another at `step`, to be continued like any other.
 
-    With `edited`, that text is the reply of the step; without, the model is asked again. What the
-    steps before it cost was paid by the other run, so here it is free. Returns the new run's id.
+    With `edited`, that text is the reply of the step; without, the model is asked again. Earlier
+    steps were paid by the other run, so here they are free. Returns the new run's id.
     """
     facts = archive.facts(run)
     if facts.in_chat:
@@ -337,7 +337,7 @@ def fork(archive: Archive, run: RunFile, step: int, edited: str | None = None) -
 
 
 class _Steps:
-    """What the journal of the other run holds of its root's steps."""
+    """The steps of the other run's root, as its journal holds them."""
 
     def __init__(self, run: RunFile) -> None:
         self._run = run
@@ -362,7 +362,7 @@ class _Steps:
             raise database.damaged(run.path, error) from error
 
     def replies_before(self, step: int) -> list[tuple[ReplyKey, Reply]]:
-        """Replies, results of tools and answers of children that the steps before had."""
+        """Yield replies, tool results and answers of children from the earlier steps."""
         found = []
         for key, reply in self._replies:
             own = ROOT in {key.path, key.path.rpartition("/")[0]}
@@ -383,7 +383,7 @@ class _Steps:
         ]
 
     def key_of(self, step: int) -> ReplyKey:
-        """Under which the reply of a step stands; of two tries, the first."""
+        """Return the key of the reply of a step; of two attempts, the first."""
         found = [
             (reply.finish_reason != "length", key)
             for key, reply in self._replies

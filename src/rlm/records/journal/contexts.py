@@ -1,4 +1,4 @@
-"""Contexts on disk, each once, under the hash of its bytes; those that no run names are removed."""
+"""Contexts on disk, each once, under the hash of its bytes; unused ones are removed."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ __all__ = ["ContextFolder"]
 _CHUNK_BYTES = 4 << 20
 _GRACE_SECONDS = 3_600
 _OURS = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{16}")
-"""Contexts, and what was to become one; what else lies in the folder is somebody else's."""
+"""Names of contexts and unfinished ones; other files in the folder are left alone."""
 
 
 class ContextFolder:
@@ -32,7 +32,7 @@ class ContextFolder:
         return self._path(sha256).is_file()
 
     def put(self, context: StoredContext) -> None:
-        """Write a context and its pictures, unless they are there."""
+        """Write a context and its pictures, unless they exist."""
         for picture in context.pictures.values():
             if not self._touched(picture.sha256):
                 self._write(iter((picture.read(),)), picture.sha256)
@@ -40,7 +40,7 @@ class ContextFolder:
             self._write(context.chunks(_CHUNK_BYTES), context.sha256)
 
     def restore(self, facts: ContextFacts) -> StoredContext:
-        """The context that these facts tell of, in memory; ConfigError if it is gone."""
+        """Return the context that these facts describe, in memory; ConfigError if it is gone."""
         if not facts.sha256:
             raise ConfigError("the run ended before its context was kept; give it again")
         data = b"".join(self.chunks(facts.sha256))
@@ -62,7 +62,7 @@ class ContextFolder:
         return picture
 
     def _touched(self, sha256: str) -> bool:
-        """Whether it is there; if so, it counts as new, lest it is removed under a new run."""
+        """Return whether it exists, and mark it as new, so that it is not removed meanwhile."""
         try:
             os.utime(self._path(sha256))
         except OSError:
@@ -70,7 +70,7 @@ class ContextFolder:
         return True
 
     def chunks(self, sha256: str) -> Iterator[bytes]:
-        """Its bytes; ConfigError if it is gone or not what it was."""
+        """Yield its bytes; ConfigError if it is gone or has changed."""
         digest = hashlib.sha256()
         try:
             with self._path(sha256).open("rb") as file:
@@ -85,11 +85,11 @@ class ContextFolder:
             raise ConfigError(f"the context {sha256[:12]}… of this run was changed; give it again")
 
     def remove(self, sha256: str) -> None:
-        """For whoever has it elsewhere, or can make it again."""
+        """Remove a context that exists elsewhere or can be made again."""
         self._path(sha256).unlink(missing_ok=True)
 
     def remove_unnamed(self, named: Collection[str]) -> list[str]:
-        """Remove what no run names; not the newest, whose runs may be about to name them."""
+        """Remove what no run names, except recent ones, which a new run may be about to name."""
         removed = []
         newest = time.time() - _GRACE_SECONDS
         for each in self._folder.iterdir() if self._folder.is_dir() else ():
@@ -101,7 +101,7 @@ class ContextFolder:
         return removed
 
     def _write(self, chunks: Iterator[bytes], sha256: str) -> None:
-        """Under another name first, so that what has the right name is whole."""
+        """Write under another name first, so that a file with the right name is whole."""
         unfinished = self._folder / f".{secrets.token_hex(8)}"
         try:
             fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""The file of one run: its tables, its version, and the lock of who writes to it."""
+"""The SQLite file of one run: its tables, its version, and the lock of its writer."""
 
 import fcntl
 import json
@@ -31,10 +31,10 @@ __all__ = [
 
 SCHEMA = 1
 FAILURES = (OSError, sqlite3.Error, UnicodeError)
-"""What SQLite may meet with; of a damaged file it may want to quote what is no text."""
+"""What SQLite may raise; for a damaged file also errors from decoding text."""
 
 _OURS = 0x524C4D21
-"""SQLite keeps a number for whoever owns a file: this one says that it is a journal of ours."""
+"""SQLite's application id, which marks our journals."""
 
 _PAUSES = (0.0, 0.001, 0.01)
 _HEAD = b"SQLite format 3\0"
@@ -52,14 +52,14 @@ create table events (
 
 
 class Lock:
-    """Held by the one process that runs a run; the kernel lets go of it when that process ends."""
+    """Held by the one process that executes a run; the kernel releases it with that process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BinaryIO | None = None
 
     def take(self) -> bool:
-        """Whether it is ours now. It is if it was free."""
+        """Take the lock if it is free, and return whether it is ours."""
         for pause in _PAUSES:  # `is_taken` of another process has it for an instant.
             time.sleep(pause)
             try:
@@ -70,7 +70,7 @@ class Lock:
         return False
 
     def _took(self) -> bool:
-        """Lock the file, and tell others who has it; not one that was removed meanwhile."""
+        """Lock the file and record the holder, unless it was removed meanwhile."""
         with ExitStack() as stack:
             file = stack.enter_context(open(self._path, "ab", opener=private))
             try:
@@ -87,7 +87,7 @@ class Lock:
         return True
 
     def is_taken(self) -> bool:
-        """Whether somebody holds it now; asking does not change that."""
+        """Return whether the lock is held, without changing that."""
         try:
             with self._path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -98,7 +98,7 @@ class Lock:
         return False
 
     def holder(self) -> str:
-        """The process that holds it, as it says itself."""
+        """Return the process that holds it, as it says itself."""
         try:
             return self._path.read_text("ascii", "replace").strip()[:20] or "unknown"
         except OSError:
@@ -111,11 +111,11 @@ class Lock:
 
 
 def connect(path: Path, *, make: bool = True) -> sqlite3.Connection:
-    """Open a journal to write to, or else `make` it. Only its owner can read it."""
+    """Open a journal for writing, or `make` it. Only its owner can read it."""
     try:
         os.close(private(path, os.O_RDWR | (os.O_CREAT if make else 0)))
         connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=rw",  # Not even SQLite makes it then.
+            f"{path.absolute().as_uri()}?mode=rw",  # Then SQLite does not create it either.
             uri=True,
             isolation_level=None,
             check_same_thread=False,
@@ -124,7 +124,7 @@ def connect(path: Path, *, make: bool = True) -> sqlite3.Connection:
             connection.execute("pragma busy_timeout=2000")
             is_new = not _has_tables(connection)
             if not is_new:
-                _check(connection, path)  # First: a file of somebody else is left as it is.
+                _check(connection, path)  # First, so that another program's file is left as it is.
                 _check_whole(connection, path)
             connection.execute("pragma journal_mode=wal")
             connection.execute("pragma synchronous=normal")  # Survives SIGKILL, not a power cut.
@@ -149,7 +149,7 @@ def damaged(path: Path, error: object) -> ConfigError:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """Open a journal that somebody else may be writing to."""
+    """Open a journal that another process may be writing to."""
     try:
         connection = sqlite3.connect(
             f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None
@@ -163,19 +163,19 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
 
 def is_database(path: Path) -> bool:
-    """Whether a file begins as SQLite's do."""
+    """Return whether a file begins like an SQLite file."""
     with path.open("rb") as file:
         return file.read(len(_HEAD)) == _HEAD
 
 
 def put(connection: sqlite3.Connection, records: bytes) -> None:
-    """Records of replies into their table; within a transaction of the caller's."""
+    """Insert records of replies, within a transaction of the caller."""
     if records:
         connection.execute("insert into replies (records) values (?)", (records,))
 
 
 def replies_in(connection: sqlite3.Connection) -> Iterator[tuple[int, int, int, ReplyKey, Reply]]:
-    """Every reply there is, with the place of its record; of equal keys the last counts."""
+    """Return every reply with the place of its record; of equal keys the last counts."""
     for number, records in connection.execute("select number, records from replies"):
         for start, end in places_in(records):
             with suppress(ValueError):
@@ -183,7 +183,7 @@ def replies_in(connection: sqlite3.Connection) -> Iterator[tuple[int, int, int, 
 
 
 def _settle(path: Path) -> None:
-    """Take in what a killed process had committed last."""
+    """Insert what a killed process had committed last."""
     if not tail_of(path).stat().st_size:
         return
     lock = Lock(path.with_suffix(".lock"))
@@ -203,8 +203,8 @@ def _settle(path: Path) -> None:
 
 @contextmanager
 def reading(path: Path) -> Generator[sqlite3.Connection, None, None]:
-    """A journal to look into; what SQLite can't read is a ConfigError."""
-    with suppress(*FAILURES, ConfigError):  # It may be running, or not ours to write to.
+    """Open a journal for reading; what SQLite cannot read is a ConfigError."""
+    with suppress(*FAILURES, ConfigError):  # It may be in use, or read-only for us.
         _settle(path)
     connection = open_for_reading(path)
     try:
@@ -224,7 +224,7 @@ def _closed_unless_usable(connection: sqlite3.Connection) -> Generator[None, Non
 
 
 def facts_in(connection: sqlite3.Connection, path: Path) -> dict[str, Any]:
-    """What a journal says of its run, by name."""
+    """Return the facts of a journal by name."""
     try:
         rows = connection.execute("select name, value from about").fetchall()
         return {name: json.loads(unsealed(name, value)) for name, value in rows}
@@ -233,7 +233,7 @@ def facts_in(connection: sqlite3.Connection, path: Path) -> dict[str, Any]:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse what is not ours or not of this version."""
+    """Refuse a file that is not ours or not of this version."""
     if _pragma(connection, "application_id") != _OURS:
         raise ConfigError(f"{path} is not a journal of rlm; give another path")
     version = _pragma(connection, "user_version")
@@ -245,7 +245,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file with a hole in it now, not in the middle of a run."""
+    """Refuse a damaged file now, not in the middle of a run."""
     (found,) = connection.execute("pragma quick_check(1)").fetchone()
     if found != "ok":
         raise damaged(path, found)

@@ -1,4 +1,4 @@
-"""What a journal says of its run besides replies and events: what was asked, and how it ended."""
+"""What a journal stores besides replies and events: what was asked, and how it ended."""
 
 from typing import Any, Literal
 
@@ -19,13 +19,13 @@ __all__ = [
 ]
 
 RunStatus = Literal["running", "interrupted", "answer", "steps", "limit", "cancelled", "error"]
-"""How a run stands: `interrupted` is what a killed process leaves; the rest are its own words."""
+"""The status of a run; `interrupted` means that its process was killed."""
 
 
 class ContextFacts(Struct, frozen=True, omit_defaults=True):
-    """Enough to find a context again, and to tell of it as before; pictures by name and hash.
+    """Enough to find a context again and to describe it; pictures by name and hash.
 
-    `sha256` is empty until a large context is hashed; no reply is kept before that.
+    `sha256` is empty until a large context is hashed; no reply is stored before that.
     """
 
     kind: Literal["text", "json", "bytes"]
@@ -36,21 +36,21 @@ class ContextFacts(Struct, frozen=True, omit_defaults=True):
     pictures: dict[str, str] = field(default_factory=dict)
 
     def is_same(self, other: "ContextFacts") -> bool:
-        """Whether it is the same context, as far as a run that was killed early can say."""
+        """Return whether it is the same context, as far as an early killed run can say."""
         if not self.sha256:
             return (self.kind, self.size_bytes) == (other.kind, other.size_bytes)
         return (self.kind, self.sha256) == (other.kind, other.sha256)
 
 
 class Origin(Struct, frozen=True):
-    """The run that a forked one was made from, and the step where they part."""
+    """The run that a fork was made from, and the step where they part."""
 
     run_id: str
     step: int
 
 
 class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was asked, over what, and how: all it takes to go on."""
+    """What was asked, over what, and how: everything needed to continue."""
 
     run_id: str
     query: str
@@ -61,7 +61,7 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     forked_from: Origin | None = None
 
     def check_same(self, other: "RunFacts") -> None:
-        """Going on means to ask the same of the same context; anything else is a mistake."""
+        """Raise unless the same is asked of the same context."""
         if other.query != self.query:
             raise ConfigError(
                 f"run {self.run_id} was asked {_short(self.query)}, not {_short(other.query)}; "
@@ -75,21 +75,21 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def result_facts(result: RunResult) -> dict[str, Any]:
-    """A result as plain values, without its events."""
+    """Return a result as plain values, without its events."""
     plain: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(result, events=()))
     plain["usage"]["by_depth"] = {str(k): v for k, v in plain["usage"]["by_depth"].items()}
     return plain
 
 
 def answered_in(about: dict[str, Any]) -> RunResult | None:
-    """The result of a run that has answered; every other ending may be gone on from."""
+    """Return the result of a run with an answer; after other endings it can be continued."""
     plain = about.get("result")
     result = None if plain is None else result_from(plain)
     return result if result is not None and result.stop_reason == "answer" else None
 
 
 def result_from(plain: Any) -> RunResult:
-    """The result that `result_facts` wrote down."""
+    """Return the result that `result_facts` wrote."""
     try:
         usage = msgspec.convert(plain["usage"], UsageSummary, strict=False)
         return msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""One run's journal: replies are committed before they are used, and what the model was told.
+"""The journal of one run: replies, committed before they are used, and what the model saw.
 
 It is a `ReplyStore` and a `Recorder`. Keys are the same on every execution of a run (see
 `ReplyKey`), so threads and batches may finish in any order.
@@ -26,7 +26,7 @@ __all__ = ["Journal", "events_after", "events_of", "long_results", "text_in"]
 
 MOST_WAITING = 1_024
 MOST_WAITING_SECONDS = 0.1
-"""So many replies or events, or so old ones, go into the database together."""
+"""Limits on the number and age of replies and events before they are written together."""
 
 ROW_BYTES = 1 << 16
 EVENTS_AT_ONCE = 16
@@ -36,12 +36,12 @@ _log = logging.getLogger("rlm")
 
 
 class Journal:
-    """Open it for a run that begins, or for one that goes on; one process at a time."""
+    """Open it for a new run, or for one that continues; one process at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.problem: str | None = None
-        """Why nothing is written any more, if so: the run goes on without."""
+        """Why nothing is written any more, if so; the run continues without."""
         self._lock = database.Lock(path.with_suffix(".lock"))
         if not self._lock.take():
             raise ConfigError(
@@ -64,31 +64,31 @@ class Journal:
             stack.pop_all()
         self.replayed = 0
         self.beside: asyncio.Task[None] | None = None
-        """Work that goes on beside the run, such as writing its context."""
+        """Work beside the run, such as writing its context."""
         self.is_described = asyncio.Event()
-        """Whether all facts are known that a reply is of use with: the hash of the context, too."""
+        """Whether all facts that replies need are known, including the hash of the context."""
         self.is_described.set()
 
     # -- facts about the run -----------------------------------------------------------------
 
     def describe(self, **facts: object) -> None:
-        """Remember facts about the run, such as its query and its settings, as JSON."""
+        """Store facts about the run, such as its query and its settings, as JSON."""
         rows = [(name, sealed(name, _json(value))) for name, value in facts.items()]
         self._write("insert or replace into about values (?, ?)", rows)
 
     def forget(self, *names: str) -> None:
-        """The opposite of `describe`."""
+        """Remove a fact."""
         for name in names:
             self._write("delete from about where name = ?", [(name,)])
 
     def facts(self) -> dict[str, object]:
-        """What `describe` was told."""
+        """Return what `describe` stored."""
         return database.facts_in(self._database, self.path)
 
     # -- replies -----------------------------------------------------------------------------
 
     async def get(self, key: ReplyKey, request: Request | None) -> Reply | None:
-        """The reply that was paid for already, if there is one."""
+        """Return the reply that was already paid for, if there is one."""
         place = self._known.get(str(key)) if self._known else None
         if place is None:
             self._check_step(key)
@@ -106,7 +106,7 @@ class Journal:
         self.copy(key, reply)
 
     def copy(self, key: ReplyKey, reply: Reply) -> None:
-        """Write a reply, of this run or of another one."""
+        """Write a reply of this run or of another one."""
         if self.problem is None:
             self._save(packed(key, reply))
 
@@ -118,10 +118,10 @@ class Journal:
             return
         self._records.append(record)
         if not has_room or len(self._records) >= MOST_WAITING:
-            self.flush()  # What had no room there is committed by this.
+            self.flush()  # What had no room there is committed here.
 
     def _open_tail(self) -> None:
-        """Unless what was left in it could not be taken over."""
+        """Open the tail, unless its remaining records could not be taken over."""
         if self.problem is None:
             try:
                 self._tail.open()
@@ -129,7 +129,7 @@ class Journal:
                 self._give_up(error)
 
     def _reply(self, number: int, start: int, end: int) -> Reply:
-        """A reply that is there. Those asked for one after the other stand beside each other."""
+        """Return a stored reply. Replies requested in order are stored side by side."""
         chunk = self._chunks.get(number)
         try:
             if chunk is None:
@@ -143,15 +143,15 @@ class Journal:
             raise database.damaged(self.path, error) from error
 
     def _is_over(self, key: ReplyKey) -> bool:
-        """Whether the step was over that this belongs to: then its failures are facts.
+        """Return whether the step of a key was finished: then its failures are facts.
 
-        In a step that was not, what failed is tried again.
+        In an unfinished step, what failed is tried again.
         """
         path = key.path.rpartition("/")[0] if key.kind == "child" else key.path
         return key.step <= self._last_told.get(path, 0)
 
     def _check_step(self, key: ReplyKey) -> None:
-        """A step that was asked for differently is not the same run."""
+        """Raise if a step was asked differently: then it is not the same run."""
         if key.kind != "step":
             return
         if (key.path, key.step) in self._steps_to_match:
@@ -165,7 +165,7 @@ class Journal:
     # -- what the model was told -------------------------------------------------------------
 
     async def recorded(self, path: str, step: int, what: str) -> Shown | None:
-        """What it was told the first time."""
+        """Return what the model saw the first time."""
         try:
             row = self._database.execute(
                 "select text, outputs from told where path = ? and step = ? and what = ?",
@@ -179,7 +179,7 @@ class Journal:
             raise database.damaged(self.path, error) from error
 
     async def show(self, path: str, step: int, what: str, shown: Shown) -> str:
-        """Remember it, and tell it."""
+        """Store what the model sees, and return it."""
         self.copy_told(path, step, what, shown)
         return shown.text
 
@@ -189,7 +189,7 @@ class Journal:
         self._write("insert or replace into told values (?, ?, ?, ?, ?)", [row])
 
     def forget_told(self) -> None:
-        """What it was told; for a run that begins anew."""
+        """Forget what the model saw, for a run that starts over."""
         self._write("delete from told", [()])
 
     # -- events ------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Journal:
     needs_context_hash = True
 
     def record(self, event: Event) -> None:
-        """Keep an event; what a killed process had not written yet is made again on resuming."""
+        """Store an event; events lost with a killed process are made again on resuming."""
         self._events.append(event)
         if type(event) is RunEnded:
             if event.parent_id is None:
@@ -209,13 +209,13 @@ class Journal:
             self._flush_later()
 
     def _flush_later(self) -> None:
-        """Even if nothing else happens: somebody may be looking on."""
-        with suppress(RuntimeError):  # Outside of an event loop nobody waits.
+        """Flush even if nothing else happens: the run may be watched."""
+        with suppress(RuntimeError):  # Outside an event loop there is nothing to schedule on.
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(MOST_WAITING_SECONDS, self.flush)
 
     def flush(self) -> None:
-        """Put into the database what there is."""
+        """Write everything pending to the database."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -242,7 +242,7 @@ class Journal:
     # -- the end -----------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """Wait for what goes on beside the run; then close, in a thread, since disks take time."""
+        """Wait for work beside the run, then close in a thread, since disks take time."""
         try:
             if self.beside is not None:
                 await asyncio.shield(self.beside)
@@ -251,7 +251,7 @@ class Journal:
             await asyncio.shield(asyncio.to_thread(self.close))
 
     def close(self) -> None:
-        """Write what is left, and let go; may be called twice."""
+        """Write what is left and release the lock; may be called twice."""
         self.flush()
         try:
             self._database.close()
@@ -271,7 +271,7 @@ class Journal:
         self._database.execute("commit")
 
     def _look(self) -> None:
-        """What earlier executions left."""
+        """Read what earlier executions left."""
         self._known: dict[str, tuple[int, int, int]] = {}
         self._steps_to_match: set[tuple[str, int]] = set()
         self._chunks: dict[int, bytes] = {}
@@ -303,7 +303,7 @@ class Journal:
 
 
 def events_of(path: Path, *, last_only: bool = False) -> Iterator[bytes]:
-    """The events of a journal as lines of JSON, attempt after attempt, in bounded memory."""
+    """Yield the events of a journal as JSON lines, attempt after attempt, in bounded memory."""
     first = "select max(attempt) from events" if last_only else "select 0"
     with database.reading(path) as connection:
         (attempt,) = connection.execute(first).fetchone()
@@ -315,7 +315,7 @@ def events_of(path: Path, *, last_only: bool = False) -> Iterator[bytes]:
 
 
 def long_results(path: str | Path) -> dict[str, Reply]:
-    """What tools said at greater length than events tell, by key; nothing if it is no journal."""
+    """Return tool results longer than events store, by key; nothing if it is not a journal."""
     path = Path(path)
     if not path.is_file() or not database.is_database(path):
         return {}
@@ -328,9 +328,9 @@ def long_results(path: str | Path) -> dict[str, Reply]:
 
 
 def events_after(path: Path, row: int, line: int, most: int) -> list[tuple[int, int, bytes]]:
-    """The next events behind a place, each with its own: the row it is in, and its line there.
+    """Yield the next events after a place, each with its own: its row, and its line there.
 
-    Journals only grow, so a place stays where it is, also when the run goes on in another process.
+    Journals only grow, so a place stays valid, also when the run continues in another process.
     """
     found: list[tuple[int, int, bytes]] = []
     with database.reading(path) as connection:
@@ -345,7 +345,7 @@ def events_after(path: Path, row: int, line: int, most: int) -> list[tuple[int, 
 
 
 def _lines(events: list[Event]) -> Iterator[bytes]:
-    """Events as JSON, a line each, in pieces that are not too large for a row."""
+    """Yield events as JSON lines, in pieces that fit a row."""
     waiting = b""
     for at in range(0, len(events), EVENTS_AT_ONCE):
         some = events[at : at + EVENTS_AT_ONCE]
@@ -372,5 +372,5 @@ def _name(path: object, step: object, what: object) -> str:
 
 
 def text_in(path: object, step: object, what: object, found: object) -> str:
-    """A text that a model was told; ValueError if it can't be read."""
+    """Return a text that a model saw; ValueError if it cannot be read."""
     return unsealed(_name(path, step, what), found).decode("utf-8", "surrogatepass")

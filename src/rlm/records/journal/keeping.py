@@ -1,4 +1,4 @@
-"""One run and its journal, from the first word to the last; without a journal, just the run."""
+"""One run with its journal from beginning to end; without a journal, just the run."""
 
 import time
 from collections.abc import AsyncGenerator, Iterator
@@ -24,7 +24,7 @@ __all__ = ["Record", "kept"]
 
 
 class Record:
-    """What is known of a run before it runs. `result` is there if it has answered already."""
+    """What is known of a run before it runs. `result` is set if it already has an answer."""
 
     def __init__(self, run_id: str, journal: "Journal | None" = None) -> None:
         self.run_id = run_id
@@ -46,7 +46,7 @@ class Record:
 async def kept(
     archive: "Archive | None", task: Task, run_id: str | None, *, in_chat: bool
 ) -> AsyncGenerator[Record, None]:
-    """Begin a run, or find what there is of it; what it learns is on disk before it is used."""
+    """Begin a run, or find what is stored of it; what it learns is on disk before it is used."""
     if archive is None:
         if run_id is not None:
             raise ConfigError("run_id= names a run in a journal: set journal=True as well")
@@ -81,7 +81,7 @@ def _answered(journal: "Journal") -> RunResult | None:
 
 
 def _events(path: Path) -> Iterator[Event]:
-    """The events of the last execution; one that can't be read is no reason to hide an answer."""
+    """Return the events of the last execution; unreadable ones do not hide an answer."""
     from rlm.records.journal.journal import events_of
 
     read: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)

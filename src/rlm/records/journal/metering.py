@@ -1,4 +1,4 @@
-"""What one try of a run costs, and how much of that its journal will tell the next one."""
+"""The cost of one attempt of a run, and how much of it its journal will recall."""
 
 from rlm.events import CallEnded, Event, ModelReplied
 from rlm.limits import Amount, Budget, Limits, picodollars
@@ -11,7 +11,7 @@ NO_LIMITS = Limits(max_calls=10**30)
 
 
 class RunMeter:
-    """A recorder, and a ledger between a budget that many runs share and the run's own."""
+    """A recorder, and a ledger between a shared budget and the run's own."""
 
     def __init__(self, budget: Budget, *, journaled: bool) -> None:
         self.ledger = budget.run(NO_LIMITS)
@@ -23,7 +23,7 @@ class RunMeter:
         if not isinstance(event, ModelReplied | CallEnded) or event.usage is None:
             return
         if isinstance(event, CallEnded) and event.kind == "rlm":
-            return  # a child's requests are heard of one by one
+            return  # a child's requests are recorded one by one
         if event.stored:
             self.recalled += amount_of(event.usage)
         elif isinstance(event, ModelReplied) and event.purpose == "final":
@@ -31,12 +31,12 @@ class RunMeter:
 
     @property
     def was_refused(self) -> bool:
-        """Whether the shared budget had no room for something it wanted."""
+        """Return whether the shared budget refused something."""
         return self.ledger.was_refused_above
 
     @property
     def unjournaled(self) -> Amount:
-        """What a run that goes on will not recall: requests that were given up, and last words."""
+        """Return what a continued run will not recall: abandoned requests and last replies."""
         used = Amount(0, self.ledger.used.tokens, self.ledger.used.picodollars)
         if not self._journaled:
             return used

@@ -1,4 +1,4 @@
-"""Where journals and contexts lie: `$XDG_STATE_HOME/rlm`, only for the one who made them."""
+"""Where journals and contexts are: `$XDG_STATE_HOME/rlm`, readable only by their owner."""
 
 import os
 import shutil
@@ -24,12 +24,12 @@ class RunFile(Struct, frozen=True):
     size_bytes: int
 
     def remove(self) -> None:
-        """Delete it and what SQLite and the lock put beside it."""
+        """Delete it and the files of SQLite and the lock beside it."""
         _remove(self.path)
 
 
 class Places:
-    """The folders below one root; made when something is put there."""
+    """The folders below one root, created when something is stored."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -38,7 +38,7 @@ class Places:
 
     @classmethod
     def usual(cls, variables: Mapping[str, str]) -> "Places":
-        """`RLM_STATE_DIR`, else below the XDG state folder."""
+        """Return `RLM_STATE_DIR`, else a folder below the XDG state folder."""
         if named := variables.get("RLM_STATE_DIR"):
             return cls(Path(named).expanduser())
         state = variables.get("XDG_STATE_HOME", "")
@@ -47,7 +47,7 @@ class Places:
         return cls(base / "rlm")
 
     def prepare(self) -> None:
-        """Make the folders, readable for nobody else."""
+        """Create the folders, readable only by their owner."""
         try:
             for folder in (self.root, self.runs, self.contexts):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -58,21 +58,21 @@ class Places:
             ) from error
 
     def journal_of(self, run_id: str) -> Path:
-        """Where that run's journal is, or would be."""
+        """Return where a run's journal is, or would be."""
         if not run_id or not run_id.replace("-", "").isalnum() or not run_id.isascii():
             raise ConfigError(f"{run_id!r} is no run id; `rlm runs` lists them")
         return self.runs / f"{run_id}{ENDING}"
 
     def remove(self, run_id: str) -> None:
-        """Delete the journal of a run that is over, if there is one."""
+        """Delete the journal of a finished run, if there is one."""
         _remove(self.journal_of(run_id))
 
     def clear(self) -> None:
-        """Delete everything: nothing has to go on any more."""
+        """Delete everything."""
         shutil.rmtree(self.root, ignore_errors=True)
 
     def find(self, start: str) -> RunFile:
-        """The run whose id begins or ends like that; ConfigError unless there is exactly one."""
+        """Return the run whose id begins or ends like that; ConfigError unless exactly one does."""
         runs = list(self.listed())
         found = [each for each in runs if each.run_id == start] or [
             each for each in runs if each.run_id.startswith(start) or each.run_id.endswith(start)
@@ -83,7 +83,7 @@ class Places:
         raise ConfigError(f"{what} called {start!r}; `rlm runs` lists them")
 
     def listed(self) -> Iterator[RunFile]:
-        """Every run there is, the newest first."""
+        """Return every run, newest first."""
         files = []
         try:
             entries = list(os.scandir(self.runs))

@@ -32,7 +32,7 @@ __all__ = [
 
 
 def private(path: str | Path, flags: int) -> int:
-    """Open a file for its owner only; a link is refused, since it may lead to anything."""
+    """Open a file for its owner only; links are refused, since they may lead anywhere."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
@@ -40,12 +40,12 @@ _CHECKSUM_BYTES = 4
 
 
 def sealed(name: str, data: bytes) -> bytes:
-    """The same bytes, with a checksum of them and of what they are called before them."""
+    """Return the bytes behind a checksum of their name and content."""
     return crc32(data, crc32(name.encode())).to_bytes(_CHECKSUM_BYTES, "big") + data
 
 
 def unsealed(name: object, found: object) -> bytes:
-    """What `sealed` was given under this name; ValueError if it is not what it was."""
+    """Return what `sealed` was given under this name; ValueError if it has changed."""
     if not isinstance(found, bytes) or not isinstance(name, str):
         raise ValueError("something else stands where a text was")
     data = found[_CHECKSUM_BYTES:]
@@ -67,7 +67,7 @@ _READ = msgspec.msgpack.Decoder(tuple[str, str, int, str, int, Reply | bytes])
 
 
 def packed(key: ReplyKey, reply: Reply) -> bytes:
-    """The record of a reply."""
+    """Return the record of a reply."""
     try:
         body = _PACK((key.path, key.digest, key.number, key.kind, key.step, reply))
     except UnicodeEncodeError:  # lone surrogates: JSON can escape them, MessagePack can't
@@ -77,7 +77,7 @@ def packed(key: ReplyKey, reply: Reply) -> bytes:
 
 
 def unpacked(body: bytes) -> tuple[ReplyKey, Reply]:
-    """What a record holds; ValueError if it can't be read."""
+    """Return what a record holds; ValueError if it cannot be read."""
     path, digest, number, kind, step, reply = _READ.decode(body)
     if isinstance(reply, bytes):
         reply = msgspec.convert(json.loads(reply), Reply)
@@ -85,7 +85,7 @@ def unpacked(body: bytes) -> tuple[ReplyKey, Reply]:
 
 
 def end_of(records: bytes) -> int:
-    """Where the last whole record ends; behind it there may be zeros, and what was there before."""
+    """Return where the last whole record ends; zeros or old bytes may follow."""
     at = 0
     while at + HEAD_BYTES <= len(records):
         end = at + HEAD_BYTES + int.from_bytes(records[at : at + _SIZE_BYTES], "big")
@@ -96,7 +96,7 @@ def end_of(records: bytes) -> int:
 
 
 def places_in(records: object) -> Iterator[tuple[int, int]]:
-    """Where the bodies are that are what they were; nothing behind a torn one."""
+    """Return the places of intact bodies; nothing behind a torn one."""
     if not isinstance(records, bytes):
         return
     at = 0
@@ -122,7 +122,7 @@ def tail_of(path: Path) -> Path:
 
 
 class Tail:
-    """Records on their way into a journal. Whoever has the lock of the journal has this too."""
+    """Records on their way into a journal. The holder of the journal's lock owns it."""
 
     def __init__(self, path: Path) -> None:
         self._path = tail_of(path)
@@ -131,12 +131,12 @@ class Tail:
         self._map: mmap.mmap | None = None
 
     def records(self) -> bytes:
-        """What another process has left, whole records only; ask before adding any."""
+        """Return the whole records that another process left; call before adding any."""
         found = self._path.read_bytes()
         return found[: end_of(found)]
 
     def open(self) -> None:
-        """Be empty, and ready for records."""
+        """Empty it, and prepare it for records."""
         os.ftruncate(self._fd, 0)
         if _file_system(os.fstat(self._fd).st_dev) in _KEEPS_WHAT_IT_GAVE:
             with suppress(OSError):  # There is no room; then there may be for a little.
@@ -144,7 +144,7 @@ class Tail:
                 self._map = mmap.mmap(self._fd, ROOM_BYTES)
 
     def add(self, record: bytes) -> bool:
-        """Commit a record; False, with nothing done, if there is no room in here.
+        """Commit a record; False, with nothing done, if there is no room.
 
         OSError if the disk is full.
         """
@@ -163,7 +163,7 @@ class Tail:
         return True
 
     def clear(self) -> None:
-        """What was in here is elsewhere now."""
+        """Empty it: its records are in the database now."""
         self._end = 0
         if self._map is None:
             os.ftruncate(self._fd, 0)
@@ -171,7 +171,7 @@ class Tail:
             self._map[: len(_END)] = _END
 
     def close(self) -> None:
-        """Leave nothing behind, if nothing is in it; may be called twice."""
+        """Remove it if it is empty; may be called twice."""
         if self._fd < 0:
             return
         if not self._end and not self.records():
@@ -185,7 +185,7 @@ class Tail:
 
 @functools.lru_cache(maxsize=16)
 def _file_system(device: int) -> str:
-    """What kind of file system a device has; empty if that can't be known."""
+    """Return the kind of a device's file system; empty if unknown."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     with suppress(OSError):
         for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():

@@ -1,4 +1,4 @@
-"""Things that listen to events. Nothing is imported before it is asked for."""
+"""Recorders: listeners to events. Nothing is imported before it is used."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
-"""Events in the words of OpenTelemetry's conventions for generative AI. Pure: no telemetry here.
+"""Events in the terms of OpenTelemetry's conventions for generative AI, without telemetry.
 
-The names are those that `opentelemetry-semantic-conventions` ships; the conventions are still being
-developed. What they have no word for is ours and begins with `rlm.`. Texts that people or models
-wrote (prompts, replies, code, output) come only from `*_content`, and are cut.
+The names are those of `opentelemetry-semantic-conventions`, which are still in development. Our own
+names begin with `rlm.`. Texts that people or models wrote (prompts, replies, code, output) come
+only from `*_content`, and are cut.
 """
 
 import functools
@@ -53,7 +53,7 @@ FINISH_REASONS = {"tool_calls": "tool_call", "refusal": "content_filter"}
 
 @functools.lru_cache(maxsize=256)
 def provider_and_model(name: str) -> tuple[str, str]:
-    """What the conventions call a provider, and the model's own name."""
+    """Return the provider as the conventions spell it, and the model's own name."""
     provider, slash, model = clean(name).removeprefix("litellm/").partition("/")
     if provider.startswith("gguf:"):
         return "gguf", f"{provider}/{model}".rstrip("/").rpartition("/")[2].removeprefix("gguf:")
@@ -61,7 +61,7 @@ def provider_and_model(name: str) -> tuple[str, str]:
 
 
 def clean(text: str, limit: int = NAME_CHARS) -> str:
-    """Text that every exporter can send, and not too much of it."""
+    """Return text that every exporter can send, cut to a limit."""
     return sendable(text if len(text) <= limit else text[: limit - 1] + "…")
 
 
@@ -92,7 +92,7 @@ def asked(event: ModelAsked) -> Attributes:
 
 
 def asked_content(event: ModelAsked) -> Attributes:
-    """Only what the run's earlier requests did not hold: the rest is on their spans."""
+    """Return only what earlier requests of the run did not hold; they have their own spans."""
     return {"gen_ai.input.messages": _json([_message(each) for each in event.new_messages])}
 
 
@@ -105,7 +105,7 @@ def called_content(event: CallStarted) -> Attributes:
 
 
 def answered(event: ModelReplied | CallEnded) -> Attributes:
-    """What a reply says of itself. One that was stored cost nothing now, so it tells no usage."""
+    """Return the attributes of a reply. A stored one cost nothing now, so it has no usage."""
     found: Attributes = {"rlm.retries": event.retries, "rlm.stored": event.stored}
     if event.usage is not None and not event.stored:
         found.update(usage(event.usage))
@@ -228,7 +228,7 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _part(part: dict[str, Any]) -> dict[str, Any]:
-    """Texts are told; of pictures only that there is one."""
+    """Return a part: texts in full, pictures only by mention."""
     text = part.get("text")
     return _text(text) if isinstance(text, str) else {"type": clean(str(part.get("type", "other")))}
 
@@ -264,7 +264,7 @@ def _finish_reason(event: ModelReplied) -> str:
 
 
 def _json(value: Any) -> str:
-    """As JSON; arguments of tools may hold lone surrogates, which then become visible marks."""
+    """Return JSON; lone surrogates in arguments of tools become visible marks."""
     try:
         return msgspec.json.encode(value).decode()
     except (UnicodeEncodeError, TypeError, RecursionError):

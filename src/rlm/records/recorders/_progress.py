@@ -1,7 +1,7 @@
-"""What run trees are doing right now, worked out from their events. No output, no terminal.
+"""What run trees are doing now, computed from their events, without any output.
 
-Events come by the ten thousand a second, so each costs a few dictionary steps and nothing that
-grows with the tree.
+There can be ten thousand events a second, so each costs a few dictionary operations and nothing
+that grows with the tree.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ EXCERPT_CHARS = 200
 
 @dataclass(slots=True)
 class OpenCall:
-    """A call that has no reply yet; `prompt` is only the beginning of what it asks."""
+    """A call without a reply; `prompt` is only the beginning of what it asks."""
 
     started: float
     prompt: str
@@ -43,7 +43,7 @@ class OpenCall:
 
 @dataclass(slots=True, eq=False)
 class RunState:
-    """One run of a tree: its step, what it is at, the calls of its cell, its live children."""
+    """One run of a tree: its step and activity, the calls of its cell, its live children."""
 
     run_id: str
     model: str
@@ -63,20 +63,20 @@ class RunState:
 
     @property
     def slowest(self) -> OpenCall | None:
-        """The request that has been open for longest: dictionaries remember the order."""
+        """Return the request that has been open longest: dictionaries keep the order."""
         return next((call for call in self.open_calls.values() if call.is_request), None)
 
     def begins(self, doing: str, now: float) -> None:
         self.doing, self.since = doing, now
 
     def counts_anew(self) -> None:
-        """Calls that threads of an older cell left open go on counting."""
+        """Reset the counts; calls that threads of an older cell left open stay counted."""
         self.calls = len(self.open_calls)
         self.calls_done = self.calls_failed = self.children_done = self.retries = 0
 
 
 class Progress:
-    """All run trees that are alive, and their sums. Feed it every event, in order."""
+    """All live run trees, and their sums. Feed it every event, in order."""
 
     def __init__(self) -> None:
         self.roots: dict[str, RunState] = {}
@@ -92,7 +92,7 @@ class Progress:
 
     @property
     def cost_usd(self) -> float | None:
-        """What was spent, if everybody who was asked told."""
+        """Return what was spent, if every provider stated it."""
         return self._cost_usd if self._cost_known else None
 
     def add(self, event: Event) -> None:
@@ -195,7 +195,7 @@ class Progress:
 
 
 def is_cached(event: ModelReplied | CallEnded) -> bool:
-    """Whether a stored reply is the cache's: that one is told with a usage of nothing."""
+    """Return whether a stored reply comes from the cache, which states a usage of zero."""
     return event.stored and event.usage is not None and not event.usage.requests
 
 
@@ -210,4 +210,4 @@ NOTES: dict[type[Event], Callable[[Progress, RunState, Any], None]] = {
     RunEnded: Progress._end,
     StepStarted: Progress._step,
 }
-"""What each kind of event changes. Those that are not here change nothing that is shown."""
+"""What each kind of event changes. Other kinds change nothing that is shown."""

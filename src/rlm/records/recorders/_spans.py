@@ -15,7 +15,7 @@ SECOND_BUCKETS = [0.01 * 2**power for power in range(14)]
 
 
 class Meters:
-    """Adds up requests that were really sent; a stored reply is none."""
+    """Count requests that were really sent, not stored replies."""
 
     def __init__(self, provider: Any, version: str | None) -> None:
         meter = provider.get_meter("rlm", version)
@@ -47,7 +47,7 @@ class Meters:
 
 UNFINISHED = "unfinished"
 MAX_OPEN_CALLS = 10_000
-"""Of one run. The scheduler lets far fewer fly, but events from a file promise nothing."""
+"""The most open calls of one run; events from a file may hold any number."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class OpenSpan:
 
 @dataclass(slots=True)
 class OpenRun:
-    """What is open in a run: at most one step, one request of its own and one cell, many calls."""
+    """What is open in a run: at most one step, one own request and one cell, many calls."""
 
     span: OpenSpan
     parent_id: str | None
@@ -79,18 +79,18 @@ class OpenRun:
         return len(self.calls) >= MAX_OPEN_CALLS
 
     def place_of_child(self, call_id: str | None) -> OpenSpan:
-        """A child run is inside the call that started it."""
+        """Return the call that started a child run, which contains it."""
         call = None if call_id is None else self.calls.get(call_id)
         return self.innermost if call is None or call.context is None else call
 
     def outermost_first(self) -> Iterator[OpenSpan]:
-        """All but the run's own."""
+        """Return all open spans but the run's own."""
         yield from (each for each in (self.step, self.cell, self.request) if each is not None)
         yield from self.calls.values()
 
 
 class Spans:
-    """Opens and ends spans, at times that are told in seconds since 1970."""
+    """Open and end spans at times in seconds since 1970."""
 
     def __init__(self, trace: Any, tracer: Any) -> None:
         self._trace = trace
@@ -99,7 +99,7 @@ class Spans:
     def open(
         self, name: str, now: float, about: dict[str, Any], above: OpenSpan | None
     ) -> OpenSpan:
-        """Without `above` it goes into whatever span the caller's code is in."""
+        """Open the span of a run; without `above`, inside the caller's current span."""
         span = self._start(name, now, about, above, self._trace.SpanKind.INTERNAL)
         return OpenSpan(span, self._trace.set_span_in_context(span))
 
@@ -138,7 +138,7 @@ class Spans:
         opened.span.set_status(self._trace.StatusCode.ERROR, told or error_type)
 
     def abandon(self, opened: OpenSpan, now: float) -> None:
-        """End what nobody will finish any more."""
+        """End a span that will not be finished."""
         self.close(opened, now, None, (UNFINISHED, "not finished when its run ended"))
 
     def note(self, opened: OpenSpan | None, name: str, now: float, facts: dict[str, Any]) -> None:

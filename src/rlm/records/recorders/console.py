@@ -1,4 +1,4 @@
-"""Progress as plain lines, for people: what a run does while it does it."""
+"""Progress as plain lines for people."""
 
 import re
 import threading
@@ -48,7 +48,7 @@ TOLD = frozenset(
         *(Planned, RunStarted, SessionLost, StepStarted),
     }
 )
-"""Events that plain lines count, and events that may be a line. Others pass by at once."""
+"""Events that are counted, and events that may print a line. Others are ignored."""
 
 SHOWN_LINES = 30
 SHOWN_CHARS = 2_000
@@ -56,7 +56,7 @@ LINE_CHARS = 300
 
 
 def harmless(text: str) -> str:
-    """Text from a model or a sandbox, with everything a terminal could obey made visible."""
+    """Return text with everything visible that a terminal could obey."""
     return CONTROL.sub(_visible, text.replace("\r\n", "\n"))
 
 
@@ -66,18 +66,18 @@ def _visible(match: re.Match[str]) -> str:
 
 
 def one_line(text: str, limit: int = LINE_CHARS) -> str:
-    """Harmless text on a single line, so that it can't pass for lines of ours."""
+    """Return harmless text on a single line, so that it cannot pass for our own lines."""
     shown = harmless(" ".join(text.split()))
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number of things, in words that agree with it."""
+    """Return a number with its noun in the right form."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
 
 
 def summary(event: RunEnded, from_journal: int = 0) -> str:
-    """How a run ended, in one line; `from_journal` replies were paid for before, not now."""
+    """Return how a run ended, in one line; `from_journal` replies were paid for before."""
     usage = event.usage
     cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.4f}"
     named = event.limit and event.limit != event.stop_reason
@@ -92,19 +92,19 @@ def summary(event: RunEnded, from_journal: int = 0) -> str:
 
 
 def loss(event: SessionLost) -> str:
-    """What became of a worker that died, in one line."""
+    """Return what happened to a worker that died, in one line."""
     if event.restored:
         return f"the worker was lost, its variables were restored: {event.reason}"
     return f"the session was lost: {event.reason}"
 
 
 def retry(event: CallRetried) -> str:
-    """That a run's own request failed and is sent again, in one line."""
+    """Return that a run's own request failed and is sent again, in one line."""
     return f"asking {event.model} again in {event.wait_seconds:.1f} s: {event.error}"
 
 
 def divergence(event: Diverged) -> str:
-    """That cells which ran again did not do the same again, in one line."""
+    """Return that repeated cells printed something else, in one line."""
     return (
         f"cells of step {event.step} printed something else than the first time; "
         "the model is told what it was told then"
@@ -112,7 +112,7 @@ def divergence(event: Diverged) -> str:
 
 
 def plan(event: Planned) -> str:
-    """How a run goes about it, and why, in one line."""
+    """Return how a run proceeds and why, in one line."""
     if not event.pieces:
         return f"strategy {event.strategy}: {event.reason}"
     pieces = counted(event.pieces, "piece")
@@ -125,7 +125,7 @@ def _shortened(event: Compacted) -> str:
 
 
 def cell_details(event: CellStarted | CellOutput) -> list[str]:
-    """A cell's code or output, cut, each line behind a mark that tells it from lines of ours."""
+    """Return a cell's code or output, cut, each line behind a mark."""
     is_code = isinstance(event, CellStarted)
     text, mark = (event.code, "> ") if isinstance(event, CellStarted) else (event.text, "| ")
     lines = harmless(text[:SHOWN_CHARS]).splitlines()
@@ -138,7 +138,7 @@ def cell_details(event: CellStarted | CellOutput) -> list[str]:
 
 @dataclass(slots=True)
 class _Tally:
-    """What happened in a run since its last cell ended, and how much of the run was for free."""
+    """What happened in a run since its last cell ended, and how much of the run was free."""
 
     failed: int = 0
     retries: int = 0
@@ -147,7 +147,7 @@ class _Tally:
     from_journal: int = 0
 
     def of_cell(self, event: CellEnded) -> str:
-        """What a cell's line says of its calls; the next cell begins from nothing."""
+        """Return what a cell's line says about its calls, and reset the counts."""
         found = {"failed": self.failed, "stored": self.stored}
         asides = [f"{number:,} {word}" for word, number in found.items() if number]
         asides += [counted(self.retries, "retry", "retries")] if self.retries else []
@@ -159,9 +159,9 @@ class _Tally:
 
 
 class ConsoleRecorder:
-    """One line per step and per notable event, indented by depth; `verbose` adds what cells do.
+    """One line per step and notable event, indented by depth; `verbose` adds what cells do.
 
-    A stream that can't be written to any more is left alone: progress never ends a run.
+    A stream that can no longer be written is ignored: progress never ends a run.
     """
 
     def __init__(self, stream: TextIO, *, verbose: bool = False) -> None:
@@ -175,7 +175,7 @@ class ConsoleRecorder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to put away."""
+        """Do nothing."""
 
     def record(self, event: Event) -> None:
         kind = type(event)
@@ -187,7 +187,7 @@ class ConsoleRecorder:
                     self._write("  " * event.depth + line)
 
     def note(self, text: str) -> None:
-        """A line of the caller's own."""
+        """Print a line of the caller's."""
         self._write(one_line(text))
 
     def _write(self, line: str) -> None:
@@ -200,7 +200,7 @@ class ConsoleRecorder:
             self._open = False
 
     def _count(self, event: Event) -> None:
-        """Calls are told when their cell ends: there may be thousands."""
+        """Count calls, which are reported when their cell ends: there may be thousands."""
         tally = self._tallies[event.run_id]
         if isinstance(event, CallEnded):
             tally.failed += event.error is not None
@@ -238,7 +238,7 @@ class ConsoleRecorder:
         return _notable(event)
 
     def _end(self, event: RunEnded) -> str:
-        """A run's line; what was for free in a child was for free in its parent too."""
+        """Return the line of a finished run; what was free in a child was free in its parent."""
         from_journal = self._tallies.pop(event.run_id, _Tally()).from_journal
         if event.parent_id is not None and event.parent_id in self._tallies:
             self._tallies[event.parent_id].from_journal += from_journal

@@ -28,7 +28,7 @@ PREVIEW_CHARS = 80
 
 
 class CallbackRecorder:
-    """`on_iteration_*` follow steps, `on_subcall_*` the calls made from cells."""
+    """Call `on_iteration_*` for steps, and `on_subcall_*` for calls from cells."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ def _call(callback: Callable[..., Any], facts: tuple[Any, ...]) -> None:
 async def events_of(
     start: Callable[[Recorder], Coroutine[Any, Any, object]],
 ) -> AsyncGenerator[Event, None]:
-    """Start a run with a recorder, and give every event while it goes on.
+    """Start a run with a recorder, and yield every event while it runs.
 
     Leaving the loop cancels the run. What the run raises is raised after its last event.
     """

@@ -22,20 +22,20 @@ __all__ = ["LiveRecorder"]
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 TURNS_PER_SECOND = 8
 EXCERPT_COLUMNS = (12, 60)
-"""An excerpt of a prompt is worth showing from so many columns on, and never longer than that."""
+"""The least and the most columns for an excerpt of a prompt."""
 
 ASIDE = 6
-"""Parts of this rank and above are left out before others are said shorter."""
+"""Parts of this rank and above are left out before others are shortened."""
 
 ROWS_PER_NESTED_CHILD = 4
 AT_ONCE_SECONDS = 2.0
-"""A call that began so soon after its cell tells the cell's age as well."""
+"""If a call began this soon after its cell, the cell's age is not shown besides."""
 
 SECONDS_AS_SUCH, MINUTES_AS_SUCH = 120, 120
 
 
 class Glyphs(NamedTuple):
-    """What the tree is drawn with."""
+    """The characters that the tree is drawn with."""
 
     branch: str
     last: str
@@ -51,7 +51,7 @@ PLAIN = Glyphs("|- ", "`- ", "|  ", "   ", " - ", "...", "*")
 
 
 class Line(NamedTuple):
-    """One row: a text, and one that is shown faintly after it."""
+    """One row: a text, and a faint one after it."""
 
     text: str
     faint: str = ""
@@ -63,7 +63,7 @@ class Line(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A piece of a line. The larger its rank, the earlier it is said shorter or left out."""
+    """A piece of a line. The larger its rank, the earlier it is shortened or left out."""
 
     text: str
     rank: int
@@ -71,7 +71,7 @@ class Part(NamedTuple):
 
 
 class Drawing:
-    """One picture of a moment: `lines` is all that anybody wants of it."""
+    """The tree at one moment, as lines."""
 
     def __init__(self, progress: Progress, now: float, columns: int, glyphs: Glyphs) -> None:
         self._progress = progress
@@ -80,7 +80,7 @@ class Drawing:
         self._glyphs = glyphs
 
     def lines(self, rows: int, since: float, notes: list[str]) -> list[Line]:
-        """At most so many rows: the head, the runs, and the last notes, which are kept."""
+        """Return at most `rows` lines: the head, the runs, and the last notes."""
         notes = notes[: max(0, rows - 2)]
         body = self._runs(max(0, rows - 1 - len(notes)))
         cut = [Line(self._cut(note)) for note in notes]
@@ -137,7 +137,7 @@ class Drawing:
     def _branches(
         self, runs: dict[str, RunState], done: int, indent: str, rows: int, noun: str
     ) -> list[Line]:
-        """The oldest runs one by one, with what is below them, and how many there are besides."""
+        """Return lines for the oldest runs and what is below them, and the number of the others."""
         if rows <= 0 or not (runs or done):
             return []
         glyphs = self._glyphs
@@ -181,7 +181,7 @@ class Drawing:
     # -- columns -----------------------------------------------------------------------------
 
     def _fitted(self, parts: list[Part], columns: int) -> str:
-        """The parts in so many columns: asides go first, then all is said shorter, then more go."""
+        """Fit the parts into columns: drop asides, then shorten parts, then drop more."""
         texts = [part.text for part in parts]
         by_rank = sorted(range(len(parts)), key=lambda at: -parts[at].rank)
         asides = [(at, "") for at in by_rank if parts[at].rank >= ASIDE]
@@ -197,7 +197,7 @@ class Drawing:
         return self._glyphs.joint.join(filter(None, texts))
 
     def _cut(self, text: str, columns: int | None = None) -> str:
-        """The text in at most so many columns, its end marked where some is left out."""
+        """Return the text in at most `columns`, with an ellipsis where it is cut."""
         columns = self._columns if columns is None else max(1, columns)
         if cell_len(text) <= columns:
             return text
@@ -206,7 +206,7 @@ class Drawing:
 
 
 def _shown(runs: dict[str, RunState], done: int, rows: int) -> int:
-    """How many runs get a row of their own: fewer if what is below them wants rows too."""
+    """Return how many runs get their own row: fewer if their children need rows too."""
     fitting = rows - 1 if len(runs) + bool(done) > rows else len(runs)
     few = max(1, (rows - 1) // ROWS_PER_NESTED_CHILD)
     nested = any(run.children or run.children_done for run in islice(runs.values(), fitting))
@@ -236,7 +236,7 @@ def stored_replies(count: int) -> str:
 
 
 def age(seconds: float) -> str:
-    """Whole seconds, then minutes, then hours: rounded down, so that it only ever grows."""
+    """Return whole seconds, then minutes, then hours, rounded down so that it only grows."""
     whole = max(0, int(seconds))
     minutes = whole // 60
     if whole < SECONDS_AS_SUCH:
@@ -247,7 +247,7 @@ def age(seconds: float) -> str:
 
 
 def shortly(number: int) -> str:
-    """A large number in few columns: 950, 12k, 3.4M."""
+    """Return a large number in few columns: 950, 12k, 3.4M."""
     if number < 1_000:
         return str(number)
     return f"{number // 1_000:,}k" if number < 1_000_000 else f"{number / 1_000_000:,.1f}M"
@@ -261,7 +261,12 @@ USUAL_SIZE = 80, 24
 
 
 class Screen:
-    """The rows at the bottom, and lines that stay above them. Not safe for two threads at once."""
+    """Rows at the bottom of a terminal, redrawn in place, and lines that stay above them.
+
+    Each picture is one write that overwrites the old rows, so nothing flickers. The cursor is
+    hidden and wrapping is off only within that write: even after a kill, the terminal is as before.
+    A character of doubtful width can shift only its own row. Not thread-safe.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -272,7 +277,7 @@ class Screen:
         self.is_unicode = self._encoding.lower().replace("-", "") == "utf8"
 
     def size(self) -> tuple[int, int]:
-        """Columns and rows as they are now: terminals are resized while runs go on."""
+        """Return columns and rows as they are now: terminals are resized during runs."""
         try:
             columns, rows = os.get_terminal_size(self._stream.fileno())
         except (OSError, ValueError):
@@ -280,9 +285,9 @@ class Screen:
         return (columns, rows) if columns > 0 and rows > 0 else USUAL_SIZE
 
     def draw(self, above: list[str], lines: list[Line]) -> None:
-        """Lines that stay, then the rows as they should be now.
+        """Print lines that stay, then the rows as they should be now.
 
-        A stream that can't be written to any more is left alone: progress never ends a run.
+        A stream that can no longer be written is ignored: progress never ends a run.
         """
         if not self._usable or not (above or lines or self._widths):
             return
@@ -302,7 +307,7 @@ class Screen:
             self._usable = False
 
     def _to_first_row(self, columns: int) -> str:
-        """Up over the old rows. A terminal that was made narrower has wrapped the long ones."""
+        """Return the escape that moves above the old rows, which a narrow terminal has wrapped."""
         narrower = columns < self._columns
         rows = sum(-(-max(1, width) // columns) if narrower else 1 for width in self._widths)
         return "\r" + (f"\x1b[{rows - 1}A" if rows > 1 else "")
@@ -318,13 +323,13 @@ SAID = frozenset({CellOutput, CellStarted, Diverged, RunEnded, SessionLost})
 
 SHOWN_NOTES = 3
 WAITING_LINES = 10_000
-"""So many lines wait for a terminal that is stopped (Ctrl-S); then the oldest are forgotten."""
+"""Lines that wait for a stopped terminal (Ctrl-S) before the oldest are dropped."""
 
 
 class LiveRecorder:
-    """Use it as a context manager around the runs; `verbose` prints what cells do above the tree.
+    """Use it as a context manager around runs; `verbose` prints what cells do above the tree.
 
-    Recording only counts: a thread of its own draws, so a slow terminal holds up no run.
+    Recording only counts: a separate thread draws, so that a slow terminal delays no run.
     """
 
     def __init__(self, stream: TextIO, *, verbose: bool = False) -> None:
@@ -347,7 +352,7 @@ class LiveRecorder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take the tree away; what is to stay is printed."""
+        """Remove the tree; print what is to stay."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -361,17 +366,17 @@ class LiveRecorder:
             self._progress.add(event)
 
     def note(self, text: str) -> None:
-        """A line below the tree, until the end."""
+        """Show a line below the tree until the end."""
         self._notes.append(one_line(text))
 
     def lines(self, columns: int, rows: int) -> list[Line]:
-        """The tree as it is now, in a terminal of that size."""
+        """Return the tree as it is now, for a terminal of that size."""
         with self._lock:
             drawing = Drawing(self._progress, time.monotonic(), columns - 1, self._glyphs)
             return drawing.lines(rows - 1, self._since, list(self._notes))
 
     def _said(self, event: Event) -> list[str]:
-        """What an event adds above the tree, to stay there; the end of a child is only counted."""
+        """Return the lines that an event adds above the tree; ends of children are only counted."""
         if isinstance(event, CellStarted | CellOutput):
             details = cell_details(event) if self._verbose else []
             return ["  " * event.depth + line for line in details]

@@ -1,7 +1,7 @@
 """A run as OpenTelemetry spans and metrics: `RLM(model, recorders=[TelemetryRecorder()])`.
 
-A span for each run, step, request to a model, cell, tool and child run, with the times of the
-events. Needs the extra `otel`; where spans go is up to the program's own provider.
+There is a span for each run, step, model request, cell, tool and child run, with the times of the
+events. Needs the extra `otel`; the program's own provider decides where spans go.
 """
 
 import logging
@@ -46,11 +46,11 @@ log = logging.getLogger("rlm")
 CAPTURE_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 CAPTURING = frozenset({"true", "1", "span_only", "span_and_event"})
 MAX_OPEN_RUNS = 10_000
-"""Runs that never end (their process was killed in a log that is read) must not pile up."""
+"""Runs that never end, as in the log of a killed process, must not pile up."""
 
 
 class TelemetryRecorder:
-    """Makes spans of events, from any thread, and metrics if there is a `meter_provider`.
+    """Make spans of events, from any thread, and metrics if there is a `meter_provider`.
 
     Prompts, replies, code and output are left out unless `capture_content` is true, or is None and
     OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says so. Failures of a provider's own parts
@@ -86,7 +86,7 @@ class TelemetryRecorder:
                 log.exception("telemetry failed on %s; this is told once", type(event).__name__)
 
     def close(self) -> None:
-        """End the spans of runs that are still going on; a program that ends may want that."""
+        """End the spans of runs in progress, for a program that is about to end."""
         with self._lock:
             for run_id in list(self._runs):
                 self._drop(run_id, time.time())
@@ -122,9 +122,9 @@ class TelemetryRecorder:
         self._drop(event.run_id, event.wall_time, finished=True)
 
     def _drop(self, run_id: str, now: float, *, finished: bool = False) -> None:
-        """End all that is open in a run and below it, the innermost first, and forget it.
+        """End everything open in a run and below it, innermost first, and forget it.
 
-        The stack ends every span, also when a span processor fails on some.
+        The stack ends every span, even when a span processor fails on some.
         """
         if (run := self._runs.pop(run_id, None)) is None:
             return
@@ -216,7 +216,7 @@ class TelemetryRecorder:
         self._spans.note(opened, "rlm.retry", event.wall_time, facts)
 
     def _failure(self, event: ModelReplied | CallEnded) -> tuple[str, str] | None:
-        """A class of error and what is told of it. A child's words may be those of its prompt."""
+        """Return the class of an error and its text, which for a child may quote its prompt."""
         if event.error is None:
             return None
         is_child = isinstance(event, CallEnded) and event.kind == "rlm"
@@ -281,11 +281,11 @@ class TelemetryRecorder:
     def _with(
         self, about: dict[str, Any], texts: Callable[[Any], dict[str, Any]], event: Event
     ) -> dict[str, Any]:
-        """The attributes of an event, with its texts if they are wanted."""
+        """Return the attributes of an event, with its texts if they are wanted."""
         return {**about, **texts(event)} if self._captures else about
 
     def _told(self, text: str) -> str:
-        """What went wrong, if it may hold what people or models wrote only with their leave."""
+        """Return what went wrong; texts of people or models only if content may be captured."""
         return _genai.clean(text) if self._captures else ""
 
 

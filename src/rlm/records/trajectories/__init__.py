@@ -1,6 +1,6 @@
-"""Reading what runs left behind: logs, journals, and logs of the reference engine.
+"""Read what runs left behind: logs, journals, and logs of the reference engine.
 
-`open_trajectory` gives the events of a file or a folder, without ever holding all of them.
+`open_trajectory` yields the events of a file or folder without holding all of them.
 """
 
 from rlm.records.trajectories.decoding import Skipped

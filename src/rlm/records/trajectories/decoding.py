@@ -26,7 +26,7 @@ EXAMPLE_CHARS = 200
 
 
 class Skipped:
-    """How many lines were passed over, by reason, with the first few; and notices besides."""
+    """The number of skipped lines by reason, with the first few; and notices."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
@@ -38,14 +38,14 @@ class Skipped:
         return sum(self.counts.values())
 
     def add(self, reason: str, where: str, detail: str = "") -> None:
-        """Count one line; `where` and `detail` are only kept of the first few."""
+        """Count one line; `where` and `detail` are kept only for the first few."""
         self.counts[reason] = self.counts.get(reason, 0) + 1
         if len(self.first) < MOST_EXAMPLES:
             told = f"{where}: {reason}" + (f" ({detail})" if detail else "")
             self.first.append(one_line(told, EXAMPLE_CHARS))
 
     def notice(self, text: str) -> None:
-        """Say something that holds for the whole file, once."""
+        """Add a notice about the whole file, once."""
         text = one_line(text)
         if text not in self.notices and len(self.notices) < MOST_EXAMPLES:
             self.notices.append(text)
@@ -59,7 +59,7 @@ class Skipped:
             self.notice(text)
 
     def __str__(self) -> str:
-        """One line for people; empty if there is nothing to say."""
+        """Return one line for people; empty if there is nothing to say."""
         parts = [f"{count:,} {reason}" for reason, count in sorted(self.counts.items())]
         lines = "line was" if self.total == 1 else "lines were"
         told = [f"{self.total:,} {lines} skipped: {', '.join(parts)}"] if parts else []
@@ -67,13 +67,13 @@ class Skipped:
 
 
 MOST_LINE_BYTES = 64 << 20
-"""Longer lines are passed over. The longest of our own hold a cell's kept output."""
+"""Longer lines are skipped. Our longest hold the stored output of a cell."""
 
 _CHUNK_BYTES = 1 << 20
 
 
 class Line(NamedTuple):
-    """Where a line starts, where the next one does, and its text; `torn`: it has no line end."""
+    """Where a line starts, where the next one does, and its text; `torn` has no line end."""
 
     start: int
     end: int
@@ -89,9 +89,9 @@ def lines_of(
     stop: int | None = None,
     most_bytes: int = MOST_LINE_BYTES,
 ) -> Iterator[Line]:
-    """The lines that start from `start` on and before `stop`, without empty ones.
+    """Yield the lines that start in a range, without empty ones.
 
-    One that is too long is counted, and comes without its text.
+    A line that is too long is counted, and comes without its text.
     """
     at = file.seek(start)
     while stop is None or at < stop:
@@ -112,7 +112,7 @@ def lines_of(
 
 
 def _pass_over(file: BinaryIO) -> int:
-    """Read to the end of the line without keeping it; how many bytes that took."""
+    """Read to the end of the line without keeping it, and return the bytes read."""
     passed = 0
     while chunk := file.readline(_CHUNK_BYTES):
         passed += len(chunk)
@@ -129,7 +129,7 @@ _MOST_TRIES = 8
 
 
 class Glance(Struct, frozen=True, kw_only=True):
-    """What an index wants to know of an event. Reading only this is more than twice as fast."""
+    """The fields of an event that an index needs; reading only these is twice as fast."""
 
     type: str
     run_id: str
@@ -158,9 +158,9 @@ _EVENT = msgspec.json.Decoder(Event)
 
 
 def glance_at(line: Line, skipped: Skipped) -> tuple[Line, Glance] | None:
-    """What a line says at a glance; None if it is none of our events, and then it is counted.
+    """Return a line's glance; None if it is not one of our events, which is counted.
 
-    The line that comes back starts later if half a line of a killed writer stood before it.
+    The returned line starts later if a torn line of a killed writer preceded it.
     """
     found = _whole_or_rest(line)
     if isinstance(found, str):
@@ -179,7 +179,7 @@ def glance_at(line: Line, skipped: Skipped) -> tuple[Line, Glance] | None:
 
 
 def _whole_or_rest(line: Line) -> tuple[Line, Glance] | str:
-    """The line's glance, or that of an event in it behind a torn one; else why there is none."""
+    """Return the glance of a line, or of an event after a torn one; else why there is none."""
     reason, at = "", 0
     for _ in range(_MOST_TRIES):
         rest = line if at == 0 else line._replace(start=line.start + at, text=line.text[at:])
@@ -193,7 +193,7 @@ def _whole_or_rest(line: Line) -> tuple[Line, Glance] | str:
 
 
 def event_of(line: Line, skipped: Skipped) -> Event | None:
-    """The whole event; None, and counted, if a field has the wrong type."""
+    """Return the whole event; None, and counted, if a field has the wrong type."""
     try:
         event: Event = _EVENT.decode(line.text)
     except (ValueError, RecursionError) as error:
@@ -203,7 +203,7 @@ def event_of(line: Line, skipped: Skipped) -> Event | None:
 
 
 def glance_of(event: Event) -> Glance:
-    """The same of an event that was made, not read."""
+    """Return the glance of an event."""
     names = Glance.__struct_fields__[1:]
     told = {name: getattr(event, name) for name in names if hasattr(event, name)}
     return Glance(type=str(type(event).__struct_config__.tag), **told)

@@ -1,7 +1,7 @@
-"""Which run and which step stands where in a file, and an outline of every run.
+"""Where each run and step is in a file, and an outline of every run.
 
-One pass makes it, at a glance a line. A step is a list of spans: neighbouring lines of one step are
-one span, so an index stays small however many events a step has.
+It is made in one pass. A step is a list of spans: neighbouring lines of one step are one span, so
+an index stays small however many events a step has.
 """
 
 from array import array
@@ -18,14 +18,14 @@ __all__ = ["Index", "RunOutline", "StepUsage"]
 
 MOST_RUNS = 200_000
 MOST_STEPS = 1_000_000
-"""Of a whole file. A hostile one could otherwise fill the memory with a step a line."""
+"""The most spans of a file; a hostile one could otherwise fill the memory."""
 
 SHOWN_CHARS = 2_000
-"""An outline holds so much of a query and of an answer; the events hold all of it."""
+"""Characters of a query and an answer in an outline; the events hold all of them."""
 
 
 class RunOutline(Struct, frozen=True, kw_only=True):
-    """One run, from its last attempt. Unfinished runs have counted up what there is so far.
+    """One run, from its last attempt; unfinished runs count what there is so far.
 
     `status`: "killed" is a run that has not ended and will not. `tokens` and `cost_usd` include
     child runs, `calls` and `steps` do not. `started` is in seconds since 1970, or 0.0.
@@ -53,7 +53,7 @@ class RunOutline(Struct, frozen=True, kw_only=True):
 
 
 class StepUsage(Struct, frozen=True):
-    """What a step used itself, and what it used with the child runs that it started."""
+    """What a step used itself, and with the child runs that it started."""
 
     own: Usage = Usage()
     whole: Usage = Usage()
@@ -70,7 +70,7 @@ class _Run:
     def __init__(self, opening: Glance, first: int, attempts: int) -> None:
         self.opening = opening
         self.first = first
-        """Where its last attempt starts; what stands before does not count."""
+        """Where its last attempt starts; earlier events do not count."""
         self.attempts = attempts
         self.ending: Glance | None = None
         self.latest = opening.wall_time
@@ -99,7 +99,7 @@ class _Run:
             self._use(glance, glance.usage)
 
     def _use(self, glance: Glance, usage: Usage) -> None:
-        """Only the reference engine says with a call what its child run used."""
+        """Add usage; only the reference engine states with a call what its child run used."""
         is_child = glance.type == "call_ended" and glance.kind == "rlm"
         if is_child:
             self.child_calls.pop(glance.call_id or "", None)
@@ -109,7 +109,7 @@ class _Run:
 
 
 class Index:
-    """Grows line by line; `end` is the place to read on from."""
+    """An index that grows line by line; `end` is where to continue reading."""
 
     def __init__(self) -> None:
         self.end = 0
@@ -118,7 +118,7 @@ class Index:
         self._added_up: tuple[dict[str, Usage], dict[str, list[str]]] | None = None
 
     def add(self, start: int, end: int, glance: Glance, skipped: Skipped) -> None:
-        """Take in one event. A run that starts again forgets its earlier attempt."""
+        """Add one event. A run that starts again forgets its earlier attempt."""
         self._added_up = None
         known = self._runs.get(glance.run_id)
         if known is None and len(self._runs) >= MOST_RUNS:
@@ -138,16 +138,16 @@ class Index:
         return run_id in self._runs
 
     def counts(self, run_id: str, step: int, place: int) -> bool:
-        """Whether an event of that step, at that place, is in the index: of its last attempt."""
+        """Return whether an event at that place belongs to the last attempt."""
         run = self._runs.get(run_id)
         return run is not None and place >= run.first and step in run.spans
 
     def steps_of(self, run_id: str) -> list[int]:
-        """The steps of a run that have events; 0 is what comes before the first."""
+        """Return the steps of a run that have events; 0 is what comes before the first."""
         return sorted(self._runs[run_id].spans) if run_id in self._runs else []
 
     def spans(self, run_id: str, step: int | None = None) -> list[tuple[int, int]]:
-        """Where a run's events are, or those of one step, in the order of the file."""
+        """Return where a run's events are, or those of one step, in file order."""
         run = self._runs.get(run_id)
         if run is None:
             return []
@@ -156,7 +156,7 @@ class Index:
         return _merged(sorted(pairs))
 
     def outlines(self, *, may_run: bool) -> list[RunOutline]:
-        """Every run in order of appearance. `may_run`: somebody may still be writing the file."""
+        """Return every run in order of appearance. `may_run`: the file may still be written."""
         totals = self._totals()
         found: dict[str, RunOutline] = {}
         for run_id, run in self._runs.items():
@@ -170,14 +170,14 @@ class Index:
     def _goes_on(
         self, run: _Run, parent: _Run | None, found: dict[str, RunOutline], may_run: bool
     ) -> bool:
-        """A child ends with its parent, and does not outlive a restart of it."""
+        """Return whether a child still runs: it ends with its parent or a restart of it."""
         if parent is None:
             return may_run
         above = found.get(parent.opening.run_id)
         return parent.first <= run.first and above is not None and above.status == "running"
 
     def _totals(self) -> dict[str, Usage]:
-        """Usage with that of children: as told at the end, or added up from below."""
+        """Return usage with that of children: as stated at the end, or added up."""
         totals = {run_id: run.usage for run_id, run in self._runs.items()}
         for run_id, run in reversed(self._runs.items()):
             if run.ending is not None and run.ending.usage is not None:
@@ -188,11 +188,11 @@ class Index:
         return totals
 
     def usage_of(self, run_id: str) -> Usage:
-        """What a run used, with its children: as it said at its end, or as much as is known."""
+        """Return what a run used with its children: as stated at its end, or as far as known."""
         return self._sums()[0].get(run_id, Usage())
 
     def step_usages(self, run_id: str) -> dict[int, StepUsage]:
-        """What the steps of a run used; those that used nothing are left out."""
+        """Return what the steps of a run used, without those that used nothing."""
         run = self._runs.get(run_id)
         if run is None:
             return {}
@@ -205,7 +205,7 @@ class Index:
         return found
 
     def _sums(self) -> tuple[dict[str, Usage], dict[str, list[str]]]:
-        """What every run used in all, and which children it has; made anew after an event."""
+        """Return what every run used in all, and its children; recomputed after an event."""
         if self._added_up is None:
             children: dict[str, list[str]] = {}
             for run_id, run in self._runs.items():
@@ -219,7 +219,7 @@ class Index:
 
 
 def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sorted spans without overlaps: a line of the reference engine is of several steps."""
+    """Return sorted spans without overlaps: a reference engine's line belongs to several steps."""
     merged: list[tuple[int, int]] = []
     for start, end in spans:
         if merged and start <= merged[-1][1]:
@@ -237,7 +237,7 @@ def _sum(one: Usage, other: Usage) -> Usage:
 
 
 def _short(glance: Glance) -> Glance:
-    """Long texts are cut: an index is kept for as long as somebody looks at the file."""
+    """Cut long texts: an index is kept as long as the file is open."""
     answer = None if glance.answer is None else glance.answer[:SHOWN_CHARS]
     error = None if glance.error is None else glance.error[:SHOWN_CHARS]
     return replace(glance, query=glance.query[:SHOWN_CHARS], answer=answer, error=error)

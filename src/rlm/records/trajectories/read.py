@@ -1,4 +1,4 @@
-"""Opens a log, a folder of logs or a journal, and tells what is in it, a piece at a time."""
+"""Open a log, a folder of logs or a journal, and read it piece by piece."""
 
 import re
 from collections.abc import Iterator
@@ -23,10 +23,10 @@ _LOOKED_AT_BYTES = 1 << 20
 
 
 class Trajectory:
-    """The runs of one file or of several. Nothing is read before it is asked for.
+    """The runs of one file or several. Nothing is read before it is needed.
 
-    Of a run that was resumed, the last attempt counts; child runs that only an earlier attempt has
-    are kept. `refresh` reads on in files that have grown since.
+    Of a resumed run, the last attempt counts; child runs that only an earlier attempt has are kept.
+    `refresh` continues reading files that have grown.
     """
 
     def __init__(self, sources: list[Source]) -> None:
@@ -38,7 +38,7 @@ class Trajectory:
 
     @property
     def skipped(self) -> Skipped:
-        """What could not be used, as far as was read."""
+        """Return what could not be used, as far as was read."""
         told = Skipped()
         for part in self._parts:
             for each in (part.skipped, part.tail, part.undecoded):
@@ -46,36 +46,36 @@ class Trajectory:
         return told
 
     def runs(self) -> list[RunOutline]:
-        """Every run, in the order in which they began; parents come before their children."""
+        """Return every run in the order in which they began, parents before children."""
         return [run for part in self._parts for run in part.outlines()]
 
     def events(self) -> Iterator[Event]:
-        """Every event, file after file, as they happened."""
+        """Yield every event, file after file, in order."""
         for part in self._parts:
             yield from part.events()
 
     def run_events(self, run_id: str) -> Iterator[Event]:
-        """The events of one run, without those of its children."""
+        """Yield the events of one run, without those of its children."""
         return self._part_of(run_id).chosen(run_id, None)
 
     def step_events(self, run_id: str, step: int) -> Iterator[Event]:
-        """The events of one step of a run; 0 is what came before the first."""
+        """Yield the events of one step of a run; 0 is what came before the first."""
         return self._part_of(run_id).chosen(run_id, step)
 
     def steps(self, run_id: str) -> list[int]:
-        """The steps of a run that have events."""
+        """Return the steps of a run that have events."""
         return self._part_of(run_id).ready().steps_of(run_id)
 
     def step_usages(self, run_id: str) -> dict[int, StepUsage]:
-        """What the steps of a run used, by themselves and with their child runs."""
+        """Return what the steps of a run used, with and without their child runs."""
         return self._part_of(run_id).ready().step_usages(run_id)
 
     def usage_of(self, run_id: str) -> Usage:
-        """What a run used, with its child runs."""
+        """Return what a run used, with its child runs."""
         return self._part_of(run_id).ready().usage_of(run_id)
 
     def refresh(self) -> None:
-        """Take in what was added to the files."""
+        """Read what was added to the files."""
         for part in self._parts:
             part.read_on()
 
@@ -87,7 +87,7 @@ class Trajectory:
 
 
 class _Part:
-    """One file with its index, made when it is first needed."""
+    """One file with its index, made on first use."""
 
     def __init__(self, source: Source, *, is_alone: bool) -> None:
         self.source = source
@@ -126,7 +126,9 @@ class _Part:
                 yield event
 
     def chosen(self, run_id: str, step: int | None) -> Iterator[Event]:
-        """By seeking. A span holds only lines of that run, but a line may hold several events."""
+        """Yield events by seeking. A span holds only lines of one run, but a line may hold several
+        events.
+        """
         spans = self.ready().spans(run_id, step)
         for _, event in self.source.events(spans, Skipped()):
             if event.run_id == run_id and step in {None, event.step}:
@@ -134,7 +136,7 @@ class _Part:
 
 
 def open_trajectory(path: str | Path) -> Trajectory:
-    """A log of ours or of the reference engine, a journal, or a folder with any of them."""
+    """Open a log of ours or of the reference engine, a journal, or a folder of them."""
     path = Path(path)
     if path.is_dir():
         return Trajectory([source_of(file) for file in _files_in(path)])
@@ -161,7 +163,7 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def source_of(path: Path) -> Source:
-    """What kind of file it is, by the start of it rather than by its name."""
+    """Return the kind of a file, by its beginning rather than its name."""
     with opened(path) as file:
         head = file.read(_LOOKED_AT_BYTES)
     if head.startswith(_DATABASE):

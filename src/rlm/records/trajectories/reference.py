@@ -44,7 +44,7 @@ __all__ = ["REFERENCE_TYPES", "ReferenceSource", "SoFar", "converted"]
 MOST_DEPTH = 50
 MOST_VARIABLES = 1_000
 _ASKED = (("Answer the following: ", "\n\nYour context is "), ('original query: "', '"'))
-"""What stands before and after the query in the prompts of the reference's versions."""
+"""The text before and after the query in prompts of the reference's versions."""
 
 _ERROR = re.compile(
     r"^(\w{0,100}(?:Error|Exception|Interrupt|Exit)): ?(.*)\Z", re.MULTILINE | re.DOTALL
@@ -52,7 +52,7 @@ _ERROR = re.compile(
 
 
 class SoFar(Struct, frozen=True, kw_only=True):
-    """A run before one of its iterations: all that is needed to convert that one by itself."""
+    """A run before one of its iterations: what is needed to convert that iteration alone."""
 
     run_id: str
     parent_id: str | None = None
@@ -70,7 +70,7 @@ class SoFar(Struct, frozen=True, kw_only=True):
     is_over: bool = False
 
     def is_over_before(self, iteration: dict[str, Any]) -> bool:
-        """Whether that iteration is of a run that comes after this one."""
+        """Return whether that iteration belongs to a run after this one."""
         number = as_count(iteration.get("iteration"))
         return self.is_over or 0 < number <= self.steps
 
@@ -78,14 +78,14 @@ class SoFar(Struct, frozen=True, kw_only=True):
 def converted(
     iteration: dict[str, Any], metadata: dict[str, Any], before: SoFar
 ) -> tuple[list[Event], SoFar]:
-    """The events of one iteration, those of child runs included, and the run after it."""
+    """Return the events of one iteration, with those of child runs, and the run after it."""
     made = _Making(iteration, metadata, before)
     made.convert()
     return made.events, made.after
 
 
 class _Making:
-    """One iteration on its way to events."""
+    """One iteration being converted to events."""
 
     def __init__(self, iteration: dict[str, Any], metadata: dict[str, Any], before: SoFar) -> None:
         self.events: list[Event] = []
@@ -153,7 +153,7 @@ class _Making:
         )
 
     def _ask(self, messages: tuple[Message, ...]) -> None:
-        """The reference logs the whole conversation every time; an event has what is new in it."""
+        """Add a request; the reference logs whole conversations, an event only what is new."""
         known = self.after.messages
         same = known <= len(messages) and _digest(messages[:known]) == self.after.digest
         self._tell(
@@ -248,7 +248,7 @@ class _Making:
             self.events += events
 
     def _finish(self, answer: str) -> None:
-        """An answer without cells and without a time is what it asks for when no step is left."""
+        """End the run; an answer without cells and time was requested after the last step."""
         was_asked = not self._iteration.get("code_blocks") and not self._seconds
         elapsed = self._end - self.after.started
         self._tell(
@@ -270,7 +270,7 @@ def _messages(prompt: Any) -> tuple[Message, ...]:
 
 
 def _query(messages: tuple[Message, ...]) -> str:
-    """What was asked, if the prompt has it in one of the forms that the reference has used."""
+    """Return what was asked, if the prompt has one of the reference's forms."""
     for message in messages:
         for before, after in _ASKED if message.role == "user" else ():
             text = str(message.content)
@@ -282,7 +282,7 @@ def _query(messages: tuple[Message, ...]) -> str:
 
 
 def _answer(value: Any) -> str | None:
-    """Older versions wrote a pair of the kind of answer and the answer."""
+    """Return the answer; older versions wrote a pair of its kind and the answer."""
     if isinstance(value, list) and value:
         value = value[-1]
     return None if value is None else as_text(value)
@@ -297,7 +297,7 @@ MOST_ITERATIONS = 100_000
 
 
 class ReferenceSource:
-    """One file. Its places are bytes; what must be known to read a line alone is kept by place."""
+    """One file. Places are byte offsets; what a line needs to be read alone is kept by place."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -335,7 +335,7 @@ class ReferenceSource:
         return changed_lately(self.path)
 
     def _iteration(self, line: Line, skipped: Skipped) -> dict[str, Any] | None:
-        """The iteration on a line; metadata is remembered, and the rest is counted."""
+        """Return the iteration on a line; metadata is remembered, the rest is counted."""
         if not line.text:
             return None
         where = f"byte {line.start:,}"
@@ -351,7 +351,7 @@ class ReferenceSource:
         return None
 
     def _remember(self, line: Line, iteration: dict[str, Any], skipped: Skipped) -> bool:
-        """Keep what the runs were like before this line; an iteration 1 begins another run."""
+        """Store the state of the runs before this line; an iteration 1 begins another run."""
         if len(self._before) >= MOST_ITERATIONS:
             skipped.add("of too many steps", f"byte {line.start:,}", f"{MOST_ITERATIONS:,}")
             return False
@@ -363,7 +363,7 @@ class ReferenceSource:
 
 
 def _parsed(text: bytes) -> tuple[Any, str]:
-    """The value on a line, or why there is none. Python writes NaN, which is not JSON."""
+    """Return the value on a line, or why there is none. Python writes NaN, which is not JSON."""
     try:
         return msgspec.json.decode(text), "not an object"
     except (ValueError, RecursionError):

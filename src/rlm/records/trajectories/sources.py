@@ -13,34 +13,34 @@ from rlm.records.trajectories.decoding import Glance, Line, Skipped, event_of, g
 __all__ = ["JournalSource", "LogSource", "Source", "Span", "opened"]
 
 QUIET_SECONDS = 600
-"""A file that nobody has written to for so long is that of a run which was killed."""
+"""A file untouched for this long belongs to a killed run."""
 
 Span = tuple[int, int]
 """From one place of a source up to another: bytes of a file, numbers of lines of a journal."""
 
 
 class Source(Protocol):
-    """One file. Its places are numbers that only it has to understand."""
+    """One file. Its places are numbers that only it understands."""
 
     path: Path
 
     def glances(
         self, start: int, skipped: Skipped, tail: Skipped
     ) -> Iterator[tuple[int, int, Glance | None]]:
-        """From a place on: where something starts, where the next thing does, and what it is.
+        """Yield from a place on: where something starts, where the next does, and its glance.
 
-        `tail` is told of a line that may not be complete yet; it will be read again.
+        `tail` is called with a line that may be incomplete; it will be read again.
         """
 
     def events(self, spans: Sequence[Span] | None, skipped: Skipped) -> Iterator[tuple[int, Event]]:
-        """All events with their places, or those in some spans."""
+        """Yield all events with their places, or those in some spans."""
 
     def may_grow(self) -> bool:
-        """Whether somebody may still be writing."""
+        """Return whether the file may still be written."""
 
 
 def opened(path: Path) -> BinaryIO:
-    """The file for reading; a ConfigError says why not."""
+    """Open the file for reading; a ConfigError says why not."""
     try:
         return path.open("rb", buffering=1 << 20)
     except OSError as error:
@@ -48,7 +48,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 def changed_lately(path: Path) -> bool:
-    """Whether somebody wrote to a file a short while ago."""
+    """Return whether a file was written recently."""
     try:
         return time.time() - path.stat().st_mtime < QUIET_SECONDS
     except OSError:
@@ -56,7 +56,7 @@ def changed_lately(path: Path) -> bool:
 
 
 class LogSource:
-    """A log of ours. Its places are bytes."""
+    """A log of ours. Its places are byte offsets."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -121,7 +121,7 @@ class JournalSource:
             raise ConfigError(f"{self.path} can't be read as a journal: {error}") from error
 
     def _within(self, spans: Sequence[Span]) -> Iterator[Line]:
-        """The lines in spans that are sorted; a journal can't be sought in, only read."""
+        """Yield the lines in sorted spans; a journal can only be read from the beginning."""
         if not spans:
             return
         ahead = iter(spans)

@@ -1,4 +1,4 @@
-"""Values of somebody else's JSON, each turned into what it should have been. Nothing raises."""
+"""Convert values of foreign JSON to what they should be. Nothing raises."""
 
 import json
 from datetime import datetime
@@ -25,7 +25,7 @@ DESCRIBED_CHARS = 200
 
 
 def as_text(value: Any) -> str:
-    """Text as it is; nothing for None; JSON of the rest."""
+    """Return text as it is, nothing for None, and JSON of the rest."""
     if isinstance(value, str):
         return sendable(value)
     if value is None:
@@ -45,19 +45,19 @@ def as_list(value: Any) -> list[Any]:
 
 
 def as_count(value: Any) -> int:
-    """A whole number that can be a count, else 0."""
+    """Return a whole number that can be a count, else 0."""
     return value if type(value) is int and 0 <= value <= MOST_COUNT else 0
 
 
 def as_seconds(value: Any) -> float:
-    """A number that can be a length of time, else 0."""
+    """Return a number that can be a duration, else 0."""
     if type(value) not in {int, float} or not 0 <= value <= MOST_COUNT:
         return 0.0
     return float(value)
 
 
 def as_time(value: Any) -> float:
-    """Seconds since 1970 of a timestamp; without a zone it is taken for local time."""
+    """Return a timestamp as seconds since 1970; without a zone it is local time."""
     if isinstance(value, str) and len(value) <= DESCRIBED_CHARS:
         try:
             return max(0.0, datetime.fromisoformat(value).timestamp())
@@ -67,7 +67,7 @@ def as_time(value: Any) -> float:
 
 
 def as_message(value: Any) -> Message:
-    """One message of a conversation; roles nobody knows are taken for the user's."""
+    """Return one message of a conversation; unknown roles become the user's."""
     if not isinstance(value, dict):
         return Message("user", as_text(value))
     content = value.get("content")
@@ -79,7 +79,7 @@ def as_message(value: Any) -> Message:
 
 
 def as_usage(value: Any) -> Usage:
-    """The sum over the models of a usage summary."""
+    """Return the sum over the models of a usage summary."""
     total = Usage()
     for part in map(as_dict, as_dict(as_dict(value).get("model_usage_summaries")).values()):
         cost = part.get("total_cost")
@@ -93,7 +93,7 @@ def as_usage(value: Any) -> Usage:
 
 
 def described(value: Any) -> str:
-    """A variable's value in a few words."""
+    """Describe a variable's value in a few words."""
     if isinstance(value, str):
         return sendable(value[:DESCRIBED_CHARS])
     if isinstance(value, list | dict):

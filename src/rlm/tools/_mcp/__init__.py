@@ -1,7 +1,7 @@
 """MCP servers as tools: `mcp("npx -y some-server")` or `mcp("https://host/mcp")`.
 
-What a server says is a stranger's text. Names, descriptions and schemas are cut and cleaned before
-a model reads them, and its environment has none of our keys.
+What a server says is untrusted. Names, descriptions and schemas are cut and cleaned before a model
+reads them, and its environment has none of our keys.
 """
 
 import importlib.util
@@ -30,12 +30,12 @@ def mcp(
     timeout_seconds: float = 60.0,
     start_seconds: float = 60.0,
 ) -> McpServer:
-    """The tools of an MCP server: of a command, started without a shell, or at a URL.
+    """Return the tools of an MCP server: of a command, started without a shell, or at a URL.
 
-    `only` and `without` choose tools by the names the server gives them; `prefix` goes in front
-    of all names. A command gets `env` besides PATH, HOME and the like, and `cwd`; a URL gets
-    `headers`, and transport="sse" if it is of the older kind. A call has `timeout_seconds`, and
-    the server has `start_seconds` to start and list its tools, which it does when an RLM is made.
+    `only` and `without` choose tools by the server's names; `prefix` is put before all names. A
+    command gets `env` besides PATH, HOME and the like, and `cwd`; a URL gets `headers`, and
+    transport="sse" for older servers. A call has `timeout_seconds`; the server has `start_seconds`
+    to start and list its tools, which happens when an RLM is created.
     """
     if importlib.util.find_spec("mcp") is None:
         raise ConfigError(f"MCP servers need a package: {install_command('mcp')}")
@@ -63,9 +63,9 @@ def mcp(
 
 
 def tools_of_all(servers: Sequence[tuple[str, McpServer]], used: Collection[str]) -> list[McpTool]:
-    """The tools of servers, each with a prefix, under names that are free.
+    """Return the tools of servers, each with a prefix, under names that are free.
 
-    Those of one server hold one lease of it. If one server fails, none is kept open.
+    The tools of one server share one lease of it. If one server fails, none stays open.
     """
     taken, made, leases = set(used), [], []
     try:

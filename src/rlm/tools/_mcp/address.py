@@ -19,7 +19,7 @@ MOST_SHOWN_CHARS = 60
 
 
 class Address(Struct, frozen=True):
-    """A command to start, or a URL; what a server needs to be reached, secrets included."""
+    """A command to start, or a URL; everything needed to reach a server, including secrets."""
 
     transport: Transport
     command: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class Address(Struct, frozen=True):
     start_seconds: float = 60.0
 
     def __str__(self) -> str:
-        """For messages: a program without its arguments, a URL without what may be secret in it."""
+        """Return a text for messages: a program without arguments, a URL without secret parts."""
         if self.transport == "stdio":
             return Path(self.command[0]).name[:MOST_SHOWN_CHARS]
         parts = urlsplit(self.url)

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["Connection", "Listed", "chosen", "list_tools"]
 
 MOST_TOOLS = 128
-"""Of one server, in one RLM: each has a line in every prompt."""
+"""Tools of one server in one RLM; each takes a line in every prompt."""
 
 MOST_LISTED = 10_000
 MOST_PAGES = 200
 
 
 class Listed(Struct, frozen=True):
-    """A tool as its server describes it; nothing of it is to be believed."""
+    """A tool as its server describes it; none of it is trusted."""
 
     name: str
     description: str
@@ -36,7 +36,7 @@ class Listed(Struct, frozen=True):
 
 
 async def list_tools(client: "Client") -> dict[str, Listed]:
-    """All tools of a server by name; of several with one name, the first."""
+    """Return all tools of a server by name; of several with one name, the first."""
     found: dict[str, Listed] = {}
     cursor: str | None = None
     for _ in range(MOST_PAGES):
@@ -57,7 +57,7 @@ async def list_tools(client: "Client") -> dict[str, Listed]:
 def chosen(
     listed: dict[str, Listed], only: Sequence[str] | None, without: Sequence[str]
 ) -> list[Listed]:
-    """Those that the caller wants; ConfigError if there is none, or no end to them."""
+    """Return the tools that the caller wants; ConfigError if there are none or too many."""
     names = ", ".join(one_line(name, 60) for name in sorted(listed)[:20]) or "none"
     for name in (*(only or ()), *without):
         if name not in listed:
@@ -81,11 +81,11 @@ MOST_REASON_CHARS = 300
 LAST_WORDS_SECONDS = 3.0
 CLOSED = "Connection closed"
 SESSION_OVER = "Session terminated"
-"""What the SDK says when a server at a URL has forgotten a session: nothing was done."""
+"""The SDK's message when a server has forgotten a session; nothing was executed."""
 
 
 class Connection:
-    """All of it happens on one event loop."""
+    """A connection to a server. All of it happens on one event loop."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -98,7 +98,7 @@ class Connection:
         self.listed: dict[str, Listed] = {}
 
     async def opened(self) -> "Client":
-        """The client, once the server answers; one that has ended is started again."""
+        """Return the client once the server answers; restart a server that has ended."""
         while self._task is not None and self._over.is_set() and not self._task.done():
             await asyncio.wait({self._task})
         if self._task is None or self._task.done() or self._opened is None:
@@ -113,7 +113,7 @@ class Connection:
         return client
 
     async def call(self, name: str, arguments: dict[str, Any], seconds: float) -> "CallToolResult":
-        """One call; cancelling it, and the end of its time, cancel it at the server too."""
+        """Call a tool; cancellation and timeouts cancel it at the server too."""
         from mcp import MCPError
 
         client = await self._for_call(name)
@@ -129,7 +129,7 @@ class Connection:
             raise ToolError(await self._told(error)) from error
 
     async def close(self) -> None:
-        """End the connection, and with it the process there is, if any."""
+        """Close the connection and end its process, if there is one."""
         if self._task is not None:
             self._over.set()
             await asyncio.wait({self._task})
@@ -155,7 +155,7 @@ class Connection:
             of = "" if total is None else f" of {total:g}"
             told = f"; it had done {progress:g}{of}{f' ({message})' if message else ''}"
 
-        # Not `client.call_tool`: that checks results by the server's own patterns, without end.
+        # Not `client.call_tool`, which checks results by the server's own patterns, without limits.
         parameters = types.CallToolRequestParams(name=name, arguments=arguments)
         clock = asyncio.timeout(seconds)
         try:
@@ -192,7 +192,7 @@ class Connection:
         if not opened.done():
             told = f"MCP server {self._address}: {self._reason or 'it ended'}"
             opened.set_exception(ConfigError(told))
-            opened.exception()  # It is told here; that nobody asks any more is no error.
+            opened.exception()  # Reported here; it is no error that no caller waits any more.
 
     async def _entered(self, stack: contextlib.AsyncExitStack, over: asyncio.Event) -> "Client":
         await asyncio.to_thread(importlib.import_module, "mcp")  # It takes a second.
@@ -208,12 +208,12 @@ class Connection:
         return client
 
     async def _heed(self, message: Any) -> None:
-        """Servers tell of changed tools; they are listed again before the next call."""
+        """List the tools again before the next call when the server reports a change."""
         if getattr(message, "method", "") == "notifications/tools/list_changed":
             self._is_stale = True
 
     async def _listen(self, stack: contextlib.AsyncExitStack, client: "Client") -> None:
-        """Newer servers tell of changes only to those who ask to be told."""
+        """Subscribe to changes, which newer servers report only on request."""
         from mcp import MCPError
         from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 
@@ -224,13 +224,13 @@ class Connection:
             await stack.enter_async_context(client.listen(tools_list_changed=True))
 
     async def _told(self, error: "MCPError") -> str:
-        """Why a call failed; if that was the end of the server, its last words are waited for."""
+        """Return why a call failed, waiting for a dying server's last output."""
         if error.message == CLOSED and self._task is not None:
             await asyncio.wait({self._task}, timeout=LAST_WORDS_SECONDS)
         return self._why(error)
 
     def _why(self, error: BaseException) -> str:
-        """One line on what went wrong; what a server said last is worth more than our words."""
+        """Return one line about a failure, preferring the server's last words."""
         from mcp import MCPError
 
         while isinstance(error, BaseExceptionGroup):

@@ -1,4 +1,4 @@
-"""`McpServer`: what `mcp(...)` gives. Shared by all who hand it in, and closed with the last."""
+"""`McpServer`, which `mcp(...)` returns: shared by all users, and closed with the last."""
 
 import asyncio
 import atexit
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 __all__ = ["Lease", "McpServer"]
 
 LAST_SECONDS = 7.0
-"""How long the end of the program waits: a server has 2 s to leave, and 2 s after a SIGTERM."""
+"""How long the exit of the program waits: a server has 2 s to exit, and 2 s after SIGTERM."""
 
 T = TypeVar("T")
 
 
 class McpServer:
-    """A server whose tools cells may call. It is reached when an RLM is made with it, or by `open`.
+    """A server whose tools cells may call. Connected when an RLM is created with it, or by `open`.
 
     Its connection lives on the portal's event loop, whatever loop its tools are called from.
     """
@@ -54,19 +54,19 @@ class McpServer:
         return f"<MCP server {self._address}>"
 
     async def open(self) -> None:
-        """Connect now, from any event loop; making an RLM then takes no time."""
+        """Connect now, from any event loop, so that creating an RLM takes no time."""
         await self._passed_on(self._opened())
 
     async def aclose(self) -> None:
-        """Close the connection, whoever else uses it; the next call opens it again."""
+        """Close the connection for all users; the next call opens it again."""
         await self._passed_on(self._closed())
 
     def close(self) -> None:
-        """The blocking form of `aclose`."""
+        """Close the connection; the blocking form of `aclose`."""
         portal().call(self._closed)
 
     def listed(self) -> list[Listed]:
-        """The tools to offer; connects first, and waits for that."""
+        """Return the tools to offer, connecting first if necessary."""
         try:
             found = portal().call(self._opened)
         except PortalError as error:
@@ -82,14 +82,14 @@ class McpServer:
             raise ConfigError(f"MCP server {self._address}: {error}") from error
 
     async def call(self, name: str, arguments: dict[str, Any]) -> "CallToolResult":
-        """Have the server's tool called; from any event loop."""
+        """Call a tool of the server, from any event loop."""
         connection = self._here()
         return await self._passed_on(connection.call(name, arguments, self.timeout_seconds))
 
     # -- who uses it -------------------------------------------------------------------------
 
     def lease(self) -> "Lease":
-        """Somebody needs the server until they release it, or are gone."""
+        """Return a lease that keeps the server open until it is released or collected."""
         lease = Lease(self, next(_numbers))
         self.renew(lease.number)
         weakref.finalize(lease, _drop, self, lease.number).atexit = False
@@ -100,7 +100,7 @@ class McpServer:
             self._leases.add(number)
 
     def end(self, number: int) -> bool:
-        """End a lease; whether it was the last."""
+        """End a lease, and return whether it was the last."""
         with self._lock:
             was_held = number in self._leases
             self._leases.discard(number)
@@ -113,7 +113,7 @@ class McpServer:
     # -- the portal's loop -------------------------------------------------------------------
 
     def _here(self) -> Connection:
-        """The connection of this process: a fork has none of what its parent had."""
+        """Return the connection of this process: a fork has none of its parent's."""
         now = portal()
         with self._lock:
             if self._connection is None or self._connection[0] is not now:
@@ -125,7 +125,7 @@ class McpServer:
             return self._connection[1].listed or None if self._connection else None
 
     async def _passed_on(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something on the portal's loop; cancelling this cancels that."""
+        """Run a coroutine on the portal's loop; cancelling this cancels that."""
         future = asyncio.run_coroutine_threadsafe(work, portal().loop)
         return await asyncio.wrap_future(future)
 
@@ -152,7 +152,7 @@ class Lease:
         return await self._server.call(name, arguments)
 
     def drop(self) -> None:
-        """Release it, and do not wait for what that leads to."""
+        """Release it without waiting for the consequences."""
         _drop(self._server, self.number)
 
     async def release(self) -> None:
@@ -164,14 +164,14 @@ _servers: "weakref.WeakSet[McpServer]" = weakref.WeakSet()
 
 
 def _drop(server: McpServer, number: int) -> None:
-    """End a lease that nobody gives back any more."""
+    """End a lease that was not released."""
     found = existing_portal()
     if server.end(number) and found is not None:
         found.close_later(server._closed)
 
 
 def _close_all() -> None:
-    """At the end of the program: no process is left behind."""
+    """Close all servers at the end of the program, so that no process is left."""
     found = existing_portal()
     if found is None:
         return

@@ -27,7 +27,7 @@ _BUILTINS = frozenset(dir(builtins))
 
 
 def python_name(name: str, prefix: str = "") -> str:
-    """The name a cell uses for a tool, before others are looked at; the same every time."""
+    """Return the name a cell uses for a tool, before others are considered; deterministic."""
     plain = _NOT_A_NAME.sub("_", name[: 4 * MOST_CHARS]).strip("_")
     if prefix:
         plain = f"{prefix}_{plain}"
@@ -40,7 +40,7 @@ def python_name(name: str, prefix: str = "") -> str:
 
 
 def free_name(name: str, used: Collection[str]) -> str:
-    """The name, with a number behind it if others have it already."""
+    """Return the name, with a number if it is already taken."""
     found, number = name, 2
     while found in used:
         found, number = f"{name}_{number}", number + 1
@@ -53,7 +53,7 @@ MOST_NAME_CHARS = 60
 
 
 class ServerParameters:
-    """What a tool takes, required ones first; each goes by its own name or by a Python one."""
+    """What a tool takes, required ones first; each by its own name or a Python name."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schemas = Schemas(schema)
@@ -72,7 +72,7 @@ class ServerParameters:
         }
 
     def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Arguments by the names the server uses; TypeError tells what does not fit."""
+        """Return arguments by the server's names; TypeError says what does not fit."""
         named = dict(arguments)
         positional = named.pop(POSITIONAL, [])
         if not isinstance(positional, list):
@@ -102,9 +102,9 @@ class ServerParameters:
                 raise TypeError(f"argument {one_line(name, MOST_NAME_CHARS)!r}: {problem}")
 
     def _is_one_dict(self, named: dict[str, Any]) -> bool:
-        """Whether these names are none of ours, and the first parameter takes a dict with them.
+        """Return whether no name is ours and the first parameter takes a dict with them.
 
-        The worker sends a dict given alone as named arguments.
+        The worker sends a lone dict as named arguments.
         """
         if not named or not self._members:
             return False
@@ -138,7 +138,7 @@ class ServerParameters:
 
 
 def _python_names(names: list[str]) -> dict[str, str]:
-    """A Python name for each, none twice; most are their own."""
+    """Return a unique Python name for each; most keep their own."""
     found: dict[str, str] = {}
     for name in names:
         base = _NOT_A_NAME.sub("_", name[:MOST_NAME_CHARS]).strip("_") or "argument"
@@ -168,7 +168,7 @@ _ONLY = "result"
 
 
 def value_of(result: "CallToolResult", output_schema: Any) -> Any:
-    """Structured content if there is some, else text, else a dict for each part that is no text."""
+    """Return structured content if there is any, else text, else a dict per non-text part."""
     if result.is_error:
         raise ToolError(_complaint(result))
     if "structured_content" in result.model_fields_set and result.structured_content is not None:
@@ -180,7 +180,7 @@ def value_of(result: "CallToolResult", output_schema: Any) -> Any:
 
 
 def _unwrapped(value: Any, schema: Any) -> Any:
-    """What is inside {"result": …}: servers put that around results that are no objects."""
+    """Return the value in {"result": …}, which servers put around results that are not objects."""
     listed = schema.get("properties") if isinstance(schema, dict) else None
     is_wrapped = isinstance(listed, dict) and list(listed) == [_ONLY]
     if is_wrapped and isinstance(value, dict) and list(value) == [_ONLY]:
@@ -234,7 +234,7 @@ class McpTool:
             raise ToolError(f"{self.name} failed: {error}") from error.__cause__
 
     async def release(self) -> None:
-        """Its user is done; the last one's server is closed."""
+        """Release the server; it is closed with its last user."""
         await self._lease.release()
 
 

@@ -15,7 +15,7 @@ __all__ = ["MAX_MESSAGE_BYTES", "LastWords", "child_process", "connected"]
 
 MAX_MESSAGE_BYTES = 64 << 20
 GRACE_SECONDS = 2.0
-"""How long a server may take to leave after its stdin is closed, and again after a SIGTERM."""
+"""How long a server may take to exit after its stdin is closed, and again after SIGTERM."""
 
 POLL_SECONDS = 0.01
 KEPT_BYTES = 4_000
@@ -43,7 +43,7 @@ class LastWords:
 async def child_process(
     address: Address, words: LastWords
 ) -> AsyncGenerator[tuple[Any, Any], None]:
-    """Streams of messages from and to a program. Of our variables it gets PATH, HOME and so on."""
+    """Return streams to and from a program, which gets only PATH, HOME and the like."""
     import anyio
     from mcp.client.stdio import get_default_environment
 
@@ -73,7 +73,7 @@ async def child_process(
 
 
 async def _read(process: asyncio.subprocess.Process, arriving: Any) -> None:
-    """Lines that are no messages are passed over: many programs greet on stdout."""
+    """Read messages, skipping other lines: many programs print a greeting."""
     import anyio
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter
@@ -100,7 +100,7 @@ async def _write(process: asyncio.subprocess.Process, leaving: Any) -> None:
 
 
 async def _listen(process: asyncio.subprocess.Process, words: LastWords) -> None:
-    """Read stderr always, so that a server never has to wait for somebody to do so."""
+    """Read stderr continuously, so that a server never blocks on it."""
     assert process.stderr is not None
     while data := await process.stderr.read(1 << 16):
         words.add(data)
@@ -109,7 +109,7 @@ async def _listen(process: asyncio.subprocess.Process, words: LastWords) -> None
 async def _end(
     process: asyncio.subprocess.Process, tasks: list[asyncio.Task[None]], words: LastWords
 ) -> None:
-    """Close stdin and wait, then ask its whole group to leave, then make it."""
+    """Close stdin and wait, then terminate its process group, then kill it."""
     assert process.stdin is not None
     process.stdin.close()
     if not await _has_ended(process):
@@ -128,7 +128,7 @@ async def _end(
 
 
 async def _has_ended(process: asyncio.subprocess.Process) -> bool:
-    """Not `process.wait()`: that waits for the pipes too, which others may have inherited."""
+    """Return whether it has ended. `process.wait()` would also wait for inherited pipes."""
     loop = asyncio.get_running_loop()
     last = loop.time() + GRACE_SECONDS
     while process.returncode is None and loop.time() < last:  # noqa: ASYNC110 - it tells nobody
@@ -137,7 +137,7 @@ async def _has_ended(process: asyncio.subprocess.Process) -> bool:
 
 
 def _signal(process: asyncio.subprocess.Process, number: int) -> None:
-    """To all of its group, which outlives it if it left children behind."""
+    """Send a signal to its whole group, which may outlive it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 
@@ -145,7 +145,7 @@ def _signal(process: asyncio.subprocess.Process, number: int) -> None:
 CONNECT_SECONDS = 30.0
 
 logging.getLogger("mcp.client").addHandler(logging.NullHandler())
-"""The SDK logs tracebacks of failing servers: for those who set logging up, not for all stderrs."""
+"""The SDK logs tracebacks of failing servers, which are shown only where logging is set up."""
 
 
 class _Watched:
@@ -189,14 +189,14 @@ class _Watched:
 async def connected(
     address: Address, words: LastWords, ended: Callable[[], None]
 ) -> AsyncGenerator[tuple[Any, Any], None]:
-    """Streams of messages from and to a server; `ended` is called when no more can come."""
+    """Return streams to and from a server; `ended` is called when no more can come."""
     ways = {"stdio": child_process, "http": _http, "sse": _sse}
     async with ways[address.transport](address, words) as (messages, requests):
         yield _Watched(messages, ended), requests
 
 
 async def _limit(response: Any) -> None:
-    """Let the body of an answer end somewhere; a stream of events may go on, each has its limit."""
+    """Limit the body of an answer; an event stream may continue, each event has its limit."""
     import httpx2
 
     class Counted(httpx2.AsyncByteStream):
@@ -236,7 +236,7 @@ async def _http(address: Address, words: LastWords) -> AsyncGenerator[tuple[Any,
 
 @contextlib.asynccontextmanager
 async def _sse(address: Address, words: LastWords) -> AsyncGenerator[tuple[Any, Any], None]:
-    """The older form of HTTP, which servers from before 2025 speak."""
+    """Connect over the older form of HTTP, for servers from before 2025."""
     from mcp.client.sse import sse_client
 
     async with sse_client(address.url, headers=address.headers) as streams:

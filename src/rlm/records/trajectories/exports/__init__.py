@@ -1,6 +1,6 @@
-"""Trajectories in other forms: training rows, a report for people, the reference's log.
+"""Export trajectories: training rows, a report for people, the reference engine's log.
 
-Every form is written piece by piece, so a run of any size can be exported.
+Every format is written piece by piece, so a run of any size can be exported.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ __all__ = ["FORMATS", "Format", "export"]
 
 
 class Format(Struct, frozen=True):
-    """One form: what it is good for, how its files end, and who writes it."""
+    """One format: its purpose, the suffix of its files, and its writer."""
 
     description: str
     ending: str
@@ -27,8 +27,10 @@ class Format(Struct, frozen=True):
 
 
 FORMATS: dict[str, Format] = {
-    "sft": Format("a row a step: the conversation so far and the reply", ".jsonl", sft),
-    "openai-chat": Format("a conversation a run, for OpenAI fine-tuning", ".jsonl", openai_chat),
+    "sft": Format("one row per step: the conversation so far and the reply", ".jsonl", sft),
+    "openai-chat": Format(
+        "one conversation per run, for OpenAI fine-tuning", ".jsonl", openai_chat
+    ),
     "markdown": Format("a report to read", ".md", markdown),
     "html": Format("a report in one file that runs nothing and loads nothing", ".html", html),
     "reference-jsonl": Format("a log as the reference engine writes it", ".jsonl", reference_jsonl),
@@ -36,7 +38,7 @@ FORMATS: dict[str, Format] = {
 
 
 def export(trajectory: Trajectory, format: str, *, run_id: str | None = None) -> Iterator[str]:  # noqa: A002
-    """The text in pieces; `run_id` takes that run and those below it instead of all."""
+    """Yield the text in pieces; `run_id` selects that run and those below it."""
     if format not in FORMATS:
         raise ConfigError(f"there is no format {format!r}; there are {', '.join(FORMATS)}")
     runs = in_tree_order(trajectory.runs(), run_id)

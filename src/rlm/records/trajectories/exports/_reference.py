@@ -1,6 +1,6 @@
-"""The log that the reference engine would have written, for its viewer and its tools.
+"""The log that the reference engine would have written, for its viewer and tools.
 
-Its lines hold whole child runs, inside the calls that started them; they are written in pieces.
+Its lines hold whole child runs inside the calls that started them; they are written in pieces.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ MOST_DEPTH = 50
 
 
 def reference_jsonl(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]:
-    """A line of metadata and a line an iteration for every run that no other one started."""
+    """Yield a line of metadata and a line per iteration for every root run."""
     known = {run.run_id: run for run in runs}
     unwritten = dict(known)
     for run in runs:
@@ -52,7 +52,7 @@ def _stamp(seconds: float) -> str:
 
 
 def _metadata(trajectory: Trajectory, run: RunOutline) -> dict[str, Any]:
-    """How it was configured, as far as the log says."""
+    """Return how it was configured, as far as the log says."""
     started: RunStarted | None = None
     for event in trajectory.step_events(run.run_id, 0):
         if isinstance(event, RunStarted):
@@ -75,7 +75,7 @@ def _metadata(trajectory: Trajectory, run: RunOutline) -> dict[str, Any]:
 class _RunWriter:
     """One run's iterations as text. A step's calls are written as they come.
 
-    `unwritten` are the runs that may still be put inside a call; each is, once.
+    `unwritten` holds the runs that may still be put inside a call; each is, once.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class _RunWriter:
             yield from self._end_step()
 
     def _end_step(self) -> Iterator[str]:
-        """An answer that was asked for in the end is an iteration of its own."""
+        """Write a step; an answer requested at the end is an iteration of its own."""
         if not self._is_open and self._response is not None:
             yield from self._opened(self._response)
         if self._is_open:
@@ -228,7 +228,7 @@ class _RunWriter:
         yield "}"
 
     def _usage_of(self, event: CallEnded) -> Usage | None:
-        """The reference engine says with a call what its child run used."""
+        """Return what a child run used, which the reference engine states with the call."""
         if event.usage is None and event.child_run_id in self._unwritten:
             return self._trajectory.usage_of(event.child_run_id)
         return event.usage

@@ -57,7 +57,7 @@ TITLE_CHARS = 100
 
 
 class Heading(Struct, frozen=True):
-    """`anchor` is a name that other blocks may lead to."""
+    """A heading; `anchor` is a name that other blocks link to."""
 
     level: int
     text: str
@@ -65,7 +65,7 @@ class Heading(Struct, frozen=True):
 
 
 class Passage(Struct, frozen=True):
-    """A stranger's text, shown as it is."""
+    """Untrusted text, shown verbatim."""
 
     label: str
     text: str
@@ -73,7 +73,7 @@ class Passage(Struct, frozen=True):
 
 
 class Note(Struct, frozen=True):
-    """One line of ours; `target` is an anchor it leads to."""
+    """One line of ours; `target` is the anchor it links to."""
 
     text: str
     is_trouble: bool = False
@@ -81,7 +81,7 @@ class Note(Struct, frozen=True):
 
 
 class FoldStart(Struct, frozen=True):
-    """What follows, up to the end of the fold, is closed at first."""
+    """The beginning of a section that is closed at first."""
 
     summary: str
     is_trouble: bool = False
@@ -92,7 +92,7 @@ class FoldEnd(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """A row of a table; the first of a table is its head."""
+    """A row of a table; the first is its head."""
 
     cells: tuple[str, ...]
     is_head: bool = False
@@ -107,7 +107,7 @@ Block = Heading | Passage | Note | FoldStart | FoldEnd | Row | TableEnd
 
 
 def blocks(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[Block]:
-    """What was asked and answered, what it cost, and then every run step by step."""
+    """Yield what was asked and answered, what it cost, and then every run step by step."""
     anchors = {run.run_id: f"run-{number}" for number, run in enumerate(runs, 1)}
     roots = [run for run in runs if run.parent_id not in anchors]
     title = roots[0].query or f"run {roots[0].run_id}" if len(roots) == 1 else f"{len(roots)} runs"
@@ -120,7 +120,7 @@ def blocks(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[Block]:
 
 
 def _outcome(trajectory: Trajectory, root: RunOutline) -> Iterator[Block]:
-    """The whole query and the whole answer, which an outline has only the start of."""
+    """Return the whole query and answer; an outline has only their beginnings."""
     for event in trajectory.step_events(root.run_id, 0):
         if isinstance(event, RunStarted) and event.query:
             yield Passage("Query", event.query)
@@ -179,7 +179,7 @@ def _run(trajectory: Trajectory, run: RunOutline, anchors: dict[str, str]) -> It
 
 
 class _Telling:
-    """One run's events as blocks. Only the prompts of calls under way are kept."""
+    """One run's events as blocks. Only the prompts of open calls are kept."""
 
     def __init__(self, trajectory: Trajectory, run_id: str, anchors: dict[str, str]) -> None:
         self._trajectory = trajectory
@@ -228,7 +228,7 @@ class _Telling:
 
 
 def _step_usage(used: StepUsage | None) -> str | None:
-    """What a step used with its child runs and, if it had any, by itself."""
+    """Return what a step used with its child runs and, if it has any, without them."""
     if used is None or not used.whole.total_tokens:
         return None
     own = f"; without child runs {_usage(used.own) or '0 tokens'}"
@@ -323,7 +323,7 @@ _MEANING = re.compile(r"([\\`*_\[\]#!|~<>&$@]|:(?=//)|(?<=www)\.|^[-+=]|(?<=\d)[
 
 
 def markdown(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]:
-    """One piece a block."""
+    """Yield one piece per block."""
     for block in blocks(trajectory, runs):
         yield _in_markdown(block)
 
@@ -354,12 +354,12 @@ def _markdown_row(row: Row) -> str:
 
 
 def inline(text: str) -> str:
-    """Text within a line, with everything that means something to Markdown taken literally."""
+    """Return text for a line, with everything escaped that Markdown would interpret."""
     return _MEANING.sub(r"\\\1", text)
 
 
 def fenced(text: str, language: str = "text") -> str:
-    """Text in a fence that it can't close."""
+    """Return text in a fence that it cannot close."""
     text = harmless(text)
     longest = max((len(ticks) for ticks in _TICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -397,11 +397,11 @@ th { color: var(--dim); font-weight: 600; }
 """
 _HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
-"""Nothing may be loaded or run; the only style is ours, known by its hash."""
+"""Nothing may be loaded or run; the only style is ours, identified by its hash."""
 
 
 def html(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]:
-    """One piece a block; a browser shows the start of the file while the rest is written."""
+    """Yield one piece per block; a browser shows the beginning while the rest is written."""
     first, rest = None, blocks(trajectory, runs)
     first = next(rest)
     title = first.text if isinstance(first, Heading) else "rlm"
@@ -419,7 +419,7 @@ def html(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]:
 
 
 def _safe(text: str) -> str:
-    """Text that is only text: escaped, with control characters made visible."""
+    """Return escaped text, with control characters made visible."""
     return html_module.escape(harmless(text))
 
 

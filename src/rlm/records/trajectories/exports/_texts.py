@@ -1,4 +1,4 @@
-"""Texts and order that all exports share."""
+"""Texts and the order of runs that all exports share."""
 
 import time
 from typing import Any
@@ -12,7 +12,7 @@ __all__ = ["clock_time", "in_tree_order", "json_of", "text_of"]
 
 
 def text_of(content: str | list[dict[str, Any]]) -> str:
-    """A message's content for people; pictures by size and hash."""
+    """Return a message's content for people; pictures by size and hash."""
     return content if isinstance(content, str) else "\n".join(_part(part) for part in content)
 
 
@@ -27,7 +27,7 @@ def _part(part: dict[str, Any]) -> str:
 
 
 def json_of(value: Any) -> str:
-    """JSON of what was JSON before; null if it is nested too deep to be written again."""
+    """Return JSON of what was JSON before; null if it is nested too deep to be written again."""
     try:
         return msgspec.json.encode(value).decode()
     except RecursionError:
@@ -35,7 +35,7 @@ def json_of(value: Any) -> str:
 
 
 def clock_time(seconds: float) -> str:
-    """A moment in words that mean the same everywhere; empty if it is none."""
+    """Return a moment in an unambiguous form; empty if it is invalid."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds)) if seconds > 0 else ""
     except (ValueError, OverflowError, OSError):
@@ -43,7 +43,7 @@ def clock_time(seconds: float) -> str:
 
 
 def in_tree_order(runs: list[RunOutline], only: str | None = None) -> list[RunOutline]:
-    """All runs, or one of them with all below it. Made without recursion: depth is theirs."""
+    """Return all runs, or one with all below it, without recursion: the depth is untrusted."""
     known = {run.run_id for run in runs}
     below: dict[str | None, list[RunOutline]] = {}
     for run in runs:

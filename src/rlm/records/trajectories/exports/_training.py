@@ -16,16 +16,16 @@ __all__ = ["Conversation", "openai_chat", "sft"]
 
 
 class Conversation:
-    """The messages of one run. A log has only what each request added to the one before."""
+    """The messages of one run; a log has only what each request added."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self._sent = 0
 
     def ask(self, event: ModelAsked) -> list[Message]:
-        """Take in a request. What came before is given back if this one does not go on from it.
+        """Add a request. Return the previous messages if this one does not continue them.
 
-        That is so after a compaction, and for requests that stand alone.
+        That happens after a compaction, and for requests that stand alone.
         """
         base = max(0, event.message_count - len(event.new_messages))
         before = self.messages
@@ -35,7 +35,7 @@ class Conversation:
         return [] if goes_on else finished(before)
 
     def reply(self, event: ModelReplied) -> None:
-        """Take in a reply. If the model was then asked anew, the next request leaves it out."""
+        """Add a reply. If the model was then asked anew, the next request leaves it out."""
         if event.error is None:
             self.messages.append(
                 Message("assistant", event.text, tool_calls=tuple(event.tool_calls))
@@ -43,13 +43,13 @@ class Conversation:
 
 
 def finished(messages: list[Message]) -> list[Message]:
-    """The conversation up to its last reply; empty if there was none."""
+    """Return the conversation up to its last reply; empty if there was none."""
     last = max((at for at, each in enumerate(messages) if each.role == "assistant"), default=-1)
     return messages[: last + 1]
 
 
 def sft(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]:
-    """`prompt` and `completion` are lists of messages, as trainers take them.
+    """Yield rows of `prompt` and `completion`, lists of messages as trainers take them.
 
     Child runs have rows of their own. Empty and failed replies have none.
     """
@@ -97,7 +97,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def openai_chat(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]:
-    """A conversation a run, child runs included; a run that was compacted has one a stretch."""
+    """Yield one conversation per run, child runs included; a compacted run has several."""
     for run in runs:
         conversation = Conversation()
         for event in trajectory.run_events(run.run_id):
@@ -119,7 +119,7 @@ def _line(messages: list[Message]) -> Iterator[str]:
 
 
 class _Telling:
-    """Messages one by one. Each tool call must be answered, and each answer have its call."""
+    """Yield messages so that each tool call has its result, and each result its call."""
 
     def __init__(self, messages: list[Message]) -> None:
         self._messages = messages
@@ -138,7 +138,7 @@ class _Telling:
                 yield {"role": role, "content": _content(message.content)}
 
     def _answered_after(self, at: int) -> set[str | None] | None:
-        """The calls that are answered behind a message; None behind the last: all may stay."""
+        """Return the calls answered after a message; None after the last: all may stay."""
         if at == len(self._messages) - 1:
             return None
         answered: set[str | None] = set()
@@ -163,7 +163,7 @@ class _Telling:
         if calls:
             told["tool_calls"] = calls
         elif not text.strip():
-            told["weight"] = 0  # An empty reply is part of what happened, but nothing to learn.
+            told["weight"] = 0  # An empty reply happened, but there is nothing to learn from it.
         return told
 
 
@@ -177,7 +177,7 @@ def _openai_call(call: ToolCall, name: str) -> dict[str, Any]:
 
 
 def _tool(name: str) -> dict[str, Any]:
-    """The tool as the model was told of it; of one that nobody knows, only the name."""
+    """Return the tool as the model saw it; of an unknown one, only the name."""
     for tool in NATIVE_TOOLS:
         if tool.name == name:
             return {"type": "function", "function": msgspec.to_builtins(tool)}
@@ -186,7 +186,7 @@ def _tool(name: str) -> dict[str, Any]:
 
 
 def _content(content: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    """Text as it is; of parts, texts and pictures in OpenAI's spelling."""
+    """Return text as it is; of parts, texts and pictures in OpenAI's form."""
     return content if isinstance(content, str) else [_part(part) for part in content]
 
 

@@ -1,0 +1,117 @@
+"""Find the files that a folder, several paths or patterns name."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rlm.context.fileset import FileSet
+from rlm.context.opening import is_folder, shown
+from rlm.context.skipping import Skipped
+from rlm.context.walking import Found, walk
+from rlm.errors import ConfigError
+
+__all__ = ["Gathered", "gather_folder", "gather_paths", "gather_set"]
+
+MOST_FILES = 100_000
+
+
+@dataclass
+class Gathered:
+    """Files by their whole paths, and what was left out; `base` is where names begin."""
+
+    what: str
+    base: Path
+    asked: dict[Path, bool] = field(default_factory=dict)
+    """Whether the caller named the file itself: then a problem with it is an error."""
+    left_out: dict[Path, str] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    def add(self, path: Path, *, asked: bool) -> None:
+        self.asked[path] = asked or self.asked.get(path, False)
+        self._check()
+
+    def add_folder(self, folder: Path, entries: Iterator[Found | Skipped]) -> int:
+        """Add what a walk finds, and return the number of files."""
+        number = 0
+        for each in entries:
+            if isinstance(each, Skipped):
+                self.left_out[folder / each.name] = each.reason
+                self._check()
+            else:
+                self.add(each.path, asked=False)
+                number += 1
+        return number
+
+    def named(self) -> list[tuple[str, Path]]:
+        """Return the files, in order of their names, which are relative and have slashes."""
+        return sorted((self._name(path), path) for path in self.asked)
+
+    def skipped(self) -> list[Skipped]:
+        pairs = self.left_out.items()
+        return [Skipped(self._name(path), why) for path, why in pairs if path not in self.asked]
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.base).as_posix()
+
+    def _check(self) -> None:
+        if len(self.asked) + len(self.left_out) > MOST_FILES:
+            raise ConfigError(
+                f"{self.what} holds more than {MOST_FILES:,} files; hand in a smaller folder, "
+                "or choose with files('**/*.txt')"
+            )
+
+
+def gather_folder(folder: Path) -> Gathered:
+    """Return everything in a folder, by names relative to it."""
+    folder = _whole(folder)
+    gathered = Gathered(shown(folder), folder)
+    gathered.add_folder(folder, walk(folder))
+    return gathered
+
+
+def gather_paths(paths: Sequence[Path]) -> Gathered:
+    """Return files and folders, by names relative to the deepest folder that holds them all."""
+    whole = [_whole(path) for path in paths]
+    gathered = Gathered("what was handed in", _common([path.parent for path in whole]))
+    for path in whole:
+        if is_folder(path):
+            gathered.add_folder(path, walk(path))
+        else:
+            gathered.add(path, asked=True)
+    return gathered
+
+
+def gather_set(chosen: FileSet) -> Gathered:
+    """Return what patterns find, by names relative to their root, or to what holds it all."""
+    root = _whole(chosen.root)
+    gathered = Gathered(" ".join(map(shown, chosen.patterns)), root)
+    missed = [pattern for pattern in chosen.patterns if not _add_pattern(gathered, chosen, pattern)]
+    if len(missed) == len(chosen.patterns):
+        raise ConfigError(f"no file matches {gathered.what} in {shown(root)}; check the pattern")
+    gathered.remarks += [f"no file matches {shown(pattern)}" for pattern in missed]
+    everything = (*gathered.asked, *gathered.left_out)
+    if not all(path.is_relative_to(root) for path in everything):
+        gathered.base = _common([path.parent for path in everything])
+    return gathered
+
+
+def _add_pattern(gathered: Gathered, chosen: FileSet, pattern: str) -> int:
+    """Add what one pattern finds, and return the number of files."""
+    place, wildcards = chosen.split(pattern)
+    place = _whole(place)
+    if is_folder(place):
+        entries = chosen.matches(place, wildcards) if wildcards else walk(place)
+        return gathered.add_folder(place, entries)
+    if wildcards:
+        return 0
+    gathered.add(place, asked=True)
+    return 1
+
+
+def _whole(path: Path) -> Path:
+    return Path(os.path.normpath(path.absolute()))
+
+
+def _common(paths: Sequence[Path]) -> Path:
+    return Path(os.path.commonpath(paths))
