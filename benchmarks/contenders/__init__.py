@@ -1,4 +1,4 @@
-"""Who is compared: ways to run a cell, each as an environment of rlm's."""
+"""Contenders: ways to run a cell, each as an environment of rlm."""
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
@@ -22,13 +22,13 @@ OPTIONS: dict[str, Any] = {"cell_memory_bytes": Limits().cell_memory_bytes}
 
 @dataclass(frozen=True)
 class Opened:
-    """A session, and the processes that came with it."""
+    """A session and its processes."""
 
     session: Session
     pids: frozenset[int]
 
     async def run(self, code: str, timeout_seconds: float = 60.0) -> str:
-        """Run a cell that is meant to succeed."""
+        """Run a cell that must succeed."""
         result = await self.session.execute(code, timeout_seconds=timeout_seconds)
         if result.error is not None:
             raise RuntimeError(result.error.traceback)
@@ -37,7 +37,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Contender:
-    """`environment` keeps nothing ready; `warm`, if there is one, does."""
+    """A contender: `environment` keeps nothing ready; `warm`, if there is one, does."""
 
     name: str
     environment: Environment
@@ -50,7 +50,7 @@ class Contender:
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[Opened, None]:
-        """A session for the length of a block; whoever was still starting is waited for."""
+        """Open a session for a block, and wait for any that is still starting."""
         await until_quiet()
         before = descendants()
         session = await self.open()
@@ -66,7 +66,7 @@ class Contender:
 
 
 def contenders(names: Iterable[str]) -> tuple[list[Contender], list[str]]:
-    """Those of the names that can take part here, and why others can't."""
+    """Return the named contenders that can run here, and why the others cannot."""
     wanted = set(names)
     wrapper = bubblewrap() if "bwrap" in wanted else None
     # What is kept ready belongs to all environments of one configuration: so this one differs.

@@ -1,7 +1,7 @@
-"""The reference engine's way: `exec` in the host's own interpreter, with standard output captured.
+"""The reference engine's technique: `exec` in the host's interpreter, with captured output.
 
 Only the technique, in a few lines: nothing is isolated, nothing can be stopped, and a context is
-written to a file and read back by a cell of each session. `llm_query` is a mere function call here.
+written to a file and read back by a cell of each session. `llm_query` is a function call here.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ class InProcessSession:
         return str(self._names[name]) if name in self._names else None
 
     async def interrupt(self) -> None:
-        """Nobody can."""
+        """Do nothing: cells cannot be interrupted."""
 
     async def close(self) -> None:
         self._names.clear()
@@ -59,7 +59,7 @@ class InProcessSession:
 
 
 class InProcessEnvironment:
-    """Opens sessions that are dictionaries."""
+    """An environment whose sessions are dictionaries."""
 
     name = "in-process"
 
@@ -67,4 +67,4 @@ class InProcessEnvironment:
         return InProcessSession()
 
     async def close(self) -> None:
-        """Sessions are closed by whoever opened them."""
+        """Do nothing: sessions are closed where they were opened."""

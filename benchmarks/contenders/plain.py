@@ -1,7 +1,7 @@
-"""The worker as an ordinary child process, alone or under another program such as bubblewrap.
+"""The worker as an ordinary child process, alone or under a program such as bubblewrap.
 
-Nothing but a clean environment, a private folder and a process group holds it: this is what a
-session costs before anything protects the machine from it.
+It has only a clean environment, a private folder and a process group: this is the cost of a session
+without any protection.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ main(int(sys.argv[2]))
 
 
 def bubblewrap() -> list[str] | None:
-    """The command to put before a worker's; None where `bwrap` is missing or not allowed."""
+    """Return the command to put before a worker's; None if `bwrap` is missing or not allowed."""
     program = shutil.which("bwrap")
     if program is None:
         return None
@@ -62,7 +62,7 @@ def bubblewrap() -> list[str] | None:
 
 
 class PlainEnvironment:
-    """Opens sessions as child processes; `wrapper` is a command that runs the worker's command."""
+    """An environment of child processes; `wrapper` is a command that runs the worker's command."""
 
     def __init__(self, name: str = "plain", wrapper: Sequence[str] = ()) -> None:
         self.name = name
@@ -117,7 +117,7 @@ class _ChildProcess:
         self._ended = asyncio.get_running_loop().create_task(self._reap())
 
     def find_worker(self) -> None:
-        """Under a wrapper, the interpreter is the youngest descendant."""
+        """Find the worker: under a wrapper, the youngest descendant is the interpreter."""
         if self._wrapped:
             self._worker_pid = max(descendants(self._process.pid), default=self._process.pid)
 
@@ -128,23 +128,23 @@ class _ChildProcess:
                 os.kill(self._worker_pid, signal.SIGINT)
 
     def kill(self) -> None:
-        """Kill the worker and whatever else is in its process group."""
+        """Kill the worker and everything else in its process group."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     async def look(self) -> None:
-        """Nothing is known of it, so plain time counts when a cell is stopped."""
+        """Return nothing, so wall time counts when a cell is stopped."""
 
     async def settle(self) -> None:
-        """A signal has arrived when `kill` returns."""
+        """Do nothing: a signal has arrived when `kill` returns."""
 
     def stream_ended(self) -> None:
-        """A worker that does not end by itself now is ended."""
+        """End a worker that does not end by itself."""
         asyncio.get_running_loop().call_later(0.5, self.kill)
 
     async def wait(self) -> str:
-        """Wait for the end and say how it came."""
+        """Wait for the end and return its description."""
         return f"ended with status {await asyncio.shield(self._ended)}"
 
     async def clean_up(self) -> None:
@@ -152,7 +152,7 @@ class _ChildProcess:
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
     async def _reap(self) -> int:
-        """Wait on a pidfd, readable when its process ends; if cut short, end it here and now."""
+        """Wait on a pidfd, readable when its process ends; if cancelled, kill the process."""
         loop = asyncio.get_running_loop()
         over = asyncio.Event()
         fd = os.pidfd_open(self._process.pid)
