@@ -1,4 +1,4 @@
-"""Settings: what each may be, what it is by default, and what is said if it is wrong."""
+"""Settings: their values, defaults and error messages."""
 
 import pytest
 from hypothesis import given
