@@ -64,7 +64,7 @@ class _Options(llm.Options):
 
 
 def plugin(said: Said) -> Any:
-    """Return a plugin with `scripted` (also async), `small` (blocking) and `locked` (needs a key)."""
+    """Return a plugin with `scripted` (async too), `small` (blocking) and `locked` (with a key)."""
 
     class Scripted(llm.Model):
         can_stream = True
