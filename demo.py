@@ -1,10 +1,10 @@
-"""The main job in one minute: find one line in ten megabytes that no model ever reads whole.
+"""Find one line in ten megabytes that no model ever reads whole.
 
 The root model gets a short query; the ten megabytes are the variable `context` in its REPL. It
 searches them with code, and a child run with a fresh REPL and a fresh history reads what it found.
 
-With `RLM_MODEL=provider/model` (also from a `.env` file here) it uses that model; without one, the
-built-in offline stand-in.
+Set `RLM_MODEL=provider/model` (also in a `.env` file) to use that model; by default, the demo uses
+the built-in offline model.
 """
 
 import os
@@ -23,7 +23,7 @@ HINT = "Find the passage with code, then let a child run read it: rlm_query(task
 
 
 def children(events: tuple[Event, ...]) -> list[str]:
-    """One line a child run: what it was asked, and what it answered."""
+    """Return one line per child run: its query and its answer."""
     asked = {e.run_id: e.query for e in events if isinstance(e, RunStarted) and e.depth}
     return [
         f"{asked[e.run_id]!r} → {e.answer!r}"
@@ -40,7 +40,7 @@ def main() -> int:
     print(f"Question: {haystack.question}")
     print(f"Model:    {model}")
     if model == OFFLINE_MODEL:
-        print("          (none is configured: an extractive stand-in, not a language model)")
+        print("          (no model is configured; this one only finds passages)")
     sys.stdout.flush()
     limits = Limits(max_depth=2, max_calls=200, max_seconds=600)
     console = ConsoleRecorder(sys.stderr)

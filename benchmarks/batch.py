@@ -1,7 +1,7 @@
-"""What ten thousand rows take: `python benchmarks/batch.py [--rows N] [--concurrency N]`.
+"""Measure `rlm batch` with many rows: `python benchmarks/batch.py [--rows N] [--concurrency N]`.
 
-A real `rlm batch` in a process of its own, journals included, against a server that answers at
-once; each row has a context of its own, and each answer is checked.
+Run a real `rlm batch`, with journals, in its own process against a server that answers at once.
+Each row has its own context, and each answer is checked.
 """
 
 import argparse
@@ -27,7 +27,7 @@ POLL_SECONDS = 0.2
 
 
 class Measured(NamedTuple):
-    """Of one batch, from the start of its process to its end."""
+    """Figures of one batch, from the start of its process to its end."""
 
     rows: int
     seconds: float
@@ -74,7 +74,7 @@ def run(folder: Path, count: int, concurrency: int, port: int) -> Measured:
 
 
 def check(answers: Path, count: int) -> None:
-    """Every row once, in order, and right."""
+    """Check that every row is there once, in order, and right."""
     with answers.open(encoding="utf-8") as file:
         for number, line in enumerate(file):
             row = json.loads(line)
@@ -85,7 +85,7 @@ def check(answers: Path, count: int) -> None:
 
 
 def show(found: list[Measured]) -> None:
-    print("| rows | rows/s | CPU of the command, ms a row | peak of the command | kept beside |")
+    print("| rows | rows/s | CPU of the command, ms per row | peak of the command | stored state |")
     print("|---|---|---|---|---|")
     for each in found:
         print(

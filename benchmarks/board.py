@@ -1,4 +1,4 @@
-"""Where samples are collected, and the tables that are made of them."""
+"""Collect samples and print tables of them."""
 
 import statistics
 import time
@@ -19,7 +19,7 @@ _NOTHING = "–"
 
 @dataclass
 class Samples:
-    """One row of one contender, in seconds or bytes; CPU time is the sum over all of them."""
+    """The samples of one row and contender, in seconds or bytes, with their total CPU time."""
 
     values: list[float] = field(default_factory=list)
     host_cpu_seconds: float | None = None
@@ -35,7 +35,7 @@ class Samples:
 
 
 class Board:
-    """Rows in the order in which they were announced; contenders in theirs."""
+    """Rows in the order in which they were announced, and the contenders."""
 
     def __init__(self, contenders: Sequence[str]) -> None:
         self.contenders = tuple(contenders)
@@ -44,22 +44,22 @@ class Board:
         self._samples: dict[tuple[str, str], Samples] = {}
 
     def announce(self, unit: Unit, *rows: str) -> None:
-        """Rows that will be there even if nobody has a sample for them."""
+        """Add rows, which are shown even if they get no sample."""
         self._units.update(dict.fromkeys(rows, unit))
 
     def add(self, row: str, contender: str, *values: float) -> None:
-        """Take samples, in seconds or bytes."""
+        """Add samples, in seconds or bytes."""
         assert row in self._units, f"{row!r} was not announced"
         self._samples.setdefault((row, contender), Samples()).values += values
 
     def note(self, text: str) -> None:
-        """Something to be said below the tables, once."""
+        """Add a note below the tables, once."""
         if text not in self.notes:
             self.notes.append(text)
 
     @contextmanager
     def timed(self, row: str, contender: str) -> Generator[None, None, None]:
-        """One sample: what the block took; none if it raises."""
+        """Add the duration of the block as a sample, unless it raises."""
         started = time.perf_counter()
         yield
         self.add(row, contender, time.perf_counter() - started)
@@ -68,7 +68,7 @@ class Board:
     def cpu_metered(
         self, row: str, contender: str, pids: Collection[int]
     ) -> Generator[None, None, None]:
-        """Count the CPU time of the block towards a row; `pids` are those of the session."""
+        """Add the CPU time of the block to a row; `pids` are those of the session."""
         mine, theirs = time.process_time(), cpu_seconds(pids)
         yield
         samples = self._samples.setdefault((row, contender), Samples())
@@ -80,7 +80,7 @@ class Board:
     # What is made of them.
 
     def summary(self) -> str:
-        """Medians, contenders side by side."""
+        """Return a table of medians with one column per contender."""
         lines = [["median", "", *self.contenders]]
         for row, unit in self._units.items():
             cells = [self._cell(row, each, unit) for each in self.contenders]
@@ -88,7 +88,7 @@ class Board:
         return _aligned(lines)
 
     def details(self) -> str:
-        """Everything about each row, a line for each contender that has samples."""
+        """Return a table with all figures, one line for each row and contender."""
         heads = ("median", "fastest", "p90", "samples", "host CPU", "worker CPU")
         lines = [["each", "", "contender", *heads]]
         for row, unit in self._units.items():
@@ -101,7 +101,7 @@ class Board:
         return _aligned(lines, words=3)
 
     def as_json(self) -> list[dict[str, Any]]:
-        """All samples, in seconds or bytes."""
+        """Return all samples, in seconds or bytes."""
         return [
             {
                 "row": row,
@@ -141,13 +141,13 @@ def _number(value: float, unit: Unit) -> str:
 
 
 def _aligned(lines: list[list[str]], words: int = 2) -> str:
-    """Columns of one width each; the first `words` of them hold words, the others numbers."""
+    """Align columns; the first `words` of them hold words, the others numbers."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    told = []
+    rendered = []
     for line in lines:
         cells = [
             cell.ljust(width) if place < words else cell.rjust(width)
             for place, (cell, width) in enumerate(zip(line, widths, strict=True))
         ]
-        told.append("  ".join(cells).rstrip())
-    return "\n".join(told)
+        rendered.append("  ".join(cells).rstrip())
+    return "\n".join(rendered)

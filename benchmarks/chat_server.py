@@ -1,8 +1,8 @@
-"""A chat-completions server that does next to nothing: `python chat_server.py 50 [TEXT]`.
+"""A minimal chat-completions server: `python chat_server.py 50 [TEXT]`.
 
-It answers every POST with TEXT after so many milliseconds and prints its port first. aiohttp's or
-anybody's server would use as much processor time as the clients that are to be measured, so this
-one reads no more of a request than where it ends.
+It prints its port, then answers every POST with TEXT after the given number of milliseconds. A
+complete server would use as much processor time as the clients to be measured, so this one reads
+only where a request ends.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ TEXT = "Paris"
 
 
 def response(text: str) -> bytes:
-    """The same for everybody."""
+    """Return the response, which is the same for every request."""
     body = json.dumps(
         {
             "id": "chatcmpl-1",
@@ -34,7 +34,7 @@ def response(text: str) -> bytes:
 
 
 class Connection(asyncio.Protocol):
-    """Keep-alive, and no pipelining: one request at a time, as every client sends them."""
+    """A keep-alive connection without pipelining: one request at a time."""
 
     def __init__(self, delay_seconds: float, answer: bytes) -> None:
         self._delay_seconds = delay_seconds

@@ -1,8 +1,7 @@
-"""What it costs to ask a model over HTTP: `python benchmarks/clients.py`.
+"""Measure the cost of calling a model over HTTP: `python benchmarks/clients.py`.
 
-The server (chat_server.py) is a process of its own and answers after a set time, so what is above
-that time is ours. Beside rlm's client: the HTTP libraries it could be built on, as far as they are
-installed, each doing the bare minimum.
+The server (chat_server.py) is a separate process that answers after a set time, so the time above
+that is ours. For comparison: the HTTP libraries that are installed, each doing the bare minimum.
 """
 
 import argparse
@@ -42,7 +41,7 @@ Ask = Callable[[], Awaitable[str]]
 
 
 class Sample(NamedTuple):
-    """What one pass took: seconds on the clock, and seconds of this process's own work."""
+    """One pass: seconds of wall time, and of this process's own CPU time."""
 
     wall: float
     cpu: float
@@ -50,7 +49,7 @@ class Sample(NamedTuple):
 
 @contextmanager
 def server(delay_ms: float) -> Generator[str, None, None]:
-    """The base URL of a fresh server."""
+    """Start a server and yield its base URL."""
     script = Path(__file__).with_name("chat_server.py")
     process = subprocess.Popen(  # noqa: S603 - our own script
         [sys.executable, str(script), str(delay_ms)], stdout=subprocess.PIPE, text=True
@@ -131,7 +130,7 @@ ASKERS = {
 
 
 async def many_at_once(ask: Ask, calls: int, at_once: int) -> Sample:
-    """So many calls with at most so many on their way."""
+    """Make many calls with a limited number in flight."""
     places = asyncio.Semaphore(at_once)
 
     async def one() -> None:
@@ -153,7 +152,7 @@ async def one_after_the_other(ask: Ask, calls: int) -> Sample:
 
 
 async def from_a_cell(url: str, cell: str, at_once: int) -> tuple[Sample, str]:
-    """The same through the whole engine: a scripted root model, a sandboxed cell, HTTP below."""
+    """Make the calls through the whole engine: a scripted root model, a sandboxed cell, HTTP."""
     root = ScriptedClient([f"```repl\n{cell}\n```"])
     one = RLM(
         root,

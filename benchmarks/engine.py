@@ -1,8 +1,8 @@
-"""What the engine itself costs, beside others, in one run: `make bench`.
+"""Measure the engine itself next to others: `make bench`.
 
-Contenders take turns, each in an environment and in processes of its own, all with the same model
-server or with models in their process. After every group what there is goes to a file, so that a
-run that was cut short goes on there. `benchmarks/README.md` tells what the rows mean.
+Contenders take turns, each in its own environment and processes, all with the same model server or
+with models in their process. Results are saved after every group, so an interrupted run continues.
+`benchmarks/README.md` explains the rows.
 """
 
 import argparse
@@ -35,14 +35,14 @@ _LONG_AGO_SECONDS = 6 * 3_600
 
 
 class Record:
-    """The results so far, in a file after every part of them."""
+    """The results so far, saved to a file after every part."""
 
     def __init__(self, file: Path, facts: dict[str, Any]) -> None:
         self._file = file
         self.all: dict[str, Any] = {**facts, "groups": {}, "growth": {}}
 
     def resume(self) -> int:
-        """Take up what an earlier run of the same kind left; how many parts of it there are."""
+        """Continue from an earlier run of the same kind; return its number of finished parts."""
         try:
             earlier = json.loads(self._file.read_text("utf-8"))
         except (OSError, ValueError):
@@ -67,7 +67,7 @@ class Record:
 def measure_group(
     group: Group, pythons: dict[str, str], port: int, *, quick: bool
 ) -> dict[str, Any]:
-    """Every contender in turn, somebody else first each time; samples of all turns together."""
+    """Measure every contender in rotating order, and join the samples of all turns."""
     options = {**group.options, **(group.quick if quick else {})}
     found: dict[str, Any] = {name: {"metrics": {}} for name in pythons}
     for turn in range(1 if quick else group.turns):
@@ -75,42 +75,44 @@ def measure_group(
         start = turn % max(1, len(names))
         for name in names[start:] + names[:start]:
             if group.scenario == "import":
-                told = import_seconds(name, pythons[name], options["rounds"])
+                reported = import_seconds(name, pythons[name], options["rounds"])
             else:
                 given = {"port": port, **options}
-                told = outcome(name, pythons[name], group.scenario, given, group.timeout_seconds)
-                if "error" in told:  # A busy machine may be the cause: once more, then believe it.
-                    told = outcome(
+                reported = outcome(
+                    name, pythons[name], group.scenario, given, group.timeout_seconds
+                )
+                if "error" in reported:  # A busy machine may be the cause: try once more.
+                    reported = outcome(
                         name, pythons[name], group.scenario, given, group.timeout_seconds
                     )
-            _take(found[name], told)
+            _take(found[name], reported)
     return {"engines": found, "options": options, "load": load_average()}
 
 
-def _take(held: dict[str, Any], told: dict[str, Any]) -> None:
-    if "metrics" not in told:
-        held.update(told)
+def _take(held: dict[str, Any], reported: dict[str, Any]) -> None:
+    if "metrics" not in reported:
+        held.update(reported)
         return
-    for metric, samples in told["metrics"].items():
+    for metric, samples in reported["metrics"].items():
         held["metrics"].setdefault(metric, []).extend(samples)
 
 
 def measure_axis(axis: Axis, python: str, *, quick: bool) -> dict[str, Any]:
-    """The costs of ours at every size, from the smallest on."""
+    """Measure the costs of rlm at every size, from the smallest on."""
     sizes = axis.quick if quick else axis.sizes
     rounds = _QUICK_ROUNDS if quick else _GROWTH_ROUNDS
     walls, cpus = [], []
     for size in sizes:
-        told = grown(python, axis.name, size, rounds)
-        if "metrics" not in told:
-            return {"sizes": list(sizes), "error": told.get("error", "unknown")}
-        walls.append(statistics.median(told["metrics"]["wall_seconds"]))
-        cpus.append(statistics.median(told["metrics"]["cpu_seconds"]))
+        reported = grown(python, axis.name, size, rounds)
+        if "metrics" not in reported:
+            return {"sizes": list(sizes), "error": reported.get("error", "unknown")}
+        walls.append(statistics.median(reported["metrics"]["wall_seconds"]))
+        cpus.append(statistics.median(reported["metrics"]["cpu_seconds"]))
     return {"sizes": list(sizes), "wall_seconds": walls, "cpu_seconds": cpus}
 
 
 def measure(record: Record, options: argparse.Namespace) -> None:
-    """Whatever the record has not got yet."""
+    """Measure what the record does not have yet."""
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     with endpoint() as port:
         for name in (each for each in options.only if each in GROUPS):
@@ -142,7 +144,7 @@ def _announce(name: str) -> None:
 
 
 def publish(record: Record, folder: Path) -> None:
-    """The page, the plots, and all samples under a name of their own."""
+    """Write the page, the plots, and a file with all samples."""
     folder.mkdir(parents=True, exist_ok=True)
     machine = record.all["machine"]
     kept = folder / f"engine-{machine['date'].split()[0]}-{machine['cpus']}-cpus.json"
@@ -169,7 +171,7 @@ def main() -> None:
     try:
         measure(record, options)
     except KeyboardInterrupt:
-        print(f"cut short; the same command goes on with {options.record}", file=sys.stderr)
+        print(f"interrupted; the same command continues from {options.record}", file=sys.stderr)
         sys.exit(130)
     record.all["machine"]["load at end"] = load_average()
     record.save()
@@ -193,7 +195,7 @@ def _options() -> argparse.Namespace:
         help="the interpreter of an engine's environment; by default ours alone, with this one",
     )
     parser.add_argument("--record", type=Path, default=_ROOT / "build" / "bench" / "engine.json")
-    parser.add_argument("--fresh", action="store_true", help="do not go on with what is there")
+    parser.add_argument("--fresh", action="store_true", help="start over; ignore saved results")
     parser.add_argument("--publish", type=Path, metavar="FOLDER", help="write page and plots to it")
     parser.add_argument("--revision", default="", help="of the code, kept with the results")
     options = parser.parse_args()

@@ -1,8 +1,8 @@
-"""What each environment costs, in one run: `python benchmarks/environments.py local docker wasm`.
+"""Measure the environments: `python benchmarks/environments.py local docker wasm`.
 
 Without names it takes those that can be used here and cost no money. Options of an environment are
-given as `--option docker.image=IMAGE`. Nothing asks a model. The environments are measured one by
-one, each from its first session to its last.
+given as `--option docker.image=IMAGE`. No model is called. Each environment is measured from its
+first session to its last, one after the other.
 """
 
 import argparse
@@ -43,7 +43,7 @@ ROWS = (
 
 
 class _Host:
-    """Answers at once."""
+    """A host that answers at once."""
 
     async def answer(
         self, kind: str, arguments: dict[str, Any], parts: Sequence[str]
@@ -52,7 +52,7 @@ class _Host:
 
 
 async def measured(environment: Environment, rounds: int) -> dict[str, float]:
-    """The median of each row, in the unit of its name."""
+    """Return the median of each row, in the unit of its name."""
     found: dict[str, float] = {}
     started = time.perf_counter()
     session = await environment.open(_Host(), dict(_OPTIONS))
@@ -95,7 +95,7 @@ async def _talk(session: Session, rounds: int) -> dict[str, float]:
 
 
 async def _timed_inside(session: Session, call: str, count: int) -> float:
-    """Where the cell waits for it: the way of the cell itself does not count."""
+    """Measure inside the cell, so that the round trip of the cell does not count."""
     result = await session.execute(CALLBACKS.format(call=call, count=count), timeout_seconds=600)
     if result.error is not None:
         raise RuntimeError(result.error.traceback)
@@ -103,7 +103,7 @@ async def _timed_inside(session: Session, call: str, count: int) -> float:
 
 
 async def _context(session: Session) -> float:
-    """Until the cell has found what is at its end; counting and hashing it does not count."""
+    """Measure until the cell has read the end of a context; counting and hashing do not count."""
     context = stored("0123456789" * (_CONTEXT_CHARS // 10))
     started = time.perf_counter()
     await session.load("context", context)

@@ -1,7 +1,7 @@
-"""How soon a gateway answers: `python benchmarks/gateway.py [FOLDER]`.
+"""Measure how soon a gateway answers: `python benchmarks/gateway.py [FOLDER]`.
 
-A real `rlm mcp` is started over and over, and spoken to by plain lines, so that no client's own
-work counts: from the start of the process to the first answer of a tool, then bounded reads.
+A real `rlm mcp` is started repeatedly and addressed with plain lines, so that no client's work
+counts: from the start of the process to the first answer of a tool, then bounded reads.
 """
 
 import argparse
@@ -39,7 +39,7 @@ class Sample(NamedTuple):
 
 
 class Gateway:
-    """A process, and lines to and from it."""
+    """A gateway process, and lines to and from it."""
 
     def __init__(self, folder: Path, record: Path) -> None:
         command = ("-m", "rlm", "mcp", "--root", str(folder), "--provenance", str(record))
@@ -56,9 +56,9 @@ class Gateway:
         self.process.stdin.write(json.dumps(asked).encode() + b"\n")
         self.process.stdin.flush()
         while True:
-            told: dict[str, Any] = json.loads(self.process.stdout.readline())
-            if told.get("id") == self._number:
-                return told
+            answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+            if answer.get("id") == self._number:
+                return answer
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         result = self.ask("tools/call", {"name": tool, "arguments": arguments})["result"]
@@ -81,7 +81,7 @@ class Gateway:
 
 
 def sample(folder: Path, record: Path, reads: int) -> Sample:
-    """One gateway from its start to its end."""
+    """Measure one gateway from its start to its end."""
     began = time.perf_counter()
     gateway = Gateway(folder, record)
     try:

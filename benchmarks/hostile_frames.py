@@ -1,4 +1,4 @@
-"""What forged frames cost the host: its memory, and the longest time its event loop stood still.
+"""Measure the cost of forged frames for the host: memory, and how long its loop is blocked.
 
     python benchmarks/hostile_frames.py
 
@@ -72,13 +72,13 @@ class _Host:
 
 
 class _Child:
-    """The forked process, as far as a session cares; implements `WorkerProcess`."""
+    """The forked process, as far as a session needs it; implements `WorkerProcess`."""
 
     def __init__(self) -> None:
         self._gone = asyncio.Event()
 
     def interrupt(self) -> None:
-        """It would not listen."""
+        """Do nothing: the child ignores interrupts."""
 
     def kill(self) -> None:
         self._gone.set()
@@ -97,7 +97,7 @@ class _Child:
         self._gone.set()
 
     async def clean_up(self) -> None:
-        """Nothing is left."""
+        """Do nothing: nothing is left."""
 
 
 def _play_worker(line: socket.socket, make: Callable[[], bytes]) -> None:
@@ -136,7 +136,7 @@ async def _measure(make: Callable[[], bytes]) -> dict[str, Any]:
         result = await session.execute("x", timeout_seconds=300)
     except RLMError as error:
         outcome = f"{type(error).__name__}: {error}"
-    told = observation([result], output_chars=20_000, steps_left=1)
+    shown = observation([result], output_chars=20_000, steps_left=1)
     seconds = time.perf_counter() - started
     watch.cancel()
     block = (await asyncio.gather(watch, return_exceptions=True))[0]
@@ -146,7 +146,7 @@ async def _measure(make: Callable[[], bytes]) -> dict[str, Any]:
         "loop stood still s": round(float(str(block)), 2),
         "seconds": round(seconds, 2),
         "kept chars": len(result.stdout),
-        "prompt chars": len(told),
+        "prompt chars": len(shown),
         "outcome": outcome[:90],
     }
 
@@ -168,7 +168,7 @@ def _peak_bytes() -> int:
 
 
 def main() -> None:
-    """Run the case that is named, or each in a process of its own."""
+    """Run the named case, or each in its own process."""
     if len(sys.argv) > 1:
         print(json.dumps(asyncio.run(_measure(CASES[sys.argv[1]]))))
         return

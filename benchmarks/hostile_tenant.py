@@ -1,9 +1,9 @@
-"""What others notice of a hostile tenant: `python benchmarks/hostile_tenant.py`.
+"""Measure what others notice of a hostile tenant: `python benchmarks/hostile_tenant.py`.
 
-`rlm serve`, `rlm mcp --http` and `rlm view` run as processes of their own on loopback addresses.
-Ordinary clients ask each of them the same questions twice: while it is quiet, and while one tenant
-sends everything it can think of. Shown are the medians and the 99th percentiles of the others, and
-what became of the hostile requests. Every phase ends after a number of requests or of seconds.
+`rlm serve`, `rlm mcp --http` and `rlm view` run as processes on loopback addresses. Ordinary
+clients make the same requests twice: while it is quiet, and while one tenant runs all attacks. The
+tables show medians and 99th percentiles of the others, and the outcome of the hostile requests.
+Every phase ends after a number of requests or seconds.
 """
 
 import argparse
@@ -36,7 +36,7 @@ MOST_SECONDS = 10.0
 
 
 class Latencies(NamedTuple):
-    """Seconds of the requests that were answered, and how many were not."""
+    """Seconds of the answered requests, and the number of unanswered ones."""
 
     seconds: list[float]
     failed: int
@@ -47,7 +47,7 @@ class Latencies(NamedTuple):
 
 
 async def ask_others(part: Part, requests: int, seconds: float) -> Latencies:
-    """The ordinary requests, some at a time, until there were enough of them or time is up."""
+    """Make ordinary requests, some at a time, until there are enough or time is up."""
     found: list[float] = []
     failed, left, until = 0, requests, time.monotonic() + seconds
 
@@ -76,7 +76,7 @@ async def ask_others(part: Part, requests: int, seconds: float) -> Latencies:
 
 
 async def repeat(attack: Attack, outcomes: Counter[str]) -> None:
-    """One hostile case, over and over, until it is cancelled."""
+    """Repeat one hostile case until it is cancelled."""
     while True:
         try:
             async with asyncio.timeout(attack.most_seconds):
@@ -102,7 +102,7 @@ async def under_attack(attacks: Sequence[Attack]) -> AsyncGenerator[Counter[str]
 
 
 async def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
-    """One part, quiet and attacked."""
+    """Measure one part, quiet and attacked."""
     with tempfile.TemporaryDirectory() as folder:
         async with AsyncExitStack() as stack:
             part = await stack.enter_async_context(asynccontextmanager(PARTS[name])(Path(folder)))
@@ -115,14 +115,14 @@ async def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
                 attacked = await ask_others(part, options.requests, options.seconds)
     return {
         "cases": [each.name for each in attacks],
-        "others, quiet": told(quiet),
-        "others, attacked": told(attacked),
+        "others, quiet": summarized(quiet),
+        "others, attacked": summarized(attacked),
         "p99, times its quiet value": round(attacked.at(0.99) / max(quiet.at(0.99), 1e-9), 2),
         "hostile requests": dict(sorted(outcomes.items())),
     }
 
 
-def told(found: Latencies) -> dict[str, object]:
+def summarized(found: Latencies) -> dict[str, object]:
     return {
         "answered": len(found.seconds),
         "failed": found.failed,

@@ -1,8 +1,8 @@
-"""What a journal costs: `python benchmarks/journal.py`.
+"""Measure the cost of a journal: `python benchmarks/journal.py`.
 
-The same run with a journal and without, turn about, in one process, with a model that answers at
-once: what is between the two is the journal's, its events included. Then how fast a run is resumed,
-how large its journal is, and how fast its events are read.
+The same run with and without a journal, alternating, in one process, with a model that answers at
+once: the difference is the cost of the journal, including events. Then how fast a run resumes, how
+large its journal is, and how fast its events are read.
 """
 
 import argparse
@@ -50,7 +50,7 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a place f
 
 
 class InstantClient:
-    """Answers every call at once, with a reply of the usual size."""
+    """A client that answers every call at once, with a reply of the usual size."""
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
         return Reply(text="Paris, on the Seine.", usage=Usage(30, 6), model="instant")
@@ -68,7 +68,7 @@ class InstantClient:
 
 
 class Sample(NamedTuple):
-    """Seconds for one call: on the cell's clock, and of this process's own work."""
+    """Seconds per call: wall time of the cell, and CPU time of this process."""
 
     wall: float
     cpu: float
@@ -79,7 +79,7 @@ def cell(code: str, calls: int) -> str:
 
 
 class Stopwatch:
-    """Processor time of this process while the cell runs: beginnings and ends of runs are apart."""
+    """Measures processor time of this process while a cell runs."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -113,7 +113,7 @@ async def sample(code: str, calls: int, journal: Path | None) -> Sample:
 
 
 async def costs(disks: dict[str, Path], calls: int, rounds: int) -> dict[str, Any]:
-    """For each way to ask: samples without a journal, and with one on each disk."""
+    """Measure each way to call without a journal, and with one on each disk."""
     found: dict[str, Any] = {}
     for way, code in WAYS.items():
         samples: dict[str, list[Sample]] = {name: [] for name in ("no journal", *disks)}
@@ -130,7 +130,7 @@ async def costs(disks: dict[str, Path], calls: int, rounds: int) -> dict[str, An
 
 
 async def contents(disk: Path, calls: int, rounds: int) -> dict[str, list[float]]:
-    """Resume a run that has so many replies; and the size and reading of its journal."""
+    """Resume a run with a number of replies; measure the size and reading of its journal."""
     found: dict[str, list[float]] = {}
     for _ in range(rounds):
         with tempfile.TemporaryDirectory(dir=disk) as folder:
@@ -177,7 +177,7 @@ def quartiles(numbers: list[float]) -> tuple[float, float, float]:
 
 
 def table_of_costs(way: str, samples: dict[str, list[Sample]]) -> str:
-    """Medians, and what the journal adds: the median of the differences of neighbours."""
+    """Return medians, and the median difference between neighbouring samples."""
     head = f"{way:<26}{'wall':>8}{'CPU':>8}{'more wall':>11}{'more CPU':>10}"
     lines = [f"{head}  half of it within  fastest: more wall, CPU"]
     plain = samples["no journal"]

@@ -1,7 +1,7 @@
-"""What a job in a process with limits costs: `python benchmarks/limited.py [--rounds N]`.
+"""Measure a job in a process with limits: `python benchmarks/limited.py [--rounds N]`.
 
-Each round calls once when a process is ready, which is what nearly all calls meet, and once when
-none is. The job itself does next to nothing. `--json FILE` keeps every sample.
+Each round calls once when a process is ready, which is the usual case, and once when none is. The
+job itself does almost nothing. `--json FILE` saves every sample.
 """
 
 import argparse
@@ -28,7 +28,7 @@ PAUSE_SECONDS = 0.05
 
 
 def timed(work: Callable[[], Any]) -> float:
-    """Milliseconds."""
+    """Return milliseconds."""
     started = time.perf_counter()
     work()
     return 1_000 * (time.perf_counter() - started)

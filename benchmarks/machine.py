@@ -1,4 +1,4 @@
-"""The machine a benchmark ran on, as far as it explains the figures."""
+"""Describe the machine of a benchmark, as far as it explains the figures."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ __all__ = ["describe_machine", "in_lines", "load_average"]
 
 
 def describe_machine() -> dict[str, Any]:
-    """Everything that does not change during a run."""
+    """Return everything that does not change during a run."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "cpus": len(os.sched_getaffinity(0)),
@@ -33,7 +33,7 @@ def in_lines(machine: dict[str, Any]) -> str:
 
 
 def _model() -> str:
-    """Of the CPU; Arm's kernels name it by numbers only, so ask `lscpu` first."""
+    """Return the CPU model; ask `lscpu` first, because Arm's kernels name it only by numbers."""
     try:
         command = ["lscpu"]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603

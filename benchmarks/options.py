@@ -1,4 +1,4 @@
-"""Options that several benchmarks have."""
+"""Options that several benchmarks share."""
 
 import argparse
 from collections.abc import Callable, Collection
@@ -7,7 +7,7 @@ __all__ = ["among"]
 
 
 def among(known: Collection[str]) -> Callable[[str], list[str]]:
-    """Names with commas between them, in the order of those that are known."""
+    """Parse names separated by commas, in the order of the known names."""
 
     def parse(text: str) -> list[str]:
         names = text.split(",")

@@ -1,4 +1,4 @@
-"""What /proc tells of processes: who descends from whom, their memory, their CPU time."""
+"""Read facts about processes from /proc: descendants, memory, CPU time."""
 
 import asyncio
 import contextlib
@@ -24,13 +24,13 @@ _POLL_SECONDS = 0.005
 
 
 def _stat(pid: int) -> tuple[str, int]:
-    """State and parent of a process."""
+    """Return state and parent of a process."""
     fields = (_PROC / str(pid) / "stat").read_text("utf-8").rpartition(")")[2].split()
     return fields[0], int(fields[1])
 
 
 def descendants(pid: int | None = None) -> set[int]:
-    """Everybody who descends from a process, by default from this one."""
+    """Return all descendants of a process, by default of this one."""
     children: dict[int, list[int]] = {}
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
@@ -47,7 +47,7 @@ def descendants(pid: int | None = None) -> set[int]:
 
 
 def described(pids: Iterable[int]) -> list[str]:
-    """State, parent and command of each process that is still there."""
+    """Return state, parent and command of each process that still exists."""
     words = []
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -58,7 +58,7 @@ def described(pids: Iterable[int]) -> list[str]:
 
 
 async def until_quiet(timeout_seconds: float = 3.0) -> None:
-    """Wait until no descendant has run, come or gone for a moment."""
+    """Wait until no descendant has run, started or ended for a moment."""
     loop = asyncio.get_running_loop()
     until, quiet, before = loop.time() + timeout_seconds, 0, set[int]()
     while quiet < _QUIET_POLLS and loop.time() < until:
@@ -76,7 +76,7 @@ def _sleeps(pid: int) -> bool:
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """What processes have used of the CPU so far; 0 where the kernel does not tell."""
+    """Return the CPU time of processes so far; 0 if the kernel does not report it."""
     total = 0
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -85,7 +85,7 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 
 def _field(pid: int | str, file: str, name: str) -> int:
-    """A figure of a file in /proc that is given in kB, in bytes."""
+    """Return a figure of a file in /proc that is given in kB, in bytes."""
     for line in (_PROC / str(pid) / file).read_text("utf-8").splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
@@ -93,15 +93,14 @@ def _field(pid: int | str, file: str, name: str) -> int:
 
 
 def private_bytes(pids: Iterable[int]) -> int:
-    """Pages that nobody else maps and that were written to."""
+    """Return the size of pages that only this process maps and that were written to."""
     return sum(_memory(pid, "Private_Dirty") for pid in pids)
 
 
 def share_of_memory(pids: Iterable[int]) -> int:
-    """Memory that is no file's, what several processes share counted in equal parts.
+    """Return anonymous memory, with shared pages divided among their processes.
 
-    Forked copies share their pages, so neither of them has those for itself alone; by this count
-    they are not lost.
+    Forked copies share pages that belong to neither alone; this way they are not lost.
     """
     return sum(_memory(pid, "Pss_Anon") for pid in pids)
 
@@ -114,19 +113,19 @@ def _memory(pid: int, name: str) -> int:
 
 
 def reset_peak() -> int:
-    """Forget the highest memory use of this process; what it uses now, in bytes."""
+    """Reset the peak memory use of this process; return its current use in bytes."""
     with contextlib.suppress(OSError):
         (_PROC / "self" / "clear_refs").write_text("5", "utf-8")
     return _field("self", "status", "VmHWM")
 
 
 def peak_bytes(pid: int | str = "self") -> int:
-    """The highest memory use of a process; of this one, since `reset_peak`."""
+    """Return the peak memory use of a process; of this one, since `reset_peak`."""
     return _field(pid, "status", "VmHWM")
 
 
 def context_files() -> int:
-    """How many files of shared contexts this process holds open."""
+    """Return the number of files of shared contexts that this process holds open."""
     count = 0
     for link in (_PROC / "self" / "fd").iterdir():
         with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
-"""How long the host and a worker take to talk: `python benchmarks/round_trips.py --rounds 200`.
+"""Measure host and worker communication: `python benchmarks/round_trips.py --rounds 200`.
 
-Every figure is microseconds for one unit (a cell, a call, a batch) and goes through
-`LocalEnvironment`, as in a run. `median` and `p90` are wall time; on a busy machine believe the CPU
-time, which is given for the host and for the worker apart. Nothing here asks a model.
+Every figure is microseconds per unit (a cell, a call, a batch) through `LocalEnvironment`, as in a
+run. `median` and `p90` are wall time; on a busy machine use the CPU time, which is given for host
+and worker separately. No model is called.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def ask_all(rounds):
 
 
 class Scenario(NamedTuple):
-    """A cell that is run many times; `units` says how many of what we count one cell holds."""
+    """A cell that is run many times; `units` is how many counted units one cell holds."""
 
     name: str
     cell: str
@@ -60,7 +60,7 @@ SCENARIOS = (
 
 
 class Figures(NamedTuple):
-    """What one unit of a scenario took, in microseconds."""
+    """Microseconds per unit of a scenario."""
 
     name: str
     median: float
@@ -71,7 +71,7 @@ class Figures(NamedTuple):
 
 
 class InstantHost:
-    """Answers every prompt at once, so that only the way there and back is measured."""
+    """Answers every prompt at once, so that only the round trip is measured."""
 
     async def answer(
         self, kind: str, arguments: dict[str, Any], parts: Sequence[str]

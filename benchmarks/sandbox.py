@@ -1,7 +1,7 @@
-"""What a sandbox costs, ours beside others, in one run: `python benchmarks/sandbox.py`.
+"""Measure sandboxes next to each other: `python benchmarks/sandbox.py`.
 
-Contenders are measured in turns, so that all of them meet the same machine; nothing asks a model.
-`benchmarks/README.md` tells how to read the tables. `--json FILE` keeps every sample.
+Contenders take turns, so that all of them meet the same machine; no model is called.
+`benchmarks/README.md` explains the tables. `--json FILE` saves every sample.
 """
 
 import argparse
@@ -40,7 +40,7 @@ GROUPS: dict[str, Callable[[Bench], Awaitable[None]]] = {
 
 
 async def measure(bench: Bench, groups: list[str]) -> None:
-    """Run the groups; whatever was opened is closed, also when that is cut short."""
+    """Run the groups; close everything that was opened, even if interrupted."""
     gc.freeze()
     try:
         for name in groups:
@@ -53,9 +53,9 @@ async def measure(bench: Bench, groups: list[str]) -> None:
 
 
 def leftovers(*, was_cut_short: bool) -> str | None:
-    """What should be gone by now and is not; who is just ending gets a moment.
+    """Return what should be gone and is not, after a moment for processes that are ending.
 
-    A zygote that was cut short while it started has ended, but nobody is left to reap it.
+    A zygote that was interrupted while it started has ended, but nothing reaps it.
     """
     gc.collect()
     until = time.monotonic() + _FAREWELL_SECONDS

@@ -1,10 +1,10 @@
-"""What a run costs the driver and a node, here and on Ray, with a model that answers at once.
+"""Measure the cost of a run for driver and node, locally and on Ray.
 
     python benchmarks/scale_out.py local ray --runs 200 --concurrency 8
 
-Each run has two steps, with a cell each, and a call; `--steps 10` makes that ten and nine. CPU
-time is told apart: that of this process, which no cluster can take over, and that of everything
-that Ray or the sandbox runs below it.
+The model answers at once. Each run has two steps, with a cell each, and a call; `--steps 10` makes
+that ten and nine. CPU time is reported separately for this process, which no cluster can take over,
+and for everything that Ray or the sandbox runs below it.
 """
 
 import argparse
@@ -26,7 +26,7 @@ END = "```repl\nFINAL(context[:5])\n```"
 
 
 class Cost(NamedTuple):
-    """Of all runs together, in seconds."""
+    """The cost of all runs together, in seconds."""
 
     wall: float
     driver_cpu: float
@@ -34,7 +34,7 @@ class Cost(NamedTuple):
 
 
 def reply(request: Any, steps: int) -> str:
-    """So many steps: all but the last one look, which calls the model once more."""
+    """Return the reply of a step: all but the last look and call the model once more."""
     text = "".join(str(message.content) for message in request.messages)
     if "question" not in text:
         return "a part of it"
@@ -43,7 +43,7 @@ def reply(request: Any, steps: int) -> str:
 
 
 def cpu_below(roots: set[int]) -> float:
-    """CPU seconds of processes and all below them, of those that have ended too."""
+    """Return the CPU seconds of processes and all below them, including ended ones."""
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -61,7 +61,7 @@ def cpu_below(roots: set[int]) -> float:
 
 
 async def measure(name: str, runs: int, concurrency: int, steps: int, context: str) -> Cost:
-    """Some runs to warm up, then all of them, so many at a time."""
+    """Make some runs to warm up, then all of them, with limited concurrency."""
     place: Environment = RayEnvironment() if name == "ray" else LocalEnvironment()
     room = asyncio.Semaphore(concurrency)
 
@@ -88,7 +88,7 @@ async def measure(name: str, runs: int, concurrency: int, steps: int, context: s
 
 
 def main() -> None:
-    """Measure what was named, and print a row for each."""
+    """Measure the named environments, and print a row for each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="+", choices=["local", "ray"])
     parser.add_argument("--runs", type=int, default=200)

@@ -1,4 +1,4 @@
-"""What `rlm serve` costs and takes: `python benchmarks/server.py`.
+"""Measure `rlm serve` under load: `python benchmarks/server.py`.
 
 A fake model server that answers after 50 ms, `rlm serve`, and this program as all of its clients
 are three processes. CPU time is that of the server's own process; cells run in others.
@@ -48,7 +48,7 @@ _LISTENING = re.compile(r"Listening at (http://\S+)/v1 ")
 
 
 class Place(NamedTuple):
-    """A server that is up."""
+    """A running server."""
 
     pid: int
     base: str
@@ -74,7 +74,7 @@ def _process(
 
 @contextmanager
 def serving(folder: Path, latency_ms: float, *options: str) -> Generator[Place, None, None]:
-    """`rlm serve` in front of a fake model."""
+    """Start `rlm serve` in front of a fake model."""
     script = folder / "script.toml"
     script.write_text(SCRIPT, "utf-8")
     fake = ["fake-server", str(script), "--latency-ms", str(latency_ms), "--quiet"]
@@ -107,7 +107,7 @@ def _body(content: str, *, with_repl: bool = False, stream: bool = True) -> dict
 
 
 async def _ask(session: aiohttp.ClientSession, place: Place, body: dict[str, Any]) -> str:
-    """What came of a request: `ok`, or what was wrong."""
+    """Return the outcome of a request: `ok`, or what was wrong."""
     try:
         async with session.post(f"{place.base}/v1/chat/completions", json=body) as response:
             text = await response.text()
@@ -126,7 +126,7 @@ def _session() -> aiohttp.ClientSession:
 
 
 async def crowd(place: Place, count: int, rounds: int, *, with_repl: bool) -> dict[str, Any]:
-    """`count` streams at once, again and again."""
+    """Run `count` concurrent streams, repeatedly."""
     content = "answer with a cell" if with_repl else "hello"
     body = _body(content, with_repl=with_repl)
     outcomes: Counter[str] = Counter()
@@ -149,13 +149,13 @@ async def crowd(place: Place, count: int, rounds: int, *, with_repl: bool) -> di
 
 
 def _cpu_seconds(place: Place) -> float:
-    """Of all threads of the server's process, in user and kernel mode."""
+    """Return user and kernel time of all threads of the server's process."""
     fields = Path(f"/proc/{place.pid}/stat").read_text("utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def overflow(place: Place, count: int) -> dict[str, Any]:
-    """Many more requests than there is room for."""
+    """Send many more requests than there is room for."""
     async with _session() as session:
         asked = (_ask(session, place, _body("hello", stream=False)) for _ in range(count))
         outcomes = Counter(await asyncio.gather(*asked))
@@ -165,7 +165,7 @@ async def overflow(place: Place, count: int) -> dict[str, Any]:
 
 
 async def leaving(place: Place, count: int) -> dict[str, Any]:
-    """Clients that leave in the middle of a run, and what they leave behind."""
+    """Disconnect clients in the middle of a run, and count what is left."""
     async with _session() as session:
         warm = _body("answer with a cell", with_repl=True)
         await asyncio.gather(*(_ask(session, place, warm) for _ in range(count)))
@@ -204,7 +204,7 @@ async def _until(session: aiohttp.ClientSession, place: Place, name: str, wanted
 
 
 def _held(place: Place) -> dict[str, int]:
-    """What a server holds: open files, those of them that are sockets, and processes below it."""
+    """Return what a server holds: open files, sockets among them, and processes below it."""
     folder = Path(f"/proc/{place.pid}/fd")
     links = []
     for each in folder.iterdir():

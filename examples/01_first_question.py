@@ -1,6 +1,6 @@
-"""A first question, without a key: the built-in offline model quotes the sentence that answers.
+"""Ask a first question without a key: the offline model quotes the sentence that answers.
 
-The offline model is an extractive stand-in, not a language model. It takes part in the real loop.
+The offline model is not a language model; it finds passages. The loop around it is the real one.
 """
 
 from rlm import RLM

@@ -1,4 +1,4 @@
-"""A whole run, shown cell by cell. The model's replies are scripted; everything else is real."""
+"""Show a whole run, cell by cell. The model's replies are scripted; everything else is real."""
 
 from rlm import RLM, ScriptedClient
 from rlm.events import CallEnded, CellOutput, CellStarted, RunEnded, StepStarted

@@ -1,4 +1,4 @@
-"""Limits hold: a run that wants more than it may use ends early, with the best answer it has."""
+"""Set limits: a run that would exceed one ends early, with the best answer it has."""
 
 from rlm import RLM, Limits, Price, ScriptedClient
 

@@ -1,6 +1,6 @@
-"""Recursion: a cell starts a child run, which has its own REPL, its own history and its own steps.
+"""Start child runs from a cell: each has its own REPL, its own history and its own steps.
 
-The root counts nothing itself. It hands each ward's list to a child and adds up their answers.
+The root counts nothing itself. It passes each ward's list to a child and adds up their answers.
 """
 
 from rlm import RLM, Limits, ScriptedClient
@@ -29,7 +29,7 @@ FINAL(sum(numbers))
 
 def main() -> None:
     model = ScriptedClient([ROOT])
-    # A child's steps are asked of the sub-model. What it has seen decides what it does next.
+    # The sub-model replies to a child's steps; its reply depends on the history so far.
     sub_model = ScriptedClient(rules=[("print(numbers)", CHILD_ANSWERS), ("", CHILD_LOOKS)])
     with RLM(model, sub_model=sub_model, limits=Limits(max_depth=2)) as rlm:
         result = rlm.ask("How many trees are there?", WARDS)

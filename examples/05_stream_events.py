@@ -1,4 +1,4 @@
-"""Watching a run while it goes on: `stream` gives every event as it happens."""
+"""Watch a run: `stream` yields every event as it happens."""
 
 import asyncio
 

@@ -1,6 +1,6 @@
-"""A client of your own: whatever can turn a request into a reply can be the model of a run.
+"""Write your own client: anything that turns a request into a reply can be a model.
 
-This one is a rule of thumb in a few lines. A real one would talk to a server or a local library.
+This one is a heuristic in a few lines. A real one would talk to a server or a local library.
 """
 
 import re
@@ -21,7 +21,7 @@ else:
 
 
 class LongestWordClient:
-    """Looks for the longest word of the query, and submits the first line that has it."""
+    """Searches for the longest word of the query and submits the first line that has it."""
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
         task = str(request.messages[1].content)
@@ -38,7 +38,7 @@ class LongestWordClient:
         return ModelInfo(window_tokens=8_000)
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A batch of calls in which some fail: order is kept, and what was paid for is not lost."""
+"""Make a batch of calls in which some fail: order is kept, and paid replies are not lost."""
 
 from rlm import RLM, ModelError, ScriptedClient
 from rlm.events import CellOutput

@@ -1,4 +1,4 @@
-"""Your own functions in the REPL: the model's code calls them, they run in this program."""
+"""Use your own functions as tools: the model's code calls them, they run in this program."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ BERTHS = [Berth(1, "Ada"), Berth(2, "Mira"), Berth(3, "Noor")]
 
 
 def berth_of(boat: str) -> Berth:
-    """Where a boat lies."""
+    """Return the berth of a boat."""
     for berth in BERTHS:
         if berth.boat == boat:
             return berth

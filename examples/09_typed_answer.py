@@ -1,4 +1,4 @@
-"""An answer as a value of your own type: what does not fit goes back to the model."""
+"""Get an answer of your own type: an answer that does not fit goes back to the model."""
 
 from dataclasses import dataclass
 

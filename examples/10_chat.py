@@ -1,4 +1,4 @@
-"""A conversation over one session: variables, contexts and earlier turns stay."""
+"""Ask several questions over one session: variables, contexts and turns persist."""
 
 from rlm import RLM, ScriptedClient
 

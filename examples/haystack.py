@@ -1,4 +1,4 @@
-"""Generated haystacks: one needle in much filler, among needles of the same wording for other keys.
+"""Generate haystacks: one needle in filler text, among similar needles with other keys.
 
 `make_haystack(size_bytes, seed)` returns the text, a question and the value that answers it. The
 same seed gives the same haystack on every machine. Run it to write one: python examples/haystack.py
@@ -58,7 +58,7 @@ PHRASINGS = (
         "Under which reference is {key} registered?",
     ),
 )
-"""How a needle says it, and how a question asks for it."""
+"""The wording of a needle, and of the question for it."""
 
 
 class Haystack(NamedTuple):
@@ -84,18 +84,18 @@ KEYS: tuple[Callable[[random.Random], str], ...] = (
 def make_haystack(
     size_bytes: int, seed: int, *, shape: Shape | None = None, absent: bool = False
 ) -> Haystack:
-    """About `size_bytes` of filler with one needle in it; with `absent`, the needle is left out."""
+    """Return about `size_bytes` of filler with one needle in it; with `absent`, without it."""
     rng = random.Random(seed)
-    dress = rng.choice(SHAPES) if shape is None else shape
+    line_shape = rng.choice(SHAPES) if shape is None else shape
     make_key = KEYS[seed % len(KEYS)]
     needle, question = PHRASINGS[seed // len(KEYS) % len(PHRASINGS)]
     key, *others = _distinct(make_key, rng)
     value = str(rng.randint(1_000_000, 9_999_999))
-    lines = list(_filler(size_bytes, dress, rng))
+    lines = list(_filler(size_bytes, line_shape, rng))
     said = [needle.format(key=k, value=rng.randint(1_000_000, 9_999_999)) for k in others]
     said += [] if absent else [needle.format(key=key, value=value)]
     for sentence in said:
-        lines.insert(rng.randrange(len(lines)) + 1, _line(sentence, dress, rng))
+        lines.insert(rng.randrange(len(lines)) + 1, _line(sentence, line_shape, rng))
     return Haystack("\n".join(lines) + "\n", question.format(key=key), value)
 
 
@@ -107,7 +107,7 @@ def _distinct(make_key: Callable[[random.Random], str], rng: random.Random) -> l
 
 
 def _filler(size_bytes: int, shape: Shape, rng: random.Random) -> Iterator[str]:
-    """Lines drawn from a stock, so that ten megabytes take a moment and not a minute."""
+    """Yield lines drawn from a stock, which makes ten megabytes fast."""
     stock = [_line(_sentence(shape, rng), shape, rng) for _ in range(FILLER_LINES)]
     average = sum(map(len, stock)) / len(stock) + 1
     if shape == "csv":
@@ -121,7 +121,7 @@ def _sentence(shape: Shape, rng: random.Random) -> str:
 
 
 def _line(sentence: str, shape: Shape, rng: random.Random) -> str:
-    """A sentence in the dress of its surroundings."""
+    """Format a sentence as a line of the given shape."""
     stamp = f"2031-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}T{rng.randint(0, 23):02}:00:00Z"
     number = rng.randint(100, 999)
     source = rng.choice(OTHER_WORDS)

@@ -1,4 +1,4 @@
-"""rlm-runtime's first example: a scripted model looks at a text, and asks another about it."""
+"""rlm-runtime's first example: a scripted model looks at a text and asks another about it."""
 
 from rlm_runtime import RLM, Context
 from rlm_runtime.adapters import FakeAdapter

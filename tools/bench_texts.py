@@ -1,10 +1,10 @@
-"""Rebuilds src/rlm/bench/data/*.tsv, the labelled texts of `oolong`, from the published datasets.
+"""Rebuild src/rlm/bench/data/*.tsv, the labelled texts of `oolong`, from published datasets.
 
     python tools/bench_texts.py FOLDER
 
 FOLDER holds `banking77/train.csv`, `clinc150/data_full.json`, `clinc150/domains.json` and
-`sms_spam/SMSSpamCollection`, as their authors publish them. What is taken, and what is changed, is
-told in src/rlm/bench/data/LICENSES.md: labels that are easy to tell apart, one text a line.
+`sms_spam/SMSSpamCollection`, as their authors publish them. src/rlm/bench/data/LICENSES.md lists
+what is taken and changed: labels that are easy to tell apart, one text per line.
 """
 
 import csv
@@ -59,7 +59,7 @@ def sms_spam(folder: Path) -> Iterator[Row]:
 
 
 def chosen(rows: Iterable[Row], most: int) -> list[Row]:
-    """The first fitting texts of each label, no text twice, in the order of the labels."""
+    """Return the first fitting texts of each label, without duplicates, in order of the labels."""
     texts: dict[str, list[str]] = {}
     seen: set[str] = set()
     for label, text in rows:

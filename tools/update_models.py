@@ -1,7 +1,7 @@
-"""Rebuilds src/rlm/models/models.json from the installed `genai-prices` package.
+"""Rebuild src/rlm/models/models.json from the installed `genai-prices` package.
 
-In an environment of its own:  pip install genai-prices && python tools/update_models.py
-The section "supplement" of the file is written by hand; it is kept as it is.
+In a separate environment:  pip install genai-prices && python tools/update_models.py
+The section "supplement" of the file is written by hand and is kept.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def written(source: Any, supplement: Any, providers: dict[str, Any]) -> str:
-    """One row a line, so that an update can be reviewed."""
+    """Return the file with one row per line, so that an update can be reviewed."""
     windows = supplement.get("windows", {})
     lines = ['{\n "source": ' + json.dumps(source, indent=2) + ","]
     lines.append(f' "supplement": {{\n  "date": {json.dumps(supplement.get("date", ""))},')
@@ -92,7 +92,7 @@ def written(source: Any, supplement: Any, providers: dict[str, Any]) -> str:
 
 
 def tables(providers: Iterable[Any], today: date) -> dict[str, Any]:
-    """Provider → its rows [id, rules, window, price], in the order in which they are tried."""
+    """Return the rows [id, rules, window, price] of each provider, in the order of lookup."""
     by_id = {each.id: each for each in providers}
     kept = [name for name in (*DIRECT, *BY_WAY_OF_LITELLM) if name in by_id]
     found: dict[str, Any] = {}
@@ -113,7 +113,7 @@ def row(model: Any, today: date) -> list[Any]:
 
 
 def _is_served(provider: str, model: str) -> bool:
-    """OpenRouter's names are `maker/model`; the package also keeps old rows without the maker."""
+    """Return whether the provider serves a model; old rows of OpenRouter lack the maker."""
     if provider == "openrouter" and "/" not in model:
         return False
     return not (provider in NEVER_SERVED and model.startswith(NEVER_SERVED[provider]))
@@ -123,7 +123,7 @@ def _is_served(provider: str, model: str) -> bool:
 
 
 def rules_of(clause: Any) -> Iterator[str | list[str]]:
-    """Any of these must match; of a list, all. The sign before a text says how it is compared."""
+    """Return rules, any of which must match; all of a list. A sign says how to compare."""
     if hasattr(clause, "or_"):
         for each in clause.or_:
             yield from rules_of(each)
@@ -145,7 +145,7 @@ def rules_of(clause: Any) -> Iterator[str | list[str]]:
 
 
 def window_of(model: Any) -> int | None:
-    """What a prompt may hold: since gpt-5, OpenAI keeps a share of the window for output."""
+    """Return what a prompt may hold: since gpt-5, OpenAI reserves part of the window for output."""
     window: int | None = model.context_window
     if window is not None and window >= 400_000 and SPLIT_WINDOW.search(model.id):
         return window - OUTPUT_SHARE
@@ -167,9 +167,9 @@ def _narrower(openrouters: list[Any], by_id: dict[str, Any]) -> int | None:
 
 
 def price_of(model: Any, today: date) -> list[Any] | None:
-    """The price, or None where it is more than so much per token of input and output.
+    """Return the price, or None if more is billed than tokens of input and output.
 
-    Of prices that depend on the hour or begin on a later day, the dearest, so that a budget holds.
+    If prices depend on the hour or start on a later day, return the highest, so a budget holds.
     """
     levels = [_levels(each) for each in _in_force(model.prices, today)]
     if not levels or any(each is None for each in levels):
@@ -188,7 +188,7 @@ def price_of(model: Any, today: date) -> list[Any] | None:
 
 
 def _in_force(prices: Any, today: date) -> list[Any]:
-    """The last that holds today whatever the hour, and what may go before it: a later one wins."""
+    """Return prices from the last one that holds today at any hour on; a later one wins."""
     if not isinstance(prices, list):
         return [prices]
     holding = [number for number, each in enumerate(prices) if _holds(each.constraint, today)]
@@ -201,7 +201,7 @@ def _holds(constraint: Any, today: date) -> bool:
 
 
 def _levels(prices: Any) -> dict[int, list[Decimal | None]] | None:
-    """Input size from which it holds → prices per million tokens; None if it can't be said so."""
+    """Return input sizes and the prices from there on; None if that is not possible."""
     given = {name: value for name, value in vars(prices).items() if value is not None}
     input_price = given.get("input_mtok")
     for name, value in given.items():
@@ -219,7 +219,7 @@ def _levels(prices: Any) -> dict[int, list[Decimal | None]] | None:
 
 
 def _with_surcharge(level: list[Any]) -> list[Any]:
-    """Writing to a cache never costs less than plain input: if it seems to, it is an extra."""
+    """Add the input price to a cache-write price that is lower, because it is a surcharge."""
     plain, written = level[0], level[3]
     if plain is not None and written is not None and written < plain:
         level[3] = plain + written
@@ -238,7 +238,7 @@ def _level_at(levels: dict[int, list[Any]], start: int) -> list[Any]:
 
 
 def _dearest(levels: list[list[Any]]) -> list[Any]:
-    """Part by part; a part that one of them leaves open falls back to that one's input price."""
+    """Return the highest of each part; a missing part counts as that row's input price."""
     found: list[Any] = []
     for part in range(len(TOKEN_PRICES)):
         values = [level[part] for level in levels]

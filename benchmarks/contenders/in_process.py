@@ -1,7 +1,7 @@
-"""The reference engine's way: `exec` in the host's own interpreter, with standard output captured.
+"""The reference engine's technique: `exec` in the host's interpreter, with captured output.
 
 Only the technique, in a few lines: nothing is isolated, nothing can be stopped, and a context is
-written to a file and read back by a cell of each session. `llm_query` is a mere function call here.
+written to a file and read back by a cell of each session. `llm_query` is a function call here.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The worker as an ordinary child process, alone or under another program such as bubblewrap.
+"""The worker as an ordinary child process, alone or under a program such as bubblewrap.
 
 It has only a clean environment, a private folder and a process group: this is the cost of a session
 without any protection of the machine.
@@ -62,7 +62,7 @@ def bubblewrap() -> list[str] | None:
 
 
 class PlainEnvironment:
-    """Opens sessions as child processes; `wrapper` is a command that runs the worker's command."""
+    """An environment of child processes; `wrapper` is a command that runs the worker's command."""
 
     def __init__(self, name: str = "plain", wrapper: Sequence[str] = ()) -> None:
         self.name = name

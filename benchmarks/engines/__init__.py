@@ -1,7 +1,7 @@
-"""Engines beside each other: one script for each, the same scenarios in all of them.
+"""Engines to compare: one script each, all with the same scenarios.
 
-A contender runs in an environment of its own, so what it shares with this side is the standard
-library (`contender.py`, `endpoint.py`, `tasks.py`) and lines of JSON.
+A contender runs in its own environment, so it shares only the standard library (`contender.py`,
+`endpoint.py`, `tasks.py`) and lines of JSON with this side.
 """
 
 from typing import NamedTuple
@@ -10,13 +10,13 @@ __all__ = ["ENGINES", "Engine"]
 
 
 class Engine(NamedTuple):
-    """Who takes part: its script here, and how it is imported."""
+    """A contender: its script here, and how it is imported."""
 
     script: str
     package: str
     import_package: str
     import_class: str
-    told: str
+    about: str
 
 
 ENGINES = {

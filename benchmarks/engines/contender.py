@@ -1,6 +1,6 @@
-"""The contender's side: one request on standard input, its outcome on standard output.
+"""The contender's side: read one request from standard input, print its outcome.
 
-A process does one scenario and ends, so that nothing of one is left for the next.
+A process runs one scenario and ends, so scenarios cannot affect each other.
 """
 
 import json
@@ -35,35 +35,35 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class CantDo(Exception):
-    """The engine has nothing for a scenario; the text says why."""
+    """The engine does not support a scenario; the text says why."""
 
 
 def serve(scenarios: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
-    """Do what is asked. What an engine prints goes to standard error."""
+    """Run the requested scenario; redirect the engine's output to standard error."""
     asked = json.loads(sys.stdin.readline())
     kept = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    told: dict[str, Any]
+    reported: dict[str, Any]
     try:
-        told = {"metrics": scenarios[asked["scenario"]](**asked["options"])}
+        reported = {"metrics": scenarios[asked["scenario"]](**asked["options"])}
     except CantDo as reason:
-        told = {"cannot": str(reason)}
+        reported = {"cannot": str(reason)}
     except Exception as error:  # noqa: BLE001 - another engine's failure is an outcome
-        told = {"error": f"{type(error).__name__}: {error}"[:500]}
+        reported = {"error": f"{type(error).__name__}: {error}"[:500]}
         traceback.print_exc()
-    kept.write(json.dumps(told) + "\n")
+    kept.write(json.dumps(reported) + "\n")
     kept.flush()
     os._exit(0)  # Threads that an engine left behind are not waited for.
 
 
 def context_of(size: int) -> str:
-    """Lines of text, so many bytes of them."""
+    """Return lines of text with this many bytes."""
     block = "".join(_LINE % number for number in range(10_000))
     return (block * (size // len(block) + 1))[:size]
 
 
 def bytes_in(folder: str) -> int:
-    """Of all files below it."""
+    """Return the size of all files below a folder."""
     return sum(each.stat().st_size for each in Path(folder).rglob("*") if each.is_file())
 
 
@@ -71,7 +71,7 @@ def bytes_in(folder: str) -> int:
 
 
 class Meter:
-    """Seconds on the clock, and processor seconds of this process and of all below it."""
+    """Wall time, and processor time of this process and all below it."""
 
     def __init__(self) -> None:
         self.walls: list[float] = []
@@ -85,14 +85,14 @@ class Meter:
         self.cpus.append(_cpu_seconds() - cpu)
 
     def each(self, units: int = 1) -> dict[str, Any]:
-        """What one of so many units in a block took."""
+        """Return wall and processor seconds per unit."""
         return {
             "wall_seconds": [each / units for each in self.walls],
             "cpu_seconds": [each / units for each in self.cpus],
         }
 
     def above(self, base: "Meter", units: int) -> list[float]:
-        """Processor seconds of a unit, what a run costs without them taken off."""
+        """Return the processor seconds per unit, without the cost of a run."""
         least = statistics.median(base.cpus)
         return [max(0.0, each - least) / units for each in self.cpus]
 
@@ -102,7 +102,7 @@ def _cpu_seconds() -> float:
 
 
 def cpu_below() -> float:
-    """Processor seconds of all below this process; of those that have ended, to a hundredth."""
+    """Return the processor seconds of all descendants; to a hundredth for ended ones."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     total = ended.ru_utime + ended.ru_stime
     for pid in descendants():
@@ -116,9 +116,9 @@ def cpu_below() -> float:
 
 
 class Peak:
-    """The most memory this process had, above what it had before, and what those below it have.
+    """The growth of this process's peak memory, plus the memory of its descendants.
 
-    A file in memory belongs to it too; pages that are shared with a parent count in part.
+    Files in memory count too; pages shared with a parent count in part.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class Peak:
         self.highest = 0
 
     def look(self) -> int:
-        """The most there was so far, as far as it was looked at."""
+        """Update and return the highest value so far."""
         now = peak_bytes() - self._before + _memory_files() + _anonymous_below() - self._below
         self.highest = max(self.highest, now)
         return self.highest
@@ -146,13 +146,13 @@ def _anonymous_below() -> int:
 
 
 def _memory_files() -> int:
-    """Bytes of files in memory that this process holds open, as far as they are not mapped."""
+    """Return the bytes of unmapped files in memory that this process holds open."""
     files, mapped = {}, 0
     for link in Path("/proc/self/fd").iterdir():
         try:
             if str(link.readlink()).startswith("/memfd:"):
-                told = link.stat()
-                files[told.st_ino] = told.st_blocks * 512
+                reported = link.stat()
+                files[reported.st_ino] = reported.st_blocks * 512
         except OSError:
             continue
     for line in Path("/proc/self/status").read_text("utf-8").splitlines():
@@ -165,19 +165,19 @@ def _memory_files() -> int:
 
 
 def since_start() -> float:
-    """Seconds since this process was started, to a hundredth."""
+    """Return the seconds since this process started, to a hundredth."""
     fields = Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / _TICKS
 
 
 def faster(shipped: dict[str, Any], widened: dict[str, Any]) -> dict[str, Any]:
-    """The better of two settings of an engine, by what it took in the middle."""
+    """Return the better of two settings of an engine, by median."""
     ways = {"as shipped": shipped, "widened": widened}
     best = min(ways, key=lambda way: statistics.median(ways[way]["wall_seconds"]))
     return {**ways[best], "as_shipped_seconds": shipped["wall_seconds"], "setting": [best]}
 
 
 def crowd_outcome(meter: Meter, answers: list[Any], wanted: list[str], ideal: float) -> Any:
-    """How long a crowd of runs took, in multiples of the ideal, and how many were right."""
+    """Return the time of many runs as a multiple of the ideal, and how many were right."""
     right = sum(str(answer) == want for answer, want in zip(answers, wanted, strict=True))
     return {**meter.each(), "of_ideal": [each / ideal for each in meter.walls], "right": [right]}

@@ -1,9 +1,9 @@
-"""The model server that all engines talk to: its answer stands in the address it is asked at.
+"""The model server for all engines: the requested address contains the answer.
 
 `address(port, text, delay_ms)` is a base URL whose chat completions all answer `text`, after a
-delay. So one process serves every scenario and does next to nothing for a request: a real server
-would use as much processor time as the engines that are to be measured.
-`SERIAL` in a text becomes another number each time. Run as a file it prints its port.
+delay. So one process serves every scenario and does almost nothing per request: a complete server
+would use as much processor time as the engines to be measured. `SERIAL` in a text becomes another
+number each time. Run as a file, it prints its port.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ __all__ = ["address"]
 
 
 def address(port: int, text: str, delay_ms: float = 0) -> str:
-    """A base URL for OpenAI's interface."""
-    told = json.dumps({"text": text, "delay_ms": delay_ms}).encode()
-    return f"http://127.0.0.1:{port}/{base64.urlsafe_b64encode(told).decode().rstrip('=')}/v1"
+    """Return a base URL for OpenAI's interface."""
+    answer = json.dumps({"text": text, "delay_ms": delay_ms}).encode()
+    return f"http://127.0.0.1:{port}/{base64.urlsafe_b64encode(answer).decode().rstrip('=')}/v1"
 
 
 class Response(NamedTuple):
-    """What is sent for a path, in pieces between which a number goes, and how much later."""
+    """The response for a path: pieces, between which a number goes, and the delay."""
 
     pieces: list[bytes]
     delay_seconds: float
@@ -34,8 +34,8 @@ _responses: dict[bytes, Response] = {}
 
 
 def _response(segment: bytes) -> Response:
-    told = json.loads(base64.urlsafe_b64decode(segment + b"=" * (-len(segment) % 4)))
-    message = {"role": "assistant", "content": told["text"]}
+    answer = json.loads(base64.urlsafe_b64decode(segment + b"=" * (-len(segment) % 4)))
+    message = {"role": "assistant", "content": answer["text"]}
     body = json.dumps(
         {
             "id": "chatcmpl-1",
@@ -49,11 +49,11 @@ def _response(segment: bytes) -> Response:
     head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
     size = len(body.replace(_SERIAL, b"100000000"))
     whole = f"{head}{size}\r\n\r\n".encode() + body
-    return Response(whole.split(_SERIAL), told["delay_ms"] / 1_000)
+    return Response(whole.split(_SERIAL), answer["delay_ms"] / 1_000)
 
 
 class Connection(asyncio.Protocol):
-    """Keep-alive, and no pipelining: one request at a time, as every client sends them."""
+    """A keep-alive connection without pipelining: one request at a time."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Growth: the sizes that are gone through, and the power of the size that costs grow with."""
+"""Growth: the sizes to measure, and the power of the size with which costs grow."""
 
 import math
 import statistics
@@ -16,7 +16,7 @@ _SMALLEST_SHARE = 0.04
 
 @dataclass(frozen=True)
 class Axis:
-    """Something that becomes more, and what one of it is called."""
+    """A quantity that grows, and the name of one unit."""
 
     name: str
     title: str
@@ -47,10 +47,10 @@ AXES = {
 
 
 def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float | None:
-    """The power of the size that costs grow with, once what the smallest costs is taken off.
+    """Return the power of the size with which costs grow, after subtracting the smallest cost.
 
-    1 is linear, 2 is square; a straight line through logarithms, over the larger sizes. None if
-    fewer than two of them cost more than the smallest.
+    1 is linear, 2 is quadratic; a straight line is fitted to the logarithms of the larger sizes.
+    None if fewer than two of them cost more than the smallest.
     """
     least_size, least = sizes[0], costs[0]
     points = [

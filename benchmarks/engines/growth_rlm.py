@@ -1,4 +1,4 @@
-"""How the cost of ours grows: one scenario, five axes, for `benchmarks/engine.py`."""
+"""Measure how the cost of rlm grows: one scenario, five axes, for `benchmarks/engine.py`."""
 
 import asyncio
 import sys
@@ -57,7 +57,7 @@ async def _grown(axis: str, size: int, rounds: int) -> dict[str, Any]:
 
 
 def grown(axis: str, size: int, rounds: int) -> dict[str, Any]:
-    """Whole runs of a size: what they cost this process and its sandboxes together."""
+    """Return the cost of whole runs of a size, for this process and its sandboxes together."""
     return asyncio.run(_grown(axis, size, rounds))
 
 

@@ -1,4 +1,4 @@
-"""The results as Markdown: the table with goals, processor time, growth, and the machine."""
+"""Write the results as Markdown: the table with goals, processor time, growth, the machine."""
 
 import statistics
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from benchmarks.engines import ENGINES
 from benchmarks.engines.growing import AXES, LINEAR, exponent
 from benchmarks.engines.rows import GROUPS, Row
-from benchmarks.engines.summary import median_of, told_number
+from benchmarks.engines.summary import format_number, median_of
 
 __all__ = ["growth_lines", "page", "table_lines"]
 
@@ -14,7 +14,7 @@ _NOTHING = "–"
 _HEAD = """\
 # What the engine costs
 
-Written by `make bench`; [benchmarks](../README.md) tells what the rows mean and how to read them.
+Written by `make bench`; [benchmarks](../README.md) explains the rows and how to read them.
 Medians of one run, contenders in turn, no model asked. {quick}All samples: [{file}]({file}).
 
 ![What each engine costs, in multiples of our goals](engine.svg)
@@ -31,7 +31,7 @@ called so.
 
 
 def page(found: dict[str, Any], file: str) -> str:
-    """The whole page; `file` holds the samples."""
+    """Return the whole page; `file` holds the samples."""
     quick = "**Tiny sizes, one round: these figures mean nothing.** " if found["quick"] else ""
     parts = [
         _HEAD.format(quick=quick, file=file),
@@ -48,7 +48,7 @@ def page(found: dict[str, Any], file: str) -> str:
 
 
 def table_lines(found: dict[str, Any]) -> list[str]:
-    """What everybody needs for each row, and whether our goal is met."""
+    """Return a line for each row with all contenders, and whether our goal is met."""
     engines = list(found["versions"])
     lines = _rule(["what", "", "goal", *engines, "met"], numbers=range(2, 3 + len(engines)))
     for name, group in GROUPS.items():
@@ -61,7 +61,7 @@ def table_lines(found: dict[str, Any]) -> list[str]:
 
 def _cell(found: dict[str, Any], group: str, row: Row, engine: str) -> str:
     value = median_of(found, group, engine, row.metric)
-    return _NOTHING if value is None else told_number(row.shown(value))
+    return _NOTHING if value is None else format_number(row.shown(value))
 
 
 def _goal(row: Row) -> str:
@@ -87,15 +87,15 @@ def _is_best(found: dict[str, Any], group: str, row: Row, ours: float) -> bool:
 
 
 def _remarks(found: dict[str, Any]) -> list[str]:
-    """Why a cell is empty, and which setting was the better one."""
+    """Return why a cell is empty, and which setting was the better one."""
     lines = []
     for name, measured in found["groups"].items():
         title = GROUPS[name].rows[0].name
-        for engine, told in measured["engines"].items():
-            if reason := told.get("cannot") or told.get("error"):
+        for engine, reported in measured["engines"].items():
+            if reason := reported.get("cannot") or reported.get("error"):
                 lines.append(f"- {engine}, {title}: {reason.splitlines()[0]}.")
-            elif shipped := told.get("metrics", {}).get("as_shipped_seconds"):
-                least = told_number(statistics.median(shipped))
+            elif shipped := reported.get("metrics", {}).get("as_shipped_seconds"):
+                least = format_number(statistics.median(shipped))
                 lines.append(
                     f"- {engine}, {title}: {least} s as shipped; the better of that and "
                     "128 at once is shown."
@@ -108,7 +108,7 @@ def _contenders(found: dict[str, Any]) -> list[str]:
         "Contenders:",
         "",
         *(
-            f"- **{name}** {version}: {ENGINES[name].told}"
+            f"- **{name}** {version}: {ENGINES[name].about}"
             for name, version in found["versions"].items()
         ),
         "",
@@ -122,20 +122,20 @@ def _cpu_lines(found: dict[str, Any]) -> list[str]:
         row = group.rows[-1 if name == "crowd" else 0]
         values = [median_of(found, name, engine, "cpu_seconds") for engine in engines]
         if any(value is not None for value in values):
-            cells = [_NOTHING if v is None else told_number(v * 1e3) for v in values]
+            cells = [_NOTHING if v is None else format_number(v * 1e3) for v in values]
             lines.append(_joined([_unit_of(row), "ms", *cells]))
     return lines
 
 
 def _unit_of(row: Row) -> str:
-    """CPU time is that of all of it, where a row tells of a part or a ratio."""
+    """Return the name of the row for CPU time, which is measured over the whole run."""
     return row.name.replace(": until the first step is done", ": a run of four steps").replace(
         ": time, ideal is 1", ""
     )
 
 
 def growth_lines(found: dict[str, Any]) -> list[str]:
-    """What more of something costs, and whether that grows faster than it does."""
+    """Return how costs grow along each axis."""
     lines = _rule(["more", "from", "to", "CPU for one more", "power", ""], numbers=range(1, 5))
     for name, curve in found["growth"].items():
         axis, sizes = AXES[name], curve["sizes"]
@@ -146,9 +146,9 @@ def growth_lines(found: dict[str, Any]) -> list[str]:
         each = (costs[-1] - costs[0]) / (sizes[-1] - sizes[0]) * axis.units_each
         power = exponent(sizes, costs)
         ends = [f"{size / axis.units_each:,.0f}" for size in (sizes[0], sizes[-1])]
-        cost = f"{told_number(each * 1e3)} ms a {axis.unit}"
-        told = _NOTHING if power is None else f"{power:.2f}"
-        lines.append(_joined([axis.title, *ends, cost, told, _in_words(power)]))
+        cost = f"{format_number(each * 1e3)} ms a {axis.unit}"
+        reported = _NOTHING if power is None else f"{power:.2f}"
+        lines.append(_joined([axis.title, *ends, cost, reported, _in_words(power)]))
     return lines
 
 

@@ -1,6 +1,6 @@
-"""Two plots as SVG: how far each engine is from our goals, and how costs of ours grow.
+"""Draw two SVG plots: the distance of each engine from our goals, and how our costs grow.
 
-Colours come in two sets, for light pages and for dark ones; nothing is fetched.
+Colours come in two sets, for light and dark pages; nothing is fetched.
 """
 
 import math
@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 from benchmarks.engines.growing import AXES, exponent
 from benchmarks.engines.rows import GROUPS, Row
-from benchmarks.engines.summary import median_of, told_number
+from benchmarks.engines.summary import format_number, median_of
 
 __all__ = ["growth_plot", "rows_plot"]
 
@@ -47,8 +47,8 @@ def _page(width: int, height: int, parts: list[str], title: str) -> str:
 
 
 def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
-    told = f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
-    return f'{told} class="{kind}">{escape(words)}</text>'
+    opening = f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+    return f'{opening} class="{kind}">{escape(words)}</text>'
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, kind: str = "line") -> str:
@@ -59,7 +59,7 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str = "line") -> str
 
 
 def _mark(engine: str, x: float, y: float) -> str:
-    """Shapes differ, so that colours need not."""
+    """Return a mark whose shape differs by engine, so colour is not needed."""
     if engine == "rlm":
         return f'<circle class="rlm" cx="{x:.1f}" cy="{y:.1f}" r="6"/>'
     if engine == "rlms":
@@ -75,7 +75,7 @@ def _place(ratio: float) -> float:
 
 
 def rows_plot(found: dict[str, Any]) -> str:
-    """A line a row, by multiples of its goal; further left is better."""
+    """Draw one line per row, in multiples of its goal; further left is better."""
     rows = [
         (row, name)
         for name, group in GROUPS.items()
@@ -122,7 +122,7 @@ _PAD_LEFT, _PAD_TOP, _PAD_RIGHT, _PAD_BOTTOM = 58, 46, 16, 44
 
 
 def growth_plot(found: dict[str, Any]) -> str:
-    """A panel for each axis: processor seconds against size, and linear growth for comparison."""
+    """Draw one panel per axis: processor seconds against size, with linear growth."""
     names = [name for name in AXES if "cpu_seconds" in found["growth"].get(name, {})]
     columns = 3
     lines = max(1, math.ceil(len(names) / columns))
@@ -159,7 +159,7 @@ def _panel(name: str, curve: dict[str, Any], left: float, top: float) -> list[st
         *(f'<circle class="rlm" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>' for x, y in points),
         _text(x0, y0 + 18, "0", "small", "middle"),
         _text(x1, y0 + 18, f"{shown} {'MB' if axis.unit == 'MB' else ''}".strip(), "small", "end"),
-        _text(x0 - 6, y1 + 4, f"{told_number(highest)} s", "small", "end"),
+        _text(x0 - 6, y1 + 4, f"{format_number(highest)} s", "small", "end"),
     ]
 
 

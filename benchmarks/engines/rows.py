@@ -1,4 +1,4 @@
-"""The table: what is measured, in which scenario, and what we want of ours."""
+"""The rows of the table: what is measured, in which scenario, and our goals."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,7 +10,7 @@ Unit = Literal["ms", "s", "CPU-s", "MB", "KB", "×", "of 200"]
 
 @dataclass(frozen=True)
 class Row:
-    """One line. `goal` is in the unit that is shown; most are to be stayed below."""
+    """One row. `goal` is in the unit that is shown; most goals are upper bounds."""
 
     name: str
     metric: str
@@ -19,11 +19,11 @@ class Row:
     more_is_better: bool = False
 
     def shown(self, value: float) -> float:
-        """A sample, in seconds or bytes, in the unit of the row."""
+        """Convert a sample, in seconds or bytes, to the unit of the row."""
         return value * {"ms": 1e3, "MB": 1e-6, "KB": 1e-3}.get(self.unit, 1.0)
 
     def is_met(self, value: float) -> bool | None:
-        """Whether a value in the row's unit is good enough; None if nothing was asked for."""
+        """Return whether a value in the row's unit meets the goal; None without a goal."""
         if self.goal is None:
             return None
         return value >= self.goal if self.more_is_better else value <= self.goal
@@ -31,7 +31,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows that come of one scenario. `quick` replaces options where there is little time."""
+    """Rows measured by one scenario. `quick` replaces options in a quick run."""
 
     name: str
     scenario: str
@@ -44,7 +44,7 @@ class Group:
 
 
 def _both(name: str, rows: dict[str, Row], scenario: str, **given: Any) -> list[Group]:
-    """The same with a model in the process, and over HTTP."""
+    """Return the rows with a model in the process and over HTTP."""
     options = given.pop("options")
     return [
         Group(f"{name}-{way}", scenario, (row,), {**options, "http": way == "http"}, **given)

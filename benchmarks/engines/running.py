@@ -35,7 +35,7 @@ _LONGEST_GROWTH_SECONDS = 180.0
 
 @contextmanager
 def endpoint() -> Generator[int, None, None]:
-    """The port of a model server of our own, in a process of its own."""
+    """Start the model server in its own process and yield its port."""
     command = [sys.executable, str(_HERE / "endpoint.py")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
         assert process.stdout is not None
@@ -46,7 +46,7 @@ def endpoint() -> Generator[int, None, None]:
 
 
 def _variables(engine: str) -> dict[str, str]:
-    """Bytecode is written, and nobody else's packages are found."""
+    """Return variables for a process: bytecode is written, other packages are not found."""
     left_out = {"PYTHONDONTWRITEBYTECODE"} | ({"PYTHONPATH"} if engine != "rlm" else set())
     kept = {name: value for name, value in os.environ.items() if name not in left_out}
     return {**kept, **_OF_DSPY} if engine == "dspy" else kept
@@ -55,19 +55,19 @@ def _variables(engine: str) -> dict[str, str]:
 def outcome(
     engine: str, python: str, scenario: str, options: Mapping[str, Any], timeout_seconds: float
 ) -> dict[str, Any]:
-    """What a contender tells of one scenario: `metrics`, why it `cannot`, or an `error`."""
+    """Return a contender's outcome of one scenario: `metrics`, why it `cannot`, or an `error`."""
     script = _HERE / ENGINES[engine].script
-    return _told(engine, [python, str(script)], scenario, options, timeout_seconds)
+    return _reported(engine, [python, str(script)], scenario, options, timeout_seconds)
 
 
 def grown(python: str, axis: str, size: int, rounds: int) -> dict[str, Any]:
-    """What so much of something costs ours."""
+    """Return the cost of rlm at a size of an axis."""
     options = {"axis": axis, "size": size, "rounds": rounds}
     command = [python, str(_HERE / "growth_rlm.py")]
-    return _told("rlm", command, "grown", options, _LONGEST_GROWTH_SECONDS)
+    return _reported("rlm", command, "grown", options, _LONGEST_GROWTH_SECONDS)
 
 
-def _told(
+def _reported(
     engine: str,
     command: list[str],
     scenario: str,
@@ -87,22 +87,22 @@ def _told(
     except subprocess.TimeoutExpired:
         return {"error": f"did not end within {timeout_seconds:g} s"}
     try:
-        told: dict[str, Any] = json.loads(done.stdout)
+        reported: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         return {"error": f"ended with status {done.returncode}: {done.stderr[-300:].strip()}"}
-    if "error" in told:
-        told["stderr"] = done.stderr[-1_500:]
-    return told
+    if "error" in reported:
+        reported["stderr"] = done.stderr[-1_500:]
+    return reported
 
 
 def import_seconds(engine: str, python: str, rounds: int) -> dict[str, Any]:
-    """Processor seconds of importing, in fresh interpreters; the first may compile, uncounted."""
+    """Return processor seconds of an import in fresh interpreters, after an uncounted first one."""
     statements = {"package": ENGINES[engine].import_package, "class": ENGINES[engine].import_class}
     metrics: dict[str, Any] = {}
     for name, statement in statements.items():
-        told = [_imported(engine, python, statement) for _ in range(rounds + 1)][1:]
-        metrics[name] = [float(seconds) for seconds, _ in told]
-        metrics[f"{name}_loads"] = told[-1][1].split()
+        reported = [_imported(engine, python, statement) for _ in range(rounds + 1)][1:]
+        metrics[name] = [float(seconds) for seconds, _ in reported]
+        metrics[f"{name}_loads"] = reported[-1][1].split()
     return {"metrics": metrics}
 
 
@@ -122,7 +122,7 @@ def _imported(engine: str, python: str, statement: str) -> tuple[str, str]:
 
 
 def version_of(engine: str, python: str) -> str:
-    """The installed version of an engine."""
+    """Return the installed version of an engine."""
     ask = f"import importlib.metadata as m; print(m.version({ENGINES[engine].package!r}))"
     done = subprocess.run(  # noqa: S603
         [python, "-c", ask], env=_variables(engine), capture_output=True, text=True, check=True

@@ -1,20 +1,20 @@
-"""From samples to figures: medians, and numbers with as many digits as they deserve."""
+"""Convert samples to figures: medians, and numbers with three significant digits."""
 
 import statistics
 from typing import Any
 
-__all__ = ["median_of", "told_number"]
+__all__ = ["format_number", "median_of"]
 
 
 def median_of(found: dict[str, Any], group: str, engine: str, metric: str) -> float | None:
-    """In seconds, bytes or counts; None if there is no sample."""
-    told = found["groups"].get(group, {}).get("engines", {}).get(engine, {})
-    samples = told.get("metrics", {}).get(metric)
+    """Return the median in seconds, bytes or counts; None without samples."""
+    reported = found["groups"].get(group, {}).get("engines", {}).get(engine, {})
+    samples = reported.get("metrics", {}).get(metric)
     return statistics.median(samples) if samples else None
 
 
-def told_number(value: float) -> str:
-    """Three digits, more only before the point."""
+def format_number(value: float) -> str:
+    """Format a number with three digits, or more before the point."""
     if value == 0:
         return "0"
     if abs(value) >= 100:

@@ -1,7 +1,7 @@
-"""What models answer in the scenarios, the same for every engine but for how each submits.
+"""Replies of models in the scenarios, the same for every engine except how each submits.
 
-`submit` is a template of an engine's own: `FINAL({})`, `SUBMIT(answer={})` and so on. A cell that
-is told over and over counts for itself, so that one answer of a model serves a whole run.
+`submit` is an engine's own template: `FINAL({})`, `SUBMIT(answer={})` and so on. A repeated cell
+counts for itself, so one reply of a model serves a whole run.
 """
 
 import itertools
@@ -23,24 +23,24 @@ __all__ = [
 
 PROMPT = "What is the capital of France? Answer in one word."
 SERIAL = "SERIAL"
-"""In a reply: becomes another number each time. Whoever repeats a cell may be told off for it."""
+"""In a reply, replaced by another number each time; engines may object to repeated cells."""
 
 _numbers = itertools.count(100_000_000)
 _TOKEN = re.compile(r"token-(\d+)")
 
 
 def numbered(reply: str) -> str:
-    """A reply of a stub, its number filled in; the endpoint does the same."""
+    """Fill the number into a reply of a stub, as the endpoint does."""
     return reply.replace(SERIAL, str(next(_numbers)))
 
 
 def once(submit: str) -> str:
-    """Answer in the first step."""
+    """Return a reply that answers in the first step."""
     return submit.format("len(context)")
 
 
 def count_steps(submit: str, steps: int) -> str:
-    """The answer is the mean of seconds from one step to the next; one step's answer is 0."""
+    """Return a cell whose answer is the mean of seconds between steps; 0 for one step."""
     return f"""\
 import time
 now, size = time.perf_counter(), len(context) + {SERIAL}
@@ -54,7 +54,7 @@ if number == {steps}:
 
 
 def ask_each(submit: str, calls: int) -> str:
-    """The answer is the mean of seconds for a call; the first one, which connects, is left out."""
+    """Return a cell whose answer is the mean seconds per call, without the first one."""
     return f"""\
 import time
 llm_query({PROMPT!r})
@@ -66,7 +66,7 @@ assert reply == "Paris", reply
 
 
 def ask_batch(submit: str, calls: int) -> str:
-    """The answer is how many seconds all of them took."""
+    """Return a cell whose answer is the seconds that all calls took."""
     return f"""\
 import time
 prompts = [{PROMPT!r}] * {calls}
@@ -78,7 +78,7 @@ assert replies == ["Paris"] * {calls}, replies[:3]
 
 
 def ask_children(submit: str, ask: str, count: int) -> str:
-    """Children get this same cell: they see by their context that they are children.
+    """Return a cell for parent and children; children recognise themselves by their context.
 
     `ask` is how an engine starts one child for each of `tasks` and binds `replies`.
     """
@@ -97,16 +97,16 @@ else:
 
 
 def token_of(number: int) -> str:
-    """What a run whose context is this number must answer."""
+    """Return the answer of a run whose context is this number."""
     return f"token-{number * 7_919 + 104_729}"
 
 
-def crowd_cell(submit: str, told: str, replies: int) -> str:
-    """What a model writes that prints the token, asks another model, and goes by what it is shown.
+def crowd_cell(submit: str, shown: str, replies: int) -> str:
+    """Return a cell that prints the token, calls another model, and uses what it is shown.
 
-    Nothing but the output of cells tells it the token, so whoever mixes outputs up is found out.
+    Only the output of cells contains the token, so mixed-up outputs are detected.
     """
-    seen = [f"token-{digits}" for digits in _TOKEN.findall(told)]
+    seen = [f"token-{digits}" for digits in _TOKEN.findall(shown)]
     if len(seen) < replies - 1:
         return f"""\
 reply = llm_query({PROMPT!r})
@@ -115,5 +115,5 @@ print("token-%d" % (int(context) * 7_919 + 104_729))"""
 
 
 def crowd_ideal(replies: int, delay_ms: float) -> float:
-    """Seconds that a run waits for models at least: its own, and the one that each cell asks."""
+    """Return the seconds that a run has to wait for models: its own, and one for each cell."""
     return (2 * replies - 1) * delay_ms / 1_000

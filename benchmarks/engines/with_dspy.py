@@ -1,7 +1,7 @@
-"""`dspy.RLM` with its local interpreter: scenarios for `benchmarks/engine.py`.
+"""Scenarios of `dspy.RLM` with its local interpreter, for `benchmarks/engine.py`.
 
-The interpreter it takes by default needs Deno and starts far slower; this is its faster setting.
-Its cache and its history are off: they are for people who look at prompts afterwards.
+Its default interpreter needs Deno and starts far slower; this is its faster setting. Its cache and
+its history, which help to inspect prompts afterwards, are off.
 """
 
 import importlib
@@ -56,12 +56,12 @@ PLENTY = 1_000_000
 Think = Callable[[str], str]
 
 
-def _told(cell: str) -> str:
+def _shown(cell: str) -> str:
     return f"[[ ## reasoning ## ]]\nx\n\n[[ ## code ## ]]\n{cell}\n\n[[ ## completed ## ]]"
 
 
 class Stub:
-    """A model in this process, as an engine of dspy's own kind."""
+    """A model in this process, as a model of dspy."""
 
     def __init__(self, think: str | Think, seconds: float = 0.0) -> None:
         self._think = think
@@ -98,10 +98,10 @@ def _over_http(url: str) -> Any:
 
 def _engine(port: int, cell: str, http: bool, delay_ms: float = 0, **options: Any) -> Any:
     if http:
-        root = _over_http(address(port, _told(cell)))
+        root = _over_http(address(port, _shown(cell)))
         sub = _over_http(address(port, "Paris", delay_ms))
     else:
-        root, sub = _lm(_told(cell))[0], _lm("Paris", delay_ms / 1_000)[0]
+        root, sub = _lm(_shown(cell))[0], _lm("Paris", delay_ms / 1_000)[0]
     return _with(root, sub, **options)
 
 
@@ -136,7 +136,7 @@ def first_run(port: int) -> dict[str, Any]:
 
 
 def further_runs(port: int, rounds: int, kept_ready: bool) -> dict[str, Any]:
-    """It shuts down every interpreter it was given, so none can be kept ready."""
+    """Measure further runs; dspy shuts down every interpreter, so none can be kept ready."""
     meter, _ = _timed(_engine(port, once(SUBMIT), http=False), rounds)
     return meter.each()
 
@@ -157,7 +157,7 @@ def calls(port: int, rounds: int, http: bool, calls: int) -> dict[str, Any]:
 def batch(
     port: int, rounds: int, http: bool, calls: int, at_once: int, delay_ms: float
 ) -> dict[str, Any]:
-    """As it is shipped, 8 go at once; then with as many as for the others."""
+    """Measure its default of 8 concurrent calls, then the width of the others."""
     engine = _engine(port, ask_batch(SUBMIT, calls), http, delay_ms)
     meter, seconds = _timed(engine, rounds)
     shipped = {"wall_seconds": seconds, "cpu_seconds": meter.cpus}
@@ -170,7 +170,7 @@ def batch(
 def context(port: int, size: int, steps: int, memory: bool) -> dict[str, Any]:
     if size >= 1 << 30:
         raise CantDo("a context travels to the interpreter as JSON with every step")
-    model, stub = _lm(_told(count_steps(SUBMIT, steps)))
+    model, stub = _lm(_shown(count_steps(SUBMIT, steps)))
     engine = _with(model, model)
     engine(context="nothing", query=QUERY)
     text = context_of(size)
@@ -190,7 +190,7 @@ def context(port: int, size: int, steps: int, memory: bool) -> dict[str, Any]:
 
 
 def children(port: int, rounds: int, count: int) -> dict[str, Any]:
-    model, _ = _lm(_told(ask_children(SUBMIT, CHILDREN, count)))
+    model, _ = _lm(_shown(ask_children(SUBMIT, CHILDREN, count)))
     meter, seconds = _timed(_with(model, model), rounds)
     return {"wall_seconds": seconds, "cpu_seconds": meter.cpus}
 
@@ -200,9 +200,9 @@ def log(port: int, size: int, steps: int) -> dict[str, Any]:
 
 
 def crowd(port: int, runs: int, replies: int, delay_ms: float) -> dict[str, Any]:
-    """By `dspy.Parallel`: in an event loop its runs would wait for each other's cells."""
+    """Use `dspy.Parallel`: in an event loop its runs would wait for each other's cells."""
     seconds = delay_ms / 1_000
-    model, _ = _lm(lambda told: _told(crowd_cell(SUBMIT, told, replies)), seconds)
+    model, _ = _lm(lambda shown: _shown(crowd_cell(SUBMIT, shown, replies)), seconds)
     engine = _with(model, _lm("Paris", seconds)[0], max_iters=replies + 2)
     engine(context="0", query=QUERY)
     examples = [

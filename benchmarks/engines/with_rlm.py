@@ -1,4 +1,4 @@
-"""Ours, in the sandbox it has by default: scenarios for `benchmarks/engine.py`."""
+"""Scenarios of rlm in its default sandbox, for `benchmarks/engine.py`."""
 
 import asyncio
 import sys
@@ -48,7 +48,7 @@ def as_reply(cell: str) -> str:
 
 
 class Stub:
-    """A model in this process: answers what it is told to, after a time."""
+    """A model in this process that answers with a given text, after a delay."""
 
     def __init__(self, think: str | Think, seconds: float = 0.0) -> None:
         self._think = think
@@ -76,11 +76,11 @@ class Stub:
         return ModelInfo()
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 def _engine(port: int, cell: str, http: bool, delay_ms: float = 0, **options: Any) -> RLM:
-    """Over HTTP both models are behind the endpoint; else both are stubs."""
+    """Make an engine: over HTTP both models are behind the endpoint, otherwise both are stubs."""
     if not http:
         return RLM(Stub(as_reply(cell)), sub_model=Stub("Paris", delay_ms / 1_000), **options)
     urls = {
@@ -97,7 +97,7 @@ def _engine(port: int, cell: str, http: bool, delay_ms: float = 0, **options: An
 
 
 async def _timed(engine: RLM, rounds: int, context: Any = "nothing") -> tuple[Meter, list[float]]:
-    """Whole runs, and the figures that they answered; one before them does not count."""
+    """Measure whole runs and the figures that they answered, after one that does not count."""
     await engine.aask(QUERY, context)
     meter, answers = Meter(), []
     for _ in range(rounds):
@@ -156,7 +156,7 @@ async def batch(
 
 
 async def context(port: int, size: int, steps: int, memory: bool) -> dict[str, Any]:
-    """The zygote is up, as it is in a process that has done anything before."""
+    """Measure with a running zygote, as in a process that has already done something."""
     model = Stub(as_reply(count_steps(SUBMIT, steps)))
     engine = RLM(model)
     await engine.aask(QUERY, "nothing")
@@ -198,7 +198,7 @@ async def log(port: int, size: int, steps: int) -> dict[str, Any]:
 async def crowd(port: int, runs: int, replies: int, delay_ms: float) -> dict[str, Any]:
     seconds = delay_ms / 1_000
     engine = RLM(
-        Stub(lambda told: as_reply(crowd_cell(SUBMIT, told, replies)), seconds),
+        Stub(lambda shown: as_reply(crowd_cell(SUBMIT, shown, replies)), seconds),
         sub_model=Stub("Paris", seconds),
         limits=Limits(max_concurrent_calls=runs),
     )

@@ -1,7 +1,7 @@
-"""The reference engine, `rlms`, as it is installed: scenarios for `benchmarks/engine.py`.
+"""Scenarios of the reference engine, `rlms`, as installed, for `benchmarks/engine.py`.
 
-Its client is replaced by a stub where no HTTP is wanted. What it has no setting for but could do
-faster (the width of a batch) is raised all the same, so that everybody does the same work.
+Its client is replaced by a stub in scenarios without HTTP. The width of a batch, for which it has
+no setting, is raised too, so that all engines do the same work.
 """
 
 import importlib
@@ -52,12 +52,12 @@ QUERY = "How long is it?"
 Think = Callable[[str], str]
 
 
-def _told(cell: str) -> str:
+def _shown(cell: str) -> str:
     return f"```repl\n{cell}\n```"
 
 
 class Stub(base.BaseLM):  # type: ignore[misc]
-    """A model in this process, made anew for every run as the engine's own clients are."""
+    """A model in this process, made for every run like the engine's own clients."""
 
     asked_at: list[float] = []  # noqa: RUF012 - of all of them, on purpose
 
@@ -102,8 +102,8 @@ def _stubbed(root: str | Think, sub: str = "Paris", seconds: float = 0, delay: f
 
 def _engine(port: int, cell: str, http: bool, delay_ms: float = 0, **options: Any) -> Any:
     if not http:
-        _stubbed(_told(cell), delay=delay_ms / 1_000)
-    urls = {"root": address(port, _told(cell)), "sub": address(port, "Paris", delay_ms)}
+        _stubbed(_shown(cell), delay=delay_ms / 1_000)
+    urls = {"root": address(port, _shown(cell)), "sub": address(port, "Paris", delay_ms)}
     given = {
         name: {"model_name": name, "base_url": url, "api_key": "k"} for name, url in urls.items()
     }
@@ -137,7 +137,7 @@ def first_run(port: int) -> dict[str, Any]:
 
 
 def further_runs(port: int, rounds: int, kept_ready: bool) -> dict[str, Any]:
-    """It keeps nothing ready: `persistent` keeps a conversation's variables, not a fresh REPL."""
+    """Measure further runs; `persistent` keeps a conversation's variables, not a fresh REPL."""
     meter, _ = _timed(_engine(port, once(SUBMIT), http=False), rounds)
     return meter.each()
 
@@ -158,7 +158,7 @@ def calls(port: int, rounds: int, http: bool, calls: int) -> dict[str, Any]:
 def batch(
     port: int, rounds: int, http: bool, calls: int, at_once: int, delay_ms: float
 ) -> dict[str, Any]:
-    """As it is shipped, 16 go at once; then with as many as for the others."""
+    """Measure its default of 16 concurrent calls, then the width of the others."""
     engine = _engine(port, ask_batch(SUBMIT, calls), http, delay_ms)
     meter, seconds = _timed(engine, rounds)
     shipped = {"wall_seconds": seconds, "cpu_seconds": meter.cpus}
@@ -210,9 +210,11 @@ def log(port: int, size: int, steps: int) -> dict[str, Any]:
 
 
 def crowd(port: int, runs: int, replies: int, delay_ms: float) -> dict[str, Any]:
-    """It has no asynchronous form, so each run has a thread and an engine of its own."""
+    """Use a thread and an engine for each run, because it has no asynchronous form."""
     seconds = delay_ms / 1_000
-    _stubbed(lambda told: _told(crowd_cell(SUBMIT, told, replies)), seconds=seconds, delay=seconds)
+    _stubbed(
+        lambda shown: _shown(crowd_cell(SUBMIT, shown, replies)), seconds=seconds, delay=seconds
+    )
 
     def run(number: int) -> str:
         engine = reference.RLM(

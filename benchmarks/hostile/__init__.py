@@ -1,1 +1,1 @@
-"""The three programs that a hostile tenant is tried on, and what it tries."""
+"""The three programs that a hostile tenant attacks, and its attacks."""

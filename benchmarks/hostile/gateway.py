@@ -1,4 +1,4 @@
-"""`rlm mcp --http` with two tokens: ordinary reads of one, and everything else of the other."""
+"""`rlm mcp --http` with two tokens: one for ordinary reads, one for attacks."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ IGNORED = "*a" * 15 + "b\n"
 
 
 def _tree(folder: Path) -> Path:
-    """A root with ordinary files, and a folder that one tenant made."""
+    """Make a root with ordinary files, and a folder that one tenant made."""
     root = folder / "root"
     for number in range(FILES):
         path = root / f"folder{number % 10}" / f"file{number}.txt"
@@ -44,13 +44,13 @@ async def _client(url: str, name: str) -> AsyncGenerator[Client, None]:
         yield client
 
 
-async def _told(client: Client, tool: str, **arguments: Any) -> Any:
+async def _answer(client: Client, tool: str, **arguments: Any) -> Any:
     result = await client.call_tool(tool, arguments)
     return None if result.is_error else result.structured_content
 
 
 class Hostile:
-    """What one tenant sends; a session of the gateway's ends when its budget is spent."""
+    """The attacks of one tenant; a session of the gateway ends when its budget is spent."""
 
     def __init__(self, client: Client, base: str, folder: Path) -> None:
         self._client = client
@@ -58,12 +58,12 @@ class Hostile:
         self._folder = folder
 
     async def _call(self, tool: str, **arguments: Any) -> str:
-        session = (await _told(self._client, "rlm_session_create"))["session"]
+        session = (await _answer(self._client, "rlm_session_create"))["session"]
         try:
-            told = await _told(self._client, tool, session=session, **arguments)
-            return "refused" if told is None else "answered"
+            answer = await _answer(self._client, tool, session=session, **arguments)
+            return "refused" if answer is None else "answered"
         finally:
-            await _told(self._client, "rlm_session_close", session=session)
+            await _answer(self._client, "rlm_session_close", session=session)
 
     async def patterns(self) -> str:
         return await self._call("rlm_search", query=SLOW_PATTERN, mode="regex", path="hostile")
@@ -81,7 +81,7 @@ class Hostile:
         return await self._call("rlm_exec", code="while True: pass")
 
     async def roots(self) -> str:
-        """The root becomes a link to another folder while it is searched, and a folder again."""
+        """Replace the root by a link to another folder while it is searched, and back."""
         root, aside = self._folder / "swapped", self._folder / "aside"
         root.rename(aside)
         root.symlink_to(self._folder)
@@ -127,19 +127,19 @@ async def part(folder: Path) -> AsyncGenerator[Part, None]:
         @asynccontextmanager
         async def other() -> AsyncGenerator[Ask, None]:
             async with _client(url, "others") as own:
-                session = (await _told(own, "rlm_session_create"))["session"]
-                opened = await _told(own, "rlm_open", session=session, path="folder1/file1.txt")
+                session = (await _answer(own, "rlm_session_create"))["session"]
+                opened = await _answer(own, "rlm_open", session=session, path="folder1/file1.txt")
                 number = 0
 
                 async def ask() -> bool:
                     nonlocal number
                     number += 1
                     if number % 10 == 0:
-                        told = await _told(own, "rlm_list", session=session, path="folder2")
+                        answer = await _answer(own, "rlm_list", session=session, path="folder2")
                     else:
                         handle = opened["handle"]
-                        told = await _told(own, "rlm_read", session=session, handle=handle)
-                    return told is not None
+                        answer = await _answer(own, "rlm_read", session=session, handle=handle)
+                    return answer is not None
 
                 yield ask
 

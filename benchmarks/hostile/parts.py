@@ -1,4 +1,4 @@
-"""What a part of the load test is made of, and what its cases share."""
+"""The parts of the load test, and what its cases share."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ Ask = Callable[[], Awaitable[bool]]
 
 
 class Attack(NamedTuple):
-    """One hostile case: `send` does it once and tells what came of it."""
+    """One hostile case: `send` runs it once and returns its outcome."""
 
     name: str
     send: Callable[[], Awaitable[str]]
@@ -25,7 +25,7 @@ class Attack(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A program that runs. `other` is an ordinary client: it asks once, and says if that worked."""
+    """A running program. `other` is an ordinary client: it asks once and returns success."""
 
     other: Callable[[], AbstractAsyncContextManager[Ask]]
     attacks: list[Attack]
@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
 @contextmanager
 def process(arguments: list[str], **variables: str) -> Generator[subprocess.Popen[str], None, None]:
-    """An `rlm` command, until the block ends."""
+    """Run an `rlm` command until the block ends."""
     started = subprocess.Popen(  # noqa: S603 - our own command
         [sys.executable, "-m", "rlm", *arguments],
         env={**os.environ, **variables},
@@ -53,7 +53,7 @@ def process(arguments: list[str], **variables: str) -> Generator[subprocess.Pope
 
 
 async def raw(base: str, data: bytes, *, waits: bool = True) -> str:
-    """Send bytes as they are; the status that comes back, or none."""
+    """Send raw bytes; return the status of the response, or none."""
     parts = urlsplit(base)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     try:
@@ -68,7 +68,7 @@ async def raw(base: str, data: bytes, *, waits: bool = True) -> str:
 
 
 async def slow_clients(base: str, head: bytes, count: int = 50, seconds: float = 2.0) -> str:
-    """Connections that begin a request and do not end it."""
+    """Open connections that start a request and do not finish it."""
     parts = urlsplit(base)
     opened = [await asyncio.open_connection(parts.hostname, parts.port) for _ in range(count)]
     try:

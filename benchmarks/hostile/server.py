@@ -1,4 +1,4 @@
-"""`rlm serve` with two tokens: ordinary requests of one, and everything else of the other."""
+"""`rlm serve` with two tokens: one for ordinary requests, one for attacks."""
 
 import asyncio
 import io
@@ -55,7 +55,7 @@ def _asked(content: str = "hello", **more: Any) -> dict[str, Any]:
 
 
 def _nested(depth: int = 24) -> dict[str, Any]:
-    """A schema that doubles with each level when its references are followed."""
+    """Return a schema that doubles with each level when its references are followed."""
     levels: dict[str, Any] = {
         f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(depth)
     }
@@ -63,7 +63,7 @@ def _nested(depth: int = 24) -> dict[str, Any]:
 
 
 def _bomb() -> bytes:
-    """A spreadsheet of a few kilobytes that has millions of cells."""
+    """Return a spreadsheet of a few kilobytes that has millions of cells."""
     row = b'<row r="1">' + b"<c><v>1</v></c>" * 1_000 + b"</row>"
     sheet = b"<worksheet><sheetData>" + row * 2_000 + b"</sheetData></worksheet>"
     made = io.BytesIO()
@@ -75,7 +75,7 @@ def _bomb() -> bytes:
 
 
 class Hostile:
-    """What one tenant sends."""
+    """The attacks of one tenant."""
 
     def __init__(self, session: aiohttp.ClientSession, base: str) -> None:
         self._session = session
@@ -114,8 +114,8 @@ class Hostile:
         form.add_field("purpose", "user_data")
         form.add_field("file", data, filename=name)
         async with self._session.post(f"{self._base}/v1/files", data=form) as response:
-            told = await response.json()
-            return str(told.get("id", response.status))
+            answer = await response.json()
+            return str(answer.get("id", response.status))
 
     async def bodies(self) -> str:
         start = json.dumps({**_asked(), "rlm": {"context": []}}).encode().removesuffix(b"]}}")

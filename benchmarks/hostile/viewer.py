@@ -1,4 +1,4 @@
-"""`rlm view` on a machine with other users: its owner looks at runs, and another user attacks."""
+"""`rlm view` on a machine with other users: its owner looks at runs, another user attacks."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -17,7 +17,7 @@ _ADDRESS = re.compile(r"Viewer: (http://[^/]+)/\?token=(\S+)")
 
 
 class Hostile:
-    """What a program of another user sends: it can reach the port, and has no token."""
+    """The attacks of another user's program, which can reach the port but has no token."""
 
     def __init__(self, session: aiohttp.ClientSession, base: str) -> None:
         self._session = session
@@ -50,7 +50,7 @@ class Hostile:
 
 
 async def _recorded(folder: Path) -> Path:
-    """A log of some offline runs."""
+    """Write a log of some offline runs."""
     from rlm import RLM, RLMLogger
 
     async with RLM("offline/extractive", logger=RLMLogger(log_dir=str(folder / "logs"))) as engine:

@@ -1,4 +1,4 @@
-"""What is measured: each group announces its rows, then fills them."""
+"""Groups of measurements: each announces its rows, then fills them."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -11,7 +11,7 @@ __all__ = ["Bench"]
 
 @dataclass(frozen=True)
 class Bench:
-    """What every group gets. All counts are in proportion to `rounds`, 50 unless told."""
+    """The arguments of every group. All counts are in proportion to `rounds` (default 50)."""
 
     board: Board
     contenders: list[Contender]
@@ -19,5 +19,5 @@ class Bench:
     small: bool = False
 
     def count(self, of_fifty: int) -> int:
-        """How often to do what is done so often in fifty rounds."""
+        """Return how often to repeat something, given its count for fifty rounds."""
         return max(1, ceil(of_fifty * self.rounds / 50))

@@ -1,4 +1,4 @@
-"""Contexts: written once, seen by one session, by further ones, by a hundred at once."""
+"""Contexts: written once, loaded by one session, by further ones, by a hundred at once."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ def _text(size: int) -> str:
 
 
 async def contexts(bench: Bench) -> None:
-    """Each size with one contender after the other: two at once would crowd the memory."""
+    """Measure each size with one contender at a time, to save memory."""
     sizes = {name: size for name, size in _SIZES.items() if not bench.small or size < 1 << 30}
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     for name, size in sizes.items():
@@ -56,7 +56,7 @@ async def contexts(bench: Bench) -> None:
 
 
 def _rotated(contenders: list[Contender], number: int) -> list[Contender]:
-    """Somebody else is the first each time."""
+    """Rotate the order, so that each contender is first in turn."""
     start = number % max(1, len(contenders))
     return contenders[start:] + contenders[:start]
 
@@ -91,13 +91,13 @@ async def _one_context(
 
 
 async def _look(opened: Opened, chars: int) -> None:
-    """Read all of it, and see that it is what was handed in."""
+    """Read all of the context, and check that it is the right one."""
     output = await opened.run(f"{_LOOK}\nprint(found, len(context))")
     assert output.split() == ["0", str(chars)], output
 
 
 def _all_of(contender: Contender) -> set[int]:
-    """The processes in which its sessions may live."""
+    """Return the processes in which its sessions may live."""
     return processes.descendants() if contender.has_processes else {os.getpid()}
 
 
@@ -105,7 +105,7 @@ def _all_of(contender: Contender) -> set[int]:
 
 
 async def crowd(bench: Bench) -> None:
-    """All of them are open at the same time, and each has looked at the context."""
+    """Open all sessions at the same time; each reads the context."""
     count = bench.count(100)
     total = f"{count} sessions at once, 100 MB context: all have run a cell"
     each = f"{count} sessions at once, 100 MB context: memory of each"

@@ -1,4 +1,4 @@
-"""Starting: the zygote in a fresh interpreter, sessions with nothing ready and from the pool."""
+"""Starts: the zygote in a fresh interpreter, sessions with nothing ready and from the pool."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ asyncio.run(main())
 
 
 async def zygote(bench: Bench) -> None:
-    """In a new interpreter each time; its own start and its imports do not count."""
+    """Measure in a new interpreter each time, without its own start and imports."""
     bench.board.announce("ms", ZYGOTE, FIRST)
     if any(each.name == "local" for each in bench.contenders):
         for _ in range(bench.count(10)):
@@ -68,7 +68,7 @@ async def _in_fresh_interpreter() -> list[float]:
 
 
 async def sessions(bench: Bench) -> None:
-    """Contender after contender in each round; every session is closed before the next."""
+    """Measure all contenders in each round; every session is closed before the next."""
     board = bench.board
     board.announce("ms", COLD, WARM, CLOSE)
     for contender in bench.contenders:

@@ -1,4 +1,4 @@
-"""Stopping cells that do not end, and the checkpoints that help when one must be killed."""
+"""Stopping cells that do not end, and the checkpoints that help if one must be killed."""
 
 import asyncio
 import socket
@@ -30,7 +30,7 @@ _HEAPS = {
 
 
 async def interrupts(bench: Bench) -> None:
-    """What comes after the limit, which is 50 ms here."""
+    """Measure the time after the limit, which is 50 ms here."""
     bench.board.announce("ms", LOOP, SLEEP, RESTORE, C_LOOP)
     for _ in range(bench.count(20)):
         for contender in bench.contenders:
@@ -52,7 +52,7 @@ async def _stopped(bench: Bench, contender: Contender) -> None:
 
 
 async def _restored(bench: Bench, contender: Contender) -> None:
-    """A loop in C ignores interrupts; the host sends three, a second apart, before it kills."""
+    """Run a loop in C, which ignores the host's three interrupts, a second apart, and is killed."""
     async with contender.opened() as opened:
         for row, code, limit in ((RESTORE, _LOST, 60.0), (C_LOOP, _LOST_IN_C, _LIMIT_SECONDS)):
             for _ in range(bench.count(20)):
@@ -72,7 +72,7 @@ async def _restored(bench: Bench, contender: Contender) -> None:
 
 
 async def _has_checkpoint(opened: Opened) -> bool:
-    """Have something to lose, then wait until the session has taken its checkpoint."""
+    """Set a variable, then wait until the session has taken its checkpoint."""
     await until_quiet()
     before = descendants()
     await opened.run("kept = 1")
@@ -86,7 +86,7 @@ async def _has_checkpoint(opened: Opened) -> bool:
 
 
 async def checkpoints(bench: Bench) -> None:
-    """From the host's request for one to the worker's answer; nobody waits for that in a run."""
+    """Measure from the host's request to the worker's answer; in a run nothing waits for it."""
     for heap in _HEAPS:
         bench.board.announce("ms", BUSY.format(heap=heap), AFTER.format(heap=heap))
     for contender in bench.contenders:
@@ -98,7 +98,7 @@ async def checkpoints(bench: Bench) -> None:
 
 
 async def _taken(bench: Bench, contender: Contender, opened: Opened, heap: str) -> None:
-    """The session's own timer must not take one of its own in between."""
+    """Take a checkpoint without interference from the session's own timer."""
     session = opened.session
     assert isinstance(session, ForkedSession)
     for _ in range(bench.count(20)):

@@ -1,4 +1,4 @@
-"""Talking: cells, and what cells ask of the host, which answers at once."""
+"""Round trips: cells, and callbacks from cells to a host that answers at once."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -43,7 +43,7 @@ async def _all_open(bench: Bench) -> AsyncGenerator[list[Pair], None]:
 
 
 async def cells(bench: Bench) -> None:
-    """A few dozen with one contender, then with the next, and around again."""
+    """Run a few dozen cells with one contender, then the next, and repeat."""
     bench.board.announce("µs", CELL, FIVE, PAUSED)
     async with _all_open(bench) as pairs:
         for row, code in ((CELL, "x = 1"), (FIVE, FIVE_LINES)):
@@ -71,7 +71,7 @@ async def _cells(
 
 
 async def callbacks(bench: Bench) -> None:
-    """In the same order; a cell of callbacks counts as one visit."""
+    """Use the same order; a cell of callbacks counts as one visit."""
     bench.board.announce("µs", CALLBACK)
     bench.board.announce("ms", BATCH)
     async with _all_open(bench) as pairs:

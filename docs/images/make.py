@@ -1,7 +1,7 @@
-"""Draws the pictures of the command line again: `python docs/images/make.py`, from a checkout.
+"""Draw the pictures of the command line: `python docs/images/make.py`, from a checkout.
 
-With names of functions below, only those: `make.py watched`. Each picture is what a real terminal
-(tmux) shows, at a moment of a real run; nothing leaves this machine.
+Name functions below to draw only those: `make.py watched`. Each picture is what a real terminal
+(tmux) shows at a moment of a real run; nothing leaves this machine.
 """
 
 import html
@@ -43,7 +43,7 @@ VARYING = re.compile(
 
 
 class Terminal:
-    """A shell in tmux, in a folder of its own, with nothing of this machine in its environment."""
+    """A shell in tmux, in its own folder and with a clean environment."""
 
     def __init__(self, folder: Path, size: tuple[int, int]) -> None:
         self.folder = folder
@@ -81,7 +81,7 @@ class Terminal:
             time.sleep(0.05)
 
     def run(self, command: str, until: re.Pattern[str] = FINISHED) -> str:
-        """What the terminal shows, with its colours, once `until` is on it."""
+        """Return what the terminal shows, with its colours, once `until` is on it."""
         self.tmux("send-keys", "-t", "p", "-l", command)
         self.tmux("send-keys", "-t", "p", "Enter")
         self.wait_for(re.compile(r"\$ rlm"))
@@ -101,7 +101,7 @@ def terminal(size: tuple[int, int] = SIZE, **variables: str) -> Generator[Termin
 
 
 def draw(name: str, shown: str, size: tuple[int, int] = SIZE) -> None:
-    """Write the picture, unless the one that is there shows the same but for what always varies."""
+    """Write the picture, unless the existing one differs only in what always varies."""
     lines = re.sub(r"\n\$ *$", "", shown).splitlines()
     console = Console(record=True, width=size[0], file=io.StringIO())
     for line in lines:
@@ -116,7 +116,7 @@ def draw(name: str, shown: str, size: tuple[int, int] = SIZE) -> None:
 
 
 def steady(svg: str) -> str:
-    """The words of a picture, without those that are different each time."""
+    """Return the words of a picture, without those that differ each time."""
     rows = ["".join(row) for row in re.findall(r"<text[^>]*>([^<]*)</text>", svg)]
     return VARYING.sub("*", html.unescape("".join(rows)).replace("\N{NO-BREAK SPACE}", " "))
 
@@ -132,9 +132,9 @@ def finished_and_limited() -> None:
 
 @contextmanager
 def unanswered() -> Generator[threading.Event, None, None]:
-    """What requests wait for that are to stay open until a picture is taken.
+    """Keep requests open until a picture is taken.
 
-    The server would then tell of each connection that it lost: that is kept from the terminal.
+    The server's messages about lost connections are kept from the terminal.
     """
     taken = threading.Event()
     with redirect_stderr(io.StringIO()):
@@ -146,7 +146,7 @@ def unanswered() -> Generator[threading.Event, None, None]:
 
 
 def take(name: str, shell: Terminal, command: str, until: re.Pattern[str]) -> None:
-    """The picture of a run that goes on, and the end of that run."""
+    """Take the picture of an active run, then end the run."""
     draw(name, shell.run(command, until), shell.size)
     shell.tmux("send-keys", "-t", "p", "C-c")
     shell.wait_for(FINISHED)
@@ -157,7 +157,7 @@ MODEL = "-m openai-compatible/demo --price 0.25,2"
 
 
 def running() -> None:
-    """A made-up model that starts child runs, each of which makes calls that take a while."""
+    """Use a fake model that starts child runs, each of which makes slow calls."""
     with unanswered() as taken:
 
         def answer(body: dict[str, Any]) -> str:
@@ -181,7 +181,7 @@ def running() -> None:
 
 
 def watched() -> None:
-    """Three levels of runs, and 64 calls that get no reply until the picture is taken."""
+    """Show three levels of runs, and 64 calls without a reply until the picture is taken."""
     with unanswered() as taken:
 
         def answer(body: dict[str, Any]) -> str:
@@ -206,7 +206,7 @@ def watched() -> None:
 
 
 def chat() -> None:
-    """A made-up model with two answers, and some commands between them."""
+    """Use a fake model with two answers, and some commands between them."""
     logbook = "Mon: calm\nTue: gale\nWed: gale\nThu: calm\n"
     cells = {
         "On how many days": (
@@ -236,7 +236,7 @@ def chat() -> None:
 
 
 def batch() -> None:
-    """Five hundred rows: one Ctrl-C, and the same command once more."""
+    """Run five hundred rows: press Ctrl-C once, then run the same command again."""
     rows = [{"query": f"Which berth has ship {n}?", "context": f"Berth {n}"} for n in range(500)]
 
     def answer(body: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
-"""Records the agent of the overview again: `python docs/images/make_agent.py`, from a checkout.
+"""Record the agent of the overview: `python docs/images/make_agent.py`, from a checkout.
 
-The example runs in a terminal of its own, as a notebook would run it, against a server on this
-machine that plays the model. What appears, and when, becomes a picture that moves.
+The example runs in a terminal, as a notebook would run it, against a local server that plays the
+model. The output, with its timing, becomes an animated picture.
 """
 
 import html
@@ -40,7 +40,7 @@ Recording = list[tuple[float, str]]
 
 
 def record(folder: Path) -> Recording:
-    """The document's own example, with a model that answers at once."""
+    """Run the document's own example, with a model that answers at once."""
 
     def model(_: dict[str, Any]) -> str:
         return CELL
@@ -52,7 +52,7 @@ def record(folder: Path) -> Recording:
 
 
 def recorded(command: list[str], folder: Path, variables: dict[str, str]) -> Recording:
-    """Run a program in a pseudo-terminal; what it wrote, and after how many seconds."""
+    """Run a program in a pseudo-terminal; return what it wrote, and after how many seconds."""
     ours, theirs = pty.openpty()
     keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     started = time.monotonic()
@@ -79,7 +79,7 @@ def recorded(command: list[str], folder: Path, variables: dict[str, str]) -> Rec
 
 
 def drawn(recording: Recording, command: str = COMMAND, title: str = TITLE) -> str:
-    """A moving picture of a terminal; where nothing moves, it shows the end."""
+    """Draw an animated picture of a terminal; without animation, it shows the end."""
     start, total = recording[0][0], recording[-1][0] - recording[0][0] + PAUSE_SECONDS
     marks, styles = [_line(0, 0, f"$ {command}", "p")], []
     row, column = 1, 0

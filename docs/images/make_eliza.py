@@ -1,7 +1,7 @@
-"""Records the elizaOS plugin's example again: `python docs/images/make_eliza.py`, from a checkout.
+"""Record the elizaOS plugin's example: `python docs/images/make_eliza.py`, from a checkout.
 
-It needs the environment of `make test-eliza`, where the real elizaOS is. The example runs in a
-terminal of its own; what appears, and when, becomes a picture that moves.
+It needs the environment of `make test-eliza`, which has the real elizaOS. The example runs in a
+terminal; the output, with its timing, becomes an animated picture.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Records a client of the gateway again: `python docs/images/make_gateway.py`, from a checkout.
+"""Record a client of the gateway: `python docs/images/make_gateway.py`, from a checkout.
 
 A real client starts a real gateway over this repository, lists, searches, reads, and has a question
-answered by a run whose model is played by a server on this machine. Then it is checked that what
-the client received holds no source text besides the spans it asked for.
+answered by a run whose model is played by a local server. Then it checks that the client received
+no source text besides the spans it asked for.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ LEAST_CHARS = 32
 
 
 class Demo:
-    """The client: what it shows, when, and all that it received."""
+    """The client: what it shows, when, and everything that it received."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -90,7 +90,7 @@ async def read(demo: Demo, session: str, hit: dict[str, Any]) -> None:
 
 
 async def complete(demo: Demo, session: str) -> None:
-    """A whole run, over files that the client never sees."""
+    """Have a question answered by a run, over files that the client never sees."""
     given: dict[str, Any] = {"session": session, "query": QUERY, "path": "src/rlm/gateway"}
     run = await demo.call("rlm_complete", "path=src/rlm/gateway", **given)
     if run["status"] != "done":
@@ -104,7 +104,7 @@ async def complete(demo: Demo, session: str) -> None:
 
 
 def check(demo: Demo) -> int:
-    """How many lines of the repository were looked for outside of what was asked for: none is."""
+    """Check that the client received no other lines; return the number of lines checked."""
     asked = sorted({json.dumps(each)[1:-1] for each in demo.asked_for if each}, key=len)
     text = "\n".join(demo.received)
     for each in reversed(asked):
@@ -140,7 +140,7 @@ async def record(folder: Path) -> Recording:
             demo = Demo(client)
             await use(demo)
     lines = check(demo)
-    demo.show(f"  {lines:,} lines of source looked for: none came besides these spans")
+    demo.show(f"  {lines:,} lines of source checked: none was sent besides these spans")
     return demo.seen
 
 

@@ -1,4 +1,4 @@
-"""Draws the pictures of runs that go on again: `python docs/images/make_journal.py`.
+"""Draw the pictures of resumed runs: `python docs/images/make_journal.py`.
 
 As in make.py, each is what a real terminal shows. The run in them is really killed, with SIGKILL.
 """
@@ -34,7 +34,7 @@ EDITED = "from collections import Counter\nFINAL(dict(Counter(named)))"
 
 
 class Model:
-    """Made up. It holds back half of the replies until the run was killed once."""
+    """A fake model that holds back half of the replies until the run was killed once."""
 
     def __init__(self) -> None:
         self.answered = 0
@@ -52,7 +52,7 @@ class Model:
 
 
 def typed(shell: Terminal, command: str, until: re.Pattern[str] = FINISHED) -> str:
-    """Type a line, wait until it stands there, then until it is done."""
+    """Type a line, wait until it is shown, then until it is done."""
     shell.tmux("send-keys", "-t", "p", "-l", command)
     shell.wait_for(re.compile(re.escape(command[-30:]) + r"\s*$"))
     shell.tmux("send-keys", "-t", "p", "Enter")
@@ -61,7 +61,7 @@ def typed(shell: Terminal, command: str, until: re.Pattern[str] = FINISHED) -> s
 
 
 def kill_what_runs(shell: Terminal) -> None:
-    """SIGKILL to the command that the shell is waiting for."""
+    """Send SIGKILL to the command that the shell is waiting for."""
     pane = shell.tmux("display-message", "-p", "-t", "p", "#{pane_pid}").strip()
     children = Path(f"/proc/{pane}/task/{pane}/children").read_text("ascii").split()
     os.kill(int(children[0]), signal.SIGKILL)
@@ -94,7 +94,7 @@ def pictures(shell: Terminal, model: Model) -> None:
 
 
 def main() -> None:
-    """The server would tell of every connection that the kill cost it: nobody wants to know."""
+    """Draw the pictures, without the server's messages about connections that the kill broke."""
     model = Model()
     with (
         redirect_stderr(io.StringIO()),

@@ -1,7 +1,7 @@
-"""Draws `llm -m rlm/…` and its entry in llm's logs again: `python docs/images/make_llm.py`.
+"""Draw `llm -m rlm/…` and its entry in llm's logs: `python docs/images/make_llm.py`.
 
-To be run from a checkout, where llm and the plugin are installed (`make test-llm-plugin` does so).
-The command is the real one, in a terminal of its own; a server on this machine plays the model.
+Run it from a checkout with llm and the plugin installed (as `make test-llm-plugin` does). The
+command is the real one, in a terminal; a local server plays the model.
 """
 
 import os
@@ -37,7 +37,7 @@ FINAL(f"carol: {len([u for u in failed if u == 'carol'])} failed logins; {said}"
 
 
 def log_text() -> str:
-    """A log of 60,000 lines, with an attack in it."""
+    """Return a log of 60,000 lines, with an attack in it."""
     rows = []
     for number in range(LINES):
         attacked = 40_000 <= number < 40_300
@@ -51,7 +51,7 @@ def log_text() -> str:
 
 
 def shown(command: str, folder: Path) -> str:
-    """What a terminal shows of a command."""
+    """Return what a terminal shows of a command."""
     here = Path(sys.executable).parent
     variables = {
         "PATH": f"{here}:{os.environ['PATH']}",

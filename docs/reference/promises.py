@@ -63,15 +63,15 @@ def _promise(path: Path, name: str, given: dict[str, Any]) -> Promise:
 
 def render(given: tuple[Document, ...] | None = None) -> str:
     """Return the generated part of the page: the counts, then one table per document."""
-    told = documents() if given is None else given
-    parts = [_counts(told), *map(_table, told)]
+    read = documents() if given is None else given
+    parts = [_counts(read), *map(_table, read)]
     return "\n\n".join([BEGIN, *parts, END])
 
 
-def _counts(told: tuple[Document, ...]) -> str:
+def _counts(read: tuple[Document, ...]) -> str:
     lines = [f"| document | {' | '.join(STATES)} | in all |", "|---|" + "---|" * (len(STATES) + 1)]
     whole: Counter[str] = Counter()
-    for document in told:
+    for document in read:
         counted = Counter(each.state for each in document.promises)
         whole += counted
         lines.append(_row(f"{document.number}: {document.title}", counted))

@@ -103,5 +103,5 @@ def test_the_files_of_the_tree() -> None:
     assert (ROOT / "demo.py").is_file()
     assert (ROOT / "pyproject.toml").is_file()
     assert (ROOT / "src" / "rlm" / "__init__.py").is_file()
-    assert (ROOT / "src" / "rlm" / "engine.py").is_file()  # its core.py
+    assert (ROOT / "src" / "rlm" / "engine" / "loop.py").is_file()  # its core.py
     assert (ROOT / "src" / "rlm" / "environments" / "local").is_dir()  # its sandbox.py

@@ -1,6 +1,7 @@
-"""Recursive Language Models for `llm`. Hooks only: what they need is imported when they are called.
+"""Recursive Language Models for `llm`: the plugin's hooks.
 
-`llm --help` loads this module, so it must stay light; the engine is imported when a run begins.
+`llm --help` loads this module, so it imports little: each hook imports what it needs, and the
+engine is imported when a run starts.
 """
 
 from collections.abc import Generator
@@ -32,9 +33,9 @@ def register_commands(cli: "click.Group") -> None:
 
 @llm.hookimpl(wrapper=True)
 def register_models(register: Any, model_aliases: Any) -> Generator[None, Any, Any]:
-    """Add `rlm/<model>` for every model; as a wrapper it sees those of all other plugins."""
+    """Add `rlm/<model>` for every model; a hook wrapper sees the models of all other plugins."""
     registered = yield
-    from llm_rlm.wrapping import wrap_all
+    from llm_rlm.models import wrap_all
 
     wrap_all(register, list(model_aliases))
     return registered
@@ -42,7 +43,7 @@ def register_models(register: Any, model_aliases: Any) -> Generator[None, Any, A
 
 @llm.hookimpl
 def register_tools(register: Any) -> None:
-    """Add the toolbox, for models that call tools themselves."""
+    """Add the toolbox for models that call tools themselves."""
     from llm_rlm.toolbox import RLMToolbox
 
     register(RLMToolbox)
@@ -50,8 +51,8 @@ def register_tools(register: Any) -> None:
 
 @llm.hookimpl
 def register_fragment_loaders(register: Any) -> None:
-    """Add `-f rlm:PATH`: a file that is read when it is needed, and never copied to the logs."""
-    from llm_rlm.loading import load_files
+    """Add `-f rlm:PATH`: a file that is read when needed and never copied to the logs."""
+    from llm_rlm.contexts import load_files
 
     register("rlm", load_files)
 

@@ -12,31 +12,31 @@ __all__ = ["commands"]
 
 @click.group(name="rlm")
 def commands() -> None:
-    """Questions about contexts larger than a model's window.
+    """Ask questions about contexts larger than a model's window.
 
-    `llm -m rlm/MODEL -f FILE "question"` is the main way in; these are the engine's own commands.
+    `llm -m rlm/MODEL -f FILE "question"` is the usual way; these are the engine's own commands.
     """
 
 
-def _forwarded(name: str, told: str, adapt: Callable[[Sequence[str]], list[str]] = list) -> None:
+def _forward(name: str, help_text: str, adapt: Callable[[Sequence[str]], list[str]] = list) -> None:
     settings = {"ignore_unknown_options": True, "allow_extra_args": True}
 
-    @commands.command(name, help=told, context_settings=settings, add_help_option=False)
+    @commands.command(name, help=help_text, context_settings=settings, add_help_option=False)
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     def forward(arguments: tuple[str, ...]) -> None:
         try:
             from rlm.cli import main
         except ImportError as error:
-            from llm_rlm.failing import MISSING
+            from llm_rlm.common import MISSING_ENGINE
 
-            raise click.ClickException(MISSING) from error
+            raise click.ClickException(MISSING_ENGINE) from error
         main([name, *adapt(arguments)])
 
 
 def _with_llms_models(arguments: Sequence[str]) -> list[str]:
-    """The same arguments, with models as the engine names them: `gpt-5` is `llm/gpt-5`.
+    """Return the arguments with models as the engine names them: `gpt-5` becomes `llm/gpt-5`.
 
-    Without one, and without RLM_MODEL, it is llm's default model.
+    Without a model, and without RLM_MODEL, add llm's default model.
     """
     from rlm.cli import commands as engine
 
@@ -48,7 +48,7 @@ def _with_llms_models(arguments: Sequence[str]) -> list[str]:
             .params
         )
     except click.ClickException:
-        return list(arguments)  # The command itself says what is wrong.
+        return list(arguments)  # The command itself reports the error.
     models = {"-m": given.get("model"), "--sub-model": given.get("sub_model")}
     if not models["-m"] and not os.environ.get("RLM_MODEL"):
         models["-m"] = llm.get_default_model()
@@ -63,6 +63,6 @@ def _with_llms_models(arguments: Sequence[str]) -> list[str]:
     return [*arguments[:end], *changed, *arguments[end:]]
 
 
-_forwarded("ask", "Ask a question about files, folders or what is piped in.", _with_llms_models)
-_forwarded("doctor", "Say what works here, what is missing, and what to do about it.")
-_forwarded("view", "Show runs in a browser.")
+_forward("ask", "Ask a question about files, folders or standard input.", _with_llms_models)
+_forward("doctor", "Report what works here, what is missing, and how to fix it.")
+_forward("view", "Show runs in a browser.")

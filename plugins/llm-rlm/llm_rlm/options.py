@@ -1,4 +1,4 @@
-"""What `-o` may say to a wrapped model: the run's options, and those of the model inside."""
+"""Options of a wrapped model (`-o`): those of the run, and those of the model inside."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,39 +10,39 @@ __all__ = ["RunOptions", "combined_options", "model_options"]
 
 
 class RunOptions(llm.Options):
-    """Options of a run; None stands for the engine's default."""
+    """Options of a run; None means the engine's default."""
 
     sub_model: str | None = Field(
         default=None,
-        description="The model that llm_query and llm_batch ask, by its id or an alias; "
-        "without it, the same model.",
+        description="The model for llm_query and llm_batch, by id or alias (default: the same "
+        "model).",
     )
     max_steps: int | None = Field(
-        default=None, ge=1, le=1_000, description="Steps that the run may take (30)."
+        default=None, ge=1, le=1_000, description="Maximum number of steps (default 30)."
     )
     max_depth: int | None = Field(
         default=None,
         ge=1,
         le=16,
-        description="How deep child runs may nest (1: rlm_query is a plain model call).",
+        description="How deep child runs may nest (default 1: rlm_query is a plain model call).",
     )
     budget: float | None = Field(
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="US dollars for the whole run, sub-calls included. For a model whose price is "
-        "not known, give price too.",
+        description="Maximum US dollars for the whole run, including sub-calls. If the price of "
+        "the model is not known, set price too.",
     )
     price: str | None = Field(
         default=None,
-        description="IN,OUT: US dollars for a million tokens, such as 0.25,2. It holds for the "
-        "model and for sub_model.",
+        description="IN,OUT: US dollars per million tokens, such as 0.25,2, for the model and "
+        "sub_model.",
     )
     timeout: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="Seconds for the whole run."
+        default=None, gt=0, allow_inf_nan=False, description="Maximum seconds for the whole run."
     )
     environment: str | None = Field(
-        default=None, description="Where code runs: local, wasm, docker and others (local)."
+        default=None, description="Where code runs: local (default), wasm, docker and others."
     )
 
     @field_validator("environment")
@@ -51,9 +51,11 @@ class RunOptions(llm.Options):
         try:
             from rlm.wiring.registry import environments
         except ImportError:
-            return name  # The run itself says that the engine is missing.
+            return name  # The run itself reports that the engine is missing.
         if name is not None and name not in environments():
-            raise ValueError(f"there is no {name!r}; there are: {', '.join(environments())}")
+            raise ValueError(
+                f"there is no environment {name!r}; there are: {', '.join(environments())}"
+            )
         return name
 
     @field_validator("sub_model")
@@ -74,7 +76,7 @@ class RunOptions(llm.Options):
 
     @property
     def prices(self) -> tuple[float, float] | None:
-        """Dollars for a million tokens that go in, and that come out."""
+        """US dollars per million tokens of input and of output."""
         if self.price is None:
             return None
         first, second = self.price.split(",")
@@ -82,13 +84,13 @@ class RunOptions(llm.Options):
 
 
 def combined_options(inner: type[llm.Options]) -> type[RunOptions]:
-    """Both in one class; where a name means two things, it is the run's."""
+    """Return a class with the options of both; on a conflict, the run's option wins."""
     made: type[RunOptions] = type("Options", (RunOptions, inner), {"__doc__": RunOptions.__doc__})
     return made
 
 
 def model_options(given: Any, inner: type[llm.Options]) -> Mapping[str, Any]:
-    """What was said to the model inside, in its own words."""
+    """Return the options that are meant for the model inside."""
     names = [name for name in inner.model_fields if name not in RunOptions.model_fields]
     values = {name: getattr(given, name, None) for name in names}
     return {name: value for name, value in values.items() if value is not None}

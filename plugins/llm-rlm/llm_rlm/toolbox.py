@@ -1,6 +1,6 @@
-"""`RLMToolbox`: a sandboxed Python and its context, as tools for a model that calls tools itself.
+"""`RLMToolbox`: sandboxed Python over a context, as tools for models that call tools themselves.
 
-The context is in the sandbox and nowhere else: not in prompts, and not in llm's logs database.
+The context is only in the sandbox, not in prompts and not in llm's logs database.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 import llm
 
-from llm_rlm.texts import cut, plain
+from llm_rlm.common import cut, replace_surrogates
 
 if TYPE_CHECKING:
     from llm_rlm.interpreter import Interpreter, Outcome
@@ -30,17 +30,17 @@ Tool = TypeVar("Tool", bound=Callable[..., Any])
 
 
 class ToolboxError(click.ClickException, ValueError):
-    """Something is wrong with how a toolbox was set up; `llm` shows it in a line."""
+    """An error in the setup of a toolbox, which `llm` shows in one line."""
 
 
-def _told(tool: Tool) -> Tool:
-    """Have a tool described to models without the indentation of its source."""
+def _dedented(tool: Tool) -> Tool:
+    """Remove the indentation from a tool's docstring, which is its description for models."""
     tool.__doc__ = inspect.getdoc(tool)
     return tool
 
 
 class RLMToolbox(llm.Toolbox):
-    """Runs Python in a sandbox that holds a context of any size; sub-calls to models included."""
+    """Tools that run Python, with calls to models, in a sandbox that holds a large context."""
 
     _blocked: Any = (*llm.Toolbox._blocked, "close")
     _is_awaited = False
@@ -75,36 +75,36 @@ class RLMToolbox(llm.Toolbox):
 
     @property
     def answer(self) -> str | None:
-        """What `submit_answer` was last given; None before that."""
+        """The answer that was last submitted, or None."""
         return self._answer
 
     # -- the tools ---------------------------------------------------------------------------
 
-    @_told
+    @_dedented
     def execute_python(self, code: str) -> str:
-        """Run Python code in a sandbox and get what it prints. Variables stay between calls.
+        """Run Python code in a sandbox and return what it prints. Variables persist between calls.
 
         The variable `context` holds the user's data, which may be far too large to print: look at
         type(context), len(context) and slices of it, search it with re, and print only what you
-        need. `await llm_query(prompt=...)` asks a language model and gives its reply;
-        `await llm_batch(prompts=[...])` asks many at once and gives the replies in order: use them
-        to read pieces of the context that code alone can't judge. There are no files, no network
-        and only the standard library.
+        need. `await llm_query(prompt=...)` asks a language model and returns its reply;
+        `await llm_batch(prompts=[...])` asks many at once and returns the replies in order: use
+        them to read pieces of the context that code alone cannot judge. There are no files, no
+        network and only the standard library.
         """
         if not isinstance(code, str):
             return "code must be a text with Python code."
         return self._called(lambda one: one.run(code), self._observed)
 
-    @_told
+    @_dedented
     def submit_answer(self, answer: str = "", variable_name: str = "") -> str:
-        """Hand in the final answer when you are done: a text, or the name of a variable holding it.
+        """Submit the final answer when you are done: a text, or the name of a variable holding it.
 
         Call it once, at the end, with either `answer` or `variable_name`.
         """
         has_answer, has_name = (each not in ("", None) for each in (answer, variable_name))
         if has_answer == has_name:
-            return "Give either answer or variable_name, and not both."
-        if has_answer:  # Models do not keep to types: a number is an answer too.
+            return "Give either answer or variable_name, not both."
+        if has_answer:  # Models ignore the type: a number is an answer too.
             return self._submitted(answer if isinstance(answer, str) else json.dumps(answer))
         if not isinstance(variable_name, str):
             return "variable_name must be the name of a variable, as a text."
@@ -116,20 +116,20 @@ class RLMToolbox(llm.Toolbox):
 
         return self._called(lambda one: one.fetch(variable_name), found)
 
-    # -- setting up and ending ---------------------------------------------------------------
+    # -- opening and closing -----------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Open the sandbox. llm calls this once for each tool: the first call does it."""
+        """Open the sandbox, if it is not open. llm calls this once for each tool."""
         self._is_awaited = False
         self._called(lambda one: one.open(), lambda _: "")
 
     async def prepare_async(self) -> None:
-        """The same on an event loop, which is not blocked; nor is it by the tools from then on."""
+        """Open the sandbox from an event loop; from then on the tools return awaitables."""
         self._is_awaited = True
         await cast("Awaitable[str]", self._called(lambda one: one.open(), lambda _: ""))
 
     def close(self) -> None:
-        """End the sandbox; it also ends with this object, and with the program."""
+        """Close the sandbox; it also closes with this object and with the program."""
         if self._interpreter is not None:
             from rlm.portal import portal
 
@@ -141,20 +141,20 @@ class RLMToolbox(llm.Toolbox):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- how ---------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------
 
     def _called(
         self,
         work: "Callable[[Interpreter], Coroutine[Any, Any, T]]",
-        told: Callable[[T], str],
+        describe: Callable[[T], str],
     ) -> str:
-        """Do something in the sandbox: at once, or, for llm's async chains, as an awaitable."""
+        """Work in the sandbox and describe the result; in llm's async chains, as an awaitable."""
         from rlm.errors import RLMError
         from rlm.portal import portal
 
         async def whole() -> str:
             try:
-                return plain(told(await work(self._opened())))
+                return replace_surrogates(describe(await work(self._opened())))
             except RLMError as error:
                 raise ToolboxError(str(error)) from error
 
@@ -164,10 +164,9 @@ class RLMToolbox(llm.Toolbox):
         return portal().call(whole)
 
     def _opened(self) -> "Interpreter":
-        """On the engine's thread, where everything it holds belongs."""
+        """Return the interpreter; call this only on the engine's thread."""
         if self._interpreter is None:
-            from llm_rlm.host import ModelHost
-            from llm_rlm.interpreter import Interpreter
+            from llm_rlm.interpreter import Interpreter, ModelHost
 
             host = ModelHost(self._sub_model)
             seconds = self._limits[1] / 1_000
@@ -178,10 +177,10 @@ class RLMToolbox(llm.Toolbox):
     def _submitted(self, text: str) -> str:
         self._answer = text
         shown = cut(text, self._limits[0])
-        return f"The answer is handed in. Reply with it now, and call no more tools:\n\n{shown}"
+        return f"The answer is submitted. Reply with it now, and call no more tools:\n\n{shown}"
 
     def _observed(self, outcome: "Outcome") -> str:
-        """What the model is told of some code: what it printed, raised, or handed in."""
+        """Return what the model sees of some code: its output, its exception, or its answer."""
         if outcome.result is None:
             return f"Error: {outcome.problem}"
         result = outcome.result
@@ -194,8 +193,8 @@ class RLMToolbox(llm.Toolbox):
         ]
         if result.error is not None:
             parts.append(cut(_failure(result), most // 2))
-        told = "\n".join(part.rstrip("\n") for part in parts if part)
-        return told or f"(no output{_variables(result)})"
+        shown = "\n".join(part.rstrip("\n") for part in parts if part)
+        return shown or f"(no output{_variables(result)})"
 
 
 def _failure(result: "CellResult") -> str:
@@ -219,7 +218,7 @@ def _checked(max_output_chars: Any, execution_timeout_ms: Any) -> tuple[int, int
 
 
 def _known_model(name: str | None) -> str:
-    """The id of the model for sub-calls, which llm must know; a wrapped one would begin runs."""
+    """Return the id of the model for sub-calls, unwrapped, so that sub-calls start no runs."""
     wanted = (name or llm.get_default_model()).removeprefix("rlm/")
     try:
         found: str = llm.get_model(wanted).model_id
@@ -229,20 +228,20 @@ def _known_model(name: str | None) -> str:
 
 
 def _check_engine(sandbox: str) -> None:
-    """What can't be used here is told now, not when a model has been asked and paid."""
+    """Raise an error now if the sandbox cannot be used, not after a model has been paid."""
     try:
         from rlm.wiring.registry import make_environment
     except ImportError as error:
-        from llm_rlm.failing import MISSING
+        from llm_rlm.common import MISSING_ENGINE
 
-        raise ToolboxError(MISSING) from error
+        raise ToolboxError(MISSING_ENGINE) from error
     environment: Any = make_environment(sandbox, {"warm_sessions": 0})
     if (problem := environment.problem()) is not None:
         raise ToolboxError(problem.replace("environment=", "sandbox="))
 
 
 def _stored(context: Any, context_file: str | None) -> Any:
-    """The context as sessions take it; files are read by them, and only regular ones."""
+    """Return the context in the form that sessions load; they read the files."""
     from rlm.context import store_context
     from rlm.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""llm with a folder of its own for each test, models that answer from a script, and its command."""
+"""Fixtures: a separate llm folder for each test, scripted models, and the llm command."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ import llm
 import pytest
 from llm.plugins import load_plugins, pm
 from llm_command import Cli
-from llm_rlm import runs
+from llm_rlm import chats
 from scripted_models import Said, plugin
 
 from rlm.testing.fake_server import FakeServer
@@ -16,7 +16,7 @@ from rlm.testing.fake_server import FakeServer
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where llm keeps its keys, templates and logs in this test."""
+    """The folder of llm's keys, templates and logs in this test."""
     folder = tmp_path / "llm"
     folder.mkdir()
     monkeypatch.setenv("LLM_USER_PATH", str(folder))
@@ -27,14 +27,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def said(home: Path) -> Iterator[Said]:
-    """The models `scripted`, `small` and `locked`; afterwards all that is open is closed."""
+    """The models `scripted`, `small` and `locked`; close all open chats afterwards."""
     load_plugins()
     answers = Said()
     made = plugin(answers)
     pm.register(made, name="llm-rlm-tests")
     yield answers
     pm.unregister(made)
-    runs.close_all()
+    chats.close_all()
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def wrapped(said: Said) -> llm.Model:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Names every skipped test and why; `.ci/test-all` counts the lines that start with SKIP."""
+    """Name every skipped test and why; `.ci/test-all` counts the lines that start with SKIP."""
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         terminalreporter.write_line(f"SKIP {report.nodeid}: {reason.removeprefix('Skipped: ')}")

@@ -1,4 +1,4 @@
-"""The real `llm` command in a process of its own, and what is in its logs afterwards."""
+"""The real `llm` command in its own process, and its logs."""
 
 import json
 import os
@@ -16,14 +16,14 @@ KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR")
 
 
 class Done:
-    """How a command ended."""
+    """The result of a command."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
 
 
 class Cli:
-    """The real `llm` command, in a process of its own, whose model `mine` is a fake server."""
+    """The real `llm` command in its own process, whose model `mine` is a fake server."""
 
     def __init__(self, home: Path, folder: Path) -> None:
         self.home = home
@@ -31,7 +31,7 @@ class Cli:
         self.path = Path(sys.executable).with_name("llm")
 
     def use(self, server: FakeServer) -> None:
-        """Have the model `mine`, set up by a file as llm's documentation says."""
+        """Set up the model `mine` in a file, as llm's documentation says."""
         (self.home / "extra-openai-models.yaml").write_text(
             f"- model_id: mine\n  model_name: m\n  api_base: {server.url}/v1\n"
             "  supports_schema: true\n  supports_tools: true\n"
@@ -55,13 +55,13 @@ class Cli:
         return Done(done.returncode, done.stdout, done.stderr)
 
     def ok(self, *arguments: str, stdin: str = "", **variables: str) -> str:
-        """What it prints; it must end well."""
+        """Run a command that must succeed; return what it prints."""
         done = self(*arguments, stdin=stdin, **variables)
         assert done.code == 0, f"llm {arguments}\n{done.out}\n{done.err}"
         return done.out
 
     def stored(self) -> str:
-        """Everything that is in the logs database, as one text."""
+        """Return everything in the logs database as one text."""
         with sqlite3.connect(self.home / "logs.db") as database:
             text = "\n".join(database.iterdump())
         database.close()

@@ -1,4 +1,4 @@
-"""Models of llm's that answer from a function, and remember what they were asked."""
+"""Models of llm that answer from a function and record their requests."""
 
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -12,14 +12,14 @@ SUB_CALL = "You are a sub-LLM"
 
 
 def cell(code: str, prose: str = "") -> str:
-    """A reply that runs some code."""
+    """Return a reply that runs some code."""
     return f"{prose}\n```repl\n{code}\n```"
 
 
 class Said:
-    """What all models of a test were asked, and what they answer.
+    """The requests of all models of a test, and their answers.
 
-    `steps` are the replies to root requests, the last one again and again; `to_calls` answers
+    `steps` are the replies to root requests, of which the last is repeated; `to_calls` answers
     sub-calls.
     """
 
@@ -36,7 +36,7 @@ class Said:
 
     @property
     def text(self) -> str:
-        """Everything that any model was ever sent."""
+        """Return everything that was sent to any model."""
         return "\n".join(text for _, text in self.asked)
 
     def answer(self, model_id: str, prompt: Any, response: Any, key: str | None) -> str:
@@ -64,7 +64,7 @@ class _Options(llm.Options):
 
 
 def plugin(said: Said) -> Any:
-    """A plugin with `scripted` (async too), `small` (blocking only) and `locked` (needs a key)."""
+    """Return a plugin with `scripted` (async too), `small` (blocking) and `locked` (with a key)."""
 
     class Scripted(llm.Model):
         can_stream = True

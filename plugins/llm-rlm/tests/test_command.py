@@ -1,4 +1,4 @@
-"""The real `llm` command with the plugin: what it lists, reads, writes to its logs, and leaves."""
+"""The real `llm` command with the plugin: what it lists, reads, logs and leaves behind."""
 
 import contextlib
 import json
@@ -282,7 +282,7 @@ def test_a_model_that_nobody_has_is_told(cli: Cli) -> None:
 
 
 def below(pid: int) -> set[int]:
-    """The processes that a process started, and those that these started."""
+    """Return all descendants of a process."""
     found: set[int] = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -58,7 +58,7 @@ def toolbox_over(cli: Cli, text: str, **more: Any) -> tuple[str, ...]:
 
 
 def is_nowhere(needle: str, cli: Cli, server: FakeServer) -> None:
-    """Most of the context was neither sent nor stored."""
+    """Return whether most of the context was neither sent nor stored."""
     assert needle not in everything_sent(server)
     assert needle not in cli.stored()
 

@@ -1,4 +1,4 @@
-"""The plugin as its users have it: wheels in a fresh environment, by the README's one command."""
+"""The plugin installed from wheels in a fresh environment, by the README's one command."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def test_the_wheel_holds_the_module_its_licence_and_nothing_else(tmp_path: Path)
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Path:
-    """A new environment in which what the README says was typed, in a copy of the repository."""
+    """A new environment after running the README's command in a copy of the repository."""
     copy = tmp_path / "repository"
     skipped = shutil.ignore_patterns("build", ".*", "__pycache__", "node_modules", "tests")
     shutil.copytree(REPOSITORY, copy, ignore=skipped)

@@ -1,4 +1,4 @@
-"""The parts that decide without a run: what is a question, what are names, what is told."""
+"""Parts that need no run: splitting prompts, naming contexts, converting events."""
 
 import json
 import sys
@@ -11,12 +11,10 @@ import llm.cli
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llm_rlm.asked import MOST_QUERY_CHARS, read_prompt
-from llm_rlm.loading import load_files
-from llm_rlm.piped import split_question
-from llm_rlm.sources import contexts_of, named_texts
-from llm_rlm.telling import Telling
-from llm_rlm.texts import cut, plain
+from llm_rlm.common import cut, replace_surrogates
+from llm_rlm.contexts import contexts_of, load_files, named_texts
+from llm_rlm.prompts import MAX_QUERY_CHARS, read_prompt, split_piped
+from llm_rlm.responses import EventParts
 
 from rlm import events
 
@@ -44,8 +42,8 @@ class Stdin:
 @given(piped=st.text(min_size=1, max_size=200), question=lines)
 def test_piped_text_and_question_come_apart_as_they_were_joined(piped: str, question: str) -> None:
     with typed(llm.cli.prompt, prompt=question):
-        assert split_question(f"{piped} {question}") == (piped, question)
-        assert split_question(question) == ("", question)
+        assert split_piped(f"{piped} {question}") == (piped, question)
+        assert split_piped(question) == ("", question)
 
 
 @pytest.mark.parametrize(("is_terminal", "split"), [(False, ("text", "")), (True, ("", "text"))])
@@ -54,13 +52,13 @@ def test_without_a_question_all_was_piped_in_or_typed(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Stdin(is_terminal=is_terminal))
     with typed(llm.cli.prompt, prompt=None):
-        assert split_question("text") == split
+        assert split_piped("text") == split
 
 
 def test_outside_of_llms_command_everything_is_the_question() -> None:
-    assert split_question("a b") == ("", "a b")
+    assert split_piped("a b") == ("", "a b")
     with typed(click.Command("other"), prompt="b"):
-        assert split_question("a b") == ("", "a b")
+        assert split_piped("a b") == ("", "a b")
 
 
 @settings(max_examples=50)
@@ -74,7 +72,7 @@ def test_a_prompt_is_read_as_it_was_put_together(fragments: list[str], question:
 
 @given(st.text(min_size=1, max_size=9))
 def test_no_question_is_longer_than_the_model_should_read(word: str) -> None:
-    text = word * (MOST_QUERY_CHARS + 1)
+    text = word * (MAX_QUERY_CHARS + 1)
     prompt = llm.Prompt(text, _Model(), system=f"Rules: {text}.")
     asked = read_prompt(prompt)
     assert len(asked.query or "") < 100
@@ -85,7 +83,7 @@ def test_no_question_is_longer_than_the_model_should_read(word: str) -> None:
 
 def test_files_may_have_the_names_that_we_use() -> None:
     fragments: list[Any] = [llm.Fragment("a", "task"), llm.Fragment("b", "x/instructions")]
-    long = "long " * MOST_QUERY_CHARS
+    long = "long " * MAX_QUERY_CHARS
     asked = read_prompt(llm.Prompt(long, _Model(), fragments=fragments, system=long.upper()))
     assert asked.query is not None
     assert 'context["task (2)"]' in asked.query
@@ -132,7 +130,7 @@ def test_patterns_name_files_in_order(tmp_path: Path) -> None:
     assert image.type == "text/plain"
 
 
-# -- what is told ---------------------------------------------------------------------------------
+# -- responses -----------------------------------------------------------------------------------
 
 
 @given(st.text(max_size=300), st.integers(2, 200))
@@ -144,26 +142,26 @@ def test_a_cut_text_keeps_its_ends(text: str, most: int) -> None:
 
 @given(st.text(max_size=50))
 def test_plain_texts_can_be_encoded_and_others_stay_as_they_are(text: str) -> None:
-    assert plain(text) == text
-    assert plain(f"{text}\ud83d|").encode().decode().startswith(text)
+    assert replace_surrogates(text) == text
+    assert replace_surrogates(f"{text}\ud83d|").encode().decode().startswith(text)
 
 
 def test_a_thousand_calls_are_a_few_lines() -> None:
-    telling = Telling()
-    told = [
+    converter = EventParts()
+    lines = [
         part.chunk
         for number in range(1_000)
-        for part in telling.parts(
+        for part in converter.parts(
             events.CallEnded(run_id="r", call_id=str(number), kind="llm", model="m")
         )
     ]
-    assert told[0] == "  1 call\n"
-    assert told[-1] == "  1,000 calls\n"
-    assert len(told) == 10
+    assert lines[0] == "  1 call\n"
+    assert lines[-1] == "  1,000 calls\n"
+    assert len(lines) == 10
 
 
 def test_every_kind_of_event_can_be_told() -> None:
-    telling = Telling()
+    converter = EventParts()
     common: dict[str, Any] = {"run_id": "r" * 20, "step": 1}
     happened: list[events.Event] = [
         events.CallRetried(**common, model="m", attempt=1, wait_seconds=2.0, error="busy\nmore"),
@@ -174,9 +172,9 @@ def test_every_kind_of_event_can_be_told() -> None:
         events.StepStarted(**common),
         events.CallEnded(**common, call_id="c", kind="llm", model="m", error="refused"),
     ]
-    told = "".join(part.chunk for event in happened for part in telling.parts(event))
-    assert told.splitlines() == [
-        "again in 2.0 s: busy",
+    lines = "".join(part.chunk for event in happened for part in converter.parts(event))
+    assert lines.splitlines() == [
+        "retrying in 2.0 s: busy",
         "the session was lost: gone",
         "the history was compacted",
         "  1 call; this one failed: refused",
@@ -185,6 +183,6 @@ def test_every_kind_of_event_can_be_told() -> None:
 
 def test_code_is_told_as_json_however_odd() -> None:
     started = events.CellStarted(run_id="r" * 20, step=1, cell=1, code='print("\\u0000 \ud800")')
-    name, arguments = Telling().parts(started)
+    name, arguments = EventParts().parts(started)
     assert name.chunk == "python"
     assert json.loads(arguments.chunk) == {"code": 'print("\\u0000 \ufffd")'}

@@ -12,7 +12,7 @@ from typing import Any
 import llm
 import pytest
 from llm_rlm import RLMToolbox
-from llm_rlm.host import ModelHost
+from llm_rlm.interpreter import ModelHost
 from llm_rlm.toolbox import ToolboxError
 from scripted_models import Said
 
@@ -68,32 +68,32 @@ def test_code_that_ends_with_a_quote_runs(box: RLMToolbox) -> None:
 
 
 def test_an_error_is_told_and_can_be_repaired(box: RLMToolbox) -> None:
-    told = box.execute_python("import sympy")
-    assert "ModuleNotFoundError: No module named 'sympy'" in told
+    output = box.execute_python("import sympy")
+    assert "ModuleNotFoundError: No module named 'sympy'" in output
     assert "SyntaxError" in box.execute_python("def (")
     assert box.execute_python("print('on')") == "on"
 
 
 def test_long_output_is_cut_and_says_so(said: Said) -> None:
     with RLMToolbox(sub_model="scripted", max_output_chars=100) as box:
-        told = box.execute_python("print('a' * 5_000 + 'z')")
-        assert len(told) < 250
-        assert "4,902 of 5,002 characters left out; print less" in told
-        assert told.endswith("z")
+        output = box.execute_python("print('a' * 5_000 + 'z')")
+        assert len(output) < 250
+        assert "4,902 of 5,002 characters left out; print less" in output
+        assert output.endswith("z")
 
 
 def test_code_that_takes_too_long_is_interrupted_and_keeps_its_variables(said: Said) -> None:
     with RLMToolbox(sub_model="scripted", execution_timeout_ms=500) as box:
-        told = box.execute_python("x = 1\nwhile True: pass")
-        assert "0.5" in told
+        output = box.execute_python("x = 1\nwhile True: pass")
+        assert "0.5" in output
         assert box.execute_python("print(x)") == "1"
 
 
 def test_sub_calls_reach_a_model_of_llms(box: RLMToolbox, said: Said) -> None:
     said.to_calls = lambda prompt: prompt.upper()
     assert box.execute_python("r = await llm_query(prompt='hi')\nprint(r)") == "HI"
-    told = box.execute_python("print(await llm_batch(prompts=['a', 'b', 'c']))")
-    assert told == "['A', 'B', 'C']"
+    output = box.execute_python("print(await llm_batch(prompts=['a', 'b', 'c']))")
+    assert output == "['A', 'B', 'C']"
     assert SMALL not in said.text
 
 
@@ -106,15 +106,15 @@ def test_a_batch_runs_side_by_side(box: RLMToolbox, said: Said) -> None:
 
     said.to_calls = reply
     with RLMToolbox(sub_model="small") as blocking:
-        told = blocking.execute_python("print(await llm_batch(prompts=list('abcd')))")
-    assert told == "['a', 'b', 'c', 'd']"
+        output = blocking.execute_python("print(await llm_batch(prompts=list('abcd')))")
+    assert output == "['a', 'b', 'c', 'd']"
 
 
 def test_a_failed_sub_call_is_told_in_the_code(box: RLMToolbox, said: Said) -> None:
     said.failure = ValueError("the provider is on holiday")
-    told = box.execute_python("await llm_query(prompt='x')")
-    assert "CallFailed" in told
-    assert "on holiday" in told
+    output = box.execute_python("await llm_query(prompt='x')")
+    assert "CallFailed" in output
+    assert "on holiday" in output
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_other_wishes_of_the_code_are_refused(box: RLMToolbox, code: str, words:
 
 
 async def test_there_is_an_end_to_the_number_of_calls(said: Said) -> None:
-    host = ModelHost("scripted", most_calls=2)
+    host = ModelHost("scripted", max_calls=2)
     meta, texts = await host.answer("llm", {}, ["a", "b", "c"])
     assert texts == ["a reply", "a reply", ""]
     assert meta == {"failed": {"2": "all 2 calls of this toolbox are used"}}
@@ -184,8 +184,8 @@ def test_a_closed_toolbox_says_so(said: Said) -> None:
 
 def test_code_that_kills_its_interpreter_loses_no_toolbox(box: RLMToolbox) -> None:
     box.execute_python("x = 1")
-    told = box.execute_python("import os\nos._exit(1)")
-    assert told.startswith("Error: ")
+    output = box.execute_python("import os\nos._exit(1)")
+    assert output.startswith("Error: ")
     assert box.execute_python("print(len(context))") == str(len(SMALL))
 
 
@@ -280,7 +280,7 @@ def test_the_context_is_not_among_the_arguments_that_llm_logs(said: Said) -> Non
 
 
 class Caller(llm.Model):
-    """Calls the tools that a test wants, one after the other, then says the last result."""
+    """A model that calls a list of tools in order, then returns the last result."""
 
     model_id = "caller"
     supports_tools = True
@@ -298,7 +298,7 @@ class Caller(llm.Model):
 
 
 class AsyncCaller(llm.AsyncModel):
-    """The same, to be awaited."""
+    """The asynchronous form of `Caller`."""
 
     model_id = "caller"
     supports_tools = True

@@ -1,4 +1,4 @@
-"""`rlm/<model>` by llm's Python interface, over models that answer from a script."""
+"""`rlm/<model>` through llm's Python interface, over scripted models."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from typing import Any
 
 import llm
 import pytest
-from llm_rlm import runs
+from llm_rlm import chats
 from scripted_models import Said, cell
 
 from rlm.environments.wasm import WasmEnvironment
@@ -163,11 +163,11 @@ def test_a_conversation_ends_with_its_object(said: Said, wrapped: llm.Model) -> 
     said.steps = [cell("FINAL(1)")]
     conversation = wrapped.conversation()
     conversation.prompt("One?").text()
-    assert len(runs._kept) == 1
+    assert len(chats._open_chats) == 1
     conversation.responses.clear()
     del conversation
     gc.collect()
-    assert runs._kept == {}
+    assert chats._open_chats == {}
 
 
 def test_a_prompt_without_a_conversation_leaves_nothing_open(
@@ -175,7 +175,7 @@ def test_a_prompt_without_a_conversation_leaves_nothing_open(
 ) -> None:
     said.steps = [cell("FINAL(1)")]
     wrapped.prompt("One?").text()
-    assert runs._kept == {}
+    assert chats._open_chats == {}
 
 
 async def test_a_conversation_outlives_its_event_loop(said: Said) -> None:
@@ -238,7 +238,7 @@ def test_other_options_start_anew_with_the_history(said: Said, wrapped: llm.Mode
     conversation = wrapped.conversation()
     conversation.prompt("One?").text()
     assert conversation.prompt("Two?", max_steps=3).text() == "first"
-    assert len(runs._kept) == 1
+    assert len(chats._open_chats) == 1
 
 
 def test_two_threads_have_a_run_each(said: Said, wrapped: llm.Model) -> None:
@@ -277,9 +277,9 @@ def test_cells_are_tools_that_ran_elsewhere_and_the_rest_is_reasoning(
     assert [part.tool_call_id for part in calls] == [part.tool_call_id for part in results]
     assert results[0].output.startswith("3\n['a reply', 'a reply']")
     assert "ZeroDivisionError" in results[1].output
-    told = "".join(part.text for part in parts_of(response, "ReasoningPart"))
-    assert "step 1: I look." in told
-    assert "2 calls" in told
+    reasoning = "".join(part.text for part in parts_of(response, "ReasoningPart"))
+    assert "step 1: I look." in reasoning
+    assert "2 calls" in reasoning
     assert response.tool_calls() == []
 
 
@@ -317,8 +317,8 @@ def test_a_child_run_is_counted_and_told(said: Said, wrapped: llm.Model) -> None
     ]
     response = wrapped.prompt("?", max_depth=2)
     assert response.text() == "INNER TEXT"
-    told = "".join(part.text for part in parts_of(response, "ReasoningPart"))
-    assert "child run: inner question" in told
+    reasoning = "".join(part.text for part in parts_of(response, "ReasoningPart"))
+    assert "child run: inner question" in reasoning
     details = response.usage().details
     assert details is not None
     assert details["sub_calls"]["requests"] == 1
@@ -360,7 +360,7 @@ def test_facts_of_the_run_are_on_the_response(said: Said, wrapped: llm.Model) ->
         ({"budget": -1}, "greater than 0"),
         ({"budget": "nan"}, "finite"),
         ({"timeout": 0}, "greater than 0"),
-        ({"environment": "moon"}, "there is no 'moon'; there are: local"),
+        ({"environment": "moon"}, "there is no environment 'moon'; there are: local"),
         ({"sub_model": "nobody"}, "llm has no model 'nobody'"),
         ({"price": "cheap"}, "not two prices"),
         ({"temperature": "hot"}, "valid number"),
@@ -490,4 +490,4 @@ def test_a_consumer_that_leaves_ends_the_run(said: Said, wrapped: llm.Model) -> 
     events = wrapped.prompt("?").stream_events()
     assert next(events).chunk == "step 1: Begun.\n"
     events.close()
-    assert runs._kept == {}
+    assert chats._open_chats == {}

@@ -1,7 +1,7 @@
-"""How requests are answered: one frozen value, put together from several places.
+"""The configuration of requests: one frozen value, combined from several sources.
 
-`RLMConfig.from_sources` asks each place in turn and takes the first that says anything, field by
-field. So a request can override one field, and the rest still comes from the settings below it.
+`RLMConfig.from_sources` takes each field from the first source that has it. So a request can
+override one field, and the others still come from the settings.
 """
 
 import os
@@ -12,11 +12,11 @@ from typing import Any, Literal
 __all__ = ["BACKEND_OF_RUNTIME", "ConfigProblem", "RLMConfig", "Source", "variable_of"]
 
 BACKEND_OF_RUNTIME = "elizaos"
-"""The backend whose models are those of the runtime's other plugins."""
+"""The backend that uses the models of the runtime's other plugins."""
 
 PREFIX = "ELIZA_RLM_"
 VARIABLES = {"environment": "ELIZA_RLM_ENV"}
-"""Fields whose variable is not simply the prefix and the field's name."""
+"""Fields whose variable is not the prefix plus the field's name."""
 
 TRUE_WORDS = frozenset({"1", "on", "true", "yes"})
 FALSE_WORDS = frozenset({"0", "false", "no", "off"})
@@ -24,19 +24,19 @@ STRATEGIES = ("rlm", "direct", "mapreduce", "auto")
 NOT_FROM_TEXT = frozenset({"backend_kwargs", "environment_kwargs"})
 
 Source = Callable[[str], object]
-"""Says what it knows of a field, by the field's name; None if nothing."""
+"""Returns the value of a field by its name, or None."""
 
 
 class ConfigProblem(ValueError):
-    """A setting can't mean anything; the text names it and says what it may be."""
+    """A setting is invalid; the text names it and says what it may be."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RLMConfig:
-    """Which models answer, where their code runs, and how far they may go.
+    """Which models answer, where their code runs, and their limits.
 
-    An empty `root_model` is the backend's usual one; an empty `subcall_backend` or
-    `subcall_model` is that of the root. `provider` matters with `backend="elizaos"` alone.
+    An empty `root_model` means the backend's default; an empty `subcall_backend` or
+    `subcall_model` means that of the root. `provider` is used only with `backend="elizaos"`.
     """
 
     backend: str = "gemini"
@@ -58,7 +58,7 @@ class RLMConfig:
 
     @classmethod
     def from_sources(cls, sources: Iterable[Source]) -> "RLMConfig":
-        """Each field from the first source that knows it, else its default; checked."""
+        """Take each field from the first source that has it, or its default; validate."""
         asked = tuple(sources)
         found: dict[str, Any] = {}
         for each in fields(cls):
@@ -72,49 +72,51 @@ class RLMConfig:
 
     @classmethod
     def from_environment(cls, variables: Mapping[str, str] | None = None) -> "RLMConfig":
-        """What the variables `ELIZA_RLM_*` say."""
+        """Read the variables `ELIZA_RLM_*`."""
         known = os.environ if variables is None else variables
         return cls.from_sources([lambda name: known.get(variable_of(name))])
 
     def validate(self) -> None:
-        """Raise `ConfigProblem` for what can't be meant; what only the engine knows, it checks."""
+        """Raise `ConfigProblem` for an invalid value; the engine checks what only it knows."""
         for name in ("backend", "environment"):
             if not getattr(self, name):
-                raise ConfigProblem(f"{_told(name)} must not be empty")
+                raise ConfigProblem(f"{_label(name)} must not be empty")
         for name in ("max_iterations", "max_depth"):
             _check(name, getattr(self, name), lowest=1)
         _check("max_retries", self.max_retries, lowest=0)
         for name in ("max_cost_usd", "max_seconds"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
-                raise ConfigProblem(f"{_told(name)} must be a number above 0, not {value!r}")
+                raise ConfigProblem(f"{_label(name)} must be a number above 0, not {value!r}")
         if not 0 <= self.retry_seconds < float("inf"):
-            raise ConfigProblem(f"{_told('retry_seconds')} must be 0 or more")
+            raise ConfigProblem(f"{_label('retry_seconds')} must be 0 or more")
         if self.strategy not in STRATEGIES:
             listed = ", ".join(STRATEGIES)
-            raise ConfigProblem(f"{_told('strategy')} must be one of {listed}")
+            raise ConfigProblem(f"{_label('strategy')} must be one of {listed}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything that is no secret: the options of clients, which hold keys, stay out."""
+        """Return everything except the options of clients, which may hold keys."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in NOT_FROM_TEXT}
 
 
 def variable_of(name: str) -> str:
-    """The variable, and the runtime's setting, behind a field."""
+    """Return the name of a field's variable, which is also the runtime's setting."""
     return VARIABLES.get(name, PREFIX + name.upper())
 
 
-def _told(name: str) -> str:
+def _label(name: str) -> str:
     return f"{name} ({variable_of(name)})"
 
 
 def _check(name: str, value: object, *, lowest: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-        raise ConfigProblem(f"{_told(name)} must be a whole number from {lowest} on, not {value!r}")
+        raise ConfigProblem(
+            f"{_label(name)} must be a whole number of at least {lowest}, not {value!r}"
+        )
 
 
 def _as_field(name: str, value: object) -> Any:
-    """A setting as its field wants it: settings and variables are mostly text."""
+    """Convert a setting to the type of its field; settings and variables are mostly text."""
     if name in NOT_FROM_TEXT:
         if not isinstance(value, Mapping):
             raise ConfigProblem(f"{name} must be a mapping, not {type(value).__name__}")
@@ -126,7 +128,7 @@ def _as_field(name: str, value: object) -> Any:
     if name in {"max_cost_usd", "max_seconds", "retry_seconds"}:
         return _as_number(name, value, float)
     if not isinstance(value, str):
-        raise ConfigProblem(f"{_told(name)} must be a text, not {type(value).__name__}")
+        raise ConfigProblem(f"{_label(name)} must be a text, not {type(value).__name__}")
     return value.strip()
 
 
@@ -134,17 +136,17 @@ def _as_bool(name: str, value: object) -> bool:
     word = str(value).strip().lower()
     if word in TRUE_WORDS or word in FALSE_WORDS:
         return word in TRUE_WORDS
-    raise ConfigProblem(f"{_told(name)} must be true or false, not {value!r}")
+    raise ConfigProblem(f"{_label(name)} must be true or false, not {value!r}")
 
 
 def _as_number(name: str, value: object, kind: type[int] | type[float]) -> int | float:
     whole = "whole number" if kind is int else "number"
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ConfigProblem(f"{_told(name)} must be a {whole}, not {value!r}")
+        raise ConfigProblem(f"{_label(name)} must be a {whole}, not {value!r}")
     try:
         number = kind(value)
     except (ValueError, OverflowError):
-        raise ConfigProblem(f"{_told(name)} must be a {whole}, not {value!r}") from None
+        raise ConfigProblem(f"{_label(name)} must be a {whole}, not {value!r}") from None
     if isinstance(value, float) and number != value:
-        raise ConfigProblem(f"{_told(name)} must be a {whole}, not {value!r}")
+        raise ConfigProblem(f"{_label(name)} must be a {whole}, not {value!r}")
     return number

@@ -1,7 +1,7 @@
-"""The engine behind `from rlm import RLM`, whichever package that is, and none if there is none.
+"""Find the engine behind `from rlm import RLM`, whichever package provides it, if any.
 
-`recursivelm` is asked on the event loop, and tells how it found its answer. The upstream package
-`rlms` blocks, so it runs in a thread of its own.
+`recursivelm` runs on the event loop and reports how it found its answer. The upstream package
+`rlms` blocks, so it runs in a thread.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from elizaos_plugin_rlm.settings import Runtime
 __all__ = [
     "Answer",
     "Engine",
+    "EngineSpec",
     "EngineUnavailable",
-    "Wanted",
+    "error_line",
     "find_engine",
     "in_thread",
     "known_secrets",
     "make_engine",
-    "told",
 ]
 
 DEFAULT_MODELS = {
@@ -42,8 +42,8 @@ DEFAULT_MODELS = {
     "portkey": "@openai/gpt-5-mini",
     "vercel": "openai/gpt-5-mini",
 }
-MOST_TOLD_CHARS = 500
-SHORTEST_SECRET_CHARS = 8
+MAX_ERROR_CHARS = 500
+MIN_SECRET_CHARS = 8
 _SECRET = re.compile("key|token|secret|password", re.IGNORECASE)
 INSTALL = "pip install . ./plugins/plugin-rlm in a checkout of recursivelm, or pip install rlms"
 
@@ -51,12 +51,12 @@ Result = TypeVar("Result")
 
 
 class EngineUnavailable(Exception):
-    """No engine can be had as things are; the text says what to do about it."""
+    """No engine is available; the text says what to do about it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What an engine came to; `text` is None if it came to nothing, and `detail` says why."""
+    """The answer of an engine; if `text` is None, `detail` says why."""
 
     text: str | None
     detail: str = ""
@@ -67,20 +67,20 @@ class Answer:
 
 
 class Engine(Protocol):
-    """One engine for one request: nothing that a request sets can reach the next."""
+    """An engine for one request, so that requests cannot affect each other."""
 
     async def answer(self, generation: Generation) -> Answer: ...
 
     def trajectory(self) -> RLMTrajectory | None:
-        """What is known so far, also after a failure; None if the engine tells nothing."""
+        """Return the trajectory so far, even after a failure; None if the engine has none."""
 
     def stop(self) -> None:
-        """Ask a request that goes on to end now."""
+        """Ask an active request to end now."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What an engine is made of."""
+class EngineSpec:
+    """What is needed to make an engine."""
 
     config: RLMConfig
     sampling: Mapping[str, Any]
@@ -88,8 +88,8 @@ class Wanted:
     runtime: Runtime | None = None
     secrets: tuple[str, ...] = ()
 
-    def without(self, refused: Iterable[str]) -> "Wanted":
-        """The same with fewer options of the models."""
+    def without(self, refused: Iterable[str]) -> "EngineSpec":
+        """Return a copy without these sampling options."""
         kept = {name: value for name, value in self.sampling.items() if name not in {*refused}}
         return replace(self, sampling=kept)
 
@@ -108,22 +108,22 @@ class Wanted:
         return self.root_model
 
 
-async def make_engine(wanted: Wanted) -> Engine:
-    """The engine, made in a thread: importing it may take a while."""
-    return await in_thread(lambda: _made(wanted))
+async def make_engine(spec: EngineSpec) -> Engine:
+    """Make the engine in a thread, because importing it may take a while."""
+    return await in_thread(lambda: _made(spec))
 
 
-def _made(wanted: Wanted) -> Engine:
+def _made(spec: EngineSpec) -> Engine:
     found = find_engine()
     if found is None:
         raise EngineUnavailable(f"there is no engine to import as rlm: {INSTALL}")
-    kind = "own_engine" if hasattr(found, "aask") else "upstream_engine"
-    made: Engine = importlib.import_module(f"elizaos_plugin_rlm.{kind}").make(wanted)
+    kind = "recursivelm_engine" if hasattr(found, "aask") else "upstream_engine"
+    made: Engine = importlib.import_module(f"elizaos_plugin_rlm.{kind}").make(spec)
     return made
 
 
 def find_engine() -> Any:
-    """`from rlm import RLM`, or None."""
+    """Return the class `RLM` of the package `rlm`, or None."""
     try:
         return importlib.import_module("rlm").RLM
     except (ImportError, AttributeError):
@@ -131,10 +131,10 @@ def find_engine() -> Any:
 
 
 async def in_thread(function: Callable[[], Result]) -> Result:
-    """What a blocking function returns. Who is cancelled stops waiting; the thread ends by itself.
+    """Run a blocking function in a thread and return its result.
 
-    Threads of our own, because one that nobody waits for must hold up neither others nor the end
-    of the program.
+    If the caller is cancelled, it stops waiting and the thread ends by itself. The thread is a
+    daemon outside any pool, so it delays neither other work nor the end of the program.
     """
     outcome: Future[Result] = Future()
 
@@ -142,7 +142,7 @@ async def in_thread(function: Callable[[], Result]) -> Result:
         outcome.set_running_or_notify_cancel()
         try:
             outcome.set_result(function())
-        except BaseException as error:  # noqa: BLE001 - whatever it is, who waits is told
+        except BaseException as error:  # noqa: BLE001 - the caller gets any error
             outcome.set_exception(error)
 
     threading.Thread(target=run, name="elizaos-plugin-rlm", daemon=True).start()
@@ -150,17 +150,17 @@ async def in_thread(function: Callable[[], Result]) -> Result:
 
 
 def known_secrets(*more: str) -> tuple[str, ...]:
-    """The values of our environment that its names call secret; short ones hide too much."""
+    """Return the values of variables with secret names, except values too short to search for."""
     named = [value for name, value in os.environ.items() if _SECRET.search(name)]
-    return tuple(value for value in (*named, *more) if len(value) >= SHORTEST_SECRET_CHARS)
+    return tuple(value for value in (*named, *more) if len(value) >= MIN_SECRET_CHARS)
 
 
-def told(error: BaseException, secrets: Iterable[str] = ()) -> str:
-    """An error in one line, cut: what a model provider answers can be a whole page, or our key."""
+def error_line(error: BaseException, secrets: Iterable[str] = ()) -> str:
+    """Return an error as one short line without secrets; providers may send a page or our key."""
     text = " ".join(str(error).split()) or type(error).__name__
     for secret in secrets:
         text = text.replace(secret, "[hidden]")
-    return text if len(text) <= MOST_TOLD_CHARS else f"{text[:MOST_TOLD_CHARS]}…"
+    return text if len(text) <= MAX_ERROR_CHARS else f"{text[:MAX_ERROR_CHARS]}…"
 
 
 def _model(backend: str, name: str) -> tuple[str, str]:

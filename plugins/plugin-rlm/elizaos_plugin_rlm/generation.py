@@ -1,7 +1,7 @@
-"""What elizaOS asks for: its parameters, read once into what an engine is given.
+"""Parse the parameters of elizaOS into a query, a context and sampling options.
 
-Nothing of the caller's text gets into a prompt here. It becomes the context, which the model reads
-with code; the system text stays with the messages, as the first of them.
+No text of the caller gets into a prompt here. It becomes the context, which the model reads with
+code; the system text stays with the messages, as the first of them.
 """
 
 import json
@@ -21,8 +21,8 @@ CONVERSATION_QUERY = (
     "Submit only the text of that message."
 )
 JSON_QUERY = " That text must be valid JSON, and nothing else."
-SMALLEST_REPLY_TOKENS = 512
-"""Models answer with code first: a smaller cap, which elizaOS asks for at times, ends every run."""
+MIN_REPLY_TOKENS = 512
+"""Models have to write code first; a smaller cap, which elizaOS sometimes sets, ends every run."""
 
 SAMPLING_NAMES = {
     "maxTokens": "max_tokens",
@@ -38,16 +38,16 @@ SAMPLING_NAMES = {
     "stopSequences": "stop",
     "user": "user",
 }
-"""The names of elizaOS, and those that model servers know."""
+"""Names of elizaOS, and the names that model servers use."""
 
 
 class ParamsProblem(ValueError):
-    """A request that can't be answered as it is; the text says what it lacks."""
+    """A request is invalid; the text says what is wrong or missing."""
 
 
 @dataclass(frozen=True)
 class Generation:
-    """One request: what is asked, about what, and with which settings of the models."""
+    """One request: its query, its context and its sampling options."""
 
     query: str
     context: str | list[dict[str, Any]]
@@ -55,34 +55,34 @@ class Generation:
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> "Generation":
-        """Messages override the prompt; a system text turns a prompt into two messages."""
+        """Parse parameters; messages override the prompt, a system text makes it two messages."""
         system = params.get("system")
         messages = params.get("messages")
         if isinstance(messages, str):
             params, messages = {**params, "prompt": messages}, None
         if messages:
-            told = _conversation(messages)
+            turns = _conversation(messages)
         else:
             prompt = params.get("prompt")
             if not isinstance(prompt, str) or not prompt:
                 raise ParamsProblem("there is nothing to answer: give a prompt, or messages")
             if not system:
                 return cls(PROMPT_QUERY + _form(params), prompt, _sampling(params))
-            told = [{"role": "user", "content": prompt}]
+            turns = [{"role": "user", "content": prompt}]
         first = {"role": "system", "content": str(system)}
-        if system and first not in told:
-            told.insert(0, first)
-        return cls(CONVERSATION_QUERY + _form(params), told, _sampling(params))
+        if system and first not in turns:
+            turns.insert(0, first)
+        return cls(CONVERSATION_QUERY + _form(params), turns, _sampling(params))
 
     def ended(self, text: str) -> str:
-        """The text up to the first stop sequence: code can put one into an answer, too."""
+        """Return the text up to the first stop sequence, which code may have put into an answer."""
         for stop in self.sampling.get("stop", ()):
             text = text.partition(stop)[0]
         return text
 
 
 def as_params(params: object, more: Mapping[str, Any]) -> dict[str, Any]:
-    """A dict of parameters: of a dict, of elizaOS's model of them, or of keywords alone."""
+    """Return a dict of parameters from a dict, elizaOS's parameter object, or keywords."""
     if params is None:
         given: dict[str, Any] = {}
     elif isinstance(params, Mapping):
@@ -95,11 +95,11 @@ def as_params(params: object, more: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def option(params: Mapping[str, Any], name: str) -> Any:
-    """A parameter by its Python name or, as elizaOS spells it, with humps."""
+    """Return a parameter by its Python name or by elizaOS's camel-case name."""
     head, *tail = name.split("_")
-    humped = head + "".join(part.capitalize() for part in tail)
+    camel_case = head + "".join(part.capitalize() for part in tail)
     value = params.get(name)
-    return params.get(humped) if value is None else value
+    return params.get(camel_case) if value is None else value
 
 
 def _conversation(messages: object) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ def _conversation(messages: object) -> list[dict[str, Any]]:
 
 
 def _message(message: object) -> dict[str, Any]:
-    """One message as plain data; objects with `role` and `content` will do as well."""
+    """Return one message as plain data; objects with `role` and `content` work as well."""
     if isinstance(message, str):
         return {"role": "user", "content": message}
     if isinstance(message, Mapping):
@@ -124,24 +124,24 @@ def _message(message: object) -> dict[str, Any]:
 
 
 def _plain(content: object) -> Any:
-    """Content as JSON can hold it; what JSON can't is told as text."""
+    """Convert content to JSON values; what JSON cannot represent becomes text."""
     if content is None or isinstance(content, str):
         return content or ""
     try:
         return json.loads(json.dumps(content, default=str))
     except (ValueError, TypeError, RecursionError) as error:
-        raise ParamsProblem(f"the content of a message can't be read: {error}") from None
+        raise ParamsProblem(f"the content of a message cannot be read: {error}") from None
 
 
 def _form(params: Mapping[str, Any]) -> str:
-    """What a response format asks of the answer; models themselves must stay free to write code."""
+    """Return the query's demand for a response format; replies themselves may hold code."""
     wanted = option(params, "response_format")
     kind = wanted.get("type") if isinstance(wanted, Mapping) else wanted
     return JSON_QUERY if isinstance(kind, str) and kind.startswith("json") else ""
 
 
 def _sampling(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Every control that was given, under the name that model servers know."""
+    """Return every control that was given, under the name that model servers use."""
     found: dict[str, Any] = {}
     for theirs, ours in SAMPLING_NAMES.items():
         value = params.get(theirs)
@@ -153,7 +153,7 @@ def _sampling(params: Mapping[str, Any]) -> dict[str, Any]:
         found["stop"] = _stops(found["stop"])
     cap = found.get("max_tokens")
     if isinstance(cap, int) and not isinstance(cap, bool):
-        found["max_tokens"] = max(cap, SMALLEST_REPLY_TOKENS)
+        found["max_tokens"] = max(cap, MIN_REPLY_TOKENS)
     return found
 
 

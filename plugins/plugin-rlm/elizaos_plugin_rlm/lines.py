@@ -1,4 +1,4 @@
-"""Lines over pipes: read to any length, written whole, without ever blocking the event loop."""
+"""Read and write lines over pipes without blocking the event loop."""
 
 import asyncio
 import threading
@@ -9,37 +9,37 @@ from queue import SimpleQueue
 __all__ = ["LineReader", "LineWriter", "TooLong"]
 
 READ_BYTES = 1024 * 1024
-MOST_WAITING_LINES = 16
+MAX_WAITING_LINES = 16
 
 
 class TooLong:
-    """Stands in place of a line that was longer than anybody may send; it was thrown away."""
+    """Replaces a line that was too long and was discarded."""
 
 
 class LineReader:
-    """`async for line in reader`: the lines of a stream, read in a thread that waits for us.
+    """Reads the lines of a stream in a thread: `async for line in reader`.
 
-    The stream must be a raw one: Python can't end while a thread waits in one with a buffer.
+    The stream must be raw: Python cannot exit while a thread waits in a buffered one.
     """
 
-    def __init__(self, stream: RawIOBase, most_bytes: int) -> None:
+    def __init__(self, stream: RawIOBase, max_bytes: int) -> None:
         self._stream = stream
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes | TooLong]:
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[bytes | TooLong | None] = asyncio.Queue()
-        room = threading.Semaphore(MOST_WAITING_LINES)
+        room = threading.Semaphore(MAX_WAITING_LINES)
 
-        def tell(line: bytes | TooLong | None) -> None:
+        def put(line: bytes | TooLong | None) -> None:
             room.acquire()
             if not loop.is_closed():
                 loop.call_soon_threadsafe(arrived.put_nowait, line)
 
         def read() -> None:
             for line in self._lines():
-                tell(line)
-            tell(None)
+                put(line)
+            put(None)
 
         threading.Thread(target=read, name="elizaos-plugin-rlm-lines", daemon=True).start()
         while (line := await arrived.get()) is not None:
@@ -47,31 +47,31 @@ class LineReader:
             yield line
 
     def _lines(self) -> Iterator[bytes | TooLong]:
-        """Lines without their ends; what comes after the last end is a line as well."""
+        """Yield lines without their ends, and the rest after the last end."""
         held: list[bytes] = []
         size = 0
         while data := self._read():
             *ended, rest = data.split(b"\n")
             for part in ended:
-                yield TooLong() if size + len(part) > self._most_bytes else b"".join([*held, part])
+                yield TooLong() if size + len(part) > self._max_bytes else b"".join([*held, part])
                 held, size = [], 0
             size += len(rest)
-            if size > self._most_bytes:
+            if size > self._max_bytes:
                 held.clear()
             else:
                 held.append(rest)
         if size:
-            yield TooLong() if size > self._most_bytes else b"".join(held)
+            yield TooLong() if size > self._max_bytes else b"".join(held)
 
     def _read(self) -> bytes:
         try:
             return self._stream.read(READ_BYTES) or b""
-        except (OSError, ValueError):  # closed, or gone
+        except (OSError, ValueError):  # closed
             return b""
 
 
 class LineWriter:
-    """Writes lines in the order in which they are handed in, from a thread of its own."""
+    """Writes lines, in order, from its own thread."""
 
     def __init__(self, stream: RawIOBase) -> None:
         self._stream = stream
@@ -84,7 +84,7 @@ class LineWriter:
         self._lines.put(line + b"\n")
 
     def close(self) -> None:
-        """Wait until everything is written, or nobody reads any more."""
+        """Wait until everything is written or the reader is gone."""
         self._lines.put(None)
         self._thread.join()
 

@@ -1,7 +1,7 @@
-"""The plugin: what elizaOS loads, and the handlers that it calls.
+"""The plugin that elizaOS loads, and the handlers that it calls.
 
-elizaOS keeps conversation, memory and tools. What it asks of a model arrives here, is answered by
-an engine, and goes back as text; nothing else of the runtime is touched.
+elizaOS keeps conversation, memory and tools. Its model requests arrive here, are answered by an
+engine, and return as text; nothing else of the runtime is touched.
 """
 
 import re
@@ -35,13 +35,13 @@ _PIECES = re.compile(r"\s*\S+\s*")
 Config = Mapping[str, str | int | float | bool | None]
 
 
-# -- what elizaOS calls --------------------------------------------------------------------------
+# -- handlers ------------------------------------------------------------------------------------
 
 
 async def handle_text_generation(
     runtime: IAgentRuntime, params: dict[str, Any] | None = None, **more: Any
 ) -> str:
-    """Generate text for a prompt or messages; never raises, but for cancellation."""
+    """Generate text for a prompt or messages; raise only cancellation."""
     result = await _client_of(runtime).generate(params, **more)
     return result.text
 
@@ -49,22 +49,22 @@ async def handle_text_generation(
 async def handle_text_stream(
     runtime: IAgentRuntime, params: dict[str, Any] | None = None, **more: Any
 ) -> AsyncIterator[str]:
-    """The same text in pieces, once it is known: an answer is checked before it is submitted."""
+    """Yield the same text in pieces, once it is complete."""
     text = await handle_text_generation(runtime, params, **more)
     for piece in _PIECES.findall(text) or [text]:
         yield piece
 
 
 async def plugin_init(config: Config, runtime: IAgentRuntime) -> None:
-    """Store the plugin's configuration on the runtime; what it means is found at each request."""
+    """Store the plugin's configuration on the runtime; each request interprets it."""
     setattr(runtime, CONFIG_ATTRIBUTE, dict(config))
 
 
 class RLMService(Service):
-    """What one runtime keeps of this plugin: its client. elizaOS stops it with the runtime.
+    """The service that holds a runtime's client. elizaOS stops it with the runtime.
 
-    Its start also loads the plugin's second name, because elizaOS knows a provider by the name of
-    its plugin, and people ask for "rlm" as well as for "plugin-rlm".
+    `start` also loads the plugin under its second name: elizaOS identifies a provider by the name
+    of its plugin, and people use "rlm" as well as "plugin-rlm".
     """
 
     service_type: ClassVar[str] = PROVIDER_NAME
@@ -88,12 +88,12 @@ class RLMService(Service):
 
 
 def _client_of(runtime: IAgentRuntime) -> RLMClient:
-    """The runtime's own client; a fresh one where the plugin was not loaded in the usual way."""
+    """Return the runtime's client, or a new one if the service was not started."""
     service = runtime.get_service(PROVIDER_NAME)
     return service.client if isinstance(service, RLMService) else RLMClient(runtime=runtime)
 
 
-# -- what elizaOS loads --------------------------------------------------------------------------
+# -- declarations --------------------------------------------------------------------------------
 
 _MODELS = {
     ModelType.TEXT_SMALL.value: handle_text_generation,
@@ -101,7 +101,7 @@ _MODELS = {
     ModelType.TEXT_REASONING_SMALL.value: handle_text_generation,
     ModelType.TEXT_REASONING_LARGE.value: handle_text_generation,
     ModelType.TEXT_COMPLETION.value: handle_text_generation,
-    # The values of the reasoning types lack what their names and other runtimes begin with.
+    # The values of the reasoning types lack the prefix TEXT_, which other runtimes use.
     "TEXT_REASONING_SMALL": handle_text_generation,
     "TEXT_REASONING_LARGE": handle_text_generation,
 }
@@ -119,7 +119,7 @@ provider_plugin = Plugin(
 
 
 def create_plugin(config: Config | None = None) -> Plugin:
-    """The plugin with a configuration of its own: for several runtimes in one program."""
+    """Return the plugin with its own configuration, for several runtimes in one program."""
     return Plugin(
         name=PLUGIN_NAME,
         description=DESCRIPTION,

@@ -1,4 +1,4 @@
-"""What comes of a request: its text, what it cost, and how it was found."""
+"""The result of a request: its text, its cost and its trajectory."""
 
 import math
 from dataclasses import dataclass, field
@@ -15,15 +15,15 @@ __all__ = [
 
 STUB_TEXT = "[RLM STUB] RLM backend not available"
 ERROR_PREFIX = "[RLM ERROR]"
-MOST_TOLD_CHARS = 2_000
-"""Of each text in `to_dict()`: a trajectory of a long run must not fill a line with megabytes."""
+MAX_TEXT_CHARS = 2_000
+"""The most of each text in `to_dict()`, so that a long trajectory does not fill megabytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RLMCost:
-    """Tokens and money: of the root's own requests, and of all the calls below it.
+    """Tokens and money of the root's own requests and of all calls below it.
 
-    Money that nobody can name is None, never 0.
+    An unknown cost is None, never 0.
     """
 
     root_input_tokens: int = 0
@@ -46,7 +46,7 @@ class RLMCost:
         return self.total_input_tokens + self.total_output_tokens
 
     def __add__(self, other: "RLMCost") -> "RLMCost":
-        """Sums; the money is unknown as soon as one part that asked a model does not know it."""
+        """Add tokens and costs; the cost is unknown if that of any part with requests is."""
         parts = [each for each in (self, other) if each.requests or each.total_cost_usd is not None]
         known = [each.total_cost_usd for each in parts if each.total_cost_usd is not None]
         return RLMCost(
@@ -72,7 +72,7 @@ class RLMCost:
 
 @dataclass(kw_only=True)
 class RLMTrajectoryStep:
-    """One reply of a model: with the code it led to, or to a call that such code made."""
+    """One reply of a model: to a step, with the code it led to, or to a call from a cell."""
 
     step_number: int
     timestamp_ms: int
@@ -91,13 +91,13 @@ class RLMTrajectoryStep:
     error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it, long texts cut to their beginnings."""
-        return {name: _told(value) for name, value in vars(self).items()}
+        """Return JSON values, with long texts cut."""
+        return {name: _cut(value) for name, value in vars(self).items()}
 
 
 @dataclass(kw_only=True)
 class RLMTrajectory:
-    """How an answer was found, told by the engine while it was. `events` are its own words."""
+    """How an answer was found; `events` are the events of the engine."""
 
     trajectory_id: str
     start_time_ms: int
@@ -116,12 +116,11 @@ class RLMTrajectory:
         return max(0, self.end_time_ms - self.start_time_ms)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it, without the events."""
-        told = {name: value for name, value in vars(self).items() if name not in _NOT_PLAIN}
-        told = {name: _told(value) for name, value in told.items()}
+        """Return JSON values, without the events."""
+        plain = {n: _cut(value) for n, value in vars(self).items() if n not in _NOT_PLAIN}
         steps = [step.to_dict() for step in self.steps]
         return {
-            **told,
+            **plain,
             "steps": steps,
             "cost": self.cost.to_dict(),
             "duration_ms": self.duration_ms,
@@ -133,9 +132,9 @@ _NOT_PLAIN = frozenset({"cost", "events", "steps"})
 
 @dataclass(frozen=True, kw_only=True)
 class RLMResult:
-    """The end of a request. `text` is what elizaOS gets, whatever happened.
+    """The result of a request. `text` is what elizaOS gets in any case.
 
-    `error` says why it is the stub's text or begins with `[RLM ERROR]`; it is None for an answer.
+    If it is the stub's text or begins with `[RLM ERROR]`, `error` says why; otherwise it is None.
     """
 
     text: str
@@ -157,7 +156,7 @@ class RLMResult:
         return cls(text=f"{ERROR_PREFIX} {reason}", error=reason, cost=cost, trajectory=trajectory)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Return JSON values."""
         names = ("stub", "iterations", "depth", "error", "stop_reason")
         return {
             "text": self.text,
@@ -167,7 +166,7 @@ class RLMResult:
         }
 
 
-def _told(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > MOST_TOLD_CHARS:
-        return f"{value[:MOST_TOLD_CHARS]}… ({len(value):,} characters)"
+def _cut(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > MAX_TEXT_CHARS:
+        return f"{value[:MAX_TEXT_CHARS]}… ({len(value):,} characters)"
     return value

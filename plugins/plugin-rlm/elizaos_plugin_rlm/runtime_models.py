@@ -1,4 +1,4 @@
-"""elizaOS as the backend: the models of a runtime's other plugins answer what the engine asks."""
+"""The backend elizaos: the models of a runtime's other plugins answer the engine's requests."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -7,24 +7,24 @@ from typing import Any
 from rlm import ModelError
 from rlm.messages import Message, ModelInfo, Reply, Request, Usage
 
-from elizaos_plugin_rlm.engines import EngineUnavailable, told
+from elizaos_plugin_rlm.engines import EngineUnavailable, error_line
 from elizaos_plugin_rlm.generation import SAMPLING_NAMES
 from elizaos_plugin_rlm.settings import Runtime
 
 __all__ = ["OWN_NAMES", "RuntimeModels"]
 
 OWN_NAMES = frozenset({"plugin-rlm", "rlm"})
-"""Asking these would be asking ourselves, without end."""
+"""Names of this plugin; calling it from itself would never end."""
 
-BYTES_A_TOKEN = 4
+BYTES_PER_TOKEN = 4
 SPEAKERS = {"assistant": "Assistant", "tool": "Tool", "user": "User"}
 ELIZA_NAMES = {ours: theirs for theirs, ours in SAMPLING_NAMES.items()}
 
 
 class RuntimeModels:
-    """A client of the engine; what it calls a model is a model type of elizaOS.
+    """A client of the engine whose models are the model types of elizaOS.
 
-    Handlers return text alone, so tokens are estimated and prices are unknown.
+    Handlers return only text, so tokens are estimated and prices are unknown.
     """
 
     def __init__(self, runtime: Runtime, provider: str = "") -> None:
@@ -32,11 +32,11 @@ class RuntimeModels:
         self._provider = provider
 
     def check(self, model_type: str) -> None:
-        """Raise if nobody but us answers for this model type."""
+        """Raise EngineUnavailable if no other plugin offers this model type."""
         self._provider_of(model_type)
 
     def smaller(self) -> str:
-        """The type for the many small questions, if somebody has it."""
+        """Return the model type for calls: TEXT_SMALL if a plugin offers it."""
         try:
             self.check("TEXT_SMALL")
         except EngineUnavailable:
@@ -44,7 +44,7 @@ class RuntimeModels:
         return "TEXT_SMALL"
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
-        """One question to the runtime."""
+        """Send one request to the runtime."""
         params = _params(request)
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -54,10 +54,10 @@ class RuntimeModels:
             text = f"elizaOS did not answer {request.model} within {timeout_seconds:g} s"
             raise ModelError(text, retryable=True, ambiguous=True, timed_out=True) from error
         except Exception as error:
-            raise ModelError(f"{request.model} of elizaOS failed: {told(error)}") from error
+            raise ModelError(f"{request.model} of elizaOS failed: {error_line(error)}") from error
         if not isinstance(answer, str):
             kind = type(answer).__name__
-            raise ModelError(f"{request.model} of elizaOS returned no text, but {kind}")
+            raise ModelError(f"{request.model} of elizaOS returned {kind}, not text")
         usage = Usage(
             input_tokens=_tokens(params["prompt"] + params.get("system", "")),
             output_tokens=min(_tokens(answer), request.max_output_tokens),
@@ -68,7 +68,7 @@ class RuntimeModels:
     async def stream(
         self, request: Request, *, timeout_seconds: float
     ) -> AsyncGenerator[str | Reply, None]:
-        """The whole reply in one piece."""
+        """Yield the whole reply in one piece."""
         reply = await self.complete(request, timeout_seconds=timeout_seconds)
         yield reply.text
         yield reply
@@ -77,12 +77,12 @@ class RuntimeModels:
         return ModelInfo()
 
     async def close(self) -> None:
-        """The models are the runtime's, and stay open."""
+        """Do nothing: the models belong to the runtime."""
 
     def _provider_of(self, model_type: str) -> str:
-        """Whom to ask: who was named, else the first plugin besides us that answers for it."""
+        """Return the configured provider, or the first other plugin that offers the model type."""
         if self._provider in OWN_NAMES:
-            raise EngineUnavailable("ELIZA_RLM_PROVIDER must name another plugin than this one")
+            raise EngineUnavailable("ELIZA_RLM_PROVIDER must name a plugin other than this one")
         if self._provider:
             return self._provider
         for plugin in self._runtime.plugins:
@@ -91,13 +91,13 @@ class RuntimeModels:
             ):
                 return str(plugin.name)
         raise EngineUnavailable(
-            f"no other plugin of this runtime answers for {model_type}: load one, or name the "
-            "provider of a model that was registered by hand in ELIZA_RLM_PROVIDER"
+            f"no other plugin of this runtime offers {model_type}: load one, or name the "
+            "provider of a model registered by hand in ELIZA_RLM_PROVIDER"
         )
 
 
 def _params(request: Request) -> dict[str, Any]:
-    """The request as elizaOS spells one: most of its plugins read a prompt and a system text."""
+    """Return the request in elizaOS's form; most plugins read a prompt and a system text."""
     system = "\n\n".join(_text(each) for each in request.messages if each.role == "system")
     turns = [each for each in request.messages if each.role != "system"]
     if len(turns) == 1:
@@ -121,4 +121,4 @@ def _text(message: Message) -> str:
 
 
 def _tokens(text: str) -> int:
-    return len(text.encode("utf-8", "replace")) // BYTES_A_TOKEN + 1
+    return len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN + 1

@@ -1,8 +1,8 @@
-"""`python -m elizaos_plugin_rlm.server`: the client for programs in other languages.
+"""A JSON-lines server for programs in other languages: `python -m elizaos_plugin_rlm.server`.
 
 A request is a line of JSON on stdin, `{"id": …, "method": "infer"|"status"|"shutdown", "params":
 {…}}`; its answer is a line on stdout, `{"id": …, "result": …}` or `{"id": …, "error": "…"}`.
-Requests run side by side and are answered as they finish, so the id tells which is which.
+Requests run concurrently and are answered as they finish; the id identifies them.
 """
 
 import asyncio
@@ -15,40 +15,40 @@ from typing import Any
 
 from elizaos_plugin_rlm.client import RLMClient
 from elizaos_plugin_rlm.config import RLMConfig
-from elizaos_plugin_rlm.engines import in_thread, known_secrets, told
+from elizaos_plugin_rlm.engines import error_line, in_thread, known_secrets
 from elizaos_plugin_rlm.lines import LineReader, LineWriter, TooLong
 
 __all__ = ["RLMServer", "main"]
 
 PROTOCOL = 1
-MOST_LINE_BYTES = 1024**3
+MAX_LINE_BYTES = 1024**3
 LONG_LINE_BYTES = 256 * 1024
-MOST_AT_ONCE = 32
-"""Runs that go on at the same time; more wait."""
+MAX_CONCURRENT = 32
+"""Requests that run at the same time; further ones wait."""
 
-MOST_WAITING = 1_024
-"""Requests that were read and not answered; then no more are read until some are."""
+MAX_WAITING = 1_024
+"""Unanswered requests; no more are read until some are answered."""
 
 METHODS = ("infer", "status", "shutdown")
 
 
 class RequestProblem(ValueError):
-    """A line that is no request; the text says what is wrong with it."""
+    """A line is not a valid request; the text says why."""
 
 
 class RLMServer:
-    """Answers lines with lines: `answer` is all of it but the pipes."""
+    """Answers lines of requests with lines of results, without the pipes."""
 
     def __init__(self, client: RLMClient, write: Callable[[bytes], None]) -> None:
         self._client = client
         self._write = write
         self._tasks: set[asyncio.Task[None]] = set()
-        self._at_once = asyncio.Semaphore(MOST_AT_ONCE)
-        self._room = asyncio.Semaphore(MOST_WAITING)
-        self.is_over = asyncio.Event()
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
+        self._room = asyncio.Semaphore(MAX_WAITING)
+        self.is_shut_down = asyncio.Event()
 
     async def take(self, line: bytes | TooLong) -> None:
-        """Begin to answer a line; waits only if far too many are waiting already."""
+        """Start to answer a line; wait only if too many are waiting already."""
         if isinstance(line, bytes) and not line.strip():
             return
         await self._room.acquire()
@@ -57,12 +57,12 @@ class RLMServer:
         task.add_done_callback(self._done)
 
     async def finish(self) -> None:
-        """Wait for every request that was taken."""
+        """Wait for all requests."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def give_up(self) -> None:
-        """Cancel every request that goes on; each is told so."""
+    async def cancel_all(self) -> None:
+        """Cancel all requests; each gets an error as its answer."""
         for task in tuple(self._tasks):
             task.cancel()
         await self.finish()
@@ -81,8 +81,11 @@ class RLMServer:
             reply = {"id": identity, "error": str(error)}
         except asyncio.CancelledError:
             reply = {"id": identity, "error": "the server was shut down"}
-        except Exception as error:  # noqa: BLE001 - the server's border: others go on
-            reply = {"id": identity, "error": f"the server failed: {told(error, known_secrets())}"}
+        except Exception as error:  # noqa: BLE001 - boundary of a request: others continue
+            reply = {
+                "id": identity,
+                "error": f"the server failed: {error_line(error, known_secrets())}",
+            }
         self._write(_line(reply))
 
     async def _result(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -95,43 +98,43 @@ class RLMServer:
         if method == "status":
             return await self._status()
         if method == "shutdown":
-            self.is_over.set()
+            self.is_shut_down.set()
             return {"shutdown": True}
         opts = params.pop("opts", None) or {}
         if not isinstance(opts, dict):
             raise RequestProblem("opts must be an object")
-        async with self._at_once:
+        async with self._slots:
             return (await self._client.generate({**opts, **params})).to_dict()
 
     async def _status(self) -> dict[str, Any]:
         reason = await self._client.unavailable_reason()
-        told_of = {"available": reason is None, "reason": reason, "in_flight": len(self._tasks) - 1}
+        status = {"available": reason is None, "reason": reason, "in_flight": len(self._tasks) - 1}
         if reason is None:
             config = self._client.config
-            told_of |= {name: getattr(config, name) for name in _TOLD}
-        return {**told_of, "cost": self._client.get_cost_summary()}
+            status |= {name: getattr(config, name) for name in _SHOWN}
+        return {**status, "cost": self._client.get_cost_summary()}
 
 
-_TOLD = ("backend", "root_model", "subcall_model", "environment", "max_iterations", "max_depth")
+_SHOWN = ("backend", "root_model", "subcall_model", "environment", "max_iterations", "max_depth")
 
 
 async def _read(line: bytes | TooLong) -> dict[str, Any]:
-    """A line as a request; a long one is parsed where nobody has to wait for it."""
+    """Parse a line; a long one in a thread, so that others do not wait."""
     if isinstance(line, bytes) and len(line) > LONG_LINE_BYTES:
         return await in_thread(lambda: _request(line))
     return _request(line)
 
 
 def _request(line: bytes | TooLong) -> dict[str, Any]:
-    """A line as a request. Whatever came, what is wrong with it is one short sentence."""
+    """Parse a line as a request; raise RequestProblem with a short reason if it is not one."""
     if isinstance(line, TooLong):
-        raise RequestProblem(f"the line is longer than {MOST_LINE_BYTES:,} bytes")
+        raise RequestProblem(f"the line is longer than {MAX_LINE_BYTES:,} bytes")
     try:
         request = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
     except RecursionError:
-        raise RequestProblem("the line is no JSON that can be read: nested too deeply") from None
+        raise RequestProblem("the line cannot be read as JSON: nested too deeply") from None
     except ValueError as error:
-        raise RequestProblem(f"the line is no JSON: {told(error)}") from None
+        raise RequestProblem(f"the line is not JSON: {error_line(error)}") from None
     if not isinstance(request, dict):
         raise RequestProblem("a request must be an object with id, method and params")
     return request
@@ -142,7 +145,7 @@ def _no_constant(name: str) -> float:
 
 
 def _line(reply: dict[str, Any]) -> bytes:
-    """ASCII, so that even half a surrogate pair travels; anything that is not plain, as text."""
+    """Encode a reply as ASCII JSON, so lone surrogates survive; other objects become text."""
     return json.dumps(reply, default=str).encode("ascii")
 
 
@@ -158,15 +161,15 @@ async def serve(read_from: RawIOBase, write_to: RawIOBase, config: RLMConfig | N
     server = RLMServer(client, writer.write)
     ready = {"ready": True, "protocol": PROTOCOL}
     writer.write(_line({**ready, "available": await client.unavailable_reason() is None}))
-    reading = asyncio.create_task(_read_all(LineReader(read_from, MOST_LINE_BYTES), server))
-    over = asyncio.create_task(server.is_over.wait())
-    await asyncio.wait({reading, over}, return_when=asyncio.FIRST_COMPLETED)
-    if server.is_over.is_set():
+    reading = asyncio.create_task(_read_all(LineReader(read_from, MAX_LINE_BYTES), server))
+    shut_down = asyncio.create_task(server.is_shut_down.wait())
+    await asyncio.wait({reading, shut_down}, return_when=asyncio.FIRST_COMPLETED)
+    if server.is_shut_down.is_set():
         reading.cancel()
-        await server.give_up()
+        await server.cancel_all()
     else:
         await server.finish()
-    over.cancel()
+    shut_down.cancel()
     writer.close()
 
 
@@ -176,7 +179,7 @@ async def _read_all(reader: LineReader, server: RLMServer) -> None:
 
 
 def main() -> None:
-    """Serve on stdin and stdout. Whatever else prints something prints it on stderr."""
+    """Serve on stdin and stdout; redirect any other output to stderr."""
     requests, answers = FileIO(os.dup(0), "rb"), FileIO(os.dup(1), "wb")
     os.dup2(2, 1)
     try:

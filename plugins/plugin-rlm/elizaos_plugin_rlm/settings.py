@@ -1,7 +1,7 @@
-"""Where settings come from: the request, the runtime, the plugin's configuration, the environment.
+"""Look up settings: in the request, the runtime, the plugin's configuration, the environment.
 
-In this order; the first that says anything counts. A runtime's own settings hold secrets as well,
-so keys of model providers are looked for in the same places.
+The first of these that has a value counts. A runtime's settings hold secrets as well, so keys of
+model providers are looked up in the same places.
 """
 
 import os
@@ -15,11 +15,11 @@ __all__ = ["CONFIG_ATTRIBUTE", "Runtime", "Settings", "config_of"]
 
 NOT_FROM_REQUESTS = frozenset({"backend_kwargs", "environment_kwargs"})
 CONFIG_ATTRIBUTE = "rlm_config"
-"""What `plugin_init` sets on a runtime."""
+"""The attribute that `plugin_init` sets on a runtime."""
 
 
 class Runtime(Protocol):
-    """All that is asked of elizaOS's runtime here; a small double can stand in for it."""
+    """The part of elizaOS's runtime that this plugin uses."""
 
     @property
     def plugins(self) -> list[Any]: ...
@@ -38,13 +38,13 @@ class Runtime(Protocol):
 
 
 class Settings(Mapping[str, str]):
-    """Variables as one runtime sees them: its settings before the plugin's, those before ours."""
+    """Variables of one runtime: its settings, then the plugin's configuration, then os.environ."""
 
     def __init__(self, runtime: Runtime | None = None) -> None:
         self._runtime = runtime
 
     def find(self, name: str) -> object:
-        """The value as it was set, of any type; None if nobody set it."""
+        """Return the value as it was set, of any type, or None."""
         if self._runtime is not None:
             stored = getattr(self._runtime, CONFIG_ATTRIBUTE, None) or {}
             for value in (self._runtime.get_setting(name), stored.get(name)):
@@ -68,7 +68,7 @@ class Settings(Mapping[str, str]):
 def config_of(
     params: Mapping[str, Any], runtime: Runtime | None, config: RLMConfig | None
 ) -> RLMConfig:
-    """The configuration of one request. A client's own, if it has one, is all there is below."""
+    """Return the configuration of one request; below it, a client's own replaces all sources."""
     if config is not None:
         known = config
         return RLMConfig.from_sources([_of_request(params), lambda name: getattr(known, name)])
@@ -78,9 +78,9 @@ def config_of(
 
 
 def _of_request(params: Mapping[str, Any]) -> Source:
-    """Fields by their names; elizaOS's `model` is the root's.
+    """Return a source of the fields in a request; elizaOS's `model` is the root model.
 
-    Not what clients and sandboxes are made with: a request must not send our key elsewhere.
+    Options of clients and sandboxes are excluded: a request must not send our key elsewhere.
     """
 
     def find(name: str) -> object:
@@ -91,7 +91,7 @@ def _of_request(params: Mapping[str, Any]) -> Source:
 
 
 def _of_runtime(runtime: Runtime | None) -> list[Source]:
-    """What the runtime was told, then what the plugin was: by variable, or by the field's name."""
+    """Return the sources runtime and plugin, by name of the variable or of the field."""
     if runtime is None:
         return []
     stored: Mapping[str, Any] = getattr(runtime, CONFIG_ATTRIBUTE, None) or {}

@@ -1,4 +1,4 @@
-"""From the events of recursivelm to a trajectory: what each model said, what its code did."""
+"""Convert the events of recursivelm to a trajectory: what models said and what code did."""
 
 from collections.abc import Sequence
 
@@ -20,16 +20,16 @@ __all__ = ["trajectory_of"]
 
 
 def trajectory_of(events: Sequence[Event]) -> RLMTrajectory:
-    """Everything that was told of one run and its children, in order; the run may still go on."""
-    reading = _Reading(events[0])
+    """Return the trajectory of a run and its children; the run may still be active."""
+    builder = _Builder(events[0])
     for event in events:
-        reading.take(event)
-    reading.trajectory.events = tuple(events)
-    return reading.trajectory
+        builder.add(event)
+    builder.trajectory.events = tuple(events)
+    return builder.trajectory
 
 
-class _Reading:
-    """One pass over the events; a step is found again by its run and its number."""
+class _Builder:
+    """Builds a trajectory in one pass; steps are looked up by run and number."""
 
     def __init__(self, first: Event) -> None:
         self._root = first.run_id
@@ -41,7 +41,7 @@ class _Reading:
             trajectory_id=first.run_id, start_time_ms=started_ms, end_time_ms=started_ms
         )
 
-    def take(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         trajectory = self.trajectory
         trajectory.end_time_ms = max(trajectory.end_time_ms, int(event.wall_time * 1000))
         trajectory.max_depth_reached = max(trajectory.max_depth_reached, event.depth)
@@ -71,7 +71,7 @@ class _Reading:
         self._count(event.usage, is_root=event.run_id == self._root)
 
     def _called(self, event: CallEnded) -> None:
-        """A call of a cell; what a child run used is told by its own events, and not here."""
+        """Add a call from a cell; the usage of a child run comes from its own events."""
         prompt = self._asked.pop(event.call_id, "")
         step = self._new(event, event.model, prompt, event.reply, event.usage, event.seconds)
         step.error, step.is_subcall = event.error, True

@@ -1,6 +1,6 @@
-"""What the engine did, told to elizaOS's own trajectory service, if the runtime has one.
+"""Log trajectories to elizaOS's own trajectory service, if the runtime has one.
 
-Core itself logs the outer call. Added are every reply of a model below it, as calls of the same
+elizaOS logs the outer call. This adds every reply of a model below it, as calls of the same
 trajectory step, and one line of sums.
 """
 
@@ -23,9 +23,9 @@ _log = logging.getLogger("elizaos_plugin_rlm")
 def log_trajectory(
     runtime: Runtime, trajectory: RLMTrajectory, sampling: Mapping[str, Any], *, with_calls: bool
 ) -> None:
-    """Tell the service; outside of a trajectory step, or without a service, nothing happens.
+    """Log to the service; do nothing without a service or outside a trajectory step.
 
-    `with_calls=False` leaves the single replies out: core has logged them if it gave them.
+    `with_calls=False` leaves out single replies, for backends whose replies elizaOS already logs.
     """
     step_id = CURRENT_TRAJECTORY_STEP_ID.get()
     service = runtime.get_service(SERVICE) if step_id else None
@@ -33,7 +33,7 @@ def log_trajectory(
         return
     try:
         if with_calls:
-            _tell_calls(service, step_id, trajectory, sampling)
+            _log_calls(service, step_id, trajectory, sampling)
         service.log_provider_access(
             step_id=step_id,
             provider_name=PROVIDER,
@@ -41,11 +41,11 @@ def log_trajectory(
             purpose="rlm_run",
             query={"run_id": trajectory.trajectory_id},
         )
-    except Exception as error:  # noqa: BLE001 - the border to a service: a log must not cost an answer
+    except Exception as error:  # noqa: BLE001 - boundary to a service: a log must not cost an answer
         _log.warning("the trajectory service failed: %s", error)
 
 
-def _tell_calls(
+def _log_calls(
     service: Any, step_id: str, trajectory: RLMTrajectory, sampling: Mapping[str, Any]
 ) -> None:
     for step in trajectory.steps:

@@ -1,4 +1,4 @@
-"""The upstream package `rlms` as the engine: it blocks, so it gets a thread; it tells no events."""
+"""The upstream engine `rlms`: it blocks, so it runs in a thread; it reports no events."""
 
 import importlib
 import inspect
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elizaos_plugin_rlm.config import BACKEND_OF_RUNTIME
-from elizaos_plugin_rlm.engines import Answer, EngineUnavailable, Wanted, in_thread, told
+from elizaos_plugin_rlm.engines import Answer, EngineSpec, EngineUnavailable, error_line, in_thread
 from elizaos_plugin_rlm.generation import Generation
 from elizaos_plugin_rlm.results import RLMCost, RLMTrajectory
 
@@ -22,7 +22,7 @@ KNOWN_TO_OPENAI = (
     *("temperature", "top_p", "max_tokens", "stop", "user", "seed", "extra_body"),
     *("frequency_penalty", "presence_penalty", "response_format"),
 )
-"""Other sampling options reach the server in the body: its package knows no such keywords."""
+"""Keywords of the openai package; other sampling options are sent in the body."""
 
 
 class UpstreamEngine:
@@ -33,7 +33,7 @@ class UpstreamEngine:
         self._root_model = root_model
 
     async def answer(self, generation: Generation) -> Answer:
-        """The answer, from a thread; a cancelled request is not waited for any longer."""
+        """Return the answer, computed in a thread; a cancelled request stops waiting for it."""
         done = await in_thread(
             lambda: self._rlm.completion(generation.context, root_prompt=generation.query)
         )
@@ -45,24 +45,24 @@ class UpstreamEngine:
         return None
 
     def stop(self) -> None:
-        """Its thread can't be reached from outside."""
+        """Do nothing: its thread cannot be stopped."""
 
 
-def make(wanted: Wanted) -> UpstreamEngine:
-    """An engine for one request, or the reason why there can be none.
+def make(spec: EngineSpec) -> UpstreamEngine:
+    """Make an engine for one request; raise EngineUnavailable with the reason if it fails.
 
-    Its constructor checks nothing, so its client is made once beforehand: that needs a key, and
+    Its constructor checks nothing, so its client is made once beforehand, which needs a key and
     sends nothing.
     """
-    config = wanted.config
-    (backend, model), (sub_backend, sub_model) = wanted.root_model, wanted.subcall_model
+    config = spec.config
+    (backend, model), (sub_backend, sub_model) = spec.root_model, spec.subcall_model
     if BACKEND_OF_RUNTIME in {backend, sub_backend}:
         raise EngineUnavailable(f"the backend {BACKEND_OF_RUNTIME!r} needs recursivelm, not rlms")
     if config.strategy != "rlm":
         raise EngineUnavailable(f"the strategy {config.strategy!r} needs recursivelm, not rlms")
     options: dict[str, Any] = {
         "backend": backend,
-        "backend_kwargs": _client_options(wanted, backend, model),
+        "backend_kwargs": _client_options(spec, backend, model),
         "environment": config.environment,
         "environment_kwargs": dict(config.environment_kwargs),
         "max_iterations": config.max_iterations,
@@ -73,19 +73,19 @@ def make(wanted: Wanted) -> UpstreamEngine:
     }
     if (sub_backend, sub_model) != (backend, model):
         options["other_backends"] = [sub_backend]
-        options["other_backend_kwargs"] = [_client_options(wanted, sub_backend, sub_model)]
+        options["other_backend_kwargs"] = [_client_options(spec, sub_backend, sub_model)]
     return UpstreamEngine(_constructed(options, config.environment), model)
 
 
 def _constructed(options: dict[str, Any], environment: str) -> Any:
-    """The engine, after a trial of its client and a look at its environment's name."""
+    """Construct the engine, after checking its client and the name of its environment."""
     try:
         engine = importlib.import_module("rlm").RLM
         clients: Any = importlib.import_module("rlm.clients")
         clients.get_client(options["backend"], dict(options["backend_kwargs"]))
         rlm = engine(**_accepted(engine, options))
     except Exception as error:
-        raise EngineUnavailable(told(error)) from error
+        raise EngineUnavailable(error_line(error)) from error
     listed = _environments()
     if listed and environment not in listed:
         raise EngineUnavailable(
@@ -95,7 +95,7 @@ def _constructed(options: dict[str, Any], environment: str) -> Any:
 
 
 def _accepted(engine: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """The options that this version of the package has heard of."""
+    """Return the options that this version of the package accepts."""
     known = inspect.signature(engine).parameters
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in known.values()):
         return options
@@ -103,7 +103,7 @@ def _accepted(engine: Any, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _environments() -> tuple[str, ...]:
-    """The names it knows, as its own types tell; nothing if they don't."""
+    """Return the names of its environments from its types; empty if they are not listed."""
     try:
         kinds = importlib.import_module("rlm.core.types").EnvironmentType
     except (ImportError, AttributeError):
@@ -111,17 +111,17 @@ def _environments() -> tuple[str, ...]:
     return tuple(getattr(kinds, "__args__", ()))
 
 
-def _client_options(wanted: Wanted, backend: str, model: str) -> dict[str, Any]:
-    """What its client for a model is made with; keys and addresses as the runtime has them."""
-    own = wanted.config.backend_kwargs if backend == wanted.config.backend else {}
+def _client_options(spec: EngineSpec, backend: str, model: str) -> dict[str, Any]:
+    """Return the options of its client, with keys and addresses from the runtime."""
+    own = spec.config.backend_kwargs if backend == spec.config.backend else {}
     options: dict[str, Any] = {"model_name": model, **own}
-    key = wanted.variables.get(KEY_VARIABLES.get(backend, f"{backend.upper()}_API_KEY"))
+    key = spec.variables.get(KEY_VARIABLES.get(backend, f"{backend.upper()}_API_KEY"))
     name, variable = ADDRESS_VARIABLES.get(backend, ("", ""))
     if key:
         options.setdefault("api_key", key)
-    if name and (address := wanted.variables.get(variable)):
+    if name and (address := spec.variables.get(variable)):
         options.setdefault(name, address)
-    if sampling := _sampling(wanted.sampling):
+    if sampling := _sampling(spec.sampling):
         options["sampling_args"] = sampling
     return options
 
@@ -133,7 +133,7 @@ def _sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cost(usage: Any, root_model: str) -> RLMCost | None:
-    """Its sums by model: those of the root's model count as the root's."""
+    """Return the cost from its usage by model; that of the root's model is the root's."""
     by_model = getattr(usage, "model_usage_summaries", None)
     if not isinstance(by_model, Mapping):
         return None

@@ -1,8 +1,8 @@
-"""An elizaOS agent whose prompt is a megabyte: its message loop, on the real runtime.
+"""An elizaOS agent with a prompt of a megabyte: its message loop, on the real runtime.
 
-A provider puts a timetable of 20,000 ferries into the prompt of every message. elizaOS wants XML
-back that echoes three codes from the prompt's start, middle and end. With ELIZA_RLM_BACKEND and a
-key of that backend a real model answers; without, a scripted one stands in, on this machine.
+A provider puts a timetable of 20,000 ferries into the prompt of every message. elizaOS expects XML
+that echoes three codes from the prompt's start, middle and end. Set ELIZA_RLM_BACKEND and a key of
+that backend to use a real model; otherwise a local scripted one answers.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ FINAL(f"<response>{echo}<thought>Looked it up.</thought>"
 
 
 def scripted_model(asked: Asked) -> str:
-    """Reads, then answers: what a capable model does with such a prompt."""
+    """Read, then answer, as a capable model does with such a prompt."""
     return ANSWER if "07777" in asked.text else READ
 
 
@@ -82,7 +82,7 @@ async def talk(settings: dict[str, Any]) -> None:
 
 
 def show(service: Any) -> None:
-    """What the model did, and what it cost."""
+    """Print what the model did, and what it cost."""
     assert isinstance(service, RLMService)
     for trajectory in service.client.trajectories:
         for step in trajectory.steps:
@@ -96,7 +96,7 @@ def show(service: Any) -> None:
 
 
 def cut(text: str) -> str:
-    """Lines that fit a terminal."""
+    """Cut lines to the width of a terminal."""
     return "\n".join(
         line if len(line) <= COLUMNS else f"{line[: COLUMNS - 1]}…" for line in text.splitlines()
     )

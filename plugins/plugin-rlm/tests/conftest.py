@@ -1,4 +1,4 @@
-"""What holds for every test: no keys, no settings of this machine, nothing left at work."""
+"""Fixtures of every test: no keys, no settings of this machine, no tasks left behind."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ MakeRuntime = Callable[..., Awaitable[AgentRuntime]]
 
 @pytest.fixture
 async def make_runtime() -> AsyncIterator[MakeRuntime]:
-    """Real runtimes, started with the plugin and stopped after the test."""
+    """Make real runtimes with the plugin, and stop them after the test."""
     started: list[AgentRuntime] = []
 
     async def make(
@@ -51,7 +51,7 @@ async def make_runtime() -> AsyncIterator[MakeRuntime]:
 
 
 def client_of(runtime: AgentRuntime) -> RLMClient:
-    """The client that a runtime keeps."""
+    """Return the client of a runtime."""
     service = runtime.get_service("rlm")
     assert isinstance(service, RLMService)
     return service.client
@@ -59,7 +59,7 @@ def client_of(runtime: AgentRuntime) -> RLMClient:
 
 @pytest.fixture
 async def nothing_left() -> AsyncIterator[None]:
-    """Fails a test that leaves a task behind."""
+    """Fail a test that leaves a task behind."""
     before = asyncio.all_tasks()
     yield
     await asyncio.sleep(0)
@@ -69,5 +69,5 @@ async def nothing_left() -> AsyncIterator[None]:
 
 @pytest.fixture
 def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where neither engine is installed."""
+    """Simulate that neither engine is installed."""
     monkeypatch.setitem(sys.modules, "rlm", None)

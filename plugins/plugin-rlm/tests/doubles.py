@@ -1,4 +1,4 @@
-"""Stand-ins: a runtime that is only what the plugin asks of one, and an engine that only blocks."""
+"""Test doubles: a minimal runtime, and an engine that only blocks."""
 
 import threading
 from types import ModuleType
@@ -8,7 +8,7 @@ __all__ = ["RuntimeDouble", "upstream_double"]
 
 
 class RuntimeDouble:
-    """The few methods of elizaOS's runtime that the plugin calls, and what was called."""
+    """The methods of elizaOS's runtime that the plugin calls, with a record of the calls."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = settings
@@ -45,7 +45,7 @@ class _Completion:
 def upstream_double(
     made: list[dict[str, Any]], gate: threading.Event | None = None, error: Exception | None = None
 ) -> dict[str, ModuleType]:
-    """Modules that look like the upstream package; its engine blocks until the gate opens."""
+    """Return modules like the upstream package; its engine blocks until the gate opens."""
 
     class RLM:
         def __init__(self, **options: Any) -> None:

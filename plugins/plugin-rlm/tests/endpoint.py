@@ -1,4 +1,4 @@
-"""A chat-completions endpoint of the standard library alone, for where recursivelm is not there."""
+"""A chat-completions endpoint that needs only the standard library, not recursivelm."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ Reply = Callable[[dict[str, Any]], str]
 
 
 class Endpoint:
-    """Where it listens, and the bodies it received."""
+    """The address of the endpoint, and the bodies it received."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -22,7 +22,7 @@ class Endpoint:
 
 @contextmanager
 def endpoint(reply: Reply) -> Generator[Endpoint, None, None]:
-    """Answers every request with what `reply` makes of its body."""
+    """Answer every request with `reply` of its body."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -31,8 +31,8 @@ def endpoint(reply: Reply) -> Generator[Endpoint, None, None]:
             message = {"role": "assistant", "content": reply(body)}
             usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            told = {"id": "c1", "object": "chat.completion", "created": 0, "model": body["model"]}
-            data = json.dumps({**told, "choices": [choice], "usage": usage}).encode()
+            head = {"id": "c1", "object": "chat.completion", "created": 0, "model": body["model"]}
+            data = json.dumps({**head, "choices": [choice], "usage": usage}).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
@@ -40,7 +40,7 @@ def endpoint(reply: Reply) -> Generator[Endpoint, None, None]:
             self.wfile.write(data)
 
         def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     here = Endpoint(f"http://127.0.0.1:{server.server_port}/v1")

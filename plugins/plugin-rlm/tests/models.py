@@ -1,4 +1,4 @@
-"""What the fake model servers of these tests answer."""
+"""Answers of the fake model servers in these tests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ __all__ = ["ECHO", "cell", "said"]
 
 
 def cell(code: str) -> str:
-    """A reply that runs code."""
+    """Return a reply that runs code."""
     return f"```repl\n{code}\n```"
 
 
@@ -16,5 +16,5 @@ ECHO = cell("FINAL(context if isinstance(context, str) else repr(context))")
 
 
 def said(choose: Callable[[str], str]) -> Callable[[Any], str]:
-    """An answer that depends on the text of the whole request."""
+    """Return an answer that depends on the text of the whole request."""
     return lambda asked: choose(asked.text)

@@ -1,4 +1,4 @@
-"""Settings: what each may be, what it is by default, and what is said if it is wrong."""
+"""Settings: their values, defaults and error messages."""
 
 import pytest
 from hypothesis import given
@@ -36,10 +36,10 @@ def test_every_variable_of_the_document_is_read() -> None:
     ("variable", "value", "words"),
     [
         ("ELIZA_RLM_MAX_ITERATIONS", "many", "whole number"),
-        ("ELIZA_RLM_MAX_ITERATIONS", "0", "from 1 on"),
-        ("ELIZA_RLM_MAX_DEPTH", "-1", "from 1 on"),
+        ("ELIZA_RLM_MAX_ITERATIONS", "0", "at least 1"),
+        ("ELIZA_RLM_MAX_DEPTH", "-1", "at least 1"),
         ("ELIZA_RLM_MAX_DEPTH", "1.5", "whole number"),
-        ("ELIZA_RLM_MAX_RETRIES", "-2", "from 0 on"),
+        ("ELIZA_RLM_MAX_RETRIES", "-2", "at least 0"),
         ("ELIZA_RLM_VERBOSE", "perhaps", "true or false"),
         ("ELIZA_RLM_MAX_COST_USD", "0", "above 0"),
         ("ELIZA_RLM_MAX_SECONDS", "nan", "above 0"),

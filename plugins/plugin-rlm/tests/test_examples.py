@@ -1,4 +1,4 @@
-"""The example runs as it is, and the README's blocks do what they say."""
+"""The example and the blocks of the README run as they are."""
 
 import re
 import subprocess
@@ -24,32 +24,32 @@ def run(*command: str, given: str = "") -> str:
 
 
 def test_the_example_of_the_message_loop() -> None:
-    told = run(sys.executable, "examples/message_loop.py")
-    assert "Ada:  The ferry to Brest, number 07777, leaves at 01:30." in told
-    assert "2 requests" in told
+    output = run(sys.executable, "examples/message_loop.py")
+    assert "Ada:  The ferry to Brest, number 07777, leaves at 01:30." in output
+    assert "2 requests" in output
 
 
 @pytest.mark.parametrize("number", range(len(blocks("python"))))
 def test_a_python_block_of_the_readme(number: int) -> None:
-    """Each is a program; what it should print stands behind `# prints:`."""
+    """Each block is a program; `# prints:` holds the expected output."""
     block = blocks("python")[number]
-    told = run(sys.executable, "-c", block)
+    output = run(sys.executable, "-c", block)
     expected = re.findall(r"# prints: (.*)", block)
     assert expected, "a block that shows nothing proves nothing"
     for line in expected:
-        assert line in told
+        assert line in output
 
 
 def test_the_exchange_of_the_readme() -> None:
-    """What is sent (`>`), and the ids and texts of what comes back (`<`)."""
+    """Send the lines with `>`; compare ids and texts with the lines with `<`."""
     (exchange,) = blocks("text")
     sent = [line[2:] for line in exchange.splitlines() if line.startswith("> ")]
     shown = [line[2:] for line in exchange.splitlines() if line.startswith("< ")]
     program = (sys.executable, "-c", SERVE)
-    told = run(*program, given="\n".join(sent) + "\n").splitlines()
+    output = run(*program, given="\n".join(sent) + "\n").splitlines()
     for line in shown:
         start = line.partition("…")[0]
-        assert [each for each in told if each.startswith(start)], f"{start} is not among {told}"
+        assert [each for each in output if each.startswith(start)], f"{start} is not among {output}"
 
 
 SERVE = """

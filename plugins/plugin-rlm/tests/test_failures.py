@@ -1,4 +1,4 @@
-"""Requests that fail, that end at a limit, that are cancelled; and what nobody may notice."""
+"""Requests that fail, end at a limit or are cancelled, and their effect on others."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 @pytest.fixture
 def openai(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Starts a server with a script, as the backend of everything."""
+    """Start a server with a script, as the backend of everything."""
     running: list[FakeServer] = []
 
     def start(*rules: tuple[str, Any], **options: Any) -> FakeServer:
@@ -74,7 +74,7 @@ async def test_after_the_last_step_comes_the_best_answer_there_is(
     runtime = await make_runtime()
     text = await runtime.use_model("TEXT_LARGE", {"prompt": "p", "maxIterations": 2})
     assert not text.startswith("[RLM")
-    assert server.count == 3, "two steps, and one call for an answer"
+    assert server.count == 4, "two steps, a call for an answer, and one more because it was code"
 
 
 async def test_a_budget_ends_a_request_before_it_is_exceeded(
@@ -126,7 +126,7 @@ async def test_stopping_the_runtime_ends_what_goes_on(
 async def test_a_long_cell_does_not_hold_up_the_event_loop(
     make_runtime: MakeRuntime, openai: Any
 ) -> None:
-    """The loop turns while the model's code is at work, however long that takes."""
+    """The loop runs while the model's code is executing."""
     busy = "x = 0\nwhile llm_query('go on?') == 'yes': x += 1\nFINAL(x)"
     turns, seen = 0, list[int]()
 
@@ -155,7 +155,7 @@ async def test_a_server_that_is_away_for_a_moment_costs_a_retry_and_no_answer(op
 async def test_what_a_model_does_not_take_is_left_out_from_then_on(
     make_runtime: MakeRuntime, openai: Any
 ) -> None:
-    """As OpenAI's reasoning models do with a temperature, which elizaOS sets for all alike."""
+    """OpenAI's reasoning models refuse a temperature, which elizaOS always sets."""
     refusal = "Unsupported value: 'temperature' does not support 0.7 with this model."
 
     def picky(asked: Asked) -> Answer:

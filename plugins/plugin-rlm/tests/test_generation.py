@@ -1,4 +1,4 @@
-"""Parameters of elizaOS: what becomes the context, what reaches the models."""
+"""Parameters of elizaOS: which become the context, and which reach the models."""
 
 import json
 from typing import Any
@@ -27,12 +27,12 @@ def test_no_messages_at_all_leave_the_prompt() -> None:
 
 
 def test_a_system_text_is_kept_with_the_messages_and_not_in_the_query() -> None:
-    told = Generation.of({"prompt": "p", "system": "Be brief."})
-    assert told.context == [
+    generation = Generation.of({"prompt": "p", "system": "Be brief."})
+    assert generation.context == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "p"},
     ]
-    assert "Be brief." not in told.query
+    assert "Be brief." not in generation.query
 
 
 def test_a_system_text_that_is_among_the_messages_is_not_told_twice() -> None:

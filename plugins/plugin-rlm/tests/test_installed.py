@@ -1,4 +1,4 @@
-"""As a newcomer has it: built, installed in a fresh environment by the README's command, used."""
+"""The plugin built, installed in a fresh environment by the README's command, and used."""
 
 import os
 import re
@@ -39,16 +39,16 @@ def run(*command: str | Path, folder: Path) -> str:
 
 
 def fresh(folder: Path) -> Path:
-    """The Python of an environment with nothing in it but pip."""
+    """The Python of an environment that has only pip."""
     run(sys.executable, "-m", "venv", folder / "venv", folder=folder)
     return folder / "venv" / "bin" / "python"
 
 
 def answers(python: Path, folder: Path) -> list[str]:
-    """What the plugin answers there, away from the sources."""
-    told = run(python, "-c", PROBE, folder=folder)
+    """Return what the plugin answers there, away from the sources."""
+    output = run(python, "-c", PROBE, folder=folder)
     return [
-        line.removeprefix("ANSWER ") for line in told.splitlines() if line.startswith("ANSWER ")
+        line.removeprefix("ANSWER ") for line in output.splitlines() if line.startswith("ANSWER ")
     ]
 
 

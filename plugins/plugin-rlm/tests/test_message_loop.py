@@ -1,4 +1,4 @@
-"""elizaOS's own message loop, on its real runtime: a long prompt, three codes to echo, XML back."""
+"""elizaOS's own message loop on its real runtime: a long prompt, three codes to echo, XML."""
 
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -31,7 +31,7 @@ FERRIES = "\n".join(
 
 
 def response(codes: dict[str, str], text: str) -> str:
-    """What core wants to read."""
+    """Return a response in the form that elizaOS parses."""
     echoed = "".join(f"<one_{name}_code>{code}</one_{name}_code>" for name, code in codes.items())
     said = f"<thought>I looked it up.</thought><actions>REPLY</actions><text>{text}</text>"
     return f"<response>{echoed}{said}</response>"
@@ -44,7 +44,7 @@ def received() -> list[str]:
 
 @pytest.fixture
 def model() -> Any:
-    """How the model behind the server behaves; tests put theirs in place of it."""
+    """The behaviour of the model behind the server; tests replace it."""
     return {}
 
 
@@ -108,7 +108,7 @@ async def tell(runtime: AgentRuntime, text: str) -> MessageProcessingResult:
 async def test_the_agent_answers_a_message(
     agent: Any, model: dict[str, Any], received: list[str]
 ) -> None:
-    """The model reads the prompt that core made, and echoes what stands in its three places."""
+    """The model reads elizaOS's prompt and echoes its three codes."""
 
     def reads_then_answers(text: str) -> str:
         codes = dict(CODES.findall(text))
@@ -130,7 +130,7 @@ async def test_the_agent_answers_a_message(
 async def test_a_prompt_larger_than_any_window_is_answered_by_code(
     agent: Any, model: dict[str, Any], received: list[str]
 ) -> None:
-    """A timetable of a megabyte: what the model is shown stays small, and so does the bill."""
+    """With a timetable of a megabyte, the model sees little and costs little."""
     code = """
 import re
 codes = dict(re.findall(r"^(initial|middle|end) code: (\\S+)$", context, re.M))

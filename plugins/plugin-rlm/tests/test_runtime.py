@@ -1,4 +1,4 @@
-"""On the real runtime of elizaOS, through the real engine: what the document promises."""
+"""The promises of the document, on elizaOS's real runtime with the real engine."""
 
 import ast
 import inspect
@@ -166,7 +166,7 @@ async def test_code_of_the_model_runs_and_calls_models(
 
 async def test_init_stores_the_configuration_and_does_nothing_else() -> None:
     class Bare:
-        """Has nothing that init could call."""
+        """A runtime without anything that init could call."""
 
     runtime: Any = Bare()
     config = {"max_depth": 2}

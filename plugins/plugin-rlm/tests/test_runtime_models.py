@@ -1,4 +1,4 @@
-"""elizaOS as the backend: other plugins of the same runtime answer what the engine asks."""
+"""The backend elizaos: other plugins of the runtime answer the engine's requests."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 class Local:
-    """A plugin with models of its own, as anybody may write one."""
+    """A plugin with its own models."""
 
     def __init__(self, *model_types: str, root: str = ASK) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
@@ -81,7 +81,7 @@ async def test_it_never_asks_itself(make_runtime: MakeRuntime) -> None:
     assert "no other plugin" in str(result.error)
     result = await RLMClient(runtime=runtime).generate({"prompt": "x", "provider": "rlm"})
     assert result.stub
-    assert "another plugin" in str(result.error)
+    assert "a plugin other than" in str(result.error)
 
 
 async def test_the_provider_of_a_model_that_was_registered_by_hand_can_be_named(
@@ -176,7 +176,7 @@ async def test_the_real_openai_plugin_of_elizaos_is_such_a_backend(
         usual = theirs.OpenAIPlugin
 
         def kept(**options: Any) -> Any:
-            """It never closes its connections by itself."""
+            """Keep the plugin for the test to close; it never closes its connections itself."""
             made.append(usual(**options))
             return made[-1]
 

@@ -1,4 +1,4 @@
-"""The JSON-lines server as another program sees it: a process, two pipes."""
+"""The JSON-lines server as another program sees it: a process and two pipes."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ def model() -> Iterator[FakeServer]:
 
 
 class Served:
-    """A running server: requests in, answers out."""
+    """A running server."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -54,13 +54,13 @@ async def served(model: FakeServer | None = None, **more: str) -> AsyncGenerator
     keep = {
         name: os.environ[name] for name in ("PATH", "HOME", "RLM_STATE_DIR") if name in os.environ
     }
-    told = {"ELIZA_RLM_BACKEND": "openai", **model.variables} if model else {}
+    settings = {"ELIZA_RLM_BACKEND": "openai", **model.variables} if model else {}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "elizaos_plugin_rlm.server"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**keep, **told, **more},
+        env={**keep, **settings, **more},
         limit=LARGEST_LINE,
     )
     try:
@@ -158,7 +158,7 @@ async def test_many_requests_are_answered_each_under_its_id(model: FakeServer) -
 
 
 NO_REQUESTS: list[tuple[bytes, Any, str]] = [
-    (b"nonsense", None, "no JSON"),
+    (b"nonsense", None, "not JSON"),
     (b"[1]", None, "must be an object"),
     (b'{"id": 7}', 7, "unknown method"),
     (b'{"id": 7, "method": "explode"}', 7, "explode"),
@@ -166,9 +166,9 @@ NO_REQUESTS: list[tuple[bytes, Any, str]] = [
     (b'{"id": 7, "method": "infer", "params": 3}', 7, "params must be an object"),
     (b'{"id": 7, "method": "infer", "params": {"opts": 3}}', 7, "opts must be an object"),
     (b'{"id": NaN}', None, "NaN"),
-    (b"\xff\xfe", None, "no JSON"),
+    (b"\xff\xfe", None, "not JSON"),
     (b"[" * 100_000, None, "nested"),
-    (b"1" * 10_000, None, "no JSON"),
+    (b"1" * 10_000, None, "not JSON"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Anything on stdin: every line gets one line of JSON back, under its id if it has one."""
+"""Arbitrary input: every line gets one line of JSON back, with its id if it has one."""
 
 import asyncio
 import io
@@ -59,7 +59,7 @@ async def exchange(sent: list[bytes]) -> list[dict[str, Any]]:
 
 
 def identity_of(line: bytes) -> Any:
-    """The id, where the line is an object in real JSON."""
+    """Return the id, if the line is a JSON object."""
 
     def refuse(name: str) -> float:
         raise ValueError(name)
@@ -72,7 +72,7 @@ def identity_of(line: bytes) -> Any:
 
 
 class Chunks(io.RawIOBase):
-    """A pipe that gives what was written in pieces of its own choice."""
+    """A pipe that returns data in pieces of arbitrary size."""
 
     def __init__(self, pieces: list[bytes]) -> None:
         self._pieces = [piece for piece in pieces if piece]

@@ -1,4 +1,4 @@
-"""Who decides: the request, then the runtime, then the plugin, then the environment."""
+"""Precedence of settings: the request, the runtime, the plugin, the environment."""
 
 import asyncio
 from collections.abc import Iterator
@@ -40,10 +40,10 @@ async def test_each_place_counts_before_the_next(
     configured = create_plugin({key: "of-plugin"})
     plugged = await make_runtime(plugins=[configured])
     await plugged.use_model("TEXT_LARGE", {"prompt": "p"})
-    told = await make_runtime({key: "of-runtime"}, plugins=[configured])
-    await told.use_model("TEXT_LARGE", {"prompt": "p"})
-    await told.use_model("TEXT_LARGE", {"prompt": "p", "model": "of-request"})
-    await told.use_model("TEXT_LARGE", {"prompt": "p"})
+    other = await make_runtime({key: "of-runtime"}, plugins=[configured])
+    await other.use_model("TEXT_LARGE", {"prompt": "p"})
+    await other.use_model("TEXT_LARGE", {"prompt": "p", "model": "of-request"})
+    await other.use_model("TEXT_LARGE", {"prompt": "p"})
     assert asked_models(server) == [
         *("gpt-5-mini", "of-environment", "of-plugin", "of-runtime", "of-request", "of-runtime")
     ]
@@ -76,7 +76,7 @@ async def test_keys_are_found_among_the_settings_of_the_runtime(
 async def test_two_runtimes_in_one_process_keep_their_own(
     make_runtime: MakeRuntime, server: FakeServer
 ) -> None:
-    """By settings, and by plugins of their own; in any order, and at the same time."""
+    """By settings and by their own plugins, in any order and concurrently."""
     ada = await make_runtime({"ELIZA_RLM_ROOT_MODEL": "ada"})
     bob = await make_runtime(plugins=[create_plugin({"root_model": "bob"})])
     for runtime in (ada, bob, bob, ada):
@@ -138,7 +138,7 @@ async def test_a_client_with_a_configuration_of_its_own_asks_nobody_else(
 async def test_what_one_backend_is_made_with_does_not_reach_another(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A key of the root's provider must not be shown to the one that answers calls."""
+    """The provider that answers calls must not see a key of the root's provider."""
     with FakeServer(rules=[("How many?", "two")]) as other:
         monkeypatch.setenv("VLLM_BASE_URL", other.openai_url)
         with FakeServer(rules=[("", cell("FINAL(llm_query('How many?'))"))]) as root:

@@ -1,4 +1,4 @@
-"""Without an engine: loadable, silent, and always the same answer."""
+"""Without an engine the plugin loads, and always gives the same answer."""
 
 import logging
 import sys

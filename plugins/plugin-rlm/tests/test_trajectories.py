@@ -1,4 +1,4 @@
-"""How an answer was found, and what it cost: told by the engine, and to elizaOS's own service."""
+"""Trajectories and costs, from the engine's events and in elizaOS's own service."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -106,7 +106,7 @@ async def test_long_texts_are_cut_where_they_are_exported() -> None:
 
 
 def logged(service: Any) -> tuple[list[Any], list[Any]]:
-    """All calls and all accesses of the one trajectory there is."""
+    """Return all calls and all accesses of the only trajectory."""
     (trajectory,) = service.get_all_trajectories()
     calls = [call for step in trajectory.steps for call in step.llm_calls]
     accesses = [access for step in trajectory.steps for access in step.provider_accesses]

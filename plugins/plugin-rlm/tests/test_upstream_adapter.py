@@ -1,4 +1,4 @@
-"""The adapter of the upstream package, with a double that only blocks: threads, options, errors."""
+"""The adapter of the upstream package, with a double that only blocks."""
 
 import asyncio
 import sys

@@ -1,11 +1,11 @@
-"""recursivelm as the engine: asked on the runtime's own event loop, heard at every event."""
+"""The engine recursivelm: runs on the runtime's own event loop and records every event."""
 
 from rlm import RLM, ConfigError, Limits
 from rlm.events import Event
 from rlm.protocols import Client
 
 from elizaos_plugin_rlm.config import BACKEND_OF_RUNTIME
-from elizaos_plugin_rlm.engines import Answer, EngineUnavailable, Wanted
+from elizaos_plugin_rlm.engines import Answer, EngineSpec, EngineUnavailable
 from elizaos_plugin_rlm.generation import Generation
 from elizaos_plugin_rlm.results import RLMTrajectory
 from elizaos_plugin_rlm.runtime_models import RuntimeModels
@@ -14,8 +14,8 @@ from elizaos_plugin_rlm.trajectories import trajectory_of
 __all__ = ["make"]
 
 
-class _Heard:
-    """A recorder that keeps what it hears: of runs that fail there is no result to ask."""
+class _EventList:
+    """A recorder that keeps all events, because a failed run has no result with events."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -24,18 +24,18 @@ class _Heard:
         self.events.append(event)
 
 
-class OwnEngine:
-    """One `RLM` for one request; what it costs to make is a fraction of what a sandbox does."""
+class RecursivelmEngine:
+    """One `RLM` for one request; making it costs little compared with a sandbox."""
 
     def __init__(self, rlm: RLM) -> None:
         self._rlm = rlm
-        self._heard = _Heard()
+        self._recorder = _EventList()
 
     async def answer(self, generation: Generation) -> Answer:
-        """The answer, or the best one at a limit."""
+        """Return the answer; at a limit, the best one."""
         try:
             result = await self._rlm.aask(
-                generation.query, generation.context, recorders=(self._heard,)
+                generation.query, generation.context, recorders=(self._recorder,)
             )
         finally:
             await self._rlm.aclose()
@@ -50,21 +50,21 @@ class OwnEngine:
         )
 
     def trajectory(self) -> RLMTrajectory | None:
-        return trajectory_of(self._heard.events) if self._heard.events else None
+        return trajectory_of(self._recorder.events) if self._recorder.events else None
 
     def stop(self) -> None:
         self._rlm.stop()
 
 
-def make(wanted: Wanted) -> OwnEngine:
-    """An engine for one request, or the reason why there can be none."""
-    config = wanted.config
-    root, sub = "/".join(wanted.root_model), "/".join(wanted.subcall_model)
-    clients = _clients(wanted)
+def make(spec: EngineSpec) -> RecursivelmEngine:
+    """Make an engine for one request; raise EngineUnavailable with the reason if it fails."""
+    config = spec.config
+    root, sub = "/".join(spec.root_model), "/".join(spec.subcall_model)
+    clients = _clients(spec)
     if root == sub == f"{BACKEND_OF_RUNTIME}/TEXT_LARGE" and not config.subcall_model:
         sub = f"{BACKEND_OF_RUNTIME}/{clients[BACKEND_OF_RUNTIME].smaller()}"
     options = {root: config.backend_kwargs}
-    if wanted.subcall_model[0] == config.backend:
+    if spec.subcall_model[0] == config.backend:
         options[sub] = config.backend_kwargs
     try:
         rlm = RLM(
@@ -81,28 +81,28 @@ def make(wanted: Wanted) -> OwnEngine:
                 max_seconds=config.max_seconds,
             ),
             strategy=config.strategy,
-            sampling=dict(wanted.sampling),
-            sub_sampling=dict(wanted.sampling),
+            sampling=dict(spec.sampling),
+            sub_sampling=dict(spec.sampling),
             verbose=config.verbose,
-            variables=wanted.variables,
+            variables=spec.variables,
         )
     except ConfigError as error:
         raise EngineUnavailable(str(error)) from error
-    return OwnEngine(rlm)
+    return RecursivelmEngine(rlm)
 
 
-def _clients(wanted: Wanted) -> dict[str, RuntimeModels]:
-    """The runtime's other models, where they are asked for."""
+def _clients(spec: EngineSpec) -> dict[str, RuntimeModels]:
+    """Return a client for the runtime's other models, if they are used."""
     asked = [
         model
-        for backend, model in (wanted.root_model, wanted.subcall_model)
+        for backend, model in (spec.root_model, spec.subcall_model)
         if backend == BACKEND_OF_RUNTIME
     ]
     if not asked:
         return {}
-    if wanted.runtime is None:
-        raise EngineUnavailable(f"the backend {BACKEND_OF_RUNTIME!r} needs a runtime to ask")
-    models = RuntimeModels(wanted.runtime, wanted.config.provider)
+    if spec.runtime is None:
+        raise EngineUnavailable(f"the backend {BACKEND_OF_RUNTIME!r} needs a runtime")
+    models = RuntimeModels(spec.runtime, spec.config.provider)
     for model in asked:
         models.check(model)
     return {BACKEND_OF_RUNTIME: models}

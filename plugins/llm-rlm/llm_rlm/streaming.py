@@ -1,6 +1,6 @@
-"""Carries the events of a run from the engine's thread to whoever consumes a response.
+"""Pass the events of a run from the engine's thread to the consumer of a response.
 
-When the consumer goes away (Ctrl-C, a cancelled task), the run is cancelled, and waited for.
+If the consumer stops (Ctrl-C, a cancelled task), the run is cancelled and awaited.
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import llm
 
-from llm_rlm.failing import as_llm_error
+from llm_rlm.common import as_llm_error
 
 if TYPE_CHECKING:
-    from llm_rlm.runs import Turn
+    from llm_rlm.chats import Turn
     from rlm import RunResult
     from rlm.events import Event
 
@@ -27,24 +27,24 @@ Future = concurrent.futures.Future["RunResult"]
 
 
 class _Recorder:
-    """Hands every event on."""
+    """A recorder that passes every event to a function."""
 
     def __init__(self, put: Callable[[Any], None]) -> None:
         self._put = put
 
     def record(self, event: "Event") -> None:
-        """The Recorder protocol."""
+        """Implement the Recorder protocol."""
         self._put(event)
 
 
 class Ended:
-    """Comes after the last event: the run's result, or what it raised."""
+    """Follows the last event: the run's result, or its exception."""
 
     def __init__(self, future: Future) -> None:
         self._future = future
 
     def result(self) -> "RunResult":
-        """The result; errors of the engine's become llm's, which its command shows in a line."""
+        """Return the result; raise errors of the engine as errors of llm."""
         from rlm.errors import RLMError
 
         try:
@@ -54,7 +54,7 @@ class Ended:
 
 
 def events_blocking(turn: "Turn") -> "Generator[Event, None, RunResult]":
-    """Every event of a run; returns its result."""
+    """Yield every event of a run; return its result."""
     _refuse_in_a_run()
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     future = _start(turn, inbox.put)
@@ -71,10 +71,10 @@ def events_blocking(turn: "Turn") -> "Generator[Event, None, RunResult]":
 
 
 async def events_awaited(turn: "Turn") -> "AsyncGenerator[Event | Ended, None]":
-    """Every event of a run, then its end, for an event loop that is not the engine's."""
+    """Yield every event of a run, then its end, on an event loop other than the engine's."""
     loop = asyncio.get_running_loop()
     inbox: asyncio.Queue[Any] = asyncio.Queue()
-    future = _start(turn, lambda event: _put_from_elsewhere(loop, inbox, event))
+    future = _start(turn, lambda event: _put_threadsafe(loop, inbox, event))
     has_ended = False
     try:
         while (event := await inbox.get()) is not None:
@@ -92,7 +92,7 @@ async def events_awaited(turn: "Turn") -> "AsyncGenerator[Event | Ended, None]":
 
 
 def _start(turn: "Turn", put: Callable[[Any], None]) -> Future:
-    """Begin a run on the engine's thread; None is put when it has unwound, however it ended."""
+    """Start a run on the engine's thread; put None when it has ended, for any reason."""
     from rlm.portal import portal
 
     async def whole() -> "RunResult":
@@ -105,7 +105,7 @@ def _start(turn: "Turn", put: Callable[[Any], None]) -> Future:
 
 
 def _refuse_in_a_run() -> None:
-    """Blocking the engine's own thread would be waiting for itself."""
+    """Raise an error on the engine's own thread, where a blocking call would deadlock."""
     from rlm.portal import portal
 
     try:
@@ -113,7 +113,7 @@ def _refuse_in_a_run() -> None:
     except RuntimeError:
         return
     if is_engines:
-        raise llm.ModelError("a run can't block on another: use llm.get_async_model(…) in it")
+        raise llm.ModelError("a run cannot block on another run: use llm.get_async_model(…) in it")
 
 
 def _wait_for_end(inbox: "queue.SimpleQueue[Any]") -> None:
@@ -122,8 +122,8 @@ def _wait_for_end(inbox: "queue.SimpleQueue[Any]") -> None:
             pass
 
 
-def _put_from_elsewhere(
+def _put_threadsafe(
     loop: asyncio.AbstractEventLoop, inbox: "asyncio.Queue[Any]", event: Any
 ) -> None:
-    with contextlib.suppress(RuntimeError):  # The loop was closed: nobody listens any longer.
+    with contextlib.suppress(RuntimeError):  # The loop is closed, so there is no consumer.
         loop.call_soon_threadsafe(inbox.put_nowait, event)

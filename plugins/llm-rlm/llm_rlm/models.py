@@ -1,4 +1,4 @@
-"""`rlm/<model>`: every model of `llm`'s once more, as the root of runs."""
+"""The models `rlm/<model>`: each wraps a model of llm and answers with runs."""
 
 import os
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -9,7 +9,7 @@ import llm
 from llm.parts import StreamEvent
 
 from llm_rlm.options import RunOptions, combined_options
-from llm_rlm.piped import typed_parameters
+from llm_rlm.prompts import command_parameters
 
 if TYPE_CHECKING:
     from rlm import RunResult
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["PREFIX", "AsyncRLMModel", "RLMModel", "wrap_all"]
 
 PREFIX = "rlm/"
-MOST_LISTED = 60
-"""More than so many are one line in `llm models`; `llm models -q rlm/` lists them all."""
+MAX_LISTED = 60
+"""If there are more, `llm models` shows one line for all; `llm models -q rlm/` lists them."""
 
 
 class _AnyType(frozenset[str]):
-    """Every type of attachment is taken, as a file for code to read; these are the ones shown."""
+    """Accepts every type of attachment, since code can read any file; shows only a few."""
 
     def __contains__(self, _: object) -> bool:
         return True
@@ -32,7 +32,7 @@ SHOWN_TYPES = _AnyType({"application/json", "application/pdf", "image/*", "text/
 
 
 class _LazyOptions:
-    """The options of a wrapped model, made when somebody asks: classes of pydantic's take time."""
+    """The options of a wrapped model, made on first use because pydantic classes take time."""
 
     def __get__(self, wrapped: Any, _: Any = None) -> type[RunOptions]:
         if wrapped is None:
@@ -43,7 +43,7 @@ class _LazyOptions:
 
 
 class _Wrapped:
-    """What the blocking and the awaited form have in common."""
+    """The common part of the blocking and the asynchronous model."""
 
     can_stream = True
     supports_schema = True
@@ -58,7 +58,7 @@ class _Wrapped:
         self.key_env_var = inner.key_env_var
 
     def get_key(self, explicit_key: str | None = None) -> str | None:
-        """The key of the model inside, found where that looks for it."""
+        """Return the key of the wrapped model, found where that model looks for it."""
         found: str | None = self.key or self.inner.get_key(explicit_key)
         return found
 
@@ -67,62 +67,64 @@ class _Wrapped:
 
 
 class RLMModel(_Wrapped, llm.KeyModel):
-    """A run for each prompt: the model inside writes code over what it was handed."""
+    """A model that answers each prompt with a run of the wrapped model."""
 
     def execute(
         self, prompt: Any, stream: bool, response: Any, conversation: Any, key: str | None = None
     ) -> Iterator[StreamEvent]:
-        """Reasoning and cells as they come, and in the end the answer."""
-        from llm_rlm import answering
-        from llm_rlm.feeding import events_blocking
+        """Yield reasoning and cells as they arrive, then the answer."""
+        from llm_rlm.chats import next_turn
+        from llm_rlm.responses import EventParts, answer_parts
+        from llm_rlm.streaming import events_blocking
 
-        turn = answering.turn_of(self.inner, prompt, conversation, key)
-        telling = answering.telling_of(prompt)
+        turn = next_turn(self.inner, prompt, conversation, key)
+        converter = EventParts(hides_reasoning=bool(prompt.hide_reasoning))
         events, result = events_blocking(turn), None
         try:
             while True:
-                yield from telling.parts(next(events))
+                yield from converter.parts(next(events))
         except StopIteration as end:
             result = end.value
         finally:
             events.close()
-        yield from answering.answer_of(result, response, prompt)
+        yield from answer_parts(result, response, prompt)
 
 
 class AsyncRLMModel(_Wrapped, llm.AsyncKeyModel):
-    """The same, to be awaited."""
+    """The asynchronous form of `RLMModel`."""
 
     async def execute(
         self, prompt: Any, stream: bool, response: Any, conversation: Any, key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Reasoning and cells as they come, and in the end the answer."""
+        """Yield reasoning and cells as they arrive, then the answer."""
         from contextlib import aclosing
 
-        from llm_rlm import answering
-        from llm_rlm.feeding import Ended, events_awaited
+        from llm_rlm.chats import next_turn
+        from llm_rlm.responses import EventParts, answer_parts
+        from llm_rlm.streaming import Ended, events_awaited
 
-        turn = answering.turn_of(self.inner, prompt, conversation, key)
-        telling = answering.telling_of(prompt)
+        turn = next_turn(self.inner, prompt, conversation, key)
+        converter = EventParts(hides_reasoning=bool(prompt.hide_reasoning))
         result: RunResult | None = None
         async with aclosing(events_awaited(turn)) as events:
             async for event in events:
                 if isinstance(event, Ended):
                     result = event.result()
                     break
-                for part in telling.parts(event):
+                for part in converter.parts(event):
                     yield part
-        for part in answering.answer_of(result, response, prompt):
+        for part in answer_parts(result, response, prompt):
             yield part
 
 
 def wrap_all(register: Callable[..., None], known: Sequence[Any]) -> None:
-    """Register a wrapped form of every model, under `rlm/` and its id or one of its aliases.
+    """Register a wrapped form of every model, as `rlm/` and its id or one of its aliases.
 
-    LLM_RLM_MODELS, if set, holds patterns of the ids to wrap, separated by commas.
+    The variable LLM_RLM_MODELS may hold patterns of the ids to wrap, separated by commas.
     """
     patterns = [each.strip() for each in os.environ.get("LLM_RLM_MODELS", "*").split(",")]
     chosen = [each for each in known if _is_wanted(_inner(each).model_id, patterns)]
-    if len(chosen) > MOST_LISTED and _is_plain_listing():
+    if len(chosen) > MAX_LISTED and _is_plain_listing():
         register(_Summary(len(chosen)))
         return
     for each in chosen:
@@ -132,7 +134,7 @@ def wrap_all(register: Callable[..., None], known: Sequence[Any]) -> None:
 
 
 class _Summary(RLMModel):
-    """Stands for all wrapped models where there are too many to list."""
+    """One entry for all wrapped models, if there are too many to list."""
 
     def __init__(self, count: int) -> None:
         self.model_id = f"{PREFIX}<any of the models above>"
@@ -152,6 +154,6 @@ def _is_wanted(model_id: str, patterns: list[str]) -> bool:
 
 
 def _is_plain_listing() -> bool:
-    given = typed_parameters("models_list")
+    given = command_parameters("models_list")
     narrow = ("options", "json_", "query", "model_ids")
     return given is not None and not any(given.get(name) for name in narrow)
