@@ -180,9 +180,9 @@ def test_no_model_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPat
         (lambda: RLM("openai-compatible/m"), "set LLM_BASE_URL"),
         (lambda: RLM("offline/extractive", environment="moon"), "environments: .*local"),
         (lambda: engine(preview_chars=-1), "preview_chars"),
-        (lambda: engine(strategy="magic"), "no strategy 'magic'; choose of rlm, direct"),
-        (lambda: engine(protocol="smoke"), "no protocol 'smoke'; choose of fences, tools"),
-        (lambda: engine(profile="giant"), "no profile 'giant'; choose of frontier"),
+        (lambda: engine(strategy="magic"), "no strategy 'magic'; choose one of rlm, direct"),
+        (lambda: engine(protocol="smoke"), "no protocol 'smoke'; choose one of fences, tools"),
+        (lambda: engine(profile="giant"), "no profile 'giant'; choose one of frontier"),
     ],
 )
 def test_mistakes_show_before_a_run_does(make: Callable[[], RLM], told: str | None) -> None:
@@ -196,7 +196,7 @@ def test_mistakes_show_before_a_run_does(make: Callable[[], RLM], told: str | No
 
 @pytest.mark.parametrize("query", ["", "  \n", None, 5])
 async def test_a_query_that_asks_nothing_is_refused(query: Any) -> None:
-    with pytest.raises(ConfigError, match="the query must be a text"):
+    with pytest.raises(ConfigError, match="the query must be a non-empty string"):
         await engine().aask(query, "c")
 
 

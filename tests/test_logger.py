@@ -261,7 +261,7 @@ async def test_a_full_disk_is_told_once_and_the_run_goes_on(
         result = await scripted_run(logger, query="q", text="seen")
     assert result.answer == "seen"
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "No space left on device; the run goes on" in caplog.text
+    assert "No space left on device; the run continues" in caplog.text
     assert disk.lines == 4, "nothing is tried again"
     assert disk.taken.count(b"\n") == 2
 

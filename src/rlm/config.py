@@ -56,7 +56,9 @@ class RunConfig(Struct, frozen=True, kw_only=True):
         for name, known in (("strategy", Strategy), ("protocol", Protocol), ("profile", Profile)):
             value, choices = getattr(self, name), get_args(known)
             if value not in choices and not (name == "profile" and value is None):
-                raise ConfigError(f"there is no {name} {value!r}; choose of {', '.join(choices)}")
+                raise ConfigError(
+                    f"there is no {name} {value!r}; choose one of {', '.join(choices)}"
+                )
         if self.preview_chars < 0:
             raise ConfigError(f"preview_chars must be 0 or more, not {self.preview_chars}")
         if not 0.1 <= self.compaction_fraction <= 1.0:

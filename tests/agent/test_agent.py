@@ -128,7 +128,7 @@ async def test_a_value_without_json_form_is_not_noted_and_the_cell_is_told() -> 
     assert agent.context.data == {}
     with pytest.raises(ConfigError, match="no JSON form"):
         agent.add_context("f", print)
-    with pytest.raises(ConfigError, match="a key must be a text"):
+    with pytest.raises(ConfigError, match="a key must be a string"):
         agent.add_context(WRONG, 4)
 
 

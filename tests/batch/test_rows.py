@@ -43,7 +43,7 @@ def test_empty_lines_do_not_count_as_rows_but_as_lines(tmp_path: Path) -> None:
         (r'{"query": "half \ud83d"}', "line 1: only a context"),
         (r'{"query": "a", "id": "\udc00"}', "line 1: only a context"),
         (r'{"query": "a", "meta": {"b": ["\ud83d"]}}', "line 1: only a context"),
-        (r'{"query": "a", "context": ["\ud83d", NaN]}', "NaN is no number of JSON's"),
+        (r'{"query": "a", "context": ["\ud83d", NaN]}', "NaN is not a JSON number"),
         (r'{"query": "a", "context": "\ud83d"', "line 1"),
         (r'{"query": 5, "context": "\ud83d"}', "Expected `str`"),
     ],

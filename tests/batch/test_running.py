@@ -288,7 +288,7 @@ async def test_a_cancelled_batch_goes_on_and_pays_nothing_twice(tmp_path: Path) 
 async def test_only_one_process_works_on_a_batch(tmp_path: Path) -> None:
     desk = Desk(tmp_path, answering())
     desk.write(rows(1))
-    with desk.folder.opened(), pytest.raises(ConfigError, match="is at work on"):
+    with desk.folder.opened(), pytest.raises(ConfigError, match="is writing"):
         await desk.run()
     assert (await desk.run()).answered == 1
 

@@ -83,8 +83,8 @@ def test_a_pickle_that_would_run_something_runs_nothing_here(path: Path, tmp_pat
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"format": "another"}, "no saved chat"),
-        ({"version": 99}, "another rlm"),
+        ({"format": "another"}, "not a saved chat"),
+        ({"version": 99}, "another version of rlm"),
         ({"turns": [{"query_bytes": "1"}]}, "damaged"),
         ({"turns": [{"query_bytes": -1, "answer_bytes": 1}]}, "turns are damaged"),
         ({"turns": [{"query_bytes": 1 << 60, "answer_bytes": 1}]}, "turns are damaged"),
@@ -243,13 +243,13 @@ def test_many_members_that_unpack_to_far_more_are_refused_too(path: Path) -> Non
 def test_what_is_no_chat_is_said_to_be_none(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other"
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match="no saved chat"):
+    with pytest.raises(ConfigError, match="not a saved chat"):
         SavedFile(path)
 
 
 def test_folders_pipes_and_nothing_are_no_chats(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name, words in (("", "can't be read"), ("pipe", "no saved chat"), ("none", "can't be op")):
+    for name, words in (("", "can't be read"), ("pipe", "not a saved chat"), ("none", "can't be op")):
         with pytest.raises(ConfigError, match=words):
             SavedFile(tmp_path / name)
 
@@ -298,7 +298,7 @@ def test_what_a_session_says_of_its_variables_is_not_believed(tmp_path: Path) ->
         chat.ask("q")
         chat.save(path)
         assert len(chat.notices) == 1
-        assert "names that are none" in chat.notices[0]
+        assert "invalid names" in chat.notices[0]
     file = SavedFile(path)
     assert file.about.variables is not None
     assert file.about.variables.names == ()

@@ -1,14 +1,14 @@
 // Made by `npm run types` from src/rlm/records/events.schema.json; not written by hand.
-// schema-sha256: 8bef148f4c5fa3aa882ecf84e8bcd4a4f0d5e892f73fe29046dae4bf19964552
+// schema-sha256: 49034ece7c18fcbbae9ef0e877190f6052169fd6e3f144eadb03ee4f153ef914
 
 export const SCHEMA_VERSION = 1
 
 /**
- * A run begins, or goes on after it was killed: then its events come once more.
+ * A run starts, or is resumed after it was killed: then its events are sent again.
  *
- * `path` names the run within its tree the same way on every execution. `settings`, told by root
- * runs only, are what it takes to run it again. `context_sha256` is empty for a large context
- * whose hash is not known yet: a run that is logged or journaled tells it in `ContextHashed`.
+ * `path` names the run within its tree the same way on every execution. `settings`, of root runs
+ * only, are needed to run it again. `context_sha256` is empty for a large context whose hash is
+ * not known yet: a run that is logged or journaled reports it in `ContextHashed`.
  */
 export interface RunStarted {
   readonly type: 'run_started'
@@ -34,7 +34,7 @@ export interface RunStarted {
 }
 
 /**
- * The hash of a large context, which is made beside the first steps of a run.
+ * The hash of a large context, computed during the first steps of a run.
  */
 export interface ContextHashed {
   readonly type: 'context_hashed'
@@ -49,10 +49,10 @@ export interface ContextHashed {
 }
 
 /**
- * How the run goes about it, and why: the strategy that `auto` chose, or a map/reduce's plan.
+ * How the run proceeds, and why: the strategy that `auto` chose, or the plan of a map/reduce.
  *
  * `kind` is that of the answer. Of `pieces` of at most `piece_chars` characters, `unread` are left
- * out, as they have none of the question's telling words.
+ * out, because they have none of the relevant words of the query.
  */
 export interface Planned {
   readonly type: 'planned'
@@ -106,7 +106,7 @@ export interface ModelAsked {
 }
 
 /**
- * One turn. `opaque` holds provider parts that must travel back unchanged.
+ * One message. `opaque` holds provider parts that must be sent back unchanged.
  */
 export interface Message {
   readonly role: 'assistant' | 'system' | 'tool' | 'user'
@@ -126,9 +126,9 @@ export interface ToolCall {
 }
 
 /**
- * What came of a request; `limit` names the limit that an error means.
+ * The outcome of a request; `limit` names the limit that an error stands for.
  *
- * `stored`: it was not asked for now, but is from the journal or the cache, or was the reply to a
+ * `stored`: it was not sent now, but came from the journal or the cache, or was the reply to a
  * cell whose session was lost.
  */
 export interface ModelReplied {
@@ -155,7 +155,7 @@ export interface ModelReplied {
 }
 
 /**
- * Tokens and money of one reply or of several. A cost nobody knows is None, never 0.
+ * Tokens and money of one reply or of several. An unknown cost is None, never 0.
  *
  * `input_tokens` includes those read from a prompt cache (`cached_tokens`) and those written to
  * one (`cache_write_tokens`); `output_tokens` includes `reasoning_tokens`.
@@ -171,7 +171,7 @@ export interface Usage {
 }
 
 /**
- * A cell is about to run; cells count within their step.
+ * A cell is about to run; cells are numbered within their step.
  */
 export interface CellStarted {
   readonly type: 'cell_started'
@@ -187,7 +187,7 @@ export interface CellStarted {
 }
 
 /**
- * What a cell wrote, up to the kept size; `written_chars` counts all of it.
+ * The output of a cell, up to the kept size; `written_chars` counts all of it.
  */
 export interface CellOutput {
   readonly type: 'cell_output'
@@ -205,7 +205,7 @@ export interface CellOutput {
 }
 
 /**
- * A cell is through, with the variables it made or changed and what they are.
+ * A cell has ended, with the variables it made or changed and their descriptions.
  */
 export interface CellEnded {
   readonly type: 'cell_ended'
@@ -229,9 +229,9 @@ export interface CellEnded {
 }
 
 /**
- * A call made from inside a cell, or by map/reduce.
+ * A call from a cell or from map/reduce.
  *
- * `call_id` is made of the run's id, the hash of what is asked, and its number among equals.
+ * `call_id` is made of the id of the run, the hash of the request, and its number among equals.
  */
 export interface CallStarted {
   readonly type: 'call_started'
@@ -249,7 +249,7 @@ export interface CallStarted {
 }
 
 /**
- * What came of a call. `limit` names the limit that an error means.
+ * The outcome of a call. `limit` names the limit that an error stands for.
  */
 export interface CallEnded {
   readonly type: 'call_ended'
@@ -274,9 +274,9 @@ export interface CallEnded {
 }
 
 /**
- * A try failed, and the same request is sent again after a pause.
+ * An attempt failed, and the same request is sent again after a pause.
  *
- * `attempt` counts the failed tries. `call_id` is None for the run's own requests.
+ * `attempt` counts the failed attempts. `call_id` is None for requests of the run itself.
  */
 export interface CallRetried {
   readonly type: 'call_retried'
@@ -316,7 +316,7 @@ export interface ToolCalled {
 }
 
 /**
- * A cell showed the user a piece of the answer, before it went on (`environment="agent"`).
+ * A cell showed the user a piece of the answer (`environment="agent"`).
  */
 export interface OutputStreamed {
   readonly type: 'output_streamed'
@@ -331,7 +331,7 @@ export interface OutputStreamed {
 }
 
 /**
- * A cell noted something for later turns (`environment="agent"`); `value` is JSON.
+ * A cell stored a note for later turns (`environment="agent"`); `value` is JSON.
  */
 export interface Noted {
   readonly type: 'noted'
@@ -347,7 +347,7 @@ export interface Noted {
 }
 
 /**
- * A REPL is ready. `layers` are what stands between its code and the machine, in words.
+ * A REPL is ready. `layers` describe what isolates its code from the machine.
  */
 export interface SessionOpened {
   readonly type: 'session_opened'
@@ -364,7 +364,7 @@ export interface SessionOpened {
 }
 
 /**
- * The worker died; a fresh session took over, or with `restored` its last checkpoint did.
+ * The worker died; a new session replaced it or, with `restored`, its last checkpoint.
  */
 export interface SessionLost {
   readonly type: 'session_lost'
@@ -381,7 +381,7 @@ export interface SessionLost {
 }
 
 /**
- * The history came near the window, and the model's own notes took the place of most of it.
+ * The history came near the window, and notes of the model replaced most of it.
  */
 export interface Compacted {
   readonly type: 'compacted'
@@ -399,7 +399,7 @@ export interface Compacted {
 }
 
 /**
- * Cells that ran again on resuming printed something else; the model is told what it was told.
+ * Cells that ran again on resuming printed something else; the model is shown the old text.
  *
  * Both texts are observations of that step, cut to a few thousand characters.
  */
@@ -417,7 +417,7 @@ export interface Diverged {
 }
 
 /**
- * What the whole tree has used so far; told after every step that goes on.
+ * What the whole tree has used so far; sent after every step that does not end the run.
  */
 export interface BudgetChanged {
   readonly type: 'budget_changed'
@@ -435,7 +435,7 @@ export interface BudgetChanged {
 }
 
 /**
- * A run is over; `usage` includes its children's. `error` is there if it was raised, too.
+ * A run has ended; `usage` includes that of its children. `error` is set if it was raised.
  */
 export interface RunEnded {
   readonly type: 'run_ended'

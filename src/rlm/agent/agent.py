@@ -254,7 +254,7 @@ def _model_options(backend: Backend, backend_kwargs: dict[str, Any] | None) -> d
     if isinstance(backend, str) and (backend_kwargs is not None or "/" not in backend):
         return {"backend": backend, "backend_kwargs": backend_kwargs}
     if backend_kwargs:
-        raise ConfigError("backend_kwargs goes with the name of a provider")
+        raise ConfigError("backend_kwargs needs the name of a provider")
     return {"model": backend}
 
 

@@ -36,7 +36,7 @@ class AgentContext:
 
     def __init__(self, agent_id: str = "agent", max_history_size: int = 100) -> None:
         if not isinstance(agent_id, str) or not agent_id:
-            raise ConfigError(f"agent_id must be a text, not {agent_id!r}")
+            raise ConfigError(f"agent_id must be a string, not {agent_id!r}")
         if not isinstance(max_history_size, int) or max_history_size < 0:
             raise ConfigError(f"max_history_size must be 0 or more, not {max_history_size!r}")
         self.agent_id = agent_id
@@ -54,7 +54,7 @@ class AgentContext:
     def add(self, key: str, value: Any) -> None:
         """Store a JSON value under a name, replacing any other."""
         if not isinstance(key, str):
-            raise ConfigError(f"a key must be a text, not {key!r}")
+            raise ConfigError(f"a key must be a string, not {key!r}")
         try:
             self.data[key] = json.loads(json.dumps(value))
         except (TypeError, ValueError, RecursionError) as error:

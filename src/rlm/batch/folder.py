@@ -57,7 +57,7 @@ class BatchFolder:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = Lock(self.path / "lock")
         if not lock.take():
-            raise ConfigError(f"process {lock.holder()} is at work on {self.out}; wait for it")
+            raise ConfigError(f"process {lock.holder()} is writing {self.out}; wait for it")
         try:
             if overwrite:
                 self._clear()

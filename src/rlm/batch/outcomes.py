@@ -116,7 +116,7 @@ class RowTable:
             changed = [name for name in settings if settings[name] != before.get(name)]
             listed = ", ".join(f"{name} was {before.get(name)!r}" for name in changed)
             raise ConfigError(
-                f"this batch was begun with other settings: {listed or 'some are gone'}; use "
+                f"this batch was started with other settings: {listed or 'some are gone'}; use "
                 "those, or choose another --out"
             )
 

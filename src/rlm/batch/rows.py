@@ -120,4 +120,4 @@ def _decoded(text: bytes) -> Row:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"JSON is malformed: {constant} is no number of JSON's")
+    raise ValueError(f"JSON is malformed: {constant} is not a JSON number")

@@ -176,11 +176,11 @@ class SavedFile:
         try:
             yield
         except _DAMAGED as error:
-            raise ConfigError(f"{self.path} is no saved chat, or damaged: {error}") from error
+            raise ConfigError(f"{self.path} is not a saved chat, or damaged: {error}") from error
         except OSError as error:
             raise ConfigError(f"{self.path} can't be read: {error.strerror}") from error
         except KeyError as error:
-            raise ConfigError(f"{self.path} is no saved chat: it lacks {error}") from error
+            raise ConfigError(f"{self.path} is not a saved chat: it lacks {error}") from error
 
     def _checked_members(self) -> dict[str, int]:
         """Return names and sizes; refuse a file that would unpack to far more than its size."""
@@ -250,7 +250,7 @@ class SavedFile:
 
         picture = picture_of(read(), read)
         if picture is None:
-            raise ConfigError(f"{self.path}: {member} is no picture")
+            raise ConfigError(f"{self.path}: {member} is not a picture")
         return picture
 
 
@@ -273,7 +273,7 @@ def _check_end(reader: _Reader) -> None:
     reader.seek(-_END.size, os.SEEK_END)
     magic, _, _, _, count, size, _, comment = _END.unpack(reader.read(_END.size))
     if magic != b"PK\5\6" or comment:
-        raise zipfile.BadZipFile("it has another end")
+        raise zipfile.BadZipFile("its end is not that of a zip file")
     reader.seek(0, os.SEEK_END)
     before = _END.size + _LOCATOR.size
     if reader.size >= before + _END_64.size:

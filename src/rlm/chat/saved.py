@@ -129,9 +129,11 @@ def about_from(data: bytes) -> About:
         plain: Any = json.loads(data)
         version = plain.get("version") if isinstance(plain, dict) else None
         if not isinstance(plain, dict) or plain.get("format") != FORMAT:
-            raise ConfigError("this is no saved chat")
+            raise ConfigError("this is not a saved chat")
         if version != VERSION:
-            raise ConfigError(f"this chat was saved by another rlm (format {version!r}); use that")
+            raise ConfigError(
+                f"this chat was saved by another version of rlm (format {version!r}); use that"
+            )
         return msgspec.convert(plain, About)
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
         if isinstance(error, ConfigError):

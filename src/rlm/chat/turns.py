@@ -64,7 +64,7 @@ class Spending:
 def _known_cost(used: Usage) -> float:
     if used.cost_usd is None and used.requests:
         raise ConfigError(
-            "what this chat has cost is unknown, so max_cost_usd can't be held: pass prices="
+            "what this chat has cost is unknown, so max_cost_usd can't be enforced: pass prices="
         )
     return used.cost_usd or 0.0
 

@@ -133,7 +133,7 @@ def _checked(text: str) -> _Report:
         report = msgspec.convert(plain, _Report)
         names = {*report.names, *report.imports, *report.lost, *(n for n, _ in report.definitions)}
         if len(names) > MOST_NAMES or not all(map(_is_name, names)):
-            raise ValueError("it has names that are none")
+            raise ValueError("it has invalid names")
         if sum(len(source) for _, source in report.definitions) > MOST_DEFINITIONS_CHARS:
             raise ValueError("its functions and classes are too long")
     except (ValueError, msgspec.ValidationError) as error:

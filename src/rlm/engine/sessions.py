@@ -310,7 +310,7 @@ class RunSession:
             async with asyncio.timeout(left + OVERTIME_SECONDS):
                 return await session.execute(code, timeout_seconds=limits.cell_seconds)
         except TimeoutError as error:
-            raise SessionError("the cell ran on past the time limit") from error
+            raise SessionError("the cell ran past the time limit") from error
         finally:
             alarm.cancel()
 

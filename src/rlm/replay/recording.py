@@ -56,7 +56,7 @@ class Recording:
         for event in events:
             self._add(event)
         if self.root is None:
-            raise ConfigError("there is no run in this recording; give a log or a run of rlm's own")
+            raise ConfigError("there is no run in this recording; pass a log or a journal of rlm")
 
     def _add(self, event: Event) -> None:
         if isinstance(event, RunStarted):

@@ -379,7 +379,7 @@ def _environment(given: str | Environment, options: Mapping[str, Any] | None) ->
     if isinstance(given, str):
         return with_defaults(registry.make_environment(given, options or {}))
     if options:
-        raise ConfigError("environment_kwargs goes with the name of an environment")
+        raise ConfigError("environment_kwargs needs the name of an environment")
     return with_defaults(given)
 
 

@@ -139,7 +139,7 @@ class Runner:
     ) -> tuple[Task, AnswerType | None]:
         """Add settings, instructions and the check of a typed answer to a task."""
         if not isinstance(task.query, str) or not task.query.strip():
-            raise ConfigError(f"the query must be a text that asks something, not {task.query!r}")
+            raise ConfigError(f"the query must be a non-empty string, not {task.query!r}")
         kind = None if response_model is None else await aanswer_type(response_model)
         settings = self.resources.settings(config, kind.schema if kind else None)
         task = replace(task, settings=settings)
