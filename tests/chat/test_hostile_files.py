@@ -249,7 +249,8 @@ def test_what_is_no_chat_is_said_to_be_none(tmp_path: Path, content: bytes) -> N
 
 def test_folders_pipes_and_nothing_are_no_chats(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name, words in (("", "can't be read"), ("pipe", "not a saved chat"), ("none", "can't be op")):
+    refusals = {"": "can't be read", "pipe": "not a saved chat", "none": "can't be op"}
+    for name, words in refusals.items():
         with pytest.raises(ConfigError, match=words):
             SavedFile(tmp_path / name)
 

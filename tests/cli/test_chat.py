@@ -189,7 +189,7 @@ def test_a_chat_too_large_is_not_kept_unasked(
     monkeypatch.setattr("rlm.cli._chatting.MOST_CONTEXT_BYTES", 10)
     code, _, err = run("chat", str(notes), stdin=QUESTION.encode())
     assert code == 0
-    assert "/save FILE does it" in err
+    assert "use /save FILE" in err
     assert not (state / "chats").exists()
 
 

@@ -98,7 +98,7 @@ def test_what_can_not_be_read_can_be_removed(state: Path, run: Run) -> None:
     [
         ([], "name runs, or choose them"),
         (["last", "--all"], "name runs, or choose them"),
-        (["--all", "--status", "error"], "--all leaves nothing"),
+        (["--all", "--status", "error"], "--all cannot be combined"),
         (["--older-than", "-1"], "is not a number above 0"),
         (["--status", "dead"], "'dead' is not one of"),
     ],

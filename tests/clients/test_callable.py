@@ -132,7 +132,7 @@ async def test_replies_dicts_and_sdk_objects_are_taken_as_they_are() -> None:
     "value", [None, 3, b"x", {}, {"text": 3}, {"choices": 1}, {"text": "x", "usage": "much"}]
 )
 async def test_anything_else_is_an_error_that_says_what_to_return(value: Any) -> None:
-    with pytest.raises(ModelError, match=r"return a str|is no reply") as caught:
+    with pytest.raises(ModelError, match=r"return a str|is not a reply") as caught:
         await replied(lambda prompt: value)
     assert not caught.value.retryable
 

@@ -80,7 +80,7 @@ def test_an_endpoint_with_a_schema_of_its_own() -> None:
     ("payload", "words"),
     [
         ({"out": []}, "response_parser: KeyError"),
-        ({"out": [{"t": None}], "billing": {"in": 1, "out": 1}}, "NoneType in place of a text"),
+        ({"out": [{"t": None}], "billing": {"in": 1, "out": 1}}, "NoneType, not a text"),
         ([1, 2], "malformed"),
     ],
 )
@@ -181,8 +181,8 @@ def test_a_slow_server_is_given_up_after_the_time_out() -> None:
     ("options", "words"),
     [
         ({}, "the base URL must start with http"),
-        ({"endpoint": "http://127.0.0.1:1", "timeout": 0.0}, "positive time-out"),
-        ({"endpoint": "http://127.0.0.1:1", "max_retries": -1}, "at least one try"),
+        ({"endpoint": "http://127.0.0.1:1", "timeout": 0.0}, "positive timeout"),
+        ({"endpoint": "http://127.0.0.1:1", "max_retries": -1}, "at least one attempt"),
     ],
 )
 def test_wrong_settings_show_at_once(options: dict[str, Any], words: str) -> None:
