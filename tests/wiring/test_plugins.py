@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from rlm import RLM
+from rlm._util.distribution import own_name
 from rlm.bench.registry import find_tasks, known_tasks
 from rlm.cli import commands
 from rlm.cli._checks import check_plugins
@@ -89,7 +90,7 @@ def test_a_provider_answers_under_its_name() -> None:
 def test_an_environment_opens_under_its_name() -> None:
     assert make_environment("borrowed").name == "borrowed"
     assert environments()["borrowed"] == "rlm-borrowed"
-    assert environments()["wasm"] == environments()["docker"] == plugins.own_distribution()
+    assert environments()["wasm"] == environments()["docker"] == own_name()
 
 
 def test_a_built_in_name_stays_ours() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 __all__ = ["LinePattern", "compile_for_lines", "prepare"]
 
 # The parser of `re`, which says exactly what a pattern means to it.
-_parser: Any = re._parser  # type: ignore[attr-defined]
+_parser: Any = getattr(re, "_parser")  # noqa: B009 - unknown to type checkers
 _LARGEST_REPEAT = 1000
 """RE2 refuses more."""
 
@@ -26,7 +26,7 @@ _NEGATED = {name.replace("_", "_NOT_", 1): name for name in _CATEGORIES}
 class LinePattern(Protocol):
     """What `re.compile` and RE2 both return."""
 
-    def search(self, text: str) -> object | None: ...
+    def search(self, text: str, /) -> object | None: ...
 
 
 def compile_for_lines(pattern: str, *, ignore_case: bool = False) -> LinePattern:

@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from rlm._util.distribution import install_command
+from rlm._util.distribution import install_command, own_name
 from rlm.cli._models import Server, choose
 from rlm.errors import CallRefused, ConfigError, RLMError
 from rlm.limits import Limits
 from rlm.protocols import BaseEnvironment, with_defaults
-from rlm.wiring.plugins import GROUPS, offers, own_distribution
+from rlm.wiring.plugins import GROUPS, offers
 from rlm.wiring.registry import PROVIDERS, make_client, make_environment, split_model
 
 SESSION_SECONDS = 30.0
@@ -86,7 +86,7 @@ def check_plugins() -> list[dict[str, Any]]:
             "problem": offer.problem(),
         }
         for offer in found
-        if offer.distribution != own_distribution()
+        if offer.distribution != own_name()
     ]
 
 

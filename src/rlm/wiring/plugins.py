@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from rlm.errors import ConfigError
 
-__all__ = ["GROUPS", "Group", "Offer", "offers", "own_distribution"]
+__all__ = ["GROUPS", "Group", "Offer", "offers"]
 
 Group = Literal["rlm.clients", "rlm.environments", "rlm.bench_tasks", "rlm.commands"]
 GROUPS: dict[Group, str] = {
@@ -78,11 +78,3 @@ def offers(group: Group) -> dict[str, Offer]:
 
 
 @cache
-def own_distribution() -> str:
-    """Return the name of the distribution that this package comes from."""
-    from importlib.metadata import entry_points
-
-    for script in entry_points(group="console_scripts", name="rlm"):
-        if script.value == "rlm.cli:main" and script.dist is not None:
-            return script.dist.name
-    return "rlm"

@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from rlm._util.distribution import own_name
 from rlm.errors import ConfigError
 from rlm.protocols import Client, Environment
-from rlm.wiring.plugins import Offer, offers, own_distribution
+from rlm.wiring.plugins import Offer, offers
 
 __all__ = [
     "BUILT_IN_ENVIRONMENTS",
@@ -250,7 +251,7 @@ def _known(model: str, maker: Callable[..., Any], options: Mapping[str, Any]) ->
 def environments() -> dict[str, str]:
     """Return the names of all environments, and the distribution that offers each."""
     others = {name: offer.distribution for name, offer in offers("rlm.environments").items()}
-    return {**dict.fromkeys(BUILT_IN_ENVIRONMENTS, own_distribution()), **others}
+    return {**dict.fromkeys(BUILT_IN_ENVIRONMENTS, own_name()), **others}
 
 
 def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Environment:
