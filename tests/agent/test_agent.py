@@ -326,5 +326,5 @@ async def test_further_keywords_are_those_of_rlm() -> None:
     async with agent:
         await said(agent, "Go.")
     assert "You have 4 steps." in first_message(client.requests[0])
-    with pytest.raises(ConfigError, match="backend_kwargs goes with"):
+    with pytest.raises(ConfigError, match="backend_kwargs needs"):
         AgentRLM(ScriptedClient(), {"model_name": "gpt-5"})
