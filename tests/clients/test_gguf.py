@@ -223,7 +223,10 @@ def test_numbers_below_one_are_refused(library: StandIn, model: Path, option: st
 
 
 def test_what_is_no_model_is_refused_before_it_is_loaded(library: StandIn, model: Path) -> None:
-    for path, words in ((model.with_name("none.gguf"), "no file"), (model.parent, "cannot be used")):
+    for path, words in (
+        (model.with_name("none.gguf"), "no file"),
+        (model.parent, "cannot be used"),
+    ):
         with pytest.raises(ConfigError, match=words):
             GGUFClient(path)
     with pytest.raises(ConfigError, match="no file"):
