@@ -163,7 +163,7 @@ def test_without_the_library_the_error_says_what_to_install(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    with pytest.raises(ConfigError, match=r"pip install 'recursivelm\[gguf\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'rlm-engine\[gguf\]'"):
         GGUFClient.for_model(str(model))
 
 
@@ -223,8 +223,10 @@ def test_numbers_below_one_are_refused(library: StandIn, model: Path, option: st
 
 
 def test_what_is_no_model_is_refused_before_it_is_loaded(library: StandIn, model: Path) -> None:
-    refusals = {model.with_name("none.gguf"): "no file", model.parent: "cannot be used"}
-    for path, words in refusals.items():
+    for path, words in (
+        (model.with_name("none.gguf"), "no file"),
+        (model.parent, "cannot be used"),
+    ):
         with pytest.raises(ConfigError, match=words):
             GGUFClient(path)
     with pytest.raises(ConfigError, match="no file"):

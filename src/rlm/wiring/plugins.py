@@ -75,6 +75,3 @@ def offers(group: Group) -> dict[str, Offer]:
     for offer in sorted(found, key=lambda offer: (offer.name, offer.distribution)):
         first.setdefault(offer.name, offer)
     return first
-
-
-@cache
