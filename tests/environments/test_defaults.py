@@ -14,6 +14,7 @@ from rlm.environments.remote import RemoteEnvironment
 from rlm.protocols import BaseEnvironment, BaseSession, ContextSource, Host, with_defaults
 from rlm.results import CellResult, Submission
 from rlm.testing.conformance.bench import Bench
+from tests.environments.conftest import FakeHost
 
 
 class PlainSession:
@@ -114,7 +115,7 @@ async def test_an_environment_without_options_gets_the_defaults() -> None:
     )
     assert await environment.not_ready() is None
     assert await environment.describe() == {}
-    session: Any = await environment.open(object(), {})  # type: ignore[arg-type]
+    session: Any = await environment.open(FakeHost(), {})
     assert isinstance(session, BaseSession)
     assert (session.layers, session.variables) == ((), ("x",))
     await session.set_tools([])
@@ -134,7 +135,7 @@ async def test_what_an_environment_offers_is_used_without_the_base_class() -> No
     assert bench.patience == 3.0
     assert bench.excuse_for("cells: echo") == "no time"
     assert bench.harm_of("recovery: a crash") == "it would"
-    session: Any = await environment.open(object(), {})  # type: ignore[arg-type]
+    session: Any = await environment.open(FakeHost(), {})
     assert session.layers == ("glass",)
     await session.set_tools([{"name": "a", "description": "b"}])
     assert session._inner.tools == [{"name": "a", "description": "b"}]
