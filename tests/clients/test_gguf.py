@@ -163,7 +163,7 @@ def test_without_the_library_the_error_says_what_to_install(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    with pytest.raises(ConfigError, match=r"pip install 'rlm-engine\[gguf\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'recursivelm\[gguf\]'"):
         GGUFClient.for_model(str(model))
 
 

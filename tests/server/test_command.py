@@ -81,6 +81,17 @@ async def test_after_the_grace_a_stream_is_told_why_it_ends(tmp_path: Path) -> N
     assert '"code":"shutting_down"' in text
 
 
+async def test_signals_during_the_end_do_not_cut_it_short(tmp_path: Path) -> None:
+    with FakeServer(["hello"]) as model, served(tmp_path, model) as one:
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"{one.base}/health") as response:  # Signals are heard by now.
+                assert response.status == 200
+        while one.process.poll() is None:
+            one.process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.001)
+        assert await asyncio.to_thread(one.end) == 0
+
+
 async def _run(session: aiohttp.ClientSession, base: str, run_id: str) -> Any:
     async with session.get(f"{base}/v1/runs/{run_id}") as response:
         return await response.json()

@@ -124,8 +124,19 @@ async def serve_until_signal(
             ready()
             await task
     finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
+        _stop_listening(loop, signals, ending=server.should_exit)
+
+
+def _stop_listening(
+    loop: asyncio.AbstractEventLoop, signals: tuple[signal.Signals, ...], *, ending: bool
+) -> None:
+    """Remove the handlers; while the program ends, a further SIGTERM must not cut that short."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    for number in signals:
+        loop.remove_signal_handler(number)
+    if ending:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
 
 @asynccontextmanager
