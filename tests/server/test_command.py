@@ -83,9 +83,9 @@ async def test_after_the_grace_a_stream_is_told_why_it_ends(tmp_path: Path) -> N
 
 async def test_signals_during_the_end_do_not_cut_it_short(tmp_path: Path) -> None:
     with FakeServer(["hello"]) as model, served(tmp_path, model) as one:
-        async with aiohttp.ClientSession() as session:
-            async with session.get(f"{one.base}/health") as response:  # Signals are heard by now.
-                assert response.status == 200
+        address = f"{one.base}/health"
+        async with aiohttp.ClientSession() as session, session.get(address) as response:
+            assert response.status == 200  # By now it handles signals.
         while one.process.poll() is None:
             one.process.send_signal(signal.SIGTERM)
             await asyncio.sleep(0.001)
