@@ -116,7 +116,7 @@ async def test_a_reservation_ends_once() -> None:
     reservation.settle(Amount(tokens=10))
     reservation.keep()
     reservation.release()
-    assert (budget.used.tokens, budget.reserved.tokens, budget.flying) == (10, 0, 0)
+    assert (budget.used.tokens, budget.reserved.tokens, budget.in_flight) == (10, 0, 0)
 
 
 async def test_an_overshoot_is_reported_and_sending_stops() -> None:
@@ -167,7 +167,7 @@ async def test_time_runs_out_but_the_final_call_has_some_left(
     now = 1_095.0
     with pytest.raises(CallRefused, match="max_seconds"):
         await budget.reserve(Amount())
-    assert budget.exchange(held, Amount(tokens=10)).flying
+    assert budget.exchange(held, Amount(tokens=10)).in_flight
     now = 1_101.0
     with pytest.raises(CallRefused, match="max_seconds"):
         budget.exchange(held, Amount())

@@ -128,7 +128,7 @@ class RLM:
         budget: Budget | None = None,
         strict: bool = False,
     ) -> RunResult:
-        """Answer `query` about `context`; every limit ends with the best answer so far.
+        """Answer `query` about `context`; at a limit, return the best answer so far.
 
         With `response_model` (a pydantic model, a dataclass, a JSON schema …) the answer is a value
         of that type, or None if no valid one was found; with `strict`, a run without an answer

@@ -15,7 +15,7 @@ Profile = Literal["frontier", "standard", "small", "tiny"]
 
 
 class Guards(Struct, frozen=True):
-    """Rules that a reply must pass before it may end the run; decide.py applies them."""
+    """When an answer may end the run, and what to do with a model that is stuck."""
 
     require_repl_before_final: bool = False
     require_subcall_before_final: bool = False

@@ -95,17 +95,17 @@ ONE_CALL = Amount(calls=1)
 class Reservation:
     """A part of a budget reserved for one request. It ends once: settled, kept or released."""
 
-    __slots__ = ("amount", "budget", "flying", "open", "sent")
+    __slots__ = ("amount", "budget", "in_flight", "open", "sent")
 
-    def __init__(self, budget: "Budget", amount: Amount, *, flying: bool) -> None:
+    def __init__(self, budget: "Budget", amount: Amount, *, in_flight: bool) -> None:
         self.budget = budget
         self.amount = amount
-        self.flying = flying
+        self.in_flight = in_flight
         self.open = True
         self.sent = False
 
     def settle(self, used: Amount) -> Amount:
-        """Replace the bound by what was really used; return the overshoot, normally none."""
+        """Replace the upper bound with the actual usage; return the overshoot, normally none."""
         over = NOTHING
         if used.tokens > self.amount.tokens or used.picodollars > self.amount.picodollars:
             over = Amount(
@@ -155,7 +155,7 @@ class Budget:
         self.used = NOTHING
         self.reserved = NOTHING
         self.overshoot = NOTHING
-        self.flying = 0
+        self.in_flight = 0
         self.was_refused_above = False  # a budget that this one draws on had no room
         self.usage: dict[tuple[str, int], Usage] = {}
         self.started = time.monotonic()
@@ -202,7 +202,7 @@ class Budget:
         """Reserve `amount` for a request if it fits and no other request waits, which is usual."""
         if self.root._in_line or self._refusal(amount) is not None:
             return None
-        return self._take(amount, flying=True)
+        return self._take(amount, in_flight=True)
 
     async def reserve(self, amount: Amount) -> Reservation:
         """Reserve `amount`, first come first served.
@@ -218,7 +218,7 @@ class Budget:
                         raise self._error(refusal)
                     refusal.by._settled.clear()
                     await refusal.by._settled.wait()
-                return self._take(amount, flying=True)
+                return self._take(amount, in_flight=True)
         finally:
             root._in_line -= 1
 
@@ -226,7 +226,7 @@ class Budget:
         """Reserve `amount` for later; never waits, and no request waits for it."""
         if (refusal := self._refusal(amount)) is not None:
             raise self._error(refusal)
-        return self._take(amount, flying=False)
+        return self._take(amount, in_flight=False)
 
     def exchange(self, held: Reservation, amount: Amount) -> Reservation:
         """Turn what was held back into a reservation for a request that is sent now.
@@ -236,7 +236,7 @@ class Budget:
         if (refusal := self._refusal(amount, self.deadline, instead_of=held)) is not None:
             raise self._error(refusal)
         held.release()
-        return self._take(amount, flying=True)
+        return self._take(amount, in_flight=True)
 
     def refuse(self, message: str) -> CallRefused:
         """Return the error for a request that needs more than is left, by the tightest limit."""
@@ -269,7 +269,7 @@ class Budget:
 
     @property
     def seconds_left(self) -> float:
-        """When work has to stop so that the final-answer call still has time."""
+        """Seconds until work must stop, so that the final request still has time."""
         return max(0.0, self.work_deadline - time.monotonic())
 
     def left(self) -> dict[str, float | int | None]:
@@ -348,25 +348,25 @@ class Budget:
         if taken.tokens > ceiling.tokens:
             left = ceiling.tokens - taken.tokens + amount.tokens
             text = f"{amount.tokens:,} tokens may be needed, {left:,} are free (max_tokens)"
-            return _Refusal(self, "tokens", text, self.flying > 0)
+            return _Refusal(self, "tokens", text, self.in_flight > 0)
         if taken.picodollars > ceiling.picodollars:
             need_usd = amount.picodollars / PICODOLLARS
             left_usd = (ceiling.picodollars - taken.picodollars) / PICODOLLARS + need_usd
             text = f"${need_usd:.6f} may be needed, ${left_usd:.6f} is free (max_cost_usd)"
-            return _Refusal(self, "cost_usd", text, self.flying > 0)
+            return _Refusal(self, "cost_usd", text, self.in_flight > 0)
         return None
 
-    def _take(self, amount: Amount, *, flying: bool) -> Reservation:
+    def _take(self, amount: Amount, *, in_flight: bool) -> Reservation:
         for node in self.chain:
             node.reserved += amount
-            node.flying += flying
-        return Reservation(self, amount, flying=flying)
+            node.in_flight += in_flight
+        return Reservation(self, amount, in_flight=in_flight)
 
     def _end(self, reservation: Reservation, used: Amount, over: Amount) -> None:
         for node in self.chain:
             node.reserved -= reservation.amount
             node.used += used
-            node.flying -= reservation.flying
+            node.in_flight -= reservation.in_flight
             if over is not NOTHING:
                 node.overshoot += over
             node._settled.set()

@@ -69,7 +69,7 @@ async def test_a_call_is_paid_once_and_told_twice() -> None:
     assert (ended.reply, ended.retries, ended.stored, ended.error) == ("hi", 0, False, None)
     assert house.budget.used.calls == 1
     assert house.budget.used.tokens == ended.usage.total_tokens
-    assert house.budget.reserved.tokens == house.budget.flying == 0
+    assert house.budget.reserved.tokens == house.budget.in_flight == 0
 
 
 async def test_the_engines_own_requests_are_no_calls() -> None:
@@ -206,7 +206,7 @@ async def test_cancelled_on_the_wire_counts_as_billed_cancelled_in_the_queue_doe
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert house.budget.used.tokens == 2 + 16 + 100
-    assert house.budget.flying == house.budget.reserved.tokens == 0
+    assert house.budget.in_flight == house.budget.reserved.tokens == 0
     assert house.client.in_flight == 0
     assert house.calls.scheduler.free_slot(id(house.client)) is not None
 
@@ -376,7 +376,7 @@ def test_while_a_server_wants_a_pause_no_other_call_is_sent() -> None:
         # Two were sent before anybody knew. Nobody asks again before the time, and then only one.
         assert server.asked[:4] == pytest.approx([0.0, 0.0, 30.0, 31.0])
         assert len(server.asked) == 12
-        assert scope.budget.flying == scope.budget.reserved.tokens == 0
+        assert scope.budget.in_flight == scope.budget.reserved.tokens == 0
 
     run(main())
 
@@ -389,7 +389,7 @@ def test_a_call_without_time_for_the_pause_fails_at_once_and_costs_nothing() -> 
         assert str(errors[0]) == "busy"
         assert all("asked for a pause of 30 s" in str(error) for error in errors[1:])
         assert now() == 0.0
-        assert scope.budget.used.tokens == scope.budget.flying == 0
+        assert scope.budget.used.tokens == scope.budget.in_flight == 0
 
     run(main())
 

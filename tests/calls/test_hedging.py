@@ -81,8 +81,8 @@ class House:
     def is_idle(self) -> bool:
         budget = self.budget
         return (
-            budget.flying == budget.reserved.tokens == self.scheduler.lane("the provider").active
-        ) and budget.flying == 0
+            budget.in_flight == budget.reserved.tokens == self.scheduler.lane("the provider").active
+        ) and budget.in_flight == 0
 
 
 def request() -> Request:

@@ -79,7 +79,7 @@ async def test_a_second_run_gets_the_reply_for_nothing_and_says_so(cache: ReplyC
     assert second.usage == Usage(cost_usd=0.0)
     assert (second.usage.requests, second.usage.total_tokens) == (0, 0)
     assert house.budget.used.tokens == first.usage.total_tokens
-    assert house.budget.flying == house.budget.reserved.tokens == 0
+    assert house.budget.in_flight == house.budget.reserved.tokens == 0
     await cache.close()
 
 
@@ -133,7 +133,7 @@ async def test_equal_requests_of_two_runs_at_once_are_asked_once(cache: ReplyCac
     assert await asyncio.gather(*(house.call() for _ in range(20))) == ["a"] * 20
     assert len(house.client.requests) == 1
     assert [event.stored for event in house.ended()].count(True) == 19
-    assert house.budget.flying == house.budget.reserved.tokens == 0
+    assert house.budget.in_flight == house.budget.reserved.tokens == 0
     await cache.close()
 
 
@@ -157,7 +157,7 @@ async def test_if_the_one_that_asks_is_cancelled_another_takes_over(cache: Reply
     tasks[0].cancel()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert [str(each) for each in results[1:]] == ["b", "b"]
-    assert house.budget.flying == house.budget.reserved.tokens == 0
+    assert house.budget.in_flight == house.budget.reserved.tokens == 0
     await cache.close()
 
 

@@ -65,7 +65,7 @@ async def test_many_runs_at_once_stay_within_it() -> None:
     assert 0 < len(answered) <= 60_000 // 520  # each also keeps back what its last words may cost
     assert shared.used.tokens == sum(each.usage.total.total_tokens for each in results) <= 60_000
     assert {each.limit for each in results if each.stop_reason == "limit"} == {"tokens"}
-    assert (shared.reserved, shared.flying) == (Amount(), 0)
+    assert (shared.reserved, shared.in_flight) == (Amount(), 0)
 
 
 async def test_its_money_needs_prices_too() -> None:

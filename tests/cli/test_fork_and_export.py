@@ -97,7 +97,7 @@ def test_to_stdout_and_to_a_file(state: Path, tmp_path: Path, run: Run, form: st
     assert "silver-dolphin" in out
     code, printed, err = run("export", "last", "--format", form, "-o", "report")
     assert (code, printed) == (0, "")
-    assert f"{len(out.encode()):,} bytes are in report." in err
+    assert f"Wrote report ({len(out.encode()):,} bytes)." in err
     report = tmp_path / "report"
     assert report.read_text("utf-8") == out
     assert stat.S_IMODE(report.stat().st_mode) == 0o600

@@ -1,3 +1,3 @@
-"""The one path to a model: reserve, look up, schedule, send, commit, settle. Read `calls` first."""
+"""The one path to a model: recall, reserve, schedule, send, commit, settle. Read `calls` first."""
 
 __all__: list[str] = []

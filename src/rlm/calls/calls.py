@@ -1,6 +1,6 @@
 """The one paid path to a model. Steps, calls, compaction, repair and map/reduce all pass here:
 
-    recall (ReplyStore) → reserve budget → look up (cache) → schedule → send → commit → settle
+    recall → reserve (then ask the cache) → schedule → send → commit → settle
 
 Replies that an earlier execution of the run has paid for are counted and used again. Nothing is
 sent whose worst case does not fit the budget, and no reply is used before it is committed. The

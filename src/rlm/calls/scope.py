@@ -175,7 +175,7 @@ class Scope:
         for recorder in self.recorders:
             try:
                 recorder.record(event)
-            except Exception:  # the plugin border: listeners are the caller's code
+            except Exception:  # the plugin boundary: listeners are the caller's code
                 log.exception("recorder %r failed on %s", recorder, type(event).__name__)
 
 

@@ -143,7 +143,7 @@ class WireAttempt(Struct, gc=False):
                 ambiguous=True,
                 timed_out=self.patient,
             ) from error
-        except Exception as error:  # the plugin border: clients are replaceable
+        except Exception as error:  # the plugin boundary: clients are replaceable
             raise ModelError(
                 f"the client of {model} failed: {type(error).__name__}: {error}", ambiguous=True
             ) from error

@@ -18,8 +18,9 @@ from rlm.wiring.registry import PROVIDERS, make_client, make_environment, split_
 SESSION_SECONDS = 30.0
 EXTRAS = {
     "documents": (("markitdown",), "PDF, Office and HTML files as contexts"),
+    "mcp": (("mcp",), "rlm mcp, and tools of MCP servers"),
     "otel": (("opentelemetry",), "spans and metrics for OpenTelemetry"),
-    "server": (("starlette", "uvicorn"), "rlm serve"),
+    "server": (("prometheus_client", "python_multipart"), "rlm serve"),
     "typed": (("jsonschema", "pydantic"), "answers that satisfy a JSON schema"),
 }
 """Extra → the modules it installs, and their purpose."""

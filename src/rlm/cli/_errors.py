@@ -29,7 +29,7 @@ def run(commands: click.Group, arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the answer has closed its end
         _drop(1)
         return FAILED
-    except Exception as error:  # noqa: BLE001 - the command border: no traceback leaves here
+    except Exception as error:  # noqa: BLE001 - the command boundary: no traceback leaves here
         return _failed(error, "--verbose" in (arguments or sys.argv))
 
 

@@ -27,7 +27,7 @@ def export_recorded(name: str, form: str, output: Path | None, *, force: bool) -
         _print(pieces)
     else:
         size_bytes = write_new(target, pieces)
-        say(f"{size_bytes:,} bytes are in {output}.")
+        say(f"Wrote {output} ({size_bytes:,} bytes).")
     if told := str(trajectory.skipped):
         say(told)
 

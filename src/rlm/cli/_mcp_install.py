@@ -1,6 +1,7 @@
 """Add the gateway to the configuration of MCP clients, and remove it again."""
 
 import difflib
+import importlib.util
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
+from rlm._util.distribution import install_command
 from rlm.cli._errors import FAILED, say
 from rlm.cli._jsonc import Unreadable, add_element, drop_element, drop_member, put_member, value_of
 from rlm.cli._mcp_roots import named_folders
@@ -246,8 +248,12 @@ def install_into(wanted: Wanted) -> int:
         return 0
     kept = write(path, before, after)
     aside = "" if kept is None else f"; what it held before is in {kept}"
-    what = "is not in" if entry is None else "is in"
-    say(f"The gateway {what} {path} now{aside}.", 0)
+    if entry is None:
+        say(f"Removed the gateway from {path}{aside}.", 0)
+        return 0
+    say(f"Wrote the gateway into {path}{aside}.", 0)
+    if wanted.url is None and importlib.util.find_spec("mcp") is None:
+        say(f"The gateway will not start before you run: {install_command('mcp')}", 0)
     say(f"Next: {client.restart}; `rlm mcp doctor` checks it.", 0)
     return 0
 

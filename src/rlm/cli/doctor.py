@@ -107,7 +107,7 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the findings as named lines for people."""
     model = found["model"]
     sub = "" if model["sub_model"] == model["default"] else f"; calls: {model['sub_model']}"
-    works = "All that `rlm ask` needs is here." if found["ok"] else "`rlm ask` would fail."
+    works = "`rlm ask` is ready to use." if found["ok"] else "`rlm ask` would fail."
     return [
         ("rlm", f"{found['version']}, Python {found['python']}, {found['platform']}"),
         ("model", f"{model['default']}, because {model['why']}{sub}"),

@@ -49,7 +49,7 @@ Examples:
     "--latency-ms",
     default=0.0,
     type=click.FloatRange(0, 3_600_000),
-    help="Delay every answer by this many seconds, besides its own delay.",
+    help="Delay every answer by this many milliseconds, besides its own delay.",
 )
 @click.option("--loop", is_flag=True, help="Start the script again when it is used up.")
 @click.option("--quiet", is_flag=True, help="Do not print a line per request.")

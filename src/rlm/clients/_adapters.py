@@ -242,7 +242,7 @@ def _outcome(work: Callable[[Flow], object], flow: Flow) -> object:
     """
     try:
         return work(flow)
-    except BaseException as error:  # noqa: BLE001 - the plugin border
+    except BaseException as error:  # noqa: BLE001 - the plugin boundary
         if isinstance(error, Exception) and not isinstance(error, StopIteration):
             return _Failed(error)
         return _Failed(RuntimeError(f"{type(error).__name__}: {error}"))

@@ -257,7 +257,7 @@ class Bridge:
         started = time.monotonic()
         try:
             text = json.dumps(await tool.call(given))
-        except Exception as error:  # the plugin border: a tool is the caller's code
+        except Exception as error:  # the plugin boundary: a tool is the caller's code
             seconds = time.monotonic() - started
             self.scope.emit(ToolCalled, **about, seconds=seconds, error=str(error))
             await self.scope.remember(key, failed(error))

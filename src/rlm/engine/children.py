@@ -1,4 +1,4 @@
-"""What a child run is asked and what comes back of it.
+"""The task of a child run, and the answer that comes back.
 
 Its answer is stored: a child that has ended is not run again when its parent is.
 """

@@ -1,7 +1,8 @@
-"""Decide what follows from a reply and its cells: continue, end, or change course. Pure rules.
+"""Decide what follows from a reply and its cells: continue, end, or change course.
 
 The loop gathers facts in a `StepResult`; `decide` looks at them and at the `Progress` of the run
-and returns one decision. Each rule is a small function; their order in `decide` is the policy.
+and returns one decision, and notes in `Progress` which hints were given. Each rule is a small
+function; their order in `decide` is the policy.
 """
 
 from collections import Counter
@@ -52,7 +53,7 @@ class Continue(Struct, frozen=True):
 
 
 class ChangeCourse(Struct, frozen=True):
-    """The model is stuck in spite of a hint: let map/reduce try."""
+    """The model is stuck despite a hint: let map/reduce try."""
 
     reason: str
 

@@ -51,7 +51,7 @@ class Engine:
         self.session.serve(scope, bridge)
         self.history = History(services.calls, scope, config)
         self.state = ReplRun(task, config, scope, services.calls, self.session, self.history)
-        self.final: FinalCall | None = None
+        self.final_call: FinalCall | None = None
 
     async def run(self) -> RunResult:
         """Execute the whole run; every limit ends it with a result, not with an error."""
@@ -59,25 +59,24 @@ class Engine:
         try:
             ending = await self._steps()
         except BaseException as error:  # noqa: BLE001 - errors that are not endings are raised again
-            ending = await ending_of(self.state, self.final, error)
+            ending = await ending_of(self.state, self.final_call, error)
         finally:
-            if self.final is not None:
-                self.final.held.release()
+            if self.final_call is not None:
+                self.final_call.held.release()
             if self.closes_session:
                 await self.session.close()
         return await self.state.finish(ending)
 
     async def _steps(self) -> Ending:
         info = self.services.calls.info(self.config.model)
-        self.final = FinalCall(self.scope, self.config, info)
+        self.final_call = FinalCall(self.scope, self.config, info)
         await self.session.open()
         await self.history.open(*self._opening())
         while self.scope.step < self.config.limits.max_steps:
             if (ending := await self.step()) is not None:
                 return ending
-        return await give_up(
-            self.state, self.final, "steps", "no step is left (max_steps)", "steps"
-        )
+        detail = "no step is left (max_steps)"
+        return await give_up(self.state, self.final_call, "steps", detail, limit="steps")
 
     async def step(self) -> Ending | None:
         """Ask for one reply, run its cells, and decide what follows."""
@@ -86,6 +85,7 @@ class Engine:
         reply = await self.history.ask(self.session.variables)
         result = await self.act(reply)
         decision = await self.state.decide(result)
+        # In a resumed run, this step has ended before: what the model was shown then counts.
         if (shown := await self.state.already_shown(result)) is not None:
             self.history.append(reply, shown.text)
             self.state.report_budget()
@@ -157,6 +157,7 @@ class Engine:
         return system, first
 
     def _actions(self, reply: Reply) -> Actions:
+        """Parse a reply; after too many without code or answer, run `guards.fallback_code`."""
         if reply.tool_calls:
             actions = parse_tool_calls(reply.tool_calls)
         else:
@@ -188,9 +189,11 @@ class Engine:
             submission = None if answer is None else Submission(answer, "mapreduce")
             if submission is not None and await self.state.objection(submission) is None:
                 return Ending("answer", "asked", submission)
-        return await give_up(self.state, self.final, "error", reason, "stuck")
+        return await give_up(self.state, self.final_call, "error", reason, "stuck")
 
     async def _end_if_failing(self) -> Ending | None:
         """End the run if too many cells failed, or too many replies did nothing, in a row."""
         failing = self.state.progress.failing(self.config.guards, self.config.limits.max_errors)
-        return None if failing is None else await give_up(self.state, self.final, "error", *failing)
+        if failing is None:
+            return None
+        return await give_up(self.state, self.final_call, "error", *failing)

@@ -54,13 +54,13 @@ class Run:
         self._objections: dict[Submission, str | None] = {}
 
     def stop(self) -> None:
-        """Ask the run to end now with the best answer it has; no request is sent any more."""
+        """Ask the run to end now with the best answer it has; no further request is sent."""
         self.stop_asked = True
         if self._task is not None:
             self._task.cancel()
 
     def limit_reached(self, error: BaseException) -> str | None:
-        """Return the limit that an error stands for; None if it stands for trouble."""
+        """Return the limit that an error reports; None for a genuine error."""
         if isinstance(error, CallRefused):
             return error.limit
         too_late = self.scope.budget.seconds_left == 0
@@ -243,7 +243,7 @@ class History:
         return self._chars > self._config.compaction_fraction * window
 
     async def _compact(self, variables: tuple[str, ...]) -> None:
-        """Replace everything after the instructions and the task by the notes of the model."""
+        """Replace everything after the instructions and the task with notes of the model."""
         messages = followed_by(self.messages, prompts.compact())
         request = self._request(messages, self._config.limits.step_output_tokens)
         reply = await self._calls.ask(self._scope, request, purpose="compaction", new_messages=1)

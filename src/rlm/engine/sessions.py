@@ -155,7 +155,7 @@ class RunSession:
             await self._uninterrupted(self._session.load("answer", FRESH_ANSWER))
             await self._uninterrupted(self._session.load(RUN_NAME, run_id))
         except SessionError as error:
-            self.loss = nudges.session_lost(str(error), self.variables)
+            self.loss = nudges.session_lost(str(error)[:MAX_REASON_CHARS], self.variables)
             await self.close()
 
     async def _start(self) -> None:
@@ -194,7 +194,7 @@ class RunSession:
             await self.close()
 
     async def set_tools(self, tools: Sequence[Tool]) -> None:
-        """Offer these tools from the next cell on; sessions that can't have `call_tool`."""
+        """Offer these tools from the next cell on; a session that cannot has only `call_tool`."""
         if tuple(tools) == tuple(self._tools):
             return
         self._tools = tools

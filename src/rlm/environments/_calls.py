@@ -140,7 +140,7 @@ class PendingCalls:
             parts = [first, *[wire.to_bytes(text) for text in texts]]
             failed = 0 < len(texts) == len(meta.get("failed", ()))
             return wire.encode(wire.ANSWER, call_id, parts), failed
-        except Exception as error:  # noqa: BLE001 - the border to the host: its errors are answers
+        except Exception as error:  # noqa: BLE001 - the boundary to the host: its errors are answers
             meta = {"type": type(error).__name__, "message": str(error)}
             return wire.encode(wire.ANSWER_ERROR, call_id, [wire.to_json(meta)]), True
 

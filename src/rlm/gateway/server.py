@@ -84,7 +84,7 @@ async def _answered(
         return input_required(found) if isinstance(found, RepliesNeeded) else _success(found)
     except Refused as refusal:
         return _failure(str(refusal))
-    except Exception as error:  # noqa: BLE001 - the border: one bug must not end the others
+    except Exception as error:  # noqa: BLE001 - the boundary: one bug must not end the others
         _log.warning("%s failed: %s", entry.name, error, exc_info=not _is_expected(error))
         return _failure("the request failed; the operator's log says why")
 

@@ -73,7 +73,7 @@ class FunctionTool:
             return await self._finished(functools.partial(self._function, *positional, **named))
         except ToolError as error:
             raise ToolError(f"{self.name} failed: {error}") from error.__cause__
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the plugin border
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the plugin boundary
             cause = error.error if isinstance(error, _Raised) else error
             reason = _results.error_line(cause, arguments)
             raise ToolError(f"{self.name} failed: {reason}") from cause
@@ -211,5 +211,5 @@ class _Raised(Exception):
 def _outcome(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
         return work(), None
-    except BaseException as error:  # noqa: BLE001 - the plugin border: it is raised by who waits
+    except BaseException as error:  # noqa: BLE001 - the plugin boundary: it is raised by who waits
         return None, error

@@ -111,7 +111,7 @@ def problem(error: Exception, arguments: Any) -> str:
 def _safe_text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - the plugin border: the type alone says enough
+    except Exception:  # noqa: BLE001 - the plugin boundary: the type alone says enough
         return ""
 
 

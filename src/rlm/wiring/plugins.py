@@ -44,7 +44,7 @@ class Offer(Struct, frozen=True):
         module, _, attribute = self.value.partition(":")
         try:
             return getattr(import_module(module), attribute)
-        except Exception as error:  # the plugin border: other people's modules
+        except Exception as error:  # the plugin boundary: other people's modules
             raise ConfigError(
                 f"the {GROUPS[self.group]} {self.name!r} of {self.distribution} can't be loaded: "
                 f"{type(error).__name__}: {error}"

@@ -95,7 +95,7 @@ class Runner:
         return outcome
 
     def guard(self, work: Callable[[], Any]) -> Outcome:
-        """Run user code and catch everything it raises: the border of cell execution."""
+        """Run user code and catch everything it raises: the boundary of cell execution."""
         outcome = Outcome()
         try:
             try:

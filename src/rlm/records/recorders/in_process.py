@@ -75,7 +75,7 @@ class CallbackRecorder:
 def _call(callback: Callable[..., Any], facts: tuple[Any, ...]) -> None:
     try:
         callback(*facts)
-    except Exception:  # the plugin border: a callback is the caller's code
+    except Exception:  # the plugin boundary: a callback is the caller's code
         log.exception("callback %r failed", callback)
 
 

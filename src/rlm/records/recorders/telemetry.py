@@ -80,7 +80,9 @@ class TelemetryRecorder:
         try:
             with self._lock:
                 take(self, event)
-        except Exception:  # the plugin border: span processors and exporters are the caller's code
+        except (
+            Exception
+        ):  # the plugin boundary: span processors and exporters are the caller's code
             if not self._has_failed:
                 self._has_failed = True
                 log.exception("telemetry failed on %s; this is told once", type(event).__name__)

@@ -112,7 +112,7 @@ async def run_tasks(tasks: Sequence[Task], on_row: OnRow | None = None) -> Repor
 
 
 async def _row(task: Task) -> Row:
-    """Run one task and catch everything it raises: the border of the suite."""
+    """Run one task and catch everything it raises: the boundary of the suite."""
     started = time.monotonic()
     verdict: Verdict = "failed"
     try:
