@@ -129,7 +129,9 @@ def test_answers_that_are_nonsense_or_too_much_are_failures_of_the_call() -> Non
 
 
 def test_servers_from_before_2026_tell_of_changed_lists_too() -> None:
-    asked = run([hostile("changing")], "print(hello())", "hello()", "FINAL(1)")
+    # The notification is handled while cells run, so the tool may still be there for a moment.
+    until_gone = "import time\nwhile True:\n    hello()\n    time.sleep(0.01)"
+    asked = run([hostile("changing")], "print(hello())", until_gone, "FINAL(1)")
     assert asked.outputs[0].startswith("hello")
     assert asked.failure(1) == "hello failed: the server does not have this tool any more"
 
