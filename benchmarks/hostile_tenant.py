@@ -31,7 +31,7 @@ PARTS: dict[str, Callable[[Path], "AsyncGenerator[Part, None]"]] = {
 }
 OTHERS_AT_ONCE = 2
 WARM_UP = 3
-MOST_SECONDS = 10.0
+MAX_SECONDS = 10.0
 """An ordinary request that takes longer has failed."""
 
 
@@ -56,13 +56,13 @@ async def ask_others(part: Part, requests: int, seconds: float) -> Latencies:
         async with part.other() as ask:
             for _ in range(WARM_UP):
                 with suppress(OSError, TimeoutError):
-                    async with asyncio.timeout(MOST_SECONDS):
+                    async with asyncio.timeout(MAX_SECONDS):
                         await ask()
             while left > 0 and time.monotonic() < until:
                 left -= 1
                 started = time.perf_counter()
                 try:
-                    async with asyncio.timeout(MOST_SECONDS):
+                    async with asyncio.timeout(MAX_SECONDS):
                         is_answered = await ask()
                 except (OSError, TimeoutError):
                     is_answered = False
@@ -79,10 +79,10 @@ async def repeat(attack: Attack, outcomes: Counter[str]) -> None:
     """Repeat one hostile case until it is cancelled."""
     while True:
         try:
-            async with asyncio.timeout(attack.most_seconds):
+            async with asyncio.timeout(attack.max_seconds):
                 outcomes[f"{attack.name}: {await attack.send()}"] += 1
         except TimeoutError:
-            outcomes[f"{attack.name}: given up after {attack.most_seconds:g} s"] += 1
+            outcomes[f"{attack.name}: given up after {attack.max_seconds:g} s"] += 1
         except OSError as error:
             outcomes[f"{attack.name}: {type(error).__name__}"] += 1
         await asyncio.sleep(attack.pause_seconds)

@@ -10,7 +10,7 @@ from rlm import RLM, Limits
 from rlm.chat.variables import _checked
 from rlm.engine.bridge import CONTEXT, Bridge, _all_decoded
 from rlm.errors import CallRefused, SessionError
-from rlm.events import MOST_PROMPT_CHARS, MOST_RESULT_CHARS, CallStarted, ToolCalled
+from rlm.events import MAX_PROMPT_CHARS, MAX_RESULT_CHARS, CallStarted, ToolCalled
 from rlm.prompts.observation import observation
 from rlm.protocols import Host
 from rlm.results import CellError, CellResult, Submission, bounded
@@ -134,9 +134,9 @@ def test_events_of_calls_hold_no_more_than_the_ends_of_what_was_sent() -> None:
     assert kept == [300_000]
     assert len(client.requests[1].messages[-1].content) == 1_500_000
     (asked,) = [event for event in result.events if isinstance(event, CallStarted)]
-    assert MOST_PROMPT_CHARS <= len(asked.prompt) <= MOST_PROMPT_CHARS + 100
+    assert MAX_PROMPT_CHARS <= len(asked.prompt) <= MAX_PROMPT_CHARS + 100
     (called,) = [event for event in result.events if isinstance(event, ToolCalled)]
-    assert len(str(called.arguments)) <= MOST_RESULT_CHARS + 200
+    assert len(str(called.arguments)) <= MAX_RESULT_CHARS + 200
 
 
 async def test_contexts_of_child_runs_are_measured_before_they_are_read() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 TARGET = Path(__file__).parents[1] / "src" / "rlm" / "bench" / "data"
-MOST_CHARS = 200
+MAX_CHARS = 200
 FEWEST_CHARS = 12
 A_LABEL = {"banking77": 120, "clinc150": 250, "sms_spam": 700}
 """How many texts each label has, at most."""
@@ -65,7 +65,7 @@ def chosen(rows: Iterable[Row], most: int) -> list[Row]:
     for label, text in rows:
         line = " ".join(text.split())
         known = texts.setdefault(label.replace("_", " "), [])
-        fits = FEWEST_CHARS <= len(line) <= MOST_CHARS and line.isascii() and line.isprintable()
+        fits = FEWEST_CHARS <= len(line) <= MAX_CHARS and line.isascii() and line.isprintable()
         if fits and not UNFIT.search(line) and line.lower() not in seen and len(known) < most:
             seen.add(line.lower())
             known.append(line)

@@ -147,11 +147,11 @@ async def part(folder: Path) -> AsyncGenerator[Part, None]:
         yield Part(
             other,
             [
-                Attack("patterns", hostile.patterns, most_seconds=30),
-                Attack("ignore files", hostile.ignore_files, most_seconds=30),
-                Attack("outputs", hostile.outputs, most_seconds=30),
-                Attack("errors", hostile.errors, most_seconds=30),
-                Attack("interpreters", hostile.interpreters, most_seconds=60),
+                Attack("patterns", hostile.patterns, max_seconds=30),
+                Attack("ignore files", hostile.ignore_files, max_seconds=30),
+                Attack("outputs", hostile.outputs, max_seconds=30),
+                Attack("errors", hostile.errors, max_seconds=30),
+                Attack("interpreters", hostile.interpreters, max_seconds=60),
                 Attack("roots", hostile.roots),
                 Attack("queries", hostile.queries),
                 Attack("forged tokens", hostile.forged),

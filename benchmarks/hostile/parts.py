@@ -20,7 +20,7 @@ class Attack(NamedTuple):
 
     name: str
     send: Callable[[], Awaitable[str]]
-    most_seconds: float = 10.0
+    max_seconds: float = 10.0
     pause_seconds: float = 0.05
 
 

@@ -198,7 +198,7 @@ async def part(folder: Path) -> AsyncGenerator[Part, None]:
                 Attack("schemas", hostile.schemas),
                 Attack("patterns", hostile.patterns),
                 Attack("documents", hostile.documents),
-                Attack("bodies", hostile.bodies, most_seconds=30),
+                Attack("bodies", hostile.bodies, max_seconds=30),
                 Attack("uploads", hostile.uploads),
                 Attack("streams", hostile.streams),
                 Attack("names", hostile.names),

@@ -29,12 +29,12 @@ QUERY = "Which file decides what a span may hold, and how much is that?"
 CELL = """```repl
 for name, text in context.items():
     for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith("MOST_LINES = "):
+        if line.startswith("MAX_LINES = "):
             found = {"file": name, "start_line": number, "end_line": number, "quote": line}
 most = found["quote"].split(" = ")[1]
 FINAL({"answer": f"{found['file']}: {most} lines at most.", "citations": [found]})
 ```"""
-LEAST_CHARS = 32
+MIN_CHARS = 32
 """A line of source as long as that does not turn up by chance."""
 
 
@@ -117,8 +117,8 @@ def check(demo: Demo) -> int:
         if path.suffix not in (".py", ".md", ".ts") or not path.is_file():
             continue
         for line in map(str.strip, path.read_text("utf-8", "replace").splitlines()):
-            looked_for += len(line) >= LEAST_CHARS
-            if len(line) >= LEAST_CHARS and json.dumps(line)[1:-1] in text:
+            looked_for += len(line) >= MIN_CHARS
+            if len(line) >= MIN_CHARS and json.dumps(line)[1:-1] in text:
                 sys.exit(f"source text outside the spans that were asked for: {name}: {line}")
     return looked_for
 

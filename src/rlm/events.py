@@ -38,12 +38,12 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-MOST_RESULT_CHARS = 100_000
+MAX_RESULT_CHARS = 100_000
 """How much of a tool's result an event holds: of a longer one, both ends.
 
 All of it is in the cell that asked for it, and in the journal.
 """
-MOST_PROMPT_CHARS = 1_000_000
+MAX_PROMPT_CHARS = 1_000_000
 """How much of the prompt of a call an event holds: of a longer one, both ends."""
 CUT = "…"
 """The only key of a tool's arguments that were too long for an event; its value is both ends of

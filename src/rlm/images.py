@@ -30,7 +30,7 @@ __all__ = [
 _HEAD_CHARS = 128 << 10
 """How much base64 of a picture is decoded to find its size; all of it only if that fails."""
 
-_MOST_SEGMENTS = 1_000
+_MAX_SEGMENTS = 1_000
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _ALONE = frozenset((0x01, *range(0xD0, 0xD8)))
 _SHOWN_CHARS = 200
@@ -111,7 +111,7 @@ def _webp(data: bytes) -> tuple[int, int] | None:
 def _jpeg(data: bytes) -> tuple[int, int] | None:
     """Skip segments until one starts a frame; what comes before may be long."""
     at = 2
-    for _ in range(_MOST_SEGMENTS):
+    for _ in range(_MAX_SEGMENTS):
         if at + 9 > len(data) or data[at] != 0xFF:
             return None
         marker = data[at + 1]

@@ -27,7 +27,7 @@ from rlm.events import (
 
 __all__ = ["RLMLogger"]
 
-MOST_NAME_CHARS = 150
+MAX_NAME_CHARS = 150
 _READ = msgspec.json.Decoder(Event)
 _log = logging.getLogger("rlm")
 
@@ -108,7 +108,7 @@ class RLMLogger:
         """
         if self.log_dir is None:
             return None
-        name = re.sub(r"[^\w.-]", "_", root)[:MOST_NAME_CHARS]
+        name = re.sub(r"[^\w.-]", "_", root)[:MAX_NAME_CHARS]
         return self.log_dir / f"{self._file_name}_{name}.jsonl"
 
 

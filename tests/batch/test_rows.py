@@ -58,7 +58,7 @@ def test_what_is_wrong_with_a_row_is_told(tmp_path: Path, line: str | bytes, wor
 def test_a_row_that_is_too_large_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_ROW_BYTES", 100)
+    monkeypatch.setattr(module, "MAX_ROW_BYTES", 100)
     large = json.dumps({"query": "a", "context": "x" * 350})
     found = source(tmp_path, f'{{"query": "b"}}\n{large}\n{{"query": "c"}}\n')
     positions = list(found.positions())

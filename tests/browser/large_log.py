@@ -20,7 +20,7 @@ QUERY = "What do all of these say?"
 NEEDLE = "the purple heron has landed"
 
 
-def write_large_log(path: Path, most_bytes: int = BYTES) -> int:
+def write_large_log(path: Path, max_bytes: int = BYTES) -> int:
     """How many steps it has. Near its end, one prompt says what no other does."""
     rnd = random.Random(1)
     words = [f"word{number}" for number in range(5_000)]
@@ -33,14 +33,14 @@ def write_large_log(path: Path, most_bytes: int = BYTES) -> int:
             written += file.write(encoded(event) + b"\n")
 
         put(started("large", query=QUERY, wall_time=now))
-        while written < most_bytes:
+        while written < max_bytes:
             step += 1
             now += 1
             at: dict[str, Any] = {"run_id": "large", "step": step, "wall_time": now}
             put(StepStarted(**at))
             put(replied("large", step, f"Step {step}.", wall_time=now))
             put(CellStarted(**at, cell=1, code="notes = llm_query_batched(prompts)"))
-            is_last = written + CALLS * PROMPT_CHARS > most_bytes
+            is_last = written + CALLS * PROMPT_CHARS > max_bytes
             for number in range(BUSY_CALLS if step == 1 else CALLS):
                 now += 0.002
                 place = rnd.randrange(len(text) - PROMPT_CHARS)

@@ -389,7 +389,7 @@ async def test_a_dead_worker_is_said_and_the_rest_is_saved(tmp_path: Path) -> No
 async def test_more_than_there_is_room_for_costs_the_largest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlm.chat.variables.MOST_VARIABLES_BYTES", 100_000)
+    monkeypatch.setattr("rlm.chat.variables.MAX_VARIABLES_BYTES", 100_000)
     path = tmp_path / "chat.rlm"
     made = "large = 'x' * 90_000\nlarger = 'y' * 95_000\nsmall = 'z'\nFINAL(0)"
     notices = await saved(path, code(made))

@@ -177,7 +177,7 @@ def test_another_model_goes_on_with_everything(notes: Path, state: Path) -> None
 def test_old_chats_make_room_for_new_ones(
     notes: Path, state: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlm.cli._chat_commands.MOST_CHATS", 3)
+    monkeypatch.setattr("rlm.cli._chat_commands.MAX_CHATS", 3)
     for _ in range(5):
         assert run("chat", str(notes), stdin=QUESTION.encode())[0] == 0
     assert len(list((state / "chats").iterdir())) == 3
@@ -186,7 +186,7 @@ def test_old_chats_make_room_for_new_ones(
 def test_a_chat_too_large_is_not_kept_unasked(
     notes: Path, state: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlm.cli._chatting.MOST_CONTEXT_BYTES", 10)
+    monkeypatch.setattr("rlm.cli._chatting.MAX_CONTEXT_BYTES", 10)
     code, _, err = run("chat", str(notes), stdin=QUESTION.encode())
     assert code == 0
     assert "use /save FILE" in err

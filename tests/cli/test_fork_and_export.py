@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlm import RLMLogger
 from rlm.cli import _exporting
-from rlm.cli._resuming import MOST_BYTES, as_block
+from rlm.cli._resuming import MAX_BYTES, as_block
 from rlm.cli.runs import FORMATS
 from rlm.engine.cells import parse_reply
 from rlm.records.journal import Places
@@ -59,7 +59,7 @@ def test_only_making_it(state: Path, run: Run) -> None:
     [
         (b"  \n", "is empty; leave out --edit"),
         (b"\xff\xfe", "is not UTF-8"),
-        (b"x" * (MOST_BYTES + 1), "no reply is that long"),
+        (b"x" * (MAX_BYTES + 1), "no reply is that long"),
     ],
 )
 def test_what_is_no_reply(state: Path, tmp_path: Path, run: Run, data: bytes, told: str) -> None:

@@ -72,11 +72,11 @@ class Repl:
         return out.getvalue()
 
 
-def play(repl: Repl, query: str = QUESTION, most_steps: int = 6) -> list[str]:
+def play(repl: Repl, query: str = QUESTION, max_steps: int = 6) -> list[str]:
     """Play a whole run without an engine; return what was printed at each step."""
     turns: list[tuple[str, str]] = []
     printed: list[str] = []
-    while not repl.submitted and len(printed) < most_steps:
+    while not repl.submitted and len(printed) < max_steps:
         reply = asyncio.run(ask(root(*turns, query=query)))
         printed.append(repl.run(code_in(reply)))
         shown = f"{printed[-1]}stdout 1.2K chars | 0.1 s | 28 steps left"

@@ -21,12 +21,12 @@ pytestmark = [
         reason="the extra `documents` is not installed",
     ),
 ]
-MOST_HOST_KIB = 300 << 10
+MAX_HOST_KIB = 300 << 10
 
 
 @pytest.fixture(autouse=True)
 def shorter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(documents, "_LEAST_SECONDS", 20.0)
+    monkeypatch.setattr(documents, "_MIN_SECONDS", 20.0)
     yield
     documents._JOBS.close()
 
@@ -41,7 +41,7 @@ def test_a_bomb_is_refused_and_takes_nothing_of_this_process(tmp_path: Path, nam
     print(caught.value)
     assert f"{path.name} could not be converted" in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_HOST_KIB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MAX_HOST_KIB
 
 
 def test_in_a_folder_the_others_are_read(tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "MOST_FILES", 3)
+    monkeypatch.setattr(gathering, "MAX_FILES", 3)
     make_tree(tmp_path, {"a": "", "b": "", "c/d": ""})
     assert len(store_context(tmp_path).documents) == 3
     make_tree(tmp_path, {"c/e": ""})

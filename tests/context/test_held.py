@@ -18,7 +18,7 @@ from tests.context.helpers import make_tree, seen_by_worker
 ANY_TEXT = st.text(alphabet=st.characters(codec=None, exclude_categories=()), max_size=20)
 ANY_TEXTS = st.lists(ANY_TEXT, min_size=1) | st.dictionaries(ANY_TEXT, ANY_TEXT, min_size=1)
 SIZE = 24 << 20
-MOST_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 
 
 @pytest.fixture(params=[1, 3, 1 << 17])
@@ -47,15 +47,15 @@ def peak_of(value: Any) -> int:
 @pytest.mark.parametrize("letter", ["a", "é", "\U0001f600"])
 def test_a_text_is_held_once(letter: str) -> None:
     text = (letter * 79 + "\n") * (SIZE // 80 + 1)
-    assert peak_of(text) < MOST_BYTES
+    assert peak_of(text) < MAX_BYTES
     assert store_context(text).text() is text
 
 
 def test_texts_are_held_once() -> None:
     long = "long é " * (SIZE // 8)
     short = [f"a document of some length, number {number}" for number in range(1_000)]
-    assert peak_of([*short, long, *short]) < MOST_BYTES
-    assert peak_of({"long": long} | {text: text for text in short}) < MOST_BYTES
+    assert peak_of([*short, long, *short]) < MAX_BYTES
+    assert peak_of({"long": long} | {text: text for text in short}) < MAX_BYTES
 
 
 @given(ANY_TEXTS, st.integers(1, 9), st.integers(1, 30))

@@ -55,7 +55,7 @@ def test_json_that_is_none_stays_text(tmp_path: Path, content: str, words: str) 
 
 
 def test_json_too_large_to_hold_stays_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MOST_JSON_BYTES", 3 << 20)
+    monkeypatch.setattr(reading, "MAX_JSON_BYTES", 3 << 20)
     (tmp_path / "a.json").write_text("[" + " " * (3 << 20) + "]", "utf-8")
     stored = store_context(tmp_path / "a.json")
     assert stored.kind == "text"

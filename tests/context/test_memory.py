@@ -12,7 +12,7 @@ from rlm.context import store_context
 LINE = (
     "some words, é and \U0001f600, of a line that is about eighty bytes long, all told\n".encode()
 )
-MOST_BYTES = 12 << 20
+MAX_BYTES = 12 << 20
 
 
 def fill(path: Path, megabytes: int, extra: bytes = b"") -> None:
@@ -40,7 +40,7 @@ def test_a_text_file_streams(tmp_path: Path, extra: bytes) -> None:
     fill(tmp_path / "a.txt", 24, extra)
     travelled, peak = peak_of(tmp_path / "a.txt")
     assert travelled >= 24 << 20
-    assert peak < MOST_BYTES
+    assert peak < MAX_BYTES
 
 
 def test_a_folder_streams(tmp_path: Path) -> None:
@@ -48,24 +48,24 @@ def test_a_folder_streams(tmp_path: Path) -> None:
         fill(tmp_path / name, 8)
     travelled, peak = peak_of(tmp_path)
     assert travelled >= 24 << 20
-    assert peak < MOST_BYTES
+    assert peak < MAX_BYTES
 
 
 def test_what_is_no_text_streams(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"\0\xff" * (12 << 20))
     travelled, peak = peak_of(tmp_path / "a.bin")
     assert travelled == 24 << 20
-    assert peak < MOST_BYTES
+    assert peak < MAX_BYTES
 
 
 MEASURE = r"""
 import re, sys, time
 from pathlib import Path
 from rlm.context import store_context
-def most_bytes():
+def max_bytes():
     return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1])
 
-before = most_bytes()
+before = max_bytes()
 started = time.monotonic()
 stored = store_context(Path(sys.argv[1]))
 stored.sha256
@@ -75,7 +75,7 @@ ended = time.monotonic()
 assert travelled == stored.size_bytes
 print(stored.description, file=sys.stderr)
 print(f"{described - started:.1f} s to store, {ended - described:.1f} s to send", file=sys.stderr)
-print(travelled, most_bytes() - before)
+print(travelled, max_bytes() - before)
 """
 
 

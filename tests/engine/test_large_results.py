@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlm import RLM, ScriptedClient
-from rlm.events import MOST_RESULT_CHARS, ToolCalled
+from rlm.events import MAX_RESULT_CHARS, ToolCalled
 from rlm.logger import RLMLogger
 from rlm.replay import replay
 
@@ -65,13 +65,13 @@ def test_the_variable_holds_all_of_it() -> None:
 
 
 def test_an_event_holds_the_ends_of_a_long_result_and_all_of_others() -> None:
-    result, _ = ask("a = archive()", f"b = archive({MOST_RESULT_CHARS // 2})", "FINAL(1)")
+    result, _ = ask("a = archive()", f"b = archive({MAX_RESULT_CHARS // 2})", "FINAL(1)")
     long, short = tool_events(result)
-    assert len(long.result) < MOST_RESULT_CHARS + 100
+    assert len(long.result) < MAX_RESULT_CHARS + 100
     assert long.result.startswith('["first", "xxx')
     assert long.result.endswith('xxx", "last"]')
     assert f"of {len(json.dumps(archive())):,} characters cut …" in long.result
-    assert short.result == '["first", "' + "x" * (MOST_RESULT_CHARS // 2 - 20) + '", "last"]'
+    assert short.result == '["first", "' + "x" * (MAX_RESULT_CHARS // 2 - 20) + '", "last"]'
 
 
 def test_a_run_goes_on_and_is_replayed_with_all_of_it(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_log_alone_says_why_it_can_not_be_replayed(tmp_path: Path) -> None:
     logger = RLMLogger(log_dir=tmp_path)
     ask("found = archive()", "FINAL(len(found[1]))", logger=logger)
     log = Path(str(logger.log_file_path))
-    assert log.stat().st_size < 10 * MOST_RESULT_CHARS
+    assert log.stat().st_size < 10 * MAX_RESULT_CHARS
     report = replay(log)
     assert not report.same
     assert "was too long for a log; replay the run's journal" in str(report.differences)

@@ -111,7 +111,7 @@ async def test_a_picture_that_changed_is_an_error(folder: Path) -> None:
 
 
 async def test_one_prompt_holds_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures_module, "MOST_PROMPT_BYTES", 3 * len(PNG))
+    monkeypatch.setattr(pictures_module, "MAX_PROMPT_BYTES", 3 * len(PNG))
     pictures = RunPictures({})
     await parts_of(pictures, [PNG] * 3)
     with pytest.raises(CallRefused, match="ask about fewer at once"):
@@ -119,7 +119,7 @@ async def test_one_prompt_holds_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_only_so_much_is_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures_module, "MOST_BYTES_UNDER_WAY", 4 * len(PNG))
+    monkeypatch.setattr(pictures_module, "MAX_BYTES_UNDER_WAY", 4 * len(PNG))
     pictures, under_way, most, order = RunPictures({}), 0, 0, []
 
     async def look(number: int) -> None:
@@ -144,7 +144,7 @@ async def test_only_so_much_is_in_memory_at_a_time(monkeypatch: pytest.MonkeyPat
 async def test_who_is_cancelled_while_waiting_takes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pictures_module, "MOST_BYTES_UNDER_WAY", len(PNG))
+    monkeypatch.setattr(pictures_module, "MAX_BYTES_UNDER_WAY", len(PNG))
     pictures = RunPictures({})
     async with pictures.content("a", [PNG]):
         waiting = [asyncio.create_task(parts_of(pictures, [PNG])) for _ in range(3)]

@@ -31,7 +31,7 @@ class FakeHost:
         self.hold_until = hold_until
         self.asked: list[Asked] = []
         self.in_flight = 0
-        self.most_in_flight = 0
+        self.max_in_flight = 0
         self.was_asked = asyncio.Event()
         self.release = asyncio.Event()
 
@@ -41,7 +41,7 @@ class FakeHost:
         self.asked.append((kind, arguments, list(parts)))
         self.in_flight += 1
         self.was_asked.set()
-        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        self.max_in_flight = max(self.max_in_flight, self.in_flight)
         try:
             if self.hold_until:
                 await self._hold()

@@ -75,9 +75,9 @@ def alive(pid: int) -> Alive | None:
     return None if fields[0] == "Z" else Alive(pid, fields[19])
 
 
-def until_gone(processes: set[Alive], most_seconds: float = 30) -> set[Alive]:
+def until_gone(processes: set[Alive], max_seconds: float = 30) -> set[Alive]:
     """Wait until none of them lives; those that still do when the time is over."""
-    deadline = time.monotonic() + most_seconds
+    deadline = time.monotonic() + max_seconds
     left = processes
     while left and time.monotonic() < deadline:
         left = {each for each in left if alive(each.pid) == each}

@@ -28,7 +28,7 @@ from tests.environments.hostile_worker import HonestWorker, HostileWorker, Worke
 
 __all__ = ["DecodesWatched", "Tally", "attack", "check_result"]
 
-MOST_TRACED_BYTES = 96 << 20
+MAX_TRACED_BYTES = 96 << 20
 """All that a session may take at once, with what its worker makes up; a frame has 3 MB at most."""
 
 _SECONDS = 120.0
@@ -56,7 +56,7 @@ async def attack(place: str, seed: int, tally: Tally, *, traced: bool = False) -
         async with asyncio.timeout(_SECONDS):
             await _session_with(place, hostile, random.Random(seed), tally)
         if traced:
-            assert tracemalloc.get_traced_memory()[1] <= MOST_TRACED_BYTES
+            assert tracemalloc.get_traced_memory()[1] <= MAX_TRACED_BYTES
     finally:
         tracemalloc.stop()
     tally["sessions"] += 1
@@ -154,7 +154,7 @@ class DecodesWatched:
     """Notes how much is decoded at once on the thread of the event loop."""
 
     def __init__(self) -> None:
-        self.most_bytes = 0
+        self.max_bytes = 0
         self._patches = [
             mock.patch.object(_frames, name, self._watching(getattr(_frames, name)))
             for name in ("read_call", "read_done", "read_value", "read_files", "read_piece")
@@ -163,7 +163,7 @@ class DecodesWatched:
     def _watching(self, read: Callable[..., Any]) -> Callable[..., Any]:
         def watched(frame: wire.Frame, *given: Any, **named: Any) -> Any:
             if threading.current_thread() is threading.main_thread():
-                self.most_bytes = max(self.most_bytes, frame.size_bytes)
+                self.max_bytes = max(self.max_bytes, frame.size_bytes)
             return read(frame, *given, **named)
 
         return watched
@@ -176,7 +176,7 @@ class DecodesWatched:
     def __exit__(self, *_: object) -> None:
         for each in self._patches:
             each.stop()
-        assert self.most_bytes <= _calls.OFF_LOOP_BYTES
+        assert self.max_bytes <= _calls.OFF_LOOP_BYTES
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ __all__ = ["HonestWorker", "HostileWorker", "Worker", "report_of_a_zygote"]
 
 Write = Callable[[bytes], Awaitable[None]]
 _HEAD = struct.Struct("<IBII")
-_MOST_BYTES = 600_000
+_MAX_BYTES = 600_000
 _PNG = png()
 _LLM = {"model": None, "batched": True}
 _ONE_ANSWER = {wire.LOAD_END, wire.LOAD_SHARED, wire.CHECKPOINT, wire.RESUME}
@@ -248,7 +248,7 @@ class HostileWorker(Worker):
     def _size(self) -> int:
         if self.random.random() < 0.85:
             return self.random.choice((0, 1, 2, 40, 300, 5_000))
-        return self.random.choice((70_000, 300_000, _MOST_BYTES))
+        return self.random.choice((70_000, 300_000, _MAX_BYTES))
 
     def _bytes(self) -> bytes:
         return self.random.choice((self._text, self._json, self._broken))()
@@ -336,7 +336,7 @@ def _packed(kind: int, number: int, parts: list[bytes]) -> bytes:
     return _HEAD.pack(body, kind & 255, number, len(parts)) + lengths + b"".join(parts)
 
 
-assert bounds.MAX_META_BYTES < _MOST_BYTES, "the fuzzer must be able to go beyond it"
+assert bounds.MAX_META_BYTES < _MAX_BYTES, "the fuzzer must be able to go beyond it"
 
 if __name__ == "__main__":
     from tests.environments.fuzzing import main

@@ -11,8 +11,8 @@ from rlm.testing.conformance import CHECKS
 from rlm.testing.conformance.bench import Bench
 from rlm.testing.conformance.runner import Report, run_tasks
 
-MOST_BYTES = 4 << 30
-MOST_CPU_SECONDS = 240
+MAX_BYTES = 4 << 30
+MAX_CPU_SECONDS = 240
 
 
 def is_harmless(row: str) -> bool:
@@ -32,8 +32,8 @@ async def run(groups: list[str]) -> Report:
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_SECONDS, MOST_CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
     report = asyncio.run(run(sys.argv[1:]))
     rows = [[f"{row.group}: {row.name}", row.verdict, row.detail] for row in report.rows]
     print(json.dumps(rows), flush=True)

@@ -221,7 +221,7 @@ async def test_it_notices(made: Callable[[], BrokenEnvironment], row: str) -> No
 
 async def test_it_notices_interrupts_that_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async def quickly(tasks: list[Task], on_row: object) -> Report:
-        return await run_tasks([replace(task, most_seconds=1.0) for task in tasks])
+        return await run_tasks([replace(task, max_seconds=1.0) for task in tasks])
 
     monkeypatch.setattr("rlm.testing.conformance.run_tasks", quickly)
     report = await checked(BrokenEnvironment(SwallowsInterrupts), "interrupt() reaches a cell")
@@ -268,7 +268,7 @@ async def test_rows_keep_their_order_and_none_is_lost() -> None:
                 raise KeyError(name)
             return "passed", ""
 
-        return Task(name, "group", find, together=together, most_seconds=5)
+        return Task(name, "group", find, together=together, max_seconds=5)
 
     tasks = [task("slow", 0.2), task("quick", 0), task("broken", 0.1), task("last", 0, False)]
     report = await run_tasks(tasks)

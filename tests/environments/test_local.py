@@ -287,7 +287,7 @@ async def test_an_export_stops_at_its_limit(tmp_path: Path) -> None:
         return b"x" * 1000
 
     files = [("a", 1), ("b", 1)]
-    target = await exports.export_files(files, endless, tmp_path, label="..", most_bytes=2500)
+    target = await exports.export_files(files, endless, tmp_path, label="..", max_bytes=2500)
     assert target == tmp_path / "session"
     assert [path.name for path in target.iterdir()] == ["a"]
     assert (target / "a").stat().st_size == 2500
@@ -305,7 +305,7 @@ def test_no_name_leaves_the_folder(
         return b"" if offset else b"data"
 
     export = exports.export_files(
-        [(name, 4) for name in names], read, folder / "in", label="s", most_bytes=10**6
+        [(name, 4) for name in names], read, folder / "in", label="s", max_bytes=10**6
     )
     asyncio.run(export)
     outside = [path for path in folder.rglob("*") if not path.is_relative_to(folder / "in")]

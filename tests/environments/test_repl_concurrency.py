@@ -20,7 +20,7 @@ async def test_twenty_threads_have_twenty_calls_in_flight(repl: Repl) -> None:
         f"replies == {NUMBERS}"
     )
     assert await repl.show(code) == "True"
-    assert repl.host.most_in_flight == 20
+    assert repl.host.max_in_flight == 20
 
 
 async def test_the_main_thread_and_others_call_together(repl: Repl) -> None:
@@ -82,7 +82,7 @@ async def test_gathered_calls_are_all_in_flight(repl: Repl) -> None:
     for gather in gathers:
         repl.host.start_over(hold_until=20)
         assert (gather, await repl.show(f"({gather}) == {NUMBERS}")) == (gather, "True")
-        assert repl.host.most_in_flight == 20
+        assert repl.host.max_in_flight == 20
 
 
 async def test_a_task_group_and_wait_for(repl: Repl) -> None:

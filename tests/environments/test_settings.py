@@ -26,7 +26,7 @@ ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 USER = 12345
-MOST_SECONDS = 900
+MAX_SECONDS = 900
 
 NEEDS_A_FOLDER = [
     "snippets: tempfile",
@@ -137,7 +137,7 @@ def run_check(setting: Setting, *more: str) -> "subprocess.CompletedProcess[str]
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=MOST_SECONDS,
+        timeout=MAX_SECONDS,
         check=False,
     )
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="shared pages ar
 
 CHARACTERS = st.sampled_from("aB \n\0é\xff\u0100中\ufeff\ud83d\ude00\udc80😀\U0010ffff")
 ANY_TEXT = st.text(CHARACTERS | st.characters(codec=None, exclude_categories=()), max_size=40)
-MOST_BYTES = 8 << 20
+MAX_BYTES = 8 << 20
 
 
 class Source:
@@ -185,7 +185,7 @@ def test_little_memory_is_needed_besides_the_file(end: str) -> None:
     tracemalloc.start()
     try:
         context = shared_context(source)
-        assert tracemalloc.get_traced_memory()[1] < MOST_BYTES
+        assert tracemalloc.get_traced_memory()[1] < MAX_BYTES
     finally:
         tracemalloc.stop()
     assert context.size_bytes > 25_000_000

@@ -323,12 +323,12 @@ async def test_a_checkpoint_has_what_is_left_of_the_processor_time(
 async def test_exports_hold_no_more_than_a_session_could(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]
 ) -> None:
-    monkeypatch.setattr(_exports, "_MOST_ENTRIES", 500)
+    monkeypatch.setattr(_exports, "_MAX_ENTRIES", 500)
 
     async def read(name: str, offset: int) -> bytes:
         return b""
 
     files = [(name, 0) for name in names]
-    target = await _exports.export_files(files, read, tmp_path, label="s", most_bytes=1 << 20)
+    target = await _exports.export_files(files, read, tmp_path, label="s", max_bytes=1 << 20)
     assert target is not None
     assert 400 < sum(1 for _ in target.rglob("*")) <= 500

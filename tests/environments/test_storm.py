@@ -68,8 +68,8 @@ class Lane:
                 await repl.session.close()
             assert repl.host.in_flight == 0
 
-    async def pause(self, most_seconds: float = 0.08) -> None:
-        await asyncio.sleep(self.dice.uniform(0, most_seconds))
+    async def pause(self, max_seconds: float = 0.08) -> None:
+        await asyncio.sleep(self.dice.uniform(0, max_seconds))
 
     @contextlib.asynccontextmanager
     async def running(

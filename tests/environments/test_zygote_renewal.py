@@ -18,7 +18,7 @@ LAYOUT = "import ctypes\nprint(id(ctypes), id(Ellipsis))"
 @pytest.fixture
 async def environment(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LocalEnvironment]:
     """One with a zygote of its own, which is worn after three sessions."""
-    monkeypatch.setattr(zygotes, "_MOST_SESSIONS", 3)
+    monkeypatch.setattr(zygotes, "_MAX_SESSIONS", 3)
     made = LocalEnvironment(warm_sessions=0, scratch_bytes=(1 << 20) + 7)
     yield made
     await made.close()

@@ -46,7 +46,7 @@ def test_spans_put_together_are_the_file(
         patch.setattr(files, "BLOCK_BYTES", 16)
         whole, offset = b"", 0
         while True:
-            span = read_span(fd, index, offset=offset, lines=count, most_bytes=most)
+            span = read_span(fd, index, offset=offset, lines=count, max_bytes=most)
             piece = data[span.start_offset : span.end_offset]
             assert span.start_offset == offset
             assert span.text == piece.decode("utf-8", "replace")
@@ -85,11 +85,11 @@ def test_a_line_is_found_by_its_number(
 
 def test_limits_hold_whatever_is_asked_for(file: Path) -> None:
     with opened(file, b"ab\n" * 10_000) as (fd, index):
-        span = read_span(fd, index, start_line=5, lines=10**9, most_bytes=10**9)
+        span = read_span(fd, index, start_line=5, lines=10**9, max_bytes=10**9)
         assert (span.start_line, span.end_line) == (5, 204)
         assert span.text.count("\n") == MAX_LINES
     with opened(file, b"x" * 50_000) as (fd, index):
-        span = read_span(fd, index, lines=10**9, most_bytes=10**9)
+        span = read_span(fd, index, lines=10**9, max_bytes=10**9)
         assert len(span.text) == MAX_BYTES
         assert (span.start_line, span.end_line, span.next_offset) == (1, 1, MAX_BYTES)
 

@@ -17,7 +17,7 @@ CASES = ((2, 0.0), (11, 0.1), (40, 0.25), (21, 0.4), (17, 0.5), (33, 0.6), (5, 0
 """Seeds, and how deep in the text the needle lies."""
 
 SIZE_BYTES = 200_000
-MOST_TOKENS = 60_000
+MAX_TOKENS = 60_000
 SAME_EVERY_TIME = {"temperature": 0, "seed": 1}
 
 
@@ -38,7 +38,7 @@ def tiny(client: GGUFClient) -> RLM:
         strategy="auto",
         sampling=SAME_EVERY_TIME,
         sub_sampling=SAME_EVERY_TIME,
-        limits=Limits(max_tokens=MOST_TOKENS, max_calls=200),
+        limits=Limits(max_tokens=MAX_TOKENS, max_calls=200),
     )
 
 
@@ -53,7 +53,7 @@ async def test_needles_in_two_hundred_kilobytes_are_found(
         first = result.events[0]
         assert isinstance(first, RunStarted)
         assert first.strategy == "mapreduce"
-        assert result.usage.total.total_tokens <= MOST_TOKENS
+        assert result.usage.total.total_tokens <= MAX_TOKENS
         assert result.cost_usd == 0
         right = value in str(result.answer)
         found += right

@@ -181,16 +181,16 @@ def test_any_name_gets_an_answer(provider: str, model: str) -> None:
 
 @given(rows.filter(lambda row: row.price is not None), tokens, tokens, st.data())
 def test_a_bound_holds_for_every_usage_within_it(
-    row: Row, most_input: int, most_output: int, data: st.DataObject
+    row: Row, max_input: int, max_output: int, data: st.DataObject
 ) -> None:
     price = row.as_price()
     assert price is not None
-    used = data.draw(st.integers(0, most_input))
+    used = data.draw(st.integers(0, max_input))
     cached = data.draw(st.integers(0, used))
     written = data.draw(st.integers(0, used - cached))
-    output = data.draw(st.integers(0, most_output))
+    output = data.draw(st.integers(0, max_output))
     usage = Usage(used, output, cached, cache_write_tokens=written)
-    assert 0 <= price.cost(usage) <= price.bound(most_input, most_output)
+    assert 0 <= price.cost(usage) <= price.bound(max_input, max_output)
 
 
 # -- the data file --------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from rlm_runtime import LLAMA_SYSTEM_PROMPT, RLM, Context, Policy
 from rlm_runtime.adapters import FakeAdapter
 from tests.shape.tree import ROOT, SOURCE, load_modules
 
-MOST_LINES = 400
+MAX_LINES = 400
 TEXT = Context.from_text("RLMs treat long prompts as environment state.")
 ASK = "answer = llm_query('Summarize: ' + peek(4))"
 
@@ -216,7 +216,7 @@ def test_a_cache_of_your_own_is_taken_as_it_is(tmp_path: Path) -> None:
 def test_it_stays_thin_and_has_no_loop_of_its_own() -> None:
     modules = load_modules(SOURCE, "rlm_runtime")
     lines = sum(len(each.path.read_text("utf-8").splitlines()) for each in modules.values())
-    assert lines <= MOST_LINES
+    assert lines <= MAX_LINES
     texts = "\n".join(each.path.read_text("utf-8") for each in modules.values())
     assert "while " not in texts
     assert not re.search(r"from rlm\.(engine|calls\.(calls|sending))\b", texts)

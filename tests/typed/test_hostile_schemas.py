@@ -11,7 +11,7 @@ from rlm.api import RLM
 from rlm.errors import ConfigError
 from rlm.results import Submission
 from rlm.testing.scripted import ScriptedClient
-from rlm.typed import MOST_SCHEMA_CHARS, AnswerMismatch, AnswerType, aanswer_type, answer_type
+from rlm.typed import MAX_SCHEMA_CHARS, AnswerMismatch, AnswerType, aanswer_type, answer_type
 from tests.hostile import NEVER_MATCHES, SLOW_PATTERN, ends, reference_bomb, ticking
 
 
@@ -37,7 +37,7 @@ REFUSED = [
     ),
     ({"not": {"$ref": "#/$defs/a0"}, "$defs": reference_bomb()["$defs"]}, "too much time"),
     (nested(300), "200 levels"),
-    ({"enum": ["x" * MOST_SCHEMA_CHARS]}, "is the most"),
+    ({"enum": ["x" * MAX_SCHEMA_CHARS]}, "is the most"),
 ]
 
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="shared pages ar
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 OTHERS = [version for version in ("3.9", "3.10", "3.11", "3.12", "3.13") if version != HERE]
 PYTHONS = [HERE, *(pytest.param(version, marks=pytest.mark.heavy) for version in OTHERS)]
-MOST_PRIVATE_BYTES = 20 << 20
+MAX_PRIVATE_BYTES = 20 << 20
 
 CHARACTERS = st.sampled_from("aB 1\n\r\0\té\xff\u0100中\u2028\ufeff\ud83d\ude00\udc80😀\U0010ffff")
 ANY_CHARACTER = CHARACTERS | st.characters(codec=None, exclude_categories=())
@@ -263,7 +263,7 @@ def test_many_processes_share_one_large_text() -> None:
     for process in processes:
         seen, private = json.loads(answer(process))
         assert seen == source.size_bytes + 2 * 3_900_000  # an e in two words of every line
-        assert private < MOST_PRIVATE_BYTES
+        assert private < MAX_PRIVATE_BYTES
 
 
 @pytest.mark.heavy
@@ -274,7 +274,7 @@ def test_many_documents_take_little_memory(python: str, mixed: bool) -> None:
     source = store_context(documents)
     seen, private = json.loads(answer(start(python, "measure", [shared_context(source)])))
     assert seen == sum(map(len, documents)) + sum("e" in text for text in documents)
-    assert private < MOST_PRIVATE_BYTES
+    assert private < MAX_PRIVATE_BYTES
 
 
 def test_random_work_for_a_moment() -> None:

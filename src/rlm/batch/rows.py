@@ -15,7 +15,7 @@ from rlm.errors import ConfigError
 
 __all__ = ["Row", "RowError", "RowPosition", "Source"]
 
-MOST_ROW_BYTES = 256 * 1024**2
+MAX_ROW_BYTES = 256 * 1024**2
 
 
 class RowError(ConfigError):
@@ -72,11 +72,11 @@ class Source:
             if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
                 offset = len(codecs.BOM_UTF8)
             file.seek(offset)
-            while text := file.readline(MOST_ROW_BYTES):
+            while text := file.readline(MAX_ROW_BYTES):
                 line += 1
                 size, digest = len(text), hashlib.sha256(text.strip()).hexdigest()[:16]
                 is_blank = not text.strip()
-                while not text.endswith(b"\n") and (text := file.readline(MOST_ROW_BYTES)):
+                while not text.endswith(b"\n") and (text := file.readline(MAX_ROW_BYTES)):
                     size += len(text)  # too large to be asked; skip to its end
                 if not is_blank:
                     yield RowPosition(number, line, offset, size, digest)
@@ -85,9 +85,9 @@ class Source:
 
     def row(self, position: RowPosition) -> Row:
         """Return the row at a position; RowError says what is wrong with it."""
-        if position.size > MOST_ROW_BYTES:
+        if position.size > MAX_ROW_BYTES:
             raise RowError(
-                f"line {position.line} is larger than {MOST_ROW_BYTES:,} bytes: put its context "
+                f"line {position.line} is larger than {MAX_ROW_BYTES:,} bytes: put its context "
                 "into a file, and name that as context_file"
             )
         with self.path.open("rb") as file:

@@ -21,7 +21,7 @@ from rlm.records.journal.database import Lock
 __all__ = ["Outcome", "Results", "read_outcomes", "read_settings"]
 
 RESULTS, SETTINGS, LOCK = "results.jsonl", "settings.json", ".lock"
-MOST_LINE_BYTES = 10_000_000
+MAX_LINE_BYTES = 10_000_000
 Status = Literal["scored", "impossible", "failed"]
 
 
@@ -123,7 +123,7 @@ def read_outcomes(folder: Path) -> Iterator[Outcome]:
         raise ConfigError(f"{folder} has no {RESULTS}: it is not what `rlm bench run` wrote")
     with path.open("rb") as file:
         number = 0
-        while line := file.readline(MOST_LINE_BYTES):
+        while line := file.readline(MAX_LINE_BYTES):
             number += 1
             if not line.endswith(b"\n"):
                 return  # a process was killed here, or is writing just now

@@ -27,10 +27,10 @@ __all__ = [
     "one_number",
 ]
 
-MOST_CHARS = 5_000_000
+MAX_CHARS = 5_000_000
 """Characters of an answer that are read; the largest right answer has a tenth of that."""
 
-MOST_CHARS_OF_ONE = 200_000
+MAX_CHARS_OF_ONE = 200_000
 """Characters of an answer that should name one thing only."""
 
 _FENCE = re.compile(r"\A```[\w-]*\n(.*?)\n?```\Z", re.DOTALL)
@@ -63,7 +63,7 @@ _EDGES = " \t\n\"'`*.,;:!?()[]{}<>“”‘’"
 
 def final_text(answer: str) -> str:
     """Return the part that counts: a JSON value, a fenced block, or what follows "Answer:"."""
-    text = answer[:MOST_CHARS].strip()
+    text = answer[:MAX_CHARS].strip()
     if fenced := _FENCE.match(text):
         text = fenced[1].strip()
     value = _json_of(text)
@@ -91,7 +91,7 @@ def all_numbers(text: str) -> list[str]:
 
 def one_number(answer: str) -> float | None:
     """Return the only number that is named; a repeated one counts once."""
-    found = {float(number) for number in all_numbers(final_text(answer[:MOST_CHARS_OF_ONE]))}
+    found = {float(number) for number in all_numbers(final_text(answer[:MAX_CHARS_OF_ONE]))}
     return found.pop() if len(found) == 1 else None
 
 
@@ -100,7 +100,7 @@ def one_date(answer: str) -> date | None:
 
     07/03/2023 does not count, because it is ambiguous.
     """
-    text, found = final_text(answer[:MOST_CHARS_OF_ONE]), set()
+    text, found = final_text(answer[:MAX_CHARS_OF_ONE]), set()
     for pattern, (year, month, day) in _DATES:
         for match in pattern.finditer(text):
             said = match[month]
@@ -117,7 +117,7 @@ def one_choice(answer: str, among: Sequence[str]) -> str | None:
 
     The longest names are searched first, and matches are removed.
     """
-    text, found = f" {normal(final_text(answer[:MOST_CHARS_OF_ONE]))} ", []
+    text, found = f" {normal(final_text(answer[:MAX_CHARS_OF_ONE]))} ", []
     for name in sorted(among, key=lambda each: (-len(each), each)):
         pattern = re.compile(rf"(?<!\bnot )(?<!\w){re.escape(normal(name))}(?!\w)")
         if pattern.search(text):
@@ -128,7 +128,7 @@ def one_choice(answer: str, among: Sequence[str]) -> str | None:
 
 def one_letter(answer: str, options: Sequence[str]) -> str | None:
     """Return the only choice that is named, by its letter or by its whole text."""
-    text = final_text(answer[:MOST_CHARS_OF_ONE])
+    text = final_text(answer[:MAX_CHARS_OF_ONE])
     letters = {
         next(filter(None, match.groups())).upper()
         for pattern in _LETTERS
@@ -221,7 +221,7 @@ def letter(answer: str, wanted: str, options: Sequence[str]) -> float:
 
 def numbers_found(answer: str, wanted: Sequence[str]) -> float:
     """Return the fraction of these numbers anywhere in the answer, as RULER does."""
-    said = set(all_numbers(answer[:MOST_CHARS]))
+    said = set(all_numbers(answer[:MAX_CHARS]))
     return sum(each in said for each in wanted) / len(wanted)
 
 

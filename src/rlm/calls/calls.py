@@ -23,7 +23,7 @@ from rlm.calls.scope import Scope, error_of, failed
 from rlm.calls.sending import ReplyStream, Route, WireAttempt, end_reservation, first_reply
 from rlm.errors import CallRefused, ModelError, UnknownPriceError
 from rlm.events import (
-    MOST_PROMPT_CHARS,
+    MAX_PROMPT_CHARS,
     CallEnded,
     CallRetried,
     CallStarted,
@@ -187,7 +187,7 @@ class Calls:
         pending = self._pending(scope, request, "llm")
         pending.call_id = scope.call_id(pending.key)
         about = {"call_id": pending.call_id, "kind": "llm", "model": request.model}
-        prompt = cut(shown(request.messages[-1].content), MOST_PROMPT_CHARS)
+        prompt = cut(shown(request.messages[-1].content), MAX_PROMPT_CHARS)
         scope.emit(CallStarted, **about, prompt=prompt)
         outcome = await self._settled(pending)
         if outcome.error is not None and not outcome.stored:

@@ -19,9 +19,9 @@ from rlm._util.atomic import replacing
 from rlm.chat.saved import (
     ABOUT,
     DEFLATED_BYTES,
-    MOST_ABOUT_BYTES,
-    MOST_MEMBERS,
-    MOST_VARIABLES_BYTES,
+    MAX_ABOUT_BYTES,
+    MAX_MEMBERS,
+    MAX_VARIABLES_BYTES,
     TEXTS,
     VARIABLES,
     About,
@@ -36,8 +36,8 @@ from rlm.images import MAX_IMAGE_BYTES, Picture, picture_of
 __all__ = ["SavedFile", "open_saved", "write_saved"]
 
 BLOCK_BYTES = 1 << 17
-MOST_TEXTS_BYTES = 1 << 30
-MOST_DIRECTORY_BYTES = 8 << 20
+MAX_TEXTS_BYTES = 1 << 30
+MAX_DIRECTORY_BYTES = 8 << 20
 UNPACKED_BYTES, UNPACKED_RATIO = 1 << 30, 200
 """A file that unpacks to more than this, and at a higher ratio than text, is refused."""
 
@@ -123,7 +123,7 @@ class SavedFile:
                 _check_end(self._reader)
                 self._archive = zipfile.ZipFile(cast("IO[bytes]", self._reader))
             self._sizes = self._checked_members()
-            self.about: About = about_from(self._whole(ABOUT, MOST_ABOUT_BYTES))
+            self.about: About = about_from(self._whole(ABOUT, MAX_ABOUT_BYTES))
             self._check_contexts()
         except ConfigError as error:
             self.close()
@@ -143,7 +143,7 @@ class SavedFile:
 
     def texts(self) -> list[tuple[str, str | None]]:
         """Return the queries and answers of all turns."""
-        data, at, found = self._whole(TEXTS, MOST_TEXTS_BYTES), 0, []
+        data, at, found = self._whole(TEXTS, MAX_TEXTS_BYTES), 0, []
         for turn in self.about.turns:
             sizes = (turn.query_bytes, turn.answer_bytes or 0)
             if min(sizes) < 0 or at + sum(sizes) > len(data):
@@ -164,7 +164,7 @@ class SavedFile:
     def variables(self) -> StoredContext:
         """Return the bytes that only a sandbox may unpickle, as something a session can load."""
         size = self._sizes.get(VARIABLES, 0)
-        if size > MOST_VARIABLES_BYTES:
+        if size > MAX_VARIABLES_BYTES:
             raise ConfigError(f"{self.path}: its variables are too large")
         parts = [_Member(self, VARIABLES, size, "")] if size else []
         return StoredContext("bytes", parts, "", size_bytes=size)
@@ -188,7 +188,7 @@ class SavedFile:
         sizes = {each.filename: each.file_size for each in members}
         packed = sum(each.compress_size for each in members)
         unpacked = sum(sizes.values())
-        if len(sizes) != len(members) or len(members) > MOST_MEMBERS:
+        if len(sizes) != len(members) or len(members) > MAX_MEMBERS:
             raise ConfigError("it has the same name twice, or too many")
         if packed > self._reader.size:
             raise ConfigError("its members overlap")
@@ -224,8 +224,8 @@ class SavedFile:
         if about.variables and about.variables.size_bytes != self._sizes.get(VARIABLES, 0):
             raise ConfigError("the size of its variables is wrong")
 
-    def _whole(self, name: str, most_bytes: int) -> bytes:
-        if self._sizes.get(name, 0) > most_bytes:
+    def _whole(self, name: str, max_bytes: int) -> bytes:
+        if self._sizes.get(name, 0) > max_bytes:
             raise ConfigError(f"{name} is too large")
         return b"".join(self.blocks(name))
 
@@ -282,7 +282,7 @@ def _check_end(reader: _Reader) -> None:
             reader.seek(-before - _END_64.size, os.SEEK_END)
             end = _END_64.unpack(reader.read(_END_64.size))
             count, size = max(count, end[7]), max(size, end[8])
-    if count > MOST_MEMBERS or size > MOST_DIRECTORY_BYTES:
+    if count > MAX_MEMBERS or size > MAX_DIRECTORY_BYTES:
         raise zipfile.BadZipFile("its list of contents is too long")
     reader.seek(0)
 

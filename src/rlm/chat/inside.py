@@ -67,9 +67,9 @@ class _TooLarge(Exception):
 
 
 class _Sink(io.BytesIO):
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, max_bytes: int) -> None:
         super().__init__()
-        self._left = most_bytes
+        self._left = max_bytes
 
     def write(self, data: Any) -> int:
         self._left -= memoryview(data).nbytes
@@ -81,7 +81,7 @@ class _Sink(io.BytesIO):
 # -- saving ---------------------------------------------------------------------------------------
 
 
-def save(space: dict[str, Any], contexts: list[str], most_bytes: int) -> Pieces:
+def save(space: dict[str, Any], contexts: list[str], max_bytes: int) -> Pieces:
     """Pickle everything the user's code has bound, as far as possible; report what is not."""
     names = _users_names(space)
     imports = {name: home for name in names if (home := _import_of(space[name]))}
@@ -90,7 +90,7 @@ def save(space: dict[str, Any], contexts: list[str], most_bytes: int) -> Pieces:
         found = None if name in imports else _definition(name, space[name])
         if found is not None:
             definitions[name] = found
-    keeper = _Keeper(space, set(names), set(definitions), contexts, most_bytes)
+    keeper = _Keeper(space, set(names), set(definitions), contexts, max_bytes)
     values = {n: space[n] for n in names if n not in imports and n not in definitions}
     first = keeper.keep_first(values, [source for _, source in definitions.values()])
     data, lost = keeper.keep(values, _states(space, definitions))
@@ -150,12 +150,12 @@ class _Keeper:
         names: set[str],
         definitions: set[str],
         contexts: list[str],
-        most_bytes: int,
+        max_bytes: int,
     ) -> None:
         self._space = space
         self._names = names
         self._definitions = definitions
-        self._most_bytes = most_bytes
+        self._most_bytes = max_bytes
         self._shared = {}
         for name, value in space.items():
             ours = name not in names and not name.startswith("_")

@@ -13,9 +13,9 @@ from rlm.results import RunResult
 __all__ = [
     "ABOUT",
     "DEFLATED_BYTES",
-    "MOST_ABOUT_BYTES",
-    "MOST_MEMBERS",
-    "MOST_VARIABLES_BYTES",
+    "MAX_ABOUT_BYTES",
+    "MAX_MEMBERS",
+    "MAX_VARIABLES_BYTES",
     "TEXTS",
     "VARIABLES",
     "About",
@@ -32,9 +32,9 @@ ABOUT, TEXTS, VARIABLES = "chat.json", "texts", "variables"
 
 FORMAT = "rlm-chat"
 VERSION = 1
-MOST_ABOUT_BYTES = 16 << 20
-MOST_MEMBERS = 20_000
-MOST_VARIABLES_BYTES = 256 << 20
+MAX_ABOUT_BYTES = 16 << 20
+MAX_MEMBERS = 20_000
+MAX_VARIABLES_BYTES = 256 << 20
 DEFLATED_BYTES = 64 << 20
 """Larger members are not compressed, so no member unpacks to more than this."""
 
@@ -115,10 +115,10 @@ class About(Struct, frozen=True, kw_only=True):
 def about_to_bytes(about: About) -> bytes:
     """Encode as ASCII, so that lone surrogates in names and descriptions survive."""
     data = json.dumps(msgspec.to_builtins(about), separators=(",", ":")).encode("ascii")
-    if len(data) > MOST_ABOUT_BYTES:
+    if len(data) > MAX_ABOUT_BYTES:
         raise ConfigError(
             f"this chat can't be saved: a list of its contexts takes {len(data):,} bytes, at most "
-            f"{MOST_ABOUT_BYTES:,} are possible; pass fewer files at once"
+            f"{MAX_ABOUT_BYTES:,} are possible; pass fewer files at once"
         )
     return data
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from rlm._util.untrusted import JsonBounds, read_json
-from rlm.chat.saved import MOST_VARIABLES_BYTES, SavedVariables
+from rlm.chat.saved import MAX_VARIABLES_BYTES, SavedVariables
 from rlm.context import StoredContext
 from rlm.errors import SessionError
 from rlm.protocols import ContextSource, Session
@@ -28,11 +28,11 @@ HELD, BYTES = "_rlm_saved", "_rlm_bytes"
 """Hidden names in the REPL; `inside.py` uses them too."""
 CELL_SECONDS = 60.0
 HELD_BYTES = 16 << 20
-MOST_NAMES = 10_000
-REPORT = JsonBounds(8_000_000, 10 * MOST_NAMES, depth=4)
-MOST_PIECES = 1_000
+MAX_NAMES = 10_000
+REPORT = JsonBounds(8_000_000, 10 * MAX_NAMES, depth=4)
+MAX_PIECES = 1_000
 """Each holds 6 MiB except the last, so a session that needs more never ends."""
-MOST_DEFINITIONS_CHARS = 4_000_000
+MAX_DEFINITIONS_CHARS = 4_000_000
 
 
 class Variables(Struct, frozen=True):
@@ -57,14 +57,14 @@ async def take(session: Session, contexts: Sequence[str]) -> Variables:
     """Return everything the code of the session has bound, as far as it can be saved."""
     data: IO[bytes] = SpooledTemporaryFile(HELD_BYTES)  # noqa: SIM115 - its reader closes it
     try:
-        call = f"['save'](globals(), {list(contexts)!r}, {MOST_VARIABLES_BYTES})"
+        call = f"['save'](globals(), {list(contexts)!r}, {MAX_VARIABLES_BYTES})"
         report = await _ask(session, call)
         size = pieces = 0
         while piece := await session.fetch(HELD):
             chunk = base64.b64decode(piece, validate=True)
             size += len(chunk)
             pieces += 1
-            if size > MOST_VARIABLES_BYTES or pieces > MOST_PIECES:
+            if size > MAX_VARIABLES_BYTES or pieces > MAX_PIECES:
                 raise SessionError("the variables are larger than they were said to be")
             data.write(chunk)
     except (SessionError, binascii.Error) as error:
@@ -132,9 +132,9 @@ def _checked(text: str) -> _Report:
         plain: Any = read_json(text, REPORT)
         report = msgspec.convert(plain, _Report)
         names = {*report.names, *report.imports, *report.lost, *(n for n, _ in report.definitions)}
-        if len(names) > MOST_NAMES or not all(map(_is_name, names)):
+        if len(names) > MAX_NAMES or not all(map(_is_name, names)):
             raise ValueError("it has invalid names")
-        if sum(len(source) for _, source in report.definitions) > MOST_DEFINITIONS_CHARS:
+        if sum(len(source) for _, source in report.definitions) > MAX_DEFINITIONS_CHARS:
             raise ValueError("its functions and classes are too long")
     except (ValueError, msgspec.ValidationError) as error:
         raise SessionError(

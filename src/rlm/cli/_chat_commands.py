@@ -26,9 +26,9 @@ from rlm.results import RunResult
 __all__ = ["COMMANDS", "ChatFolder", "perform", "show_chats"]
 
 ENDING = ".rlm"
-MOST_CHATS = 50
-MOST_BYTES = 2 << 30
-MOST_CONTEXT_BYTES = 256 << 20
+MAX_CHATS = 50
+MAX_BYTES = 2 << 30
+MAX_CONTEXT_BYTES = 256 << 20
 """Chats with larger contexts are saved only on request, because each turn writes all of it."""
 
 
@@ -88,7 +88,7 @@ class ChatFolder:
         size = 0
         for number, each in enumerate(self.listed(), 2):
             size += each.size_bytes
-            if number > MOST_CHATS or size > MOST_BYTES:
+            if number > MAX_CHATS or size > MAX_BYTES:
                 each.path.unlink(missing_ok=True)
 
 

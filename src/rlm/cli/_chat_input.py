@@ -13,7 +13,7 @@ __all__ = ["Keyboard", "Piped", "message"]
 PROMPT, MORE = "rlm> ", "...> "
 QUOTES = '"""'
 KEPT_LINES = 1_000
-MOST_MATCHES = 200
+MAX_MATCHES = 200
 FILES_AFTER = ("/context ", "/load ", "/save ")
 
 
@@ -176,4 +176,4 @@ def _files(start: str) -> list[str]:
         for each in sorted(entries, key=lambda each: each.name)
         if each.name.startswith(name) and (hidden or not each.name.startswith("."))
     ]
-    return names[:MOST_MATCHES]
+    return names[:MAX_MATCHES]

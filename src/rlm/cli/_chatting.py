@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rlm.api import RLM
 from rlm.chat.chat import Chat
 from rlm.cli._asking import Options, Setting, engine_of, prepare
-from rlm.cli._chat_commands import COMMANDS, MOST_CONTEXT_BYTES, ChatFolder, perform
+from rlm.cli._chat_commands import COMMANDS, MAX_CONTEXT_BYTES, ChatFolder, perform
 from rlm.cli._chat_input import Keyboard, Piped
 from rlm.cli._context import STDIN, context_of
 from rlm.cli._errors import ANSWERED, say, unknown_price
@@ -255,9 +255,9 @@ class Talk:
         """Return where this chat is saved, or None if saving is off or it is too large."""
         if self.folder is None:
             return None
-        if self.chat.context_bytes > MOST_CONTEXT_BYTES:
+        if self.chat.context_bytes > MAX_CONTEXT_BYTES:
             self._tell_once(
-                f"The contexts are over {MOST_CONTEXT_BYTES >> 20} MiB: this chat is not saved "
+                f"The contexts are over {MAX_CONTEXT_BYTES >> 20} MiB: this chat is not saved "
                 "automatically; use /save FILE."
             )
             return None

@@ -23,7 +23,7 @@ __all__ = [
     "value_of",
 ]
 
-MOST_DEPTH = 100
+MAX_DEPTH = 100
 _BLANK = re.compile(r"[ \t\r\n]+|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _WORD = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
@@ -89,7 +89,7 @@ class _Reader:
         return at, last
 
     def value(self, at: int, depth: int) -> Node:
-        if depth > MOST_DEPTH:
+        if depth > MAX_DEPTH:
             self.fail(at, "nested too deeply")
         mark = self.text[at : at + 1]
         if mark in ("{", "["):

@@ -31,7 +31,7 @@ __all__ = ["Asked", "Finding", "examine"]
 
 LONGEST_SECONDS = 60.0
 TRIED_FILES = 5
-LEAST_VERSION = (2, 3)
+MIN_VERSION = (2, 3)
 NAME = "rlm"
 """The default name of an entry of `rlm mcp install`."""
 
@@ -94,7 +94,7 @@ def _package() -> Finding:
     except importlib.metadata.PackageNotFoundError:
         return Finding("package", False, "mcp is not installed", wanted)
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers < LEAST_VERSION:
+    if numbers < MIN_VERSION:
         return Finding("package", False, f"mcp {version} is too old", wanted)
     return Finding("package", True, f"mcp {version}")
 

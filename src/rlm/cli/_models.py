@@ -22,7 +22,7 @@ ANSWER_SECONDS = 2.0
 """A closed port refuses at once; a server may need a moment."""
 
 LARGEST_ANSWER_BYTES = 1_000_000
-MOST_MODELS = 200
+MAX_MODELS = 200
 LONGEST_NAME = 200
 LARGEST_WINDOW = 100_000_000
 NOT_FOR_CHATS = ("embed", "rerank", "whisper", "bge-", "minilm", "clip", "tts", "ocr")
@@ -120,9 +120,9 @@ def probe(
     deadline = time.monotonic() + seconds
     listed = _get(address, "/models", key, deadline)
     rows = listed.get("data") if isinstance(listed, dict) else None
-    if not isinstance(rows, list) or not all(_is_model(row) for row in rows[:MOST_MODELS]):
+    if not isinstance(rows, list) or not all(_is_model(row) for row in rows[:MAX_MODELS]):
         return Server(provider, address, False)
-    rows = rows[:MOST_MODELS]
+    rows = rows[:MAX_MODELS]
     windows = {row["id"]: row.get("max_model_len") for row in rows}
     ask = WINDOWS.get(provider)
     if ask is not None and rows:
@@ -175,7 +175,7 @@ def _column(answer: Any, rows: str, name: str, value: str) -> dict[str, Any]:
     listed = answer.get(rows) if isinstance(answer, dict) else None
     listed = listed if isinstance(listed, list) else []
     found = [row for row in listed if isinstance(row, dict) and isinstance(row.get(name), str)]
-    return {row[name]: row.get(value) for row in found[:MOST_MODELS]}
+    return {row[name]: row.get(value) for row in found[:MAX_MODELS]}
 
 
 # -- asking ---------------------------------------------------------------------------------------

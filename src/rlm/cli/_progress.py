@@ -25,7 +25,7 @@ from rlm.results import RunResult
 __all__ = ["Complaints", "Manner", "Stage"]
 
 JOURNAL = "journal"
-MOST_TEXTS = 20
+MAX_TEXTS = 20
 
 
 class Complaints(logging.Handler):
@@ -37,7 +37,7 @@ class Complaints(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        is_news = len(self.texts) < MOST_TEXTS and text not in self.texts
+        is_news = len(self.texts) < MAX_TEXTS and text not in self.texts
         if is_news and Path(record.pathname).parent.name == JOURNAL:
             self.texts.append(text)
 

@@ -221,7 +221,7 @@ def _value(text: str) -> Any:
         raise ConfigError(f"the answer in the journal can't be read: {error}") from error
 
 
-MOST_BYTES = 10 << 20
+MAX_BYTES = 10 << 20
 STDIN = "-"
 
 
@@ -245,8 +245,8 @@ def fork_run(name: str, step: int, edit: str | None, options: GoOn, *, only_make
 def reply_in(source: str) -> str:
     """Read a reply from a file; the text of a .py file is put into a code block."""
     data = _bytes_in(source)
-    if len(data) > MOST_BYTES:
-        raise ConfigError(f"{source} has more than {MOST_BYTES:,} bytes; no reply is that long")
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{source} has more than {MAX_BYTES:,} bytes; no reply is that long")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -267,6 +267,6 @@ def _bytes_in(source: str) -> bytes:
     if source == STDIN:
         if sys.stdin is None:
             raise ConfigError("--edit - reads standard input, but it is closed")
-        return sys.stdin.buffer.read(MOST_BYTES + 1)
+        return sys.stdin.buffer.read(MAX_BYTES + 1)
     with Path(source).open("rb") as file:
-        return file.read(MOST_BYTES + 1)
+        return file.read(MAX_BYTES + 1)

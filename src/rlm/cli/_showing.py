@@ -252,13 +252,13 @@ def _whole(text: str, head: str = "") -> None:
         click.echo(textwrap.indent(told, "   ", lambda _: True))
 
 
-def _echo_text(text: str, mark: str, most_lines: int, written_chars: int = 0) -> None:
+def _echo_text(text: str, mark: str, max_lines: int, written_chars: int = 0) -> None:
     """Print the first lines of a text behind a mark, and its size."""
     lines = harmless(text[:TEXT_CHARS]).splitlines()
-    for line in lines[:most_lines]:
+    for line in lines[:max_lines]:
         click.echo(mark + (line if len(line) <= 200 else f"{line[:199]}…"))
     size = max(len(text), written_chars)
-    if len(lines) > most_lines or size > TEXT_CHARS:
+    if len(lines) > max_lines or size > TEXT_CHARS:
         click.echo(f"{mark}… ({size:,} characters in all)")
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["models"]
 
-MOST_ROWS = 40
+MAX_ROWS = 40
 EXAMPLES = """\b
 Examples:
   rlm models
@@ -142,8 +142,8 @@ def _search(pattern: str, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"models": rows, "table": _source(source)}))
     elif rows:
-        _show_rows(rows[:MOST_ROWS])
-        more = len(rows) - MOST_ROWS
+        _show_rows(rows[:MAX_ROWS])
+        more = len(rows) - MAX_ROWS
         if more > 0:
             say(f"{more} more; a longer pattern finds fewer, --json prints all.")
         say(f"From {source.name} {source.version}, {source.date}.")

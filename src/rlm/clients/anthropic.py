@@ -221,7 +221,7 @@ class StreamedMessage:
         return index if isinstance(index, int) else max(0, otherwise)
 
 
-MOST_MARKS = 4
+MAX_MARKS = 4
 """The most cache marks that a request may have."""
 
 
@@ -264,7 +264,7 @@ def _mark_ends(
     ends = [turn["content"] for turn in turns[-1:]]
     ends += [turn["content"] for turn in turns[-2::-1] if turn["role"] == "user"][:1]
     every = [tools, system, *(turn["content"] for turn in turns)]
-    mark(MOST_MARKS - sum(map(marks_in, every)), *ends, system or tools)
+    mark(MAX_MARKS - sum(map(marks_in, every)), *ends, system or tools)
 
 
 ADDRESS = "https://api.anthropic.com"

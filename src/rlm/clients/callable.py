@@ -23,7 +23,7 @@ from rlm.messages import ModelInfo, Reply, Request
 
 __all__ = ["CallableClient"]
 
-MOST_THREADS = 32
+MAX_THREADS = 32
 Form = Literal["prompt", "messages", "request"]
 
 
@@ -40,7 +40,7 @@ class CallableClient:
         function: Callable[..., Any],
         *,
         info: ModelInfo | None = None,
-        threads: int = MOST_THREADS,
+        threads: int = MAX_THREADS,
         identity: str | None = None,
     ) -> None:
         if not callable(function):

@@ -22,8 +22,8 @@ __all__ = ["GGUFClient", "Header", "read_header"]
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-MOST_ENTRIES = 1_000_000
-MOST_DIMENSIONS = 8
+MAX_ENTRIES = 1_000_000
+MAX_DIMENSIONS = 8
 STRING, ARRAY = 8, 9
 FORMATS = dict(enumerate(("<B", "<b", "<H", "<h", "<I", "<i", "<f", "<?")))
 FORMATS |= {10: "<Q", 11: "<q", 12: "<d"}
@@ -66,7 +66,7 @@ class _Reader:
     def count(self) -> int:
         """Read a number of entries; each takes at least a byte, so a wrong number is noticed."""
         value = int(self.number("<Q"))
-        if value > min(len(self.data) - self.at, MOST_ENTRIES * 16):
+        if value > min(len(self.data) - self.at, MAX_ENTRIES * 16):
             raise ValueError("it names more entries than it has room for: it is damaged")
         return value
 
@@ -133,7 +133,7 @@ def _shapes(reader: _Reader, tensors: int) -> Iterator[tuple[int, int]]:
     for _ in range(tensors):
         reader.text()
         dimensions = int(reader.number("<I"))
-        if dimensions > MOST_DIMENSIONS:
+        if dimensions > MAX_DIMENSIONS:
             raise ValueError(f"it holds a tensor of {dimensions} dimensions: it is damaged")
         size = 1
         for _ in range(dimensions):

@@ -167,7 +167,7 @@ def _text(message: Message) -> str:
     return "\n".join(str(part.get("text", "")) for part in texts)
 
 
-MOST_THREADS = 16
+MAX_THREADS = 16
 CAPS = ("max_tokens", "max_output_tokens", "max_completion_tokens", "num_predict", "max_length")
 """Names that plugins use for the output cap."""
 
@@ -191,7 +191,7 @@ class LLMClient:
         key: str | None = None,
         options: Mapping[str, Any] | None = None,
         infos: Mapping[str, ModelInfo] | None = None,
-        threads: int = MOST_THREADS,
+        threads: int = MAX_THREADS,
     ) -> None:
         self._library = imported("llm", "llm", "llm/…")
         if not hasattr(self._library, "Message"):
@@ -210,7 +210,7 @@ class LLMClient:
         key: str | None = None,
         options: Mapping[str, Any] | None = None,
         infos: Mapping[str, ModelInfo] | None = None,
-        threads: int = MOST_THREADS,
+        threads: int = MAX_THREADS,
     ) -> "LLMClient":
         """Return a client for `llm/<model>`; ConfigError if llm has no such model."""
         client = cls(key=key, options=options, infos=infos, threads=threads)

@@ -29,7 +29,7 @@ COUNTING = re.compile(
 )
 LARGE_CHARS = 1_000_000
 LONGEST_QUESTION_CHARS = 400
-MOST_TRIES = 2
+MAX_TRIES = 2
 TASK = "Task:\n"
 
 LOOK = """\
@@ -166,14 +166,14 @@ class _Step:
             place, answer = self._from_passages()
             if REFUSED.search(self.last):
                 place, answer = None, self.not_found
-            if self._tries("FINAL(") >= MOST_TRIES:
+            if self._tries("FINAL(") >= MAX_TRIES:
                 return self._final(answer)
             if place is None:
                 return self._cell(f"FINAL({_literal(answer)})", "no passage answers the question.")
             return self._cell(self._submission(place), f"the passage at {place:,} answers it.")
         if TASK_IN_CONTEXT.search(self.query):
             return self._cell(LOOK, "the task is in the context, so I read it first.")
-        if self._tries("ctx.find(") >= MOST_TRIES:
+        if self._tries("ctx.find(") >= MAX_TRIES:
             return self._final(f"Not found: the search could not be run for {self.query!r}.")
         return self._search()
 

@@ -11,7 +11,7 @@ from typing import Any
 from rlm._util.python_source import PythonParser
 
 __all__ = [
-    "MOST_NAMES",
+    "MAX_NAMES",
     "SAMPLE_CHARS",
     "ListShape",
     "counted",
@@ -23,7 +23,7 @@ __all__ = [
     "told",
 ]
 
-MOST_NAMES = 20
+MAX_NAMES = 20
 NAME = re.compile(r"[A-Za-z_][\w .\-/]{0,39}")
 SEPARATORS = (",", "\t", ";", "|")
 CUT_TOKEN_CHARS = 16
@@ -81,8 +81,8 @@ def counted(number: int, noun: str) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
+    more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
 
 
 # -- JSON -----------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ COUNTED_CHARS = 16_000_000
 
 LINE_SAMPLES = 64
 LINE_SAMPLE_CHARS = 1 << 16
-MOST_ROWS = 1000
+MAX_ROWS = 1000
 
 
 def describe(value: Any) -> str:
@@ -235,7 +235,7 @@ class ListShape:
             self.add(item)
 
     def add(self, item: Any) -> None:
-        if isinstance(item, dict) and self.count < MOST_ROWS:
+        if isinstance(item, dict) and self.count < MAX_ROWS:
             self._keys.update(dict.fromkeys(item))
         self.count += 1
         self._kinds[type(item).__name__] += 1

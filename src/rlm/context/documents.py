@@ -77,9 +77,9 @@ def _problem(cause: BaseException) -> dict[str, str]:
 
 
 _JOBS = Jobs("rlm.context.documents")
-_LEAST_SECONDS, _MOST_SECONDS, _BYTES_A_SECOND = 30.0, 600.0, 50_000
-_LEAST_MEMORY_BYTES, _MOST_MEMORY_BYTES, _MEMORY_FACTOR = 512 << 20, 4 << 30, 100
-_LEAST_TEXT_BYTES, _MOST_TEXT_BYTES, _TEXT_FACTOR = 16 << 20, 256 << 20, 20
+_MIN_SECONDS, _MAX_SECONDS, _BYTES_A_SECOND = 30.0, 600.0, 50_000
+_MIN_MEMORY_BYTES, _MAX_MEMORY_BYTES, _MEMORY_FACTOR = 512 << 20, 4 << 30, 100
+_MIN_TEXT_BYTES, _MAX_TEXT_BYTES, _TEXT_FACTOR = 16 << 20, 256 << 20, 20
 _ALSO_TEXT = frozenset((".htm", ".html"))
 """Formats that are text: converted if possible, else read as they are."""
 
@@ -156,9 +156,9 @@ def _limits_for(path: Path) -> JobLimits:
     except OSError as error:
         raise unreadable(path, error) from error
     return JobLimits(
-        seconds=min(_LEAST_SECONDS + size / _BYTES_A_SECOND, _MOST_SECONDS),
-        memory_bytes=min(_LEAST_MEMORY_BYTES + _MEMORY_FACTOR * size, _MOST_MEMORY_BYTES),
-        output_bytes=min(_LEAST_TEXT_BYTES + _TEXT_FACTOR * size, _MOST_TEXT_BYTES),
+        seconds=min(_MIN_SECONDS + size / _BYTES_A_SECOND, _MAX_SECONDS),
+        memory_bytes=min(_MIN_MEMORY_BYTES + _MEMORY_FACTOR * size, _MAX_MEMORY_BYTES),
+        output_bytes=min(_MIN_TEXT_BYTES + _TEXT_FACTOR * size, _MAX_TEXT_BYTES),
     )
 
 

@@ -13,7 +13,7 @@ from rlm.errors import ConfigError
 
 __all__ = ["Gathered", "gather_folder", "gather_paths", "gather_set"]
 
-MOST_FILES = 100_000
+MAX_FILES = 100_000
 
 
 @dataclass
@@ -55,9 +55,9 @@ class Gathered:
         return path.relative_to(self.base).as_posix()
 
     def _check(self) -> None:
-        if len(self.asked) + len(self.left_out) > MOST_FILES:
+        if len(self.asked) + len(self.left_out) > MAX_FILES:
             raise ConfigError(
-                f"{self.what} holds more than {MOST_FILES:,} files; hand in a smaller folder, "
+                f"{self.what} holds more than {MAX_FILES:,} files; hand in a smaller folder, "
                 "or choose with files('**/*.txt')"
             )
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 __all__ = ["IgnoreRules", "Line", "compiled", "lines_of", "rules_above"]
 
-MOST_LINES = 20_000
-MOST_LINE_BYTES = 4_096
+MAX_LINES = 20_000
+MAX_LINE_BYTES = 4_096
 """Longer lines are skipped; paths are not longer either."""
 
 _BOM = b"\xef\xbb\xbf"
@@ -53,7 +53,7 @@ class Line:
 
 def lines_of(data: bytes) -> tuple[Line, ...]:
     """Return the lines of a file that can match something."""
-    lines = data.removeprefix(_BOM).split(b"\n")[:MOST_LINES]
+    lines = data.removeprefix(_BOM).split(b"\n")[:MAX_LINES]
     return tuple(line for each in lines if (line := compiled(each)) is not None)
 
 
@@ -62,7 +62,7 @@ def compiled(line: bytes) -> Line | None:
     if line.startswith(b"#"):
         return None
     text = _without_spaces(line.removesuffix(b"\r").partition(b"\0")[0])
-    if not text or len(text) > MOST_LINE_BYTES:
+    if not text or len(text) > MAX_LINE_BYTES:
         return None
     negated = text.startswith(b"!")
     body = text.removeprefix(b"!")
@@ -220,8 +220,8 @@ def _part(part: _Part) -> bytes:
 
 
 FILE_NAME = ".gitignore"
-_MOST_BYTES = 1 << 20
-_MOST_LEVELS = 64
+_MAX_BYTES = 1 << 20
+_MAX_LEVELS = 64
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ def rules_above(folder: Path, root: Path | None = None) -> IgnoreRules:
 
 def _folders_above(folder: Path, root: Path | None) -> list[Path]:
     """Return the folders above whose rules count, nearest first; none outside a repository."""
-    above = list(folder.parents)[:_MOST_LEVELS]
+    above = list(folder.parents)[:_MAX_LEVELS]
     counting = 0
     for number, each in enumerate((folder, *above)):
         if each == root:
@@ -305,6 +305,6 @@ def _read(folder: Path) -> tuple[Line, ...]:
         if not file.is_file():
             return ()
         with file.open("rb") as handle:
-            return lines_of(handle.read(_MOST_BYTES))
+            return lines_of(handle.read(_MAX_BYTES))
     except OSError:
         return ()

@@ -34,7 +34,7 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _CONTROLS = bytes(set(range(32)) - set(b"\b\t\n\v\f\r\x1b"))
-_MOST_CONTROLS = 0.1
+_MAX_CONTROLS = 0.1
 
 
 def encoding_of(sample: bytes) -> str:
@@ -56,7 +56,7 @@ def looks_binary(sample: bytes) -> bool:
     if encoding_of(sample) != "utf-8":
         return False
     controls = len(sample) - len(sample.translate(None, _CONTROLS))
-    return b"\0" in sample or controls > _MOST_CONTROLS * len(sample)
+    return b"\0" in sample or controls > _MAX_CONTROLS * len(sample)
 
 
 def is_utf8(sample: bytes) -> bool:

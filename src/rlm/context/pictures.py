@@ -19,7 +19,7 @@ __all__ = [
     "told_pictures",
 ]
 
-MOST_TOLD = 10
+MAX_TOLD = 10
 
 
 def looks_like_picture(head: bytes) -> bool:
@@ -56,7 +56,7 @@ def told_pictures(pictures: Mapping[str, Picture]) -> str:
     if not pictures:
         return ""
     plain = {name: each for name, each in pictures.items() if FILE_NAME.fullmatch(name)}
-    first = [f"{name} ({_facts(each)})" for name, each in list(plain.items())[:MOST_TOLD]]
+    first = [f"{name} ({_facts(each)})" for name, each in list(plain.items())[:MAX_TOLD]]
     more = f" and {len(pictures) - len(first):,} more" if len(pictures) > len(first) else ""
     names = f": {', '.join(first)}{more}" if first else ""
     return (

@@ -37,7 +37,7 @@ from rlm.images import MAX_IMAGE_BYTES, Picture
 
 __all__ = ["store_file", "store_files"]
 
-MOST_JSON_BYTES = 64 << 20
+MAX_JSON_BYTES = 64 << 20
 """A larger .json file stays text: parsing it would need all of it in memory."""
 
 JSON_LINES = frozenset((".jsonl", ".ndjson"))
@@ -112,8 +112,8 @@ def _binary(path: Path, stamp: Stamp, head: bytes) -> StoredContext:
 
 def _json(path: Path, stamp: Stamp, head: bytes) -> StoredContext:
     """Store a JSON file as its own text, which the worker parses as we do; it stays in memory."""
-    if stamp.size > MOST_JSON_BYTES:
-        raise _StaysText(f"it is larger than {MOST_JSON_BYTES >> 20} MiB")
+    if stamp.size > MAX_JSON_BYTES:
+        raise _StaysText(f"it is larger than {MAX_JSON_BYTES >> 20} MiB")
     try:
         text = "".join(TextPart(path, stamp, encoding_of(head)).pieces())
         text = text.removeprefix("\N{BYTE ORDER MARK}")

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from msgspec.structs import replace
 
-from rlm.context.describe import MOST_NAMES, SAMPLE_CHARS, counted, table_of
+from rlm.context.describe import MAX_NAMES, SAMPLE_CHARS, counted, table_of
 from rlm.context.opening import Stamp, encoding_of
 from rlm.context.parts import FilePart, Part, TextPart
 
@@ -96,7 +96,7 @@ def _scanned(part: TextPart, tally: Tally) -> tuple[Part, Tally, TextCount]:
 
 
 TABLES = {".csv": (",", ";", "\t", "|"), ".tsv": ("\t",)}
-MOST_KINDS = 8
+MAX_KINDS = 8
 FILE_NAME = re.compile(r"[\w.@+\-()\[\],'&=~ /]{1,100}")
 SUFFIX = re.compile(r"\.\w{1,10}")
 
@@ -120,10 +120,10 @@ def told_table(suffix: str, count: TextCount) -> str | None:
 def told_files(names: Sequence[str], chars: int) -> str:
     """Describe texts by file name: their number, size and kinds, and the first names."""
     kinds = Counter(_kind(name) for name in names)
-    told = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common(MOST_KINDS))
-    if len(kinds) > MOST_KINDS:
+    told = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common(MAX_KINDS))
+    if len(kinds) > MAX_KINDS:
         told += ", others"
-    shown = [name for name in names if FILE_NAME.fullmatch(name)][:MOST_NAMES]
+    shown = [name for name in names if FILE_NAME.fullmatch(name)][:MAX_NAMES]
     text = f"a dict of {counted(len(names), 'file')}, name to text, "
     text += f"{counted(chars, 'character')} in all ({told})"
     if shown:

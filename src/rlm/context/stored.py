@@ -20,7 +20,7 @@ from rlm.images import Picture
 
 __all__ = ["StoredContext", "ascii_in_place"]
 
-_LEAST_CHARS = 1 << 20
+_MIN_CHARS = 1 << 20
 """Below this size, a copy takes less time than loading `ctypes`."""
 
 
@@ -29,7 +29,7 @@ def ascii_in_place(text: str) -> memoryview | None:
 
     With it, hashing or sending a gigabyte does not hold the interpreter's lock.
     """
-    if len(text) < _LEAST_CHARS or not text.isascii() or sys.implementation.name != "cpython":
+    if len(text) < _MIN_CHARS or not text.isascii() or sys.implementation.name != "cpython":
         return None
     import ctypes
 

@@ -39,7 +39,7 @@ TOOL_FOLDERS = frozenset(
 )
 
 
-MOST_SECONDS = 300.0
+MAX_SECONDS = 300.0
 """A folder that takes longer to walk is refused."""
 
 
@@ -62,7 +62,7 @@ def walk(folder: Path, root: Path | None = None) -> Iterator[Found | Skipped]:
     Links to files inside are followed; links to folders are not, so there are no loops. If the
     folder is below `root`, the .gitignore files on the way count, too.
     """
-    top, deadline = folder.resolve(), time.monotonic() + MOST_SECONDS
+    top, deadline = folder.resolve(), time.monotonic() + MAX_SECONDS
     ahead = [_Folder(folder, "", rules_above(top, root and root.resolve()))]
     while ahead:
         here = ahead.pop()
@@ -90,7 +90,7 @@ def _check_time(folder: Path, deadline: float) -> None:
     check_wanted()
     if time.monotonic() > deadline:
         raise ConfigError(
-            f"it takes more than {MOST_SECONDS:.0f} s to walk through {shown(folder)}; hand in a "
+            f"it takes more than {MAX_SECONDS:.0f} s to walk through {shown(folder)}; hand in a "
             "smaller folder, or choose with files('**/*.txt')"
         )
 

@@ -24,8 +24,8 @@ from rlm.engine.pictures import RunPictures
 from rlm.errors import CallRefused, RLMError, ToolError
 from rlm.events import (
     CUT,
-    MOST_PROMPT_CHARS,
-    MOST_RESULT_CHARS,
+    MAX_PROMPT_CHARS,
+    MAX_RESULT_CHARS,
     CallEnded,
     CallStarted,
     Noted,
@@ -180,7 +180,7 @@ class Bridge:
         key = self.scope.key("rlm", _digest(model, task.distinct(prompt)))
         about = {"call_id": self.scope.call_id(key), "kind": "rlm", "model": model}
         task = replace(task, call_id=about["call_id"])
-        self.scope.emit(CallStarted, **about, prompt=cut(prompt, MOST_PROMPT_CHARS))
+        self.scope.emit(CallStarted, **about, prompt=cut(prompt, MAX_PROMPT_CHARS))
         started = time.monotonic()
         try:
             child = await self.start_child(task)
@@ -250,7 +250,7 @@ class Bridge:
         self.scope.budget.count_call()
         encoded = await _canonical(given)
         key = self.scope.key("tool", _digest(tool.name, encoded))
-        shown = given if len(encoded) <= MOST_RESULT_CHARS else {CUT: _logged(encoded)}
+        shown = given if len(encoded) <= MAX_RESULT_CHARS else {CUT: _logged(encoded)}
         about = {"call_id": self.scope.call_id(key), "name": tool.name, "arguments": shown}
         if (stored := await self.scope.recall(key)) is not None:
             return self._stored_result(about, stored)
@@ -278,7 +278,7 @@ class Bridge:
 
 def _logged(result: str) -> str:
     """Return the part of a result that its event holds."""
-    return cut(result, MOST_RESULT_CHARS)
+    return cut(result, MAX_RESULT_CHARS)
 
 
 async def _outcome(reply: Awaitable[str]) -> str | RLMError:

@@ -14,10 +14,10 @@ from rlm.worker.images import MAX_IMAGES
 
 __all__ = ["RunPictures"]
 
-MOST_PROMPT_BYTES = 20 << 20
+MAX_PROMPT_BYTES = 20 << 20
 """As base64 that is 27 MB; the smallest limit of a large provider is 32 MB for a whole request."""
 
-MOST_BYTES_UNDER_WAY = 128 << 20
+MAX_BYTES_UNDER_WAY = 128 << 20
 """How many bytes of pictures are in memory at a time: a batch may name thousands."""
 
 _SHOWN_NAMES = 5
@@ -29,7 +29,7 @@ class RunPictures:
 
     def __init__(self, contexts: Mapping[str, Any]) -> None:
         self._contexts = contexts
-        self._free_bytes = MOST_BYTES_UNDER_WAY
+        self._free_bytes = MAX_BYTES_UNDER_WAY
         self._lock = asyncio.Lock()
         self._freed = asyncio.Event()
 
@@ -52,9 +52,9 @@ class RunPictures:
             return
         found = self._found(images)
         size = sum(len(each) if isinstance(each, bytes) else each.size_bytes for each in found)
-        if size > MOST_PROMPT_BYTES:
+        if size > MAX_PROMPT_BYTES:
             raise _refused(
-                f"the images of this prompt hold {size:,} bytes, {MOST_PROMPT_BYTES >> 20} MiB are "
+                f"the images of this prompt hold {size:,} bytes, {MAX_PROMPT_BYTES >> 20} MiB are "
                 "allowed; ask about fewer at once, or make them smaller"
             )
         await self._take(size)

@@ -35,7 +35,7 @@ SHOWN_CHARS = 4_000
 FEWEST_MESSAGES_TO_COMPACT = 6
 """Instructions, task and two steps: a shorter history is not worth compacting."""
 
-LEAST_OUTPUT_TOKENS = 1_024
+MIN_OUTPUT_TOKENS = 1_024
 """A step with a smaller output cap is hardly worth its input."""
 
 
@@ -204,7 +204,7 @@ class History:
         if not budget.is_limited:
             return True
         messages = (*self.messages, *_exchange(reply, answer))
-        request = self._request(messages, LEAST_OUTPUT_TOKENS)
+        request = self._request(messages, MIN_OUTPUT_TOKENS)
         info = self._calls.info(self._config.model)
         need, room = worst_case(request, info, self._scope.reported), budget.room()
         return need.tokens <= room.tokens and need.picodollars <= room.picodollars

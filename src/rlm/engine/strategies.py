@@ -21,7 +21,7 @@ from rlm.results import RunResult, Submission
 
 __all__ = ["PlainRun", "RelayRun", "Relayed", "choose_strategy"]
 
-MOST_REPAIRS = 3
+MAX_REPAIRS = 3
 CODE = "code"
 """The `how` of a reply that is code and so no answer."""
 WEAK = ("small", "tiny")
@@ -154,7 +154,7 @@ def _direct_prompt(task: Task, text: str) -> str:
 async def _repaired(run: Run, submission: Submission) -> Submission:
     """Send an answer of the wrong shape back, at most a few times."""
     repeated, mistake = 0, ""
-    for _ in range(MOST_REPAIRS):
+    for _ in range(MAX_REPAIRS):
         problem = await run.objection(submission)
         repeated = repeated + 1 if problem == mistake else 1
         if problem is None or repeated == run.config.guards.wrong_shape_limit:

@@ -33,7 +33,7 @@ _CALL_SECONDS = 0.002
 """Each call costs the cell at most this much time, so that a flood of calls can't keep the host
 busy for ever."""
 _CEILING_FACTOR = 60
-_LEAST_CEILING_SECONDS = 3_600.0
+_MIN_CEILING_SECONDS = 3_600.0
 
 _INTERRUPTS = 3
 _GRACE_SECONDS = 1.0
@@ -179,7 +179,7 @@ class CellClock:
         """
         now = self._loop.time()
         self._seconds = seconds
-        self._ceiling_seconds = max(_LEAST_CEILING_SECONDS, _CEILING_FACTOR * seconds)
+        self._ceiling_seconds = max(_MIN_CEILING_SECONDS, _CEILING_FACTOR * seconds)
         self._waits_count = waits_count
         self._accounted_to = now
         self._ceiling = now + self._ceiling_seconds

@@ -17,8 +17,8 @@ __all__ = [
 ]
 
 _Piece = TypeVar("_Piece")
-_MOST_WRITE_BYTES = 1 << 20
-_MOST_HELD_PIECES = 64
+_MAX_WRITE_BYTES = 1 << 20
+_MAX_HELD_PIECES = 64
 _FIRST_TRIES = 100
 _GRACE_SECONDS = 1.0
 _PAUSE_SECONDS = 0.1
@@ -57,7 +57,7 @@ class Outbox:
         """Queue bytes to send; wait while too many are queued."""
         self._waiting += data
         self._has_some.set()
-        while len(self._waiting) > _MOST_WRITE_BYTES and not self.failed.done():
+        while len(self._waiting) > _MAX_WRITE_BYTES and not self.failed.done():
             self._has_room.clear()
             await self._has_room.wait()
         if self.failed.done():
@@ -81,7 +81,7 @@ class Outbox:
     async def _send_on_and_on(self) -> None:
         while True:
             await self._has_some.wait()
-            piece = bytes(self._waiting[:_MOST_WRITE_BYTES])
+            piece = bytes(self._waiting[:_MAX_WRITE_BYTES])
             await self._write(piece)
             del self._waiting[: len(piece)]
             self._has_room.set()
@@ -97,7 +97,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self.outcome: Exception | None = None
-        self._texts: asyncio.Queue[str | None] = asyncio.Queue(_MOST_HELD_PIECES)
+        self._texts: asyncio.Queue[str | None] = asyncio.Queue(_MAX_HELD_PIECES)
         self._watching: asyncio.Task[None] | None = None
 
     async def take(self, text: str) -> None:

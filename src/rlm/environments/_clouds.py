@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 _END_SECONDS = 8.0
 _GIVING_UP_SECONDS = 20.0
-_MOST_WORDS_CHARS = 500
+_MAX_WORDS_CHARS = 500
 _LEFT_BEHIND = "it runs until its own time limit, or until you end it on the provider's page"
 
 
@@ -193,7 +193,7 @@ class Cloud(RemoteEnvironment):
         for name in self.key_names:
             if key := os.environ.get(name):
                 text = text.replace(key, f"${name}")
-        return text if len(text) <= _MOST_WORDS_CHARS else f"{text[:_MOST_WORDS_CHARS]}…"
+        return text if len(text) <= _MAX_WORDS_CHARS else f"{text[:_MAX_WORDS_CHARS]}…"
 
     @staticmethod
     def _is_of(error: BaseException, names: frozenset[str]) -> bool:

@@ -14,7 +14,7 @@ __all__ = ["export_files"]
 
 _LONGEST_NAME_BYTES = 255
 _DEEPEST = 50
-_MOST_ENTRIES = 8_192
+_MAX_ENTRIES = 8_192
 """Files and folders together: as many as fit into the scratch folder of a session."""
 
 _log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ Read = Callable[[str, int], Awaitable[bytes]]
 
 
 async def export_files(
-    files: list[tuple[str, int]], read: Read, folder: Path, *, label: str, most_bytes: int
+    files: list[tuple[str, int]], read: Read, folder: Path, *, label: str, max_bytes: int
 ) -> Path | None:
     """Write files to a new folder below `folder` and return it; None if there are no files.
 
@@ -35,7 +35,7 @@ async def export_files(
     if not names:
         return None
     target = await asyncio.to_thread(_new_folder, folder, label)
-    left, copied = most_bytes, 0
+    left, copied = max_bytes, 0
     for name in names:
         if left <= 0:
             break
@@ -52,7 +52,7 @@ def _within_limit(names: list[str]) -> list[str]:
     for position, name in enumerate(names):
         parts = PurePosixPath(name).parts
         entries.update("/".join(parts[:count]) for count in range(1, len(parts) + 1))
-        if len(entries) > _MOST_ENTRIES:
+        if len(entries) > _MAX_ENTRIES:
             return names[:position]
     return names
 

@@ -29,7 +29,7 @@ IDLE_SECONDS = 0.02
 _RESTORE_SECONDS = 30.0
 _EXPORT_SECONDS = 30.0
 _CLOSE_SECONDS = 1.0
-_MOST_EXPORTED_BYTES = 1 << 30
+_MAX_EXPORTED_BYTES = 1 << 30
 
 _log = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class ForkedSession(WorkerSession):
             lambda name, offset: self.read_file(self._scratch, name, offset),
             folder,
             label=self._label,
-            most_bytes=_MOST_EXPORTED_BYTES,
+            max_bytes=_MAX_EXPORTED_BYTES,
         )
 
     async def _export_if_wanted(self) -> None:

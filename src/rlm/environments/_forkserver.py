@@ -15,7 +15,7 @@ from rlm.worker import wire
 from rlm.worker.bounds import MAX_MESSAGE_CHARS
 
 __all__ = [
-    "MOST_REPORT_BYTES",
+    "MAX_REPORT_BYTES",
     "Pair",
     "handshake",
     "is_greeted",
@@ -24,11 +24,11 @@ __all__ = [
     "settings_frame",
 ]
 
-MOST_REPORT_BYTES = 1 << 20
+MAX_REPORT_BYTES = 1 << 20
 _LENGTH = struct.Struct("<I")
-_REPORT = JsonBounds(MOST_REPORT_BYTES, 20_000)
+_REPORT = JsonBounds(MAX_REPORT_BYTES, 20_000)
 _FULL = {errno.EAGAIN, errno.ETOOMANYREFS}
-_MOST_GREETING_BYTES = 1 << 16
+_MAX_GREETING_BYTES = 1 << 16
 """A new socket takes this many bytes without blocking."""
 
 
@@ -53,7 +53,7 @@ Pair = tuple[socket.socket, socket.socket]
 
 def is_greeted(greeting: bytes) -> bool:
     """Return whether `request` sends this greeting, so that the session need not."""
-    return len(greeting) <= _MOST_GREETING_BYTES
+    return len(greeting) <= _MAX_GREETING_BYTES
 
 
 def settings_frame(settings: str) -> bytes:
@@ -67,7 +67,7 @@ def report_in(data: bytes) -> dict[str, Any] | None:
     if len(data) < _LENGTH.size:
         return None
     (size,) = _LENGTH.unpack_from(data)
-    if size > MOST_REPORT_BYTES:
+    if size > MAX_REPORT_BYTES:
         raise ProtocolViolation(f"the sandbox announced a report of {size:,} bytes")
     if len(data) < _LENGTH.size + size:
         return None

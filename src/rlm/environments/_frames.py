@@ -30,7 +30,7 @@ __all__ = [
 
 _SMALL_FRAME = (bounds.MAX_META_BYTES, 2)
 _CALL_FRAME = (wire.MAX_TO_HOST_BYTES, wire.MAX_PARTS)
-_MOST_CHAR_BYTES = 4
+_MAX_CHAR_BYTES = 4
 _SLACK_BYTES = 4 << 10
 """Room for the heads of frames, short metadata, and the line that says how much was cut."""
 
@@ -48,8 +48,8 @@ class SessionBounds:
     ) -> None:
         self.kept_chars = kept_output_chars
         self.answer_chars = max_submission_chars
-        kept_bytes = _MOST_CHAR_BYTES * kept_output_chars + _SLACK_BYTES
-        answer_bytes = _MOST_CHAR_BYTES * max_submission_chars + _SLACK_BYTES
+        kept_bytes = _MAX_CHAR_BYTES * kept_output_chars + _SLACK_BYTES
+        answer_bytes = _MAX_CHAR_BYTES * max_submission_chars + _SLACK_BYTES
         done_bytes = bounds.MAX_META_BYTES + bounds.MAX_VARIABLES_BYTES + _SLACK_BYTES
         done_bytes = min(wire.MAX_TO_HOST_BYTES, done_bytes + 2 * kept_bytes + 4 * answer_bytes)
         value_bytes = {
@@ -59,7 +59,7 @@ class SessionBounds:
         }
         self._usual = self._after(_SMALL_FRAME)
         self._by_request = {kind: self._after((size, 2)) for kind, size in value_bytes.items()}
-        self._by_request[wire.EXEC] = {**self._usual, wire.DONE: (done_bytes, _MOST_DONE_PARTS)}
+        self._by_request[wire.EXEC] = {**self._usual, wire.DONE: (done_bytes, _MAX_DONE_PARTS)}
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> "SessionBounds":
@@ -133,8 +133,8 @@ class _DoneMeta(Struct, forbid_unknown_fields=True):
 
 
 _NOTHING_TO_TELL = _DoneMeta(None, None, [])
-_MOST_DONE_PARTS = 8
-_MOST_VARIABLE_WORDS = 4 * bounds.MAX_CHANGED_VARIABLES + bounds.MAX_DELETED_VARIABLES
+_MAX_DONE_PARTS = 8
+_MAX_VARIABLE_WORDS = 4 * bounds.MAX_CHANGED_VARIABLES + bounds.MAX_DELETED_VARIABLES
 _META = JsonBounds(bounds.MAX_META_BYTES, 1_000)
 _FILES = JsonBounds(bounds.MAX_FILES_BYTES, 4 * bounds.MAX_FILES)
 _ARGUMENTS = {
@@ -269,7 +269,7 @@ def read_done(
     """Check a DONE frame; `calls` and `seconds` were measured by the host."""
     within = within or _USUAL_BOUNDS
     parts = frame.parts
-    if not 5 <= len(parts) <= _MOST_DONE_PARTS or len(parts[0]) != wire.DONE_COUNTS.size:
+    if not 5 <= len(parts) <= _MAX_DONE_PARTS or len(parts[0]) != wire.DONE_COUNTS.size:
         raise ProtocolViolation("the end of a cell came with the wrong parts")
     stdout_chars, stderr_chars, new, changed, interrupted = wire.DONE_COUNTS.unpack(parts[0])
     meta = _metadata(frame, 1, _DONE) if parts[1] else _NOTHING_TO_TELL
@@ -302,7 +302,7 @@ def _variable_words(part: bytes, new: int, changed: int) -> list[str]:
     """Split names and descriptions, after checking how many there are."""
     if not part:
         words = []
-    elif len(part) > bounds.MAX_VARIABLES_BYTES or part.count(b"\0") >= _MOST_VARIABLE_WORDS:
+    elif len(part) > bounds.MAX_VARIABLES_BYTES or part.count(b"\0") >= _MAX_VARIABLE_WORDS:
         raise ProtocolViolation("the end of a cell names more variables than are reported")
     else:
         words = _lenient(part).split("\0")
@@ -313,9 +313,9 @@ def _variable_words(part: bytes, new: int, changed: int) -> list[str]:
 
 def _handed_in(parts: list[bytes], within: SessionBounds) -> list[str]:
     """Decode a submitted text; one that is too long is cut before."""
-    most_bytes = 2 * _MOST_CHAR_BYTES * within.answer_chars + _SLACK_BYTES
+    max_bytes = 2 * _MAX_CHAR_BYTES * within.answer_chars + _SLACK_BYTES
     return [
-        _lenient(part) if len(part) <= most_bytes else str(part[:most_bytes], "utf-8", "replace")
+        _lenient(part) if len(part) <= max_bytes else str(part[:max_bytes], "utf-8", "replace")
         for part in parts
     ]
 
@@ -324,7 +324,7 @@ def _output(part: bytes, kept_chars: int) -> str:
     """Decode output; of very long output, only both ends are decoded."""
     if not part:
         return ""
-    room = _MOST_CHAR_BYTES * kept_chars + _SLACK_BYTES
+    room = _MAX_CHAR_BYTES * kept_chars + _SLACK_BYTES
     if len(part) > room:
         half = room // 2
         return str(part[:half], "utf-8", "replace") + str(part[-half:], "utf-8", "replace")

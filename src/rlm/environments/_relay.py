@@ -10,7 +10,7 @@ import json
 import socket
 from typing import Any
 
-from rlm.environments._forkserver import MOST_REPORT_BYTES, Pair, report_in, settings_frame
+from rlm.environments._forkserver import MAX_REPORT_BYTES, Pair, report_in, settings_frame
 from rlm.environments.pipes import Pipe
 from rlm.errors import ProtocolViolation, RLMError, SessionDied
 from rlm.worker import multiplex
@@ -18,7 +18,7 @@ from rlm.worker.sandbox import orders
 
 __all__ = ["Channel", "Relay"]
 
-_MOST_WORDS_CHARS = 500
+_MAX_WORDS_CHARS = 500
 
 
 class Channel:
@@ -54,7 +54,7 @@ class Relay:
         heard = b""
         while (report := report_in(heard)) is None:
             heard += await self._hear()
-            if len(heard) > MOST_REPORT_BYTES:
+            if len(heard) > MAX_REPORT_BYTES:
                 raise ProtocolViolation("the sandbox does not end its report")
         return report
 
@@ -112,13 +112,13 @@ class Relay:
             self._note_ending(f"is out of reach: {type(error).__name__}: {error}")
 
     def _note_ending(self, how: str) -> None:
-        self._ended = how[:_MOST_WORDS_CHARS]
+        self._ended = how[:_MAX_WORDS_CHARS]
         self._control.put_nowait(None)
         self._tell_ending(self._ended)
 
     def _take(self, number: int, piece: bytes) -> None:
         if number == multiplex.CONTROL:
-            if self._control.qsize() > MOST_REPORT_BYTES // multiplex.MAX_PIECE_BYTES:
+            if self._control.qsize() > MAX_REPORT_BYTES // multiplex.MAX_PIECE_BYTES:
                 raise multiplex.MultiplexError("it does not end its report")
             self._control.put_nowait(piece)
         elif number in self._channels:

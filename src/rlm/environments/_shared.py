@@ -143,7 +143,7 @@ def _explained() -> Generator[None, None, None]:
 
 # -- contexts --
 
-_LEAST_BYTES = 1 << 16
+_MIN_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 17
 
 
@@ -188,7 +188,7 @@ _entries_lock = threading.Lock()
 def worth_sharing(source: ContextSource) -> bool:
     """Return whether a file is possible, and cheaper than sending the bytes to each session."""
     can_be_forgotten = type(source).__weakrefoffset__ != 0
-    return can_be_forgotten and can_share_memory() and source.size_bytes >= _LEAST_BYTES
+    return can_be_forgotten and can_share_memory() and source.size_bytes >= _MIN_BYTES
 
 
 def shared_context(source: ContextSource) -> SharedContext:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 __all__ = ["Stream"]
 
 _READ_BYTES = 1 << 16
-_MOST_UNSENT_BYTES = 1 << 16
+_MAX_UNSENT_BYTES = 1 << 16
 
 
 class Stream:
@@ -83,7 +83,7 @@ class Stream:
             self._loop.add_writer(self._fd, self._send_more)
         self._unsent.append((left, fds))
         self._unsent_bytes += len(left)
-        if self._unsent_bytes > _MOST_UNSENT_BYTES:
+        if self._unsent_bytes > _MAX_UNSENT_BYTES:
             self._has_room.clear()
 
     def close(self) -> None:

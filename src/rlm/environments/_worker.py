@@ -18,12 +18,12 @@ from rlm.worker.sandbox import orders
 
 __all__ = ["WorkerHandle"]
 
-_MOST_REPORT_BYTES = 1 << 16
+_MAX_REPORT_BYTES = 1 << 16
 _REPORT_SECONDS = 0.3
 _TERMINATION_SECONDS = 1.0
 _CEILING_SECONDS = 10.0
 _EXPLANATION_SECONDS = 2.0
-_MOST_BYTES_PER_BYTE = 16
+_MAX_BYTES_PER_BYTE = 16
 """Bytes of memory that a Python value takes at most, for each byte of a stored context."""
 
 
@@ -102,7 +102,7 @@ class WorkerHandle:
 
     def make_room(self, size_bytes: int) -> None:
         """Raise the memory limit of the session's control group for a context of this size."""
-        steps = -(-_MOST_BYTES_PER_BYTE * size_bytes // orders.GROWTH_BYTES)
+        steps = -(-_MAX_BYTES_PER_BYTE * size_bytes // orders.GROWTH_BYTES)
         self._order(orders.GROW * steps)
 
     def kill(self) -> None:
@@ -193,7 +193,7 @@ class WorkerHandle:
     async def _read_reports(self) -> None:
         pending = b""
         while data := await self._loop.sock_recv(self._monitor, 4096):
-            *lines, pending = (pending + data)[-_MOST_REPORT_BYTES:].split(b"\n")
+            *lines, pending = (pending + data)[-_MAX_REPORT_BYTES:].split(b"\n")
             for line in filter(None, lines):
                 self._note(_FACT.decode(line))
             self._wake_waiting()

@@ -14,7 +14,7 @@ from rlm.worker import command_pipe, multiplex, relay
 
 __all__ = ["LinesPipe", "Pipe", "PolledPipe"]
 
-_MOST_TEXT_CHARS = 1 << 20
+_MAX_TEXT_CHARS = 1 << 20
 """The most that one command may print: a line of base64, and other output of the sandbox."""
 _WAIT_SECONDS = 10.0
 """How long a command waits in the sandbox for bytes to fetch."""
@@ -155,7 +155,7 @@ class PolledPipe:
 
 def _fetched(printed: str) -> bytes:
     """Return the bytes in the last marked line that a command printed."""
-    if len(printed) > _MOST_TEXT_CHARS:
+    if len(printed) > _MAX_TEXT_CHARS:
         raise ProtocolViolation("a command printed far too much")
     lines = f"\n{printed}".replace("\r", "\n")
     _, mark, rest = lines.rpartition(f"\n{relay.TO_HOST}")

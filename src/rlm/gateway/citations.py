@@ -89,18 +89,18 @@ class CitedFiles:
         self._files = files
         self._starts: dict[str, list[int]] = {}
 
-    def checked(self, claims: Sequence[Claim], most_bytes: int) -> tuple[list[Answer], int]:
+    def checked(self, claims: Sequence[Claim], max_bytes: int) -> tuple[list[Answer], int]:
         """Return the true citations with correct lines, and the number of the others.
 
-        All quotes together have at most `most_bytes`; the rest is dropped, too.
+        All quotes together have at most `max_bytes`; the rest is dropped, too.
         """
         found: list[Answer] = []
         for claim in claims[:MAX_CITATIONS]:
             citation = self._citation(claim)
             if citation is None or citation in found:
                 continue
-            most_bytes -= len(citation["quote"].encode())
-            if most_bytes < 0:
+            max_bytes -= len(citation["quote"].encode())
+            if max_bytes < 0:
                 break
             found.append(citation)
         return found, len(claims) - len(found)

@@ -191,6 +191,6 @@ class Executor:
         raise Refused("all interpreters are busy; try again when one of yours has finished")
 
 
-def _bounded(text: str, most_bytes: int) -> tuple[str, bool]:
+def _bounded(text: str, max_bytes: int) -> tuple[str, bool]:
     data = text.encode("utf-8", "replace")
-    return data[:most_bytes].decode("utf-8", "ignore"), len(data) > most_bytes
+    return data[:max_bytes].decode("utf-8", "ignore"), len(data) > max_bytes

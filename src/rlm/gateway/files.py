@@ -124,12 +124,12 @@ def read_span(
     start_line: int | None = None,
     offset: int | None = None,
     lines: int = MAX_LINES,
-    most_bytes: int = MAX_BYTES,
+    max_bytes: int = MAX_BYTES,
 ) -> Span:
     """Read from a line, or from the offset of an earlier span, as far as the limits allow."""
     start = _start(fd, index, start_line, offset)
     lines = max(1, min(lines, MAX_LINES))
-    most = max(_LONGEST_CHARACTER, min(most_bytes, MAX_BYTES))
+    most = max(_LONGEST_CHARACTER, min(max_bytes, MAX_BYTES))
     data = os.pread(fd, min(most + 1, index.size_bytes - start), start)
     if b"\0" in data[:SNIFFED_BYTES]:
         raise Refused("this is not text: it contains NUL bytes")
@@ -290,7 +290,7 @@ def _check_number(number: int, session: GatewaySession) -> None:
         raise Refused(f"at most {session.ceilings.run_files:,} files at once; choose fewer")
 
 
-def load_files(handles: Sequence[Handle], most_bytes: int) -> Loading:
+def load_files(handles: Sequence[Handle], max_bytes: int) -> Loading:
     """Read all of them; refused if together they are too large."""
     found, skipped, total = [], 0, 0
     for handle in handles:
@@ -302,14 +302,14 @@ def load_files(handles: Sequence[Handle], most_bytes: int) -> Loading:
         with os.fdopen(fd, "rb") as file:
             facts = os.fstat(fd)
             is_binary = b"\0" in os.pread(fd, SNIFFED_BYTES, 0)
-            is_too_large = total + facts.st_size > most_bytes
-            data = b"" if is_binary or is_too_large else file.read(most_bytes - total + 1)
+            is_too_large = total + facts.st_size > max_bytes
+            data = b"" if is_binary or is_too_large else file.read(max_bytes - total + 1)
         if is_binary or b"\0" in data:
             skipped += 1
             continue
         total += len(data)
-        if is_too_large or total > most_bytes:
-            raise Refused(f"these files have more than {most_bytes:,} bytes; choose fewer")
+        if is_too_large or total > max_bytes:
+            raise Refused(f"these files have more than {max_bytes:,} bytes; choose fewer")
         found.append(Loaded(handle, data, version_of(facts)))
     if not found:
         raise Refused("none of these files is text that can be read")

@@ -194,7 +194,7 @@ class Gateway:
         def look() -> tuple[Span, str]:
             with self.files.opened(known) as (fd, index, version):
                 span = read_span(
-                    fd, index, start_line=start_line, offset=offset, lines=lines, most_bytes=most
+                    fd, index, start_line=start_line, offset=offset, lines=lines, max_bytes=most
                 )
                 return span, version
 

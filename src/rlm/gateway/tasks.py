@@ -65,8 +65,8 @@ _Found = TypeVar("_Found")
 class OwnerLimits:
     """A number of slots per owner; an owner that uses all of its own waits only for itself."""
 
-    def __init__(self, most_each: int) -> None:
-        self._most_each = most_each
+    def __init__(self, max_each: int) -> None:
+        self._most_each = max_each
         self._places: dict[str, asyncio.Semaphore] = {}
         self._users: dict[str, int] = {}
 

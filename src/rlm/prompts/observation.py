@@ -7,7 +7,7 @@ from rlm.results import CellError, CellResult
 
 __all__ = ["budget_worth_showing", "cut", "observation"]
 
-LEAST_OUTPUT_CHARS = 1_000
+MIN_OUTPUT_CHARS = 1_000
 """Output is not cut below this to save tokens: less would not be worth a step."""
 
 
@@ -37,7 +37,7 @@ def observation(
     """
     status = "\n".join([*notes, _status(results, steps_left, left)])
     text = f"{_cells(results, output_chars)}\n{status}"
-    while output_chars > LEAST_OUTPUT_CHARS and not fits(text):
+    while output_chars > MIN_OUTPUT_CHARS and not fits(text):
         output_chars //= 2
         text = f"{_cells(results, output_chars)}\n{status}"
     return text

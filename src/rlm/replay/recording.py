@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from rlm.errors import ConfigError
 from rlm.events import (
-    MOST_RESULT_CHARS,
+    MAX_RESULT_CHARS,
     CallEnded,
     CallStarted,
     Event,
@@ -110,7 +110,7 @@ class Recording:
 
 def _result_of(event: ToolCalled) -> Reply:
     """Return the result of a tool; an error if it was too long to be recorded."""
-    if len(event.result) > MOST_RESULT_CHARS:
+    if len(event.result) > MAX_RESULT_CHARS:
         try:
             json.loads(event.result)
         except ValueError:

@@ -69,9 +69,9 @@ class Allowance:
     another token.
     """
 
-    def __init__(self, most_bytes: int, tokens: int, queue_seconds: float, what: str) -> None:
-        self._most = most_bytes
-        self._most_of_token = most_bytes if tokens < 2 else most_bytes // 2
+    def __init__(self, max_bytes: int, tokens: int, queue_seconds: float, what: str) -> None:
+        self._most = max_bytes
+        self._most_of_token = max_bytes if tokens < 2 else max_bytes // 2
         self._queue_seconds = queue_seconds
         self._what = what
         self._waiting: deque[_Waiting] = deque()
@@ -221,18 +221,18 @@ _MISTAKE = re.compile(r"(?P<what>.*?)(?: - at `(?P<key>key in )?\$(?P<where>.*)`
 _FIELD = re.compile(r"field `([^`]*)`")
 
 
-async def limited(request: Request, most_bytes: int, seconds: float) -> AsyncGenerator[bytes, None]:
+async def limited(request: Request, max_bytes: int, seconds: float) -> AsyncGenerator[bytes, None]:
     """Yield the body in pieces, up to a number of bytes and seconds."""
     stated = request.headers.get("content-length", "")
-    if stated.isdecimal() and int(stated[:20]) > most_bytes:
-        raise _too_large(most_bytes)
+    if stated.isdecimal() and int(stated[:20]) > max_bytes:
+        raise _too_large(max_bytes)
     size = 0
     try:
         async with asyncio.timeout(seconds):
             async for chunk in request.stream():
                 size += len(chunk)
-                if size > most_bytes:
-                    raise _too_large(most_bytes)
+                if size > max_bytes:
+                    raise _too_large(max_bytes)
                 yield chunk
     except TimeoutError:
         raise ApiError(
@@ -398,8 +398,8 @@ def _mistake(text: str) -> ApiError:
     return bad_request(f"{what}{f' at {param}' if param else ''}", param, "invalid_type")
 
 
-def _too_large(most_bytes: int) -> ApiError:
+def _too_large(max_bytes: int) -> ApiError:
     return too_large(
-        f"a request may have {most_bytes:,} bytes here; upload what is larger to /v1/files, and "
+        f"a request may have {max_bytes:,} bytes here; upload what is larger to /v1/files, and "
         "name it in rlm.file_ids"
     )

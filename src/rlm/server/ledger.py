@@ -96,15 +96,15 @@ class Ledger:
             if not token.has_budget:
                 return None
             used = self._used(token.name, period)
-            most_money = None if token.max_cost_usd is None else picodollars(token.max_cost_usd)
+            max_money = None if token.max_cost_usd is None else picodollars(token.max_cost_usd)
             if _is_used_up(token.max_tokens, used.tokens) or _is_used_up(
-                most_money, used.picodollars
+                max_money, used.picodollars
             ):
                 raise _exhausted(token, self._is_held(token.name))
             most = None if wanted is None else wanted.tokens
             tokens = _part(token.max_tokens, used.tokens, most)
             most = None if wanted is None else wanted.picodollars
-            money = _part(most_money, used.picodollars, most)
+            money = _part(max_money, used.picodollars, most)
             grant = Grant(secrets.token_hex(16), run, token.name, period, tokens, money)
             self._database.execute(
                 "insert into holds values (?, ?, ?, ?, ?, ?, ?, ?)",

@@ -36,9 +36,9 @@ _SHOWN_DEFAULTS = (type(None), bool, int, float, str, bytes, list, tuple, dict, 
 _MODULES = re.compile(r"""('[^']*'|"[^"]*")|(?:[\w<>]+\.)+""")
 DICT_HINT = " (a dict given alone holds named arguments; to pass one, write {}={{...}})"
 _DICT_LIKE = (DataclassType, DictType, StructType, TypedDictType)
-_MOST_DEFAULT_CHARS = 40
-_MOST_TYPE_CHARS = 80
-_MOST_SUMMARY_CHARS = 500
+_MAX_DEFAULT_CHARS = 40
+_MAX_TYPE_CHARS = 80
+_MAX_SUMMARY_CHARS = 500
 _UNRESOLVABLE = (
     ArithmeticError,
     AttributeError,
@@ -135,7 +135,7 @@ def summary(function: Any) -> str:
         own = type(inner).__call__.__doc__ or type(inner).__doc__ or ""
         text = inspect.cleandoc(own)
     first = " ".join(text.strip().split("\n\n")[0].split())
-    return first if len(first) <= _MOST_SUMMARY_CHARS else first[: _MOST_SUMMARY_CHARS - 1] + "…"
+    return first if len(first) <= _MAX_SUMMARY_CHARS else first[: _MAX_SUMMARY_CHARS - 1] + "…"
 
 
 def body_of(function: Any) -> Any:
@@ -235,7 +235,7 @@ def _type_text(annotation: Any) -> str:
         return _type_text(typing.get_args(annotation)[0])
     else:
         text = _MODULES.sub(lambda found: found[1] or "", repr(annotation))
-    return _cut(" ".join(text.split()), _MOST_TYPE_CHARS)
+    return _cut(" ".join(text.split()), _MAX_TYPE_CHARS)
 
 
 def _default_text(default: Any) -> str:
@@ -243,7 +243,7 @@ def _default_text(default: Any) -> str:
     if type(default) not in _SHOWN_DEFAULTS:
         return "..."
     try:
-        return _cut(repr(default), _MOST_DEFAULT_CHARS)
+        return _cut(repr(default), _MAX_DEFAULT_CHARS)
     except (RecursionError, ValueError):
         return "..."
 

@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = ["Presets"]
 
-_MOST_LAYERS = 100
+_MAX_LAYERS = 100
 """Some objects answer every attribute, even `__wrapped__`, with an object like themselves."""
 
 _IN_PYTHON = (functools.partialmethod, staticmethod, classmethod, types.FunctionType)
@@ -56,7 +56,7 @@ class Presets:
     def _signature(self, function: Any, layer: int) -> inspect.Signature:
         """Return the signature of one layer, from that of the next one inside."""
         self.core = function
-        if layer > _MOST_LAYERS:
+        if layer > _MAX_LAYERS:
             return _ANYTHING
         shown = getattr(function, "__signature__", None)
         found = self._inside(function, layer)

@@ -15,8 +15,8 @@ from rlm.errors import ToolError
 
 __all__ = ["collected", "cut", "error_line", "one_line", "plain", "problem", "with_notes"]
 
-MOST_NOTE_CHARS = 100
-MOST_NOTES_CHARS = 400
+MAX_NOTE_CHARS = 100
+MAX_NOTES_CHARS = 400
 
 
 def cut(text: str, most: int) -> str:
@@ -37,9 +37,9 @@ def one_line(text: str, most: int) -> str:
 
 def with_notes(text: str, notes: Mapping[str, str]) -> str:
     """Return a description followed by short notes about parameters."""
-    told, left = [], MOST_NOTES_CHARS
+    told, left = [], MAX_NOTES_CHARS
     for name, note in notes.items():
-        line = f"{name}: {one_line(note, MOST_NOTE_CHARS).rstrip('.')}"
+        line = f"{name}: {one_line(note, MAX_NOTE_CHARS).rstrip('.')}"
         left -= len(line)
         if left < 0:
             break
@@ -54,8 +54,8 @@ MAX_ITEMS = 1_000_000
 """The most items to collect from an iterator, which may be endless."""
 
 _LISTED = (Iterator, AbstractSet, Sequence, ValuesView)
-_MOST_CHARS = 500
-_MOST_PROBLEMS = 3
+_MAX_CHARS = 500
+_MAX_PROBLEMS = 3
 _HOST_PATH = re.compile(
     r"""(?<![\w:/.])(/[^\s/'"]+)/(?:[^\s/'"]+/)*|\b[A-Za-z]:\\(?:[^\\'"]+\\)+"""
 )
@@ -96,7 +96,7 @@ def problem(error: Exception, arguments: Any) -> str:
     """Return what is wrong with arguments, for the model."""
     listed = getattr(error, "errors", None) or getattr(error.__cause__, "errors", None)
     if callable(listed):  # pydantic's, whose own text has many lines
-        found = listed()[:_MOST_PROBLEMS]
+        found = listed()[:_MAX_PROBLEMS]
         places = [".".join(map(str, each["loc"])) for each in found]
         texts = [each["msg"] for each in found]
         text = "; ".join(": ".join(filter(None, pair)) for pair in zip(places, texts, strict=True))
@@ -123,8 +123,8 @@ def _shortened(text: str, arguments: Any) -> str:
         is_ours = first is None or Path(first).exists()
         return "…/" if is_ours and found[0] not in known else found[0]
 
-    line = _HOST_PATH.sub(hidden, " ".join(text[: 4 * _MOST_CHARS].split()))
-    return line if len(line) <= _MOST_CHARS else line[: _MOST_CHARS - 1] + "…"
+    line = _HOST_PATH.sub(hidden, " ".join(text[: 4 * _MAX_CHARS].split()))
+    return line if len(line) <= _MAX_CHARS else line[: _MAX_CHARS - 1] + "…"
 
 
 def _encodable(value: Any) -> Any:

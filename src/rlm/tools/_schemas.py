@@ -21,12 +21,12 @@ __all__ = [
     "validator_of",
 ]
 
-MOST_STEPS = 2_000
+MAX_STEPS = 2_000
 """The most schemas that one check or one shown type visits; references can be endless."""
 
-MOST_DEPTH = 5
-MOST_TYPE_CHARS = 80
-MOST_CHOICES = 12
+MAX_DEPTH = 5
+MAX_TYPE_CHARS = 80
+MAX_CHOICES = 12
 
 _SHORT = reprlib.Repr()
 """A value may be large, and is examined once for every schema that it does not fit."""
@@ -67,17 +67,17 @@ class Schemas:
     def shown(self, schema: Any) -> str:
         """Return the type of a schema as Python would write it; `Any` where it is unclear."""
         self._steps = 0
-        return one_line(self._shown(schema, 0), MOST_TYPE_CHARS)
+        return one_line(self._shown(schema, 0), MAX_TYPE_CHARS)
 
     def _shown(self, schema: Any, depth: int) -> str:
         schema = self._visited(schema, depth)
         if schema is None:
             return "Any"
         if (choices := _choices(schema)) is not None:
-            few = ", ".join(cut(repr(each), 30) for each in choices[:MOST_CHOICES])
-            return f"Literal[{few}{', …' if len(choices) > MOST_CHOICES else ''}]"
+            few = ", ".join(cut(repr(each), 30) for each in choices[:MAX_CHOICES])
+            return f"Literal[{few}{', …' if len(choices) > MAX_CHOICES else ''}]"
         if branches := _branches(schema):
-            parts = [self._shown(each, depth + 1) for each in branches[:MOST_CHOICES]]
+            parts = [self._shown(each, depth + 1) for each in branches[:MAX_CHOICES]]
             return " | ".join(dict.fromkeys(parts))
         kinds = [self._kind_shown(kind, schema, depth) for kind in _kinds(schema)]
         return " | ".join(dict.fromkeys(kinds)) or "Any"
@@ -90,7 +90,7 @@ class Schemas:
             listed = (
                 f"{one_line(name, 30)!r}{'' if name in needed else '?'}: "
                 f"{self._shown(each, depth + 1)}"
-                for name, each in list(members.items())[:MOST_CHOICES]
+                for name, each in list(members.items())[:MAX_CHOICES]
             )
             return "{" + ", ".join(listed) + "}"
         if kind == "object" and isinstance(schema.get("additionalProperties"), Mapping):
@@ -124,7 +124,7 @@ class Schemas:
         yield from self._inside(value, schema, depth)
 
     def _misfit(self, value: Any, schema: Mapping[str, Any], depth: int) -> str:
-        wanted = one_line(self._shown(schema, depth), MOST_TYPE_CHARS)
+        wanted = one_line(self._shown(schema, depth), MAX_TYPE_CHARS)
         return f"expected {wanted}, got {cut(_SHORT.repr(value), 40)}"
 
     def _fits(self, value: Any, schema: Any, depth: int) -> bool:
@@ -133,7 +133,7 @@ class Schemas:
     def _inside(self, value: Any, schema: Mapping[str, Any], depth: int) -> Iterator[str]:
         if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
             for index, item in enumerate(value):
-                if self._steps > MOST_STEPS:
+                if self._steps > MAX_STEPS:
                     return
                 for problem in self._problems(item, schema["items"], depth + 1):
                     yield f"item {index}: {problem}"
@@ -149,9 +149,9 @@ class Schemas:
 
     def _visited(self, schema: Any, depth: int) -> Mapping[str, Any] | None:
         """Return the schema behind all references; None if anything fits, or after too many."""
-        for _ in range(MOST_DEPTH):
+        for _ in range(MAX_DEPTH):
             self._steps += 1
-            if not isinstance(schema, Mapping) or depth > MOST_DEPTH or self._steps > MOST_STEPS:
+            if not isinstance(schema, Mapping) or depth > MAX_DEPTH or self._steps > MAX_STEPS:
                 return None
             if "$ref" not in schema:
                 return schema
@@ -162,7 +162,7 @@ class Schemas:
         if not isinstance(reference, str) or not reference.startswith("#/"):
             return None
         found: Any = self._document
-        for part in reference[2:].split("/")[: 2 * MOST_DEPTH]:
+        for part in reference[2:].split("/")[: 2 * MAX_DEPTH]:
             key = part.replace("~1", "/").replace("~0", "~")
             found = found.get(key) if isinstance(found, Mapping) else None
         return found
@@ -231,7 +231,7 @@ def _out_of_bounds(value: Any, schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 _PACKAGES = ("pydantic", "pydantic_core", "annotated_types")
-_MOST_PARTS = 200
+_MAX_PARTS = 200
 _ANNOTATED: Any = Annotated
 
 
@@ -326,7 +326,7 @@ def _model_schema(kind: Any) -> dict[str, Any]:
 def _parts(annotation: Any) -> Iterator[Any]:
     """Yield the annotation, everything inside it, and what `Annotated` adds."""
     waiting, seen = [annotation], 0
-    while waiting and seen < _MOST_PARTS:
+    while waiting and seen < _MAX_PARTS:
         part = waiting.pop()
         seen += 1
         yield part

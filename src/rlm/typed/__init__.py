@@ -32,7 +32,7 @@ from rlm.typed._problems import (
 )
 
 __all__ = [
-    "MOST_SCHEMA_CHARS",
+    "MAX_SCHEMA_CHARS",
     "AnswerMismatch",
     "AnswerType",
     "aanswer_type",
@@ -40,7 +40,7 @@ __all__ = [
     "with_typed_answer",
 ]
 
-MOST_SCHEMA_CHARS = 200_000
+MAX_SCHEMA_CHARS = 200_000
 _CHECK_SECONDS = 5.0
 _READ_SECONDS = 5.0
 _PATTERN_SECONDS = 1.0
@@ -184,9 +184,9 @@ def _check_job(schema: dict[str, Any]) -> _Job:
         text = json.dumps(schema)
     except UNREADABLE as error:
         raise ConfigError(f"this is no JSON schema: {cut(str(error))}") from error
-    if len(text) > MOST_SCHEMA_CHARS:
+    if len(text) > MAX_SCHEMA_CHARS:
         raise ConfigError(
-            f"this JSON schema has {len(text):,} characters, and {MOST_SCHEMA_CHARS:,} is the most"
+            f"this JSON schema has {len(text):,} characters, and {MAX_SCHEMA_CHARS:,} is the most"
         )
     return _Job("check", (text,), _CHECK_SECONDS)
 

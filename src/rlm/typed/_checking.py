@@ -12,7 +12,7 @@ from rlm._util.distribution import install_command
 from rlm.errors import ConfigError
 from rlm.results import Submission
 from rlm.typed._problems import (
-    MOST_PROBLEMS,
+    MAX_PROBLEMS,
     UNREADABLE,
     AnswerMismatch,
     cut,
@@ -24,7 +24,7 @@ from rlm.typed._problems import (
 
 __all__ = ["SchemaCheck", "check", "preload", "read", "try_patterns"]
 
-_MOST_LEVELS = 200
+_MAX_LEVELS = 200
 
 
 class SchemaCheck:
@@ -62,7 +62,7 @@ class SchemaCheck:
 
     def __call__(self, value: Any) -> Any:
         """Return the value itself, or raise AnswerMismatch."""
-        errors = list(itertools.islice(self._validator.iter_errors(value), MOST_PROBLEMS))
+        errors = list(itertools.islice(self._validator.iter_errors(value), MAX_PROBLEMS))
         if errors:
             raise mismatch(schema_problem(self._most_relevant([each])) for each in errors)
         return value
@@ -70,7 +70,7 @@ class SchemaCheck:
 
 def _check_depth(schema: dict[str, Any]) -> None:
     level: list[Any] = [schema]
-    for _ in range(_MOST_LEVELS):
+    for _ in range(_MAX_LEVELS):
         level = [
             inner
             for each in level
@@ -79,7 +79,7 @@ def _check_depth(schema: dict[str, Any]) -> None:
         ]
         if not level:
             return
-    raise ConfigError(f"this JSON schema is nested more than {_MOST_LEVELS} levels deep")
+    raise ConfigError(f"this JSON schema is nested more than {_MAX_LEVELS} levels deep")
 
 
 def _library(name: str) -> Any:

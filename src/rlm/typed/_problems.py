@@ -12,7 +12,7 @@ from rlm.results import Submission
 from rlm.worker import loose_json
 
 __all__ = [
-    "MOST_PROBLEMS",
+    "MAX_PROBLEMS",
     "UNREADABLE",
     "AnswerMismatch",
     "cut",
@@ -26,8 +26,8 @@ __all__ = [
 UNREADABLE = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)
 """What reading hostile text as JSON or as a Python literal may raise."""
 
-_MOST_SEARCHED_CHARS = 200_000
-_MOST_THOUGHTS = 100
+_MAX_SEARCHED_CHARS = 200_000
+_MAX_THOUGHTS = 100
 
 
 def readings(submission: Submission) -> Iterator[Any]:
@@ -54,20 +54,20 @@ def readings(submission: Submission) -> Iterator[Any]:
 
 def _literal(text: str) -> Any:
     """Return a value in Python's spelling, as `FINAL_VAR(name)` outside a cell gives it."""
-    if len(text) > _MOST_SEARCHED_CHARS:
+    if len(text) > _MAX_SEARCHED_CHARS:
         raise ValueError("too long to be read as a literal")
     return json.loads(json.dumps(ast.literal_eval(text.strip())))
 
 
 def _embedded(text: str) -> Any:
     """Return JSON within fences or prose, unless searching the text would take long."""
-    if len(text) > _MOST_SEARCHED_CHARS or text.count("<think") > _MOST_THOUGHTS:
+    if len(text) > _MAX_SEARCHED_CHARS or text.count("<think") > _MAX_THOUGHTS:
         raise ValueError("too long to be searched")
     return loose_json.parse(text)
 
 
-MOST_PROBLEMS = 5
-_MOST_CHARS = 200
+MAX_PROBLEMS = 5
+_MAX_CHARS = 200
 _MSGSPEC_TEXT = re.compile(r"(?P<problem>.*?)(?: - at `(?P<path>.*)`)?", re.DOTALL)
 _JSON_TYPES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}
 
@@ -84,11 +84,11 @@ def problems_of(error: Exception) -> list[str]:
     if isinstance(error, RecursionError):
         return ["it is nested too deeply"]
     if told := listed(error):
-        return [_pydantic_problem(each) for each in told[:MOST_PROBLEMS]]
+        return [_pydantic_problem(each) for each in told[:MAX_PROBLEMS]]
     if isinstance(error, msgspec.ValidationError):
         cause = error.__cause__
         if isinstance(cause, Exception) and (told := listed(cause)):
-            return [_pydantic_problem(each) for each in told[:MOST_PROBLEMS]]
+            return [_pydantic_problem(each) for each in told[:MAX_PROBLEMS]]
         found = _MSGSPEC_TEXT.fullmatch(str(error))
         problem, path = (found["problem"], found["path"]) if found else (str(error), None)
         where = f"at {path.removeprefix('$').removeprefix('.')}: " if path else ""
@@ -132,6 +132,6 @@ def _value_text(value: Any) -> str:
     return kind if value is None else f"{kind} {cut(repr(value), 80)}"
 
 
-def cut(text: str, most: int = _MOST_CHARS) -> str:
+def cut(text: str, most: int = _MAX_CHARS) -> str:
     text = " ".join(text[: 2 * most].split())
     return text if len(text) <= most else text[: most - 1] + "…"

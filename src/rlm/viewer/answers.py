@@ -40,8 +40,8 @@ MINIMAL_CHARS = 200
 class Shortener:
     """Shortens the texts of one answer, and keeps count of its size."""
 
-    def __init__(self, most_chars: int = MAX_CHARS) -> None:
-        self._most_chars = most_chars
+    def __init__(self, max_chars: int = MAX_CHARS) -> None:
+        self._most_chars = max_chars
         self._chars = 0
 
     def shaped(self, event: Event, number: int) -> dict[str, Any]:

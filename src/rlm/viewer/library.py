@@ -13,7 +13,7 @@ from msgspec import Struct
 from rlm.errors import ConfigError
 from rlm.records.journal import Archive, RunFacts
 from rlm.records.trajectories import RunOutline, Skipped
-from rlm.records.trajectories.read import ENDINGS, MOST_FILES
+from rlm.records.trajectories.read import ENDINGS, MAX_FILES
 from rlm.viewer.outlines import Node
 from rlm.viewer.record_files import RecordFile, Stamp, stamp_of
 
@@ -165,7 +165,7 @@ class Library:
 
     def _scan(self) -> list[RecordFile]:
         """Return the files that exist now."""
-        paths = self.source.paths()[:MOST_FILES]
+        paths = self.source.paths()[:MAX_FILES]
         with self._lock:
             known = self._files
             self._files = {path: known.get(path) or RecordFile(path) for path in paths}

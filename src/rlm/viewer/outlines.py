@@ -28,12 +28,12 @@ class Node(Struct, kw_only=True):
     deepest: int = 0
     all_calls: int = 0
 
-    def plain(self, most_chars: int | None = None) -> dict[str, Any]:
+    def plain(self, max_chars: int | None = None) -> dict[str, Any]:
         """Return it as the page expects it; in lists, long texts are cut."""
         outline = self.outline
-        if most_chars is not None:
-            answer = None if outline.answer is None else outline.answer[:most_chars]
-            outline = replace(outline, query=outline.query[:most_chars], answer=answer)
+        if max_chars is not None:
+            answer = None if outline.answer is None else outline.answer[:max_chars]
+            outline = replace(outline, query=outline.query[:max_chars], answer=answer)
         plain: dict[str, Any] = msgspec.structs.asdict(outline)
         plain["children"] = self.descendants
         return {**plain, "deepest": self.deepest, "all_calls": self.all_calls}

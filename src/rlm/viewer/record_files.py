@@ -20,7 +20,7 @@ from rlm.events import Event
 from rlm.logger import encoded
 from rlm.records.journal import database
 from rlm.records.trajectories import Skipped, read
-from rlm.records.trajectories.decoding import MOST_LINE_BYTES, Line, event_of, lines_of
+from rlm.records.trajectories.decoding import MAX_LINE_BYTES, Line, event_of, lines_of
 from rlm.records.trajectories.reference import ReferenceSource
 from rlm.records.trajectories.sources import JournalSource, changed_lately, opened
 from rlm.viewer.index import FileIndex, RunIndex
@@ -73,8 +73,8 @@ class LogFile:
     def read_on(self, start: int, skipped: Skipped) -> Iterator[Placed]:
         with opened(self.path) as file:
             at = file.seek(start)
-            while text := file.readline(MOST_LINE_BYTES + 1):
-                if text[-1] != 10 and len(text) > MOST_LINE_BYTES:
+            while text := file.readline(MAX_LINE_BYTES + 1):
+                if text[-1] != 10 and len(text) > MAX_LINE_BYTES:
                     for line in lines_of(file, skipped, start=at, stop=at + 1):
                         at = file.seek(line.end)
                     continue
@@ -86,7 +86,7 @@ class LogFile:
         with opened(self.path) as file:
             for place in places:
                 file.seek(place)
-                yield place, file.readline(MOST_LINE_BYTES + 1)
+                yield place, file.readline(MAX_LINE_BYTES + 1)
 
     def may_grow(self) -> bool:
         return changed_lately(self.path)

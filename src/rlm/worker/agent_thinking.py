@@ -34,8 +34,8 @@ PIECE_CHARS = 40_000
 
 _ASPECTS = ("summary", "main points", "tone", "open questions")
 _KINDS = ("people", "organizations", "places", "dates")
-_MOST_ATTEMPTS = 16
-_MOST_ROUNDS = 5  # A model that does not shorten would be asked for ever.
+_MAX_ATTEMPTS = 16
+_MAX_ROUNDS = 5  # A model that does not shorten would be asked for ever.
 _WORST, _BEST = 0.0, 10.0
 
 
@@ -46,7 +46,7 @@ def summary_of(text: str, focus: str | None) -> Dialogue:
         task = f"Summarize what this text says about: {focus}"
     notes = yield from _about_each(task, _pieces(text))
     merge = "These summarize consecutive parts of one text. Make one summary of them."
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         if len(notes) == 1:
             break
         notes = yield from _about_each(merge, _pieces("\n\n".join(notes)))
@@ -88,7 +88,7 @@ def extract_entities(text: str, kinds: Iterable[str] | None = None) -> Dialogue:
 
 def reason_step_by_step(problem: str, attempts: int = 3) -> Dialogue:
     """Several solutions that know nothing of each other, then what they amount to."""
-    count = max(1, min(int(attempts), _MOST_ATTEMPTS))
+    count = max(1, min(int(attempts), _MAX_ATTEMPTS))
     task = "Solve this step by step. Number the steps; the last line begins with `Conclusion:`."
     tries = yield from _all_replies([f"{task}\n\n{problem}"] * count)
     if count == 1:

@@ -38,7 +38,7 @@ bootstrap.main(*words)
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
 _HASH_SEED = {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2"}
 _READ_BYTES = 1 << 16
-_MOST_FILES = 256
+_MAX_FILES = 256
 
 # The frozen parts of `importlib`. Images come without compiled files, so every import of the
 # standard library costs milliseconds; this file imports as little as possible.
@@ -225,7 +225,7 @@ def serve_pipe(mode: str, place: str) -> None:
     parent = os.getpid()
     if os.fork() == 0:
         os.closerange(3, theirs.fileno())  # Only the relay may talk to the host.
-        os.closerange(theirs.fileno() + 1, _MOST_FILES)
+        os.closerange(theirs.fileno() + 1, _MAX_FILES)
         imported("sandbox.start").main(theirs.fileno(), parent)
         os._exit(0)
     theirs.close()

@@ -16,8 +16,8 @@ __all__ = ["COMMAND", "MAX_GET_BYTES", "MAX_PUT_BYTES", "CommandPipe"]
 MAX_PUT_BYTES = 64 << 10
 """In base64 it has to fit into one word of a command line, at most 128 KiB on Linux."""
 MAX_GET_BYTES = 192 << 10
-_MOST_WAITING_BYTES = 1 << 20
-_MOST_REQUEST_BYTES = MAX_PUT_BYTES + 100
+_MAX_WAITING_BYTES = 1 << 20
+_MAX_REQUEST_BYTES = MAX_PUT_BYTES + 100
 _IDLE_SECONDS = 180.0
 """A host that was silent for this long is gone."""
 
@@ -75,13 +75,13 @@ class CommandPipe:
             return b""
         connection, said = self._requests[fd]
         try:
-            data = connection.recv(_MOST_REQUEST_BYTES)
+            data = connection.recv(_MAX_REQUEST_BYTES)
         except BlockingIOError:
             return b""
         except OSError:
             data = b""
         said += data
-        if data and len(said) <= _MOST_REQUEST_BYTES:
+        if data and len(said) <= _MAX_REQUEST_BYTES:
             return b""
         del self._requests[fd]
         self._last_heard = time.monotonic()
@@ -116,7 +116,7 @@ class CommandPipe:
     @property
     def is_full(self) -> bool:
         """Whether too much waits to add more."""
-        return len(self._waiting) > _MOST_WAITING_BYTES
+        return len(self._waiting) > _MAX_WAITING_BYTES
 
     def _answer_asker(self) -> None:
         if self._asking is not None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-_MOST_KEYS_SHOWN = 20
+_MAX_KEYS_SHOWN = 20
 
 
 class ContextView:
@@ -113,8 +113,8 @@ class ContextView:
         """The payload's structure in a few words, never its values."""
         payload = self._payload
         if isinstance(payload, dict):
-            keys = ", ".join(str(key)[:40] for key in list(payload)[:_MOST_KEYS_SHOWN])
-            more = ", ..." if len(payload) > _MOST_KEYS_SHOWN else ""
+            keys = ", ".join(str(key)[:40] for key in list(payload)[:_MAX_KEYS_SHOWN])
+            more = ", ..." if len(payload) > _MAX_KEYS_SHOWN else ""
             return f"dict with {len(payload):,} keys ({keys}{more})"
         if isinstance(payload, (list, tuple)):
             kinds = ", ".join(sorted({type(item).__name__ for item in payload}))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _THOUGHTS = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 _FENCED = re.compile(r"```[\w-]*\n(.*?)```", re.DOTALL)
-_MOST_STARTS_TRIED = 200
+_MAX_STARTS_TRIED = 200
 
 
 def parse(text: str) -> Any:
@@ -33,7 +33,7 @@ def parse(text: str) -> Any:
 def _embedded(text: str) -> Iterator[Any]:
     decoder = json.JSONDecoder()
     starts = re.finditer(r"[{\[]", text)
-    for _, start in zip(range(_MOST_STARTS_TRIED), starts):  # noqa: B905 (Python 3.9)
+    for _, start in zip(range(_MAX_STARTS_TRIED), starts):  # noqa: B905 (Python 3.9)
         try:
             yield decoder.raw_decode(text, start.start())[0]
         except (ValueError, RecursionError):

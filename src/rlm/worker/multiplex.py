@@ -38,7 +38,7 @@ ROOM: Final = 4  # The other side has consumed N bytes of a channel.
 
 MAX_PIECE_BYTES = 1 << 16
 WINDOW_BYTES = 1 << 20
-_MOST_LINE_BYTES = 2 * MAX_PIECE_BYTES
+_MAX_LINE_BYTES = 2 * MAX_PIECE_BYTES
 _HEAD = struct.Struct("<BI")
 _ROOM = struct.Struct("<BI")
 _CHANNELS = (CONTROL, STREAM, MONITOR, OPEN, ROOM)
@@ -135,12 +135,12 @@ class LineReader:
     def feed(self, text: bytes) -> bytes:
         """Return the bytes of every whole line; MultiplexError if one of ours can't be read."""
         *lines, self._held = (self._held + text).replace(b"\r", b"\n").split(b"\n")
-        if len(self._held) > _MOST_LINE_BYTES:
+        if len(self._held) > _MAX_LINE_BYTES:
             if self._held.startswith(self._mark):
                 raise MultiplexError("a line is too long")
             self._held = self._held[:1]  # Enough to ignore the line when it ends.
         ours = [line[len(self._mark) :] for line in lines if line.startswith(self._mark)]
-        if any(len(line) > _MOST_LINE_BYTES for line in ours):
+        if any(len(line) > _MAX_LINE_BYTES for line in ours):
             raise MultiplexError("a line is too long")
         try:
             return b"".join(base64.b64decode(line, validate=True) for line in ours)

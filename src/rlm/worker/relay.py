@@ -43,7 +43,7 @@ FROM_HOST, TO_HOST = "<", ">"
 """The marks of lines, one for each direction."""
 
 _READ_BYTES = multiplex.MAX_PIECE_BYTES
-_MOST_WAITING_BYTES = 1 << 20
+_MAX_WAITING_BYTES = 1 << 20
 _OVER = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
@@ -83,7 +83,7 @@ class FilePipe:
     @property
     def is_full(self) -> bool:
         """Whether too much waits to add more."""
-        return len(self._waiting) > _MOST_WAITING_BYTES
+        return len(self._waiting) > _MAX_WAITING_BYTES
 
     @property
     def milliseconds_left(self) -> int | None:

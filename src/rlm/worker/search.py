@@ -69,13 +69,13 @@ def _passages(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
 
 SATURATION = 1.2
 LENGTH_WEIGHT = 0.75
-MOST_WORDS = 32
+MAX_WORDS = 32
 _WORD = re.compile(r"\w+")
 
 
 def words_of(query: str) -> list[str]:
     """Return the distinct words of a query, in lower case."""
-    return list(dict.fromkeys(_WORD.findall(query.lower())))[:MOST_WORDS]
+    return list(dict.fromkeys(_WORD.findall(query.lower())))[:MAX_WORDS]
 
 
 def pattern_of(words: Collection[str], *, whole: bool) -> re.Pattern[str]:

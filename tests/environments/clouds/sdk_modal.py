@@ -16,8 +16,8 @@ from tests.environments.clouds.machine import (
 
 __all__ = ["modules"]
 
-_MOST_BUFFERED_BYTES = 16 << 20
-_MOST_ARGUMENT_BYTES = 1 << 16
+_MAX_BUFFERED_BYTES = 16 << 20
+_MAX_ARGUMENT_BYTES = 1 << 16
 
 
 class Error(Exception):
@@ -174,7 +174,7 @@ class Sandbox(Watched):
         pty_info: Any = None,
     ) -> Any:
         assert not text, "text would be decoded strictly"
-        if sum(map(len, args)) > _MOST_ARGUMENT_BYTES:
+        if sum(map(len, args)) > _MAX_ARGUMENT_BYTES:
             raise InvalidError("Total length of CMD arguments cannot exceed 65536 bytes")
         kinds = bound_to(self.machine, ContainerProcess, StreamReader, StreamWriter)
         return kinds[0](self._disk, await self._disk.run(args), *kinds[1:])
@@ -234,7 +234,7 @@ class StreamWriter(Watched):
 
     @sdk_call("modal.io_streams:StreamWriter.write")
     def write(self, data: Any) -> None:
-        if len(self._buffer) + len(data) > _MOST_BUFFERED_BYTES:
+        if len(self._buffer) + len(data) > _MAX_BUFFERED_BYTES:
             raise BufferError("Buffer size exceed limit. Call drain to flush the buffer.")
         self._buffer += data
 

@@ -25,7 +25,7 @@ from tests.records.journal.counting_model import BATCH, CountingModel, Request
 from tests.records.journal.crashing import PLACES, Death, Plan
 
 ROOT = Path(__file__).resolve().parents[3]
-MOST_SECONDS = 120
+MAX_SECONDS = 120
 
 
 class Victim:
@@ -60,7 +60,7 @@ class Victim:
     def wait(self, process: subprocess.Popen[str]) -> bool:
         """Whether it was killed; if not, it has answered."""
         try:
-            said, complained = process.communicate(timeout=MOST_SECONDS)
+            said, complained = process.communicate(timeout=MAX_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()

@@ -163,7 +163,7 @@ def test_lines_that_are_too_long_are_passed_over(
     skipped = Skipped()
     monkeypatch.setattr(decoding, "_CHUNK_BYTES", 64)
     with path.open("rb") as file:
-        found = list(lines_of(file, skipped, most_bytes=100))
+        found = list(lines_of(file, skipped, max_bytes=100))
     assert [line.text for line in found] == [b"short\n", b"", b"last\n", b""]
     assert skipped.counts == {"too long": 2}
     whole = path.read_bytes()
@@ -172,7 +172,7 @@ def test_lines_that_are_too_long_are_passed_over(
     ]
 
 
-@pytest.mark.parametrize(("name", "reason"), [("MOST_RUNS", "runs"), ("MOST_STEPS", "steps")])
+@pytest.mark.parametrize(("name", "reason"), [("MAX_RUNS", "runs"), ("MAX_STEPS", "steps")])
 def test_an_index_has_a_largest_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
 ) -> None:

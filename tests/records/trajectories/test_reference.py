@@ -86,7 +86,7 @@ def test_a_log_that_grows(tmp_path: Path) -> None:
 
 
 def test_an_iteration_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference_module, "MOST_ITERATIONS", 4)
+    monkeypatch.setattr(reference_module, "MAX_ITERATIONS", 4)
     trajectory = open_trajectory(REFERENCE_LOG)
     assert [run.steps for run in trajectory.runs()] == [4, 2]
     assert trajectory.skipped.counts == {"of too many steps": 5}

@@ -12,11 +12,11 @@ export interface Stack {
   readonly isComplete: boolean
 }
 
-const MOST_DEPTHS = 12
+const MAX_DEPTHS = 12
 
 export function stacked(points: readonly UsagePoint[], of: 'tokens' | 'cost_usd'): Stack {
   const usable = points.filter((point) => Number.isFinite(point.time)).sort((a, b) => a.time - b.time)
-  const depths = [...new Set(usable.map((point) => point.depth))].sort((a, b) => a - b).slice(0, MOST_DEPTHS)
+  const depths = [...new Set(usable.map((point) => point.depth))].sort((a, b) => a - b).slice(0, MAX_DEPTHS)
   const times: number[] = []
   const tops: number[][] = depths.map(() => [])
   const now = new Map<number, number>()

@@ -19,7 +19,7 @@ import { colours } from '../state/theme'
 import { count, dollars, plural, seconds, short } from '../text/format'
 import { oneLine } from '../text/hostile'
 
-const MOST_HEIGHT = 420
+const MAX_HEIGHT = 420
 const ROW_HEIGHT = 30
 const LIVE_MS = 1_500
 
@@ -88,9 +88,9 @@ function Chart({ gantt, by, chosen, choose, view, setView }: ChartProps): JSX.El
   const [tip, setTip] = useState<{ x: number; y: number; call: CallRow } | null>(null)
   const width = useWidth(box)
   const whole = { from: gantt.start, to: Math.max(gantt.end, gantt.start + 1e-3) }
-  const laneHeight = Math.max(3, Math.min(18, MOST_HEIGHT / Math.max(1, gantt.lanes)))
+  const laneHeight = Math.max(3, Math.min(18, MAX_HEIGHT / Math.max(1, gantt.lanes)))
   const inner = Math.ceil(gantt.lanes * laneHeight) + AXIS_HEIGHT + 4
-  const height = Math.min(MOST_HEIGHT + AXIS_HEIGHT + 4, inner)
+  const height = Math.min(MAX_HEIGHT + AXIS_HEIGHT + 4, inner)
   const active = gantt.bars[chosen] ?? null
   useEffect(() => {
     if (canvas.current && width > 0) {

@@ -13,14 +13,14 @@ import { diff, folded } from '../text/diff'
 import { count, dollars, moment, seconds } from '../text/format'
 import { cut } from '../text/hostile'
 
-const MOST_CHARS = 60_000
-const MOST_LINES = 1_500
+const MAX_CHARS = 60_000
+const MAX_LINES = 1_500
 const STEPS_AT_ONCE = 20
 const STEP_EVENTS = 500
 const SIGN = { same: ' ', removed: '−', added: '+' } as const
 
 export function Diff({ one, other, label }: { one: string; other: string; label: string }): JSX.Element {
-  const lines = useMemo(() => folded(diff(cut(one, MOST_CHARS), cut(other, MOST_CHARS))).slice(0, MOST_LINES), [one, other])
+  const lines = useMemo(() => folded(diff(cut(one, MAX_CHARS), cut(other, MAX_CHARS))).slice(0, MAX_LINES), [one, other])
   if (one === other) return <p class="faint">The same in both.</p>
   return (
     <div class="diff wide" role="group" aria-label={label} tabIndex={0}>

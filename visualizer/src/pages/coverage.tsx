@@ -19,8 +19,8 @@ import { oneLine } from '../text/hostile'
 const SIDE = 13
 const ROWS = 18
 const AROUND_CHARS = 300
-const MOST_PART_CHARS = 3_000
-const MOST_READERS = 300
+const MAX_PART_CHARS = 3_000
+const MAX_READERS = 300
 const SHADES = ['--read-0', '--read-1', '--read-2', '--read-3', '--read-4'] as const
 
 const READ_WORDS = ['never', 'once', 'twice', '3 or 4 times', '5 times or more'] as const
@@ -155,7 +155,7 @@ function Shown({ coverage, text, shown, part }: { coverage: Coverage; text: stri
 }
 
 function Inspect({ runId, coverage, part }: { runId: string; coverage: Coverage; part: Part }): JSX.Element {
-  const until = Math.min(part.end, part.start + MOST_PART_CHARS)
+  const until = Math.min(part.end, part.start + MAX_PART_CHARS)
   const shown = { start: Math.max(0, part.start - AROUND_CHARS), end: Math.min(coverage.chars, until + AROUND_CHARS) }
   const { value, error } = useAsked(() => theSource().context(runId, shown.start, shown.end), `context ${runId} ${part.start} ${part.end}`)
   const readers = readersOf(coverage.spans, part.start, part.end)
@@ -176,7 +176,7 @@ function Inspect({ runId, coverage, part }: { runId: string; coverage: Coverage;
       </p>
       {readers.length > 0 && (
         <ul class="readers">
-          {readers.slice(0, MOST_READERS).map((number) => {
+          {readers.slice(0, MAX_READERS).map((number) => {
             const reader = coverage.readers[number]
             return reader ? (
               <li key={number}>
@@ -184,7 +184,7 @@ function Inspect({ runId, coverage, part }: { runId: string; coverage: Coverage;
               </li>
             ) : null
           })}
-          {readers.length > MOST_READERS && <li class="faint">and {count(readers.length - MOST_READERS)} more</li>}
+          {readers.length > MAX_READERS && <li class="faint">and {count(readers.length - MAX_READERS)} more</li>}
         </ul>
       )}
       {value === null ? (

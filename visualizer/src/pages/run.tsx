@@ -18,7 +18,7 @@ import { bytes, count, dollars, moment, seconds } from '../text/format'
 import { oneLine } from '../text/hostile'
 import { blocks } from '../text/markdown'
 
-const MOST_MARKDOWN_CHARS = 20_000
+const MAX_MARKDOWN_CHARS = 20_000
 const NEAR_END = 80
 
 function Answer({ page }: { page: Page }): JSX.Element {
@@ -28,7 +28,7 @@ function Answer({ page }: { page: Page }): JSX.Element {
     return <p class="faint">{run.status === 'running' ? 'No answer yet: the run goes on.' : 'The run has no answer.'}</p>
   }
   const cutTo = (ended as { cut?: Record<string, number> } | null)?.cut?.['answer']
-  if (cutTo || answer.length > MOST_MARKDOWN_CHARS) {
+  if (cutTo || answer.length > MAX_MARKDOWN_CHARS) {
     const index = (ended as { index?: number } | null)?.index
     const load = index === undefined ? undefined : () => theSource().text(run.run_id, index, 'answer')
     return <LongText text={answer} total={cutTo} load={load} label="Answer" as="prose" />

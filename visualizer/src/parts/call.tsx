@@ -14,7 +14,7 @@ import { useNarrow, Windowed } from './windowed'
 import { Line, Words } from './words'
 
 const ROW_HEIGHT = 28
-const MOST_ROWS = 9
+const MAX_ROWS = 9
 
 export function CallFlags({ call }: { call: Pick<StepCall, 'stored' | 'retries' | 'error'> }): JSX.Element {
   return (
@@ -134,7 +134,7 @@ export function CallRows({ runId, calls, opened, version }: CallRowsProps): JSX.
         {plural(calls.length, 'call')}
         <span class="faint"> · {summary(calls)}</span>
       </p>
-      <div class="call-box" style={{ height: `${Math.min(calls.length, MOST_ROWS) * ROW_HEIGHT + 2}px` }}>
+      <div class="call-box" style={{ height: `${Math.min(calls.length, MAX_ROWS) * ROW_HEIGHT + 2}px` }}>
         <Windowed
           class="call-list"
           label="Calls; Enter opens one"

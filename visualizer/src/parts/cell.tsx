@@ -11,7 +11,7 @@ import { LongText } from './longtext'
 import { Badge } from './small'
 import { Words } from './words'
 
-const MOST_VARIABLES = 60
+const MAX_VARIABLES = 60
 
 function Output({ runId, output }: { runId: string; output: Numbered<CellOutput> }): JSX.Element {
   const kept = output.cut?.['text'] ?? output.text.length
@@ -47,7 +47,7 @@ function Variables({ ended }: { ended: CellEnded }): JSX.Element | null {
       </summary>
       <table>
         <tbody>
-          {named.slice(0, MOST_VARIABLES).map(({ name, value, sign, word }) => (
+          {named.slice(0, MAX_VARIABLES).map(({ name, value, sign, word }) => (
             <tr key={`${sign}${name}`}>
               <td class="sign" title={word}>
                 <span aria-label={word}>{sign}</span>
@@ -62,7 +62,7 @@ function Variables({ ended }: { ended: CellEnded }): JSX.Element | null {
           ))}
         </tbody>
       </table>
-      {named.length > MOST_VARIABLES && <p class="faint">… and {count(named.length - MOST_VARIABLES)} more</p>}
+      {named.length > MAX_VARIABLES && <p class="faint">… and {count(named.length - MAX_VARIABLES)} more</p>}
     </details>
   )
 }

@@ -20,15 +20,15 @@ import { Badge, Waiting } from './small'
 import { Line, Words } from './words'
 
 /** Longer replies are shown as plain text, a part at a time. */
-const MOST_MARKDOWN_CHARS = 60_000
-const MOST_MESSAGES = 40
+const MAX_MARKDOWN_CHARS = 60_000
+const MAX_MESSAGES = 40
 
 function contentOf(content: unknown): string {
   return typeof content === 'string' ? content : (JSON.stringify(content, null, 2) ?? '')
 }
 
 function Asked({ runId, asked }: { runId: string; asked: Numbered<ModelAsked> }): JSX.Element {
-  const shown = asked.new_messages.slice(0, MOST_MESSAGES)
+  const shown = asked.new_messages.slice(0, MAX_MESSAGES)
   return (
     <details class="asked">
       <summary>
@@ -158,7 +158,7 @@ function Reply({ runId, step, model, exchange, opened, version }: ReplyProps): J
   const isMain = replied !== null && replied === model.mainReply
   const codes = isMain ? codesOf(model) : new Map<number, string>()
   const text = replied?.text ?? ''
-  const isLong = text.length > MOST_MARKDOWN_CHARS || replied?.cut?.['text'] !== undefined
+  const isLong = text.length > MAX_MARKDOWN_CHARS || replied?.cut?.['text'] !== undefined
   const [raw, setRaw] = useState(false)
   const asPlain = raw || isLong
   const key = [...codes.keys()].join()

@@ -16,7 +16,7 @@ import type {
   WholeText,
 } from '../contract'
 
-const MOST_CALLS = 20_000
+const MAX_CALLS = 20_000
 const FIRST_PAUSE_MS = 1_000
 const LONGEST_PAUSE_MS = 15_000
 
@@ -129,7 +129,7 @@ export class HttpSource implements Source {
   }
 
   calls(runId: string): Promise<CallList> {
-    return answer(`${place('runs', runId, 'calls')}?limit=${MOST_CALLS}`)
+    return answer(`${place('runs', runId, 'calls')}?limit=${MAX_CALLS}`)
   }
 
   usage(runId: string): Promise<UsageFacts> {

@@ -10,8 +10,8 @@ import { asCount, asNumber, asText, costOf, costSum, tokensOf } from './values'
 
 const SHOWN_CHARS = 2_000
 const CALL_CHARS = 200
-const MOST_RUNS = 200_000
-const MOST_POINTS = 2_000
+const MAX_RUNS = 200_000
+const MAX_POINTS = 2_000
 
 /** Where an event is: its line in the file, and its number among the events of that line. */
 export interface Place {
@@ -103,7 +103,7 @@ export class LogIndex {
   add(event: RunEvent, place: Place): void {
     let run = this.runs.get(event.run_id)
     if (!run || event.type === 'run_started') {
-      if (!run && this.runs.size >= MOST_RUNS) return this.skip(`of more than ${MOST_RUNS} runs`)
+      if (!run && this.runs.size >= MAX_RUNS) return this.skip(`of more than ${MAX_RUNS} runs`)
       const parent = this.runs.get(event.parent_id ?? '')
       const above = run ? run.above : (parent?.id ?? null)
       const again = new Run(event.run_id, shortened(event), above)
@@ -269,7 +269,7 @@ export class LogIndex {
       totals.set(part.depth, now)
       return { time: part.time, depth: part.depth, tokens: now.tokens, cost_usd: now.cost }
     })
-    return thinned(points, MOST_POINTS)
+    return thinned(points, MAX_POINTS)
   }
 
   /** The runs of the tree below this one, for searching. */

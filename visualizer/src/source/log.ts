@@ -8,12 +8,12 @@ import { beginning, converted, isOverBefore, type SoFar } from './reference'
 import { asEvent, asObject, type Json } from './values'
 
 const SLICE_BYTES = 4 << 20
-const MOST_LINE_BYTES = 64 << 20
-const MOST_TREE = 5_000
-const MOST_CALLS = 20_000
+const MAX_LINE_BYTES = 64 << 20
+const MAX_TREE = 5_000
+const MAX_CALLS = 20_000
 const CUT_CHARS = 20_000
-const MOST_TEXT_CHARS = 5_000_000
-const MOST_HITS = 200
+const MAX_TEXT_CHARS = 5_000_000
+const MAX_HITS = 200
 const EXCERPT_CHARS = 120
 /** Fields that are no text anybody wrote, as the server has it. */
 const NO_TEXTS = new Set(['type', 'run_id', 'parent_id', 'call_id', 'parent_call_id', 'digest', 'settings', 'index', 'cut'])
@@ -48,7 +48,7 @@ export class LogFile {
       const used = this.lines(bytes, at, start + SLICE_BYTES >= this.file.size)
       rest = bytes.slice(used)
       at += used
-      if (rest.length > MOST_LINE_BYTES) {
+      if (rest.length > MAX_LINE_BYTES) {
         this.index.skip('a line that is too long')
         const passed = await this.lineEnd(start + SLICE_BYTES)
         at = passed
@@ -82,7 +82,7 @@ export class LogFile {
   }
 
   private line(bytes: Uint8Array, start: number, end: number): void {
-    if (bytes.length === 0 || bytes.length > MOST_LINE_BYTES) return
+    if (bytes.length === 0 || bytes.length > MAX_LINE_BYTES) return
     const value = parsed(this.decoder.decode(bytes))
     if (value === undefined) return this.index.skip('not JSON')
     const object = asObject(value)
@@ -132,7 +132,7 @@ export class LogFile {
     const ended = last?.type === 'run_ended' ? (cutEvent(last) as RunEnded) : null
     return {
       run,
-      tree: this.index.tree(runId, MOST_TREE),
+      tree: this.index.tree(runId, MAX_TREE),
       steps: this.index.steps(runId),
       started,
       ended,
@@ -184,11 +184,11 @@ export class LogFile {
     const event = place ? await this.at(place) : null
     const value = event ? field.split('.').reduce<unknown>(inside, event) : ''
     const text = typeof value === 'string' ? value : value == null ? '' : JSON.stringify(value, null, 2)
-    return text.length > MOST_TEXT_CHARS ? { text: cut(text, MOST_TEXT_CHARS), chars: text.length } : { text }
+    return text.length > MAX_TEXT_CHARS ? { text: cut(text, MAX_TEXT_CHARS), chars: text.length } : { text }
   }
 
   calls(runId: string): CallList {
-    return this.index.calls(runId, MOST_CALLS)
+    return this.index.calls(runId, MAX_CALLS)
   }
 
   usage(runId: string): UsageFacts {
@@ -217,7 +217,7 @@ export class LogFile {
         for await (const event of this.several(id, this.index.eventsOf(id, step))) {
           const hit = foundIn(event, wanted)
           if (hit === null) continue
-          if (hits.length >= MOST_HITS) return { hits, more: true }
+          if (hits.length >= MAX_HITS) return { hits, more: true }
           hits.push({ run_id: id, step, index: event.index, type: event.type, ...hit })
         }
       }

@@ -6,8 +6,8 @@
 import type { Message, RunEvent, Usage } from '../events'
 import { asCount, asList, asNumber, asObject, asText, asTime, type Json } from './values'
 
-const MOST_DEPTH = 50
-const MOST_VARIABLES = 1_000
+const MAX_DEPTH = 50
+const MAX_VARIABLES = 1_000
 const DESCRIBED_CHARS = 200
 const ASKED = [
   ['Answer the following: ', '\n\nYour context is '],
@@ -175,7 +175,7 @@ class Making {
   private newVariables(variables: Json): Record<string, string> {
     const known = new Set(this.after.variables)
     const names = Object.keys(variables).filter((name) => !known.has(name))
-    const kept = names.slice(0, Math.max(0, MOST_VARIABLES - known.size))
+    const kept = names.slice(0, Math.max(0, MAX_VARIABLES - known.size))
     this.after = { ...this.after, variables: [...known, ...kept] }
     return Object.fromEntries(kept.map((name) => [name, described(variables[name])]))
   }
@@ -186,7 +186,7 @@ class Making {
     const call_id = `${this.after.runId}.reference.${number}`
     const trajectory = call['metadata']
     const isChild =
-      typeof trajectory === 'object' && trajectory !== null && !Array.isArray(trajectory) && this.after.depth < MOST_DEPTH
+      typeof trajectory === 'object' && trajectory !== null && !Array.isArray(trajectory) && this.after.depth < MAX_DEPTH
     const about = { call_id, kind: isChild ? 'rlm' : 'llm', model: asText(call['root_model']) }
     const prompt = asText(call['prompt'])
     this.tell({ type: 'call_started', ...about, prompt })

@@ -4,7 +4,7 @@ import { SHAPES, type RunEvent, type Usage } from '../events'
 
 export type Json = Readonly<Record<string, unknown>>
 
-const MOST_COUNT = 2 ** 40
+const MAX_COUNT = 2 ** 40
 
 export function asText(value: unknown): string {
   if (typeof value === 'string') return value
@@ -25,7 +25,7 @@ export function asList(value: unknown): readonly unknown[] {
 }
 
 export function asNumber(value: unknown): number {
-  return typeof value === 'number' && value >= 0 && value <= MOST_COUNT ? value : 0
+  return typeof value === 'number' && value >= 0 && value <= MAX_COUNT ? value : 0
 }
 
 export function asCount(value: unknown): number {

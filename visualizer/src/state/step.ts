@@ -28,7 +28,7 @@ import { cut } from '../text/hostile'
 const KEPT_CHARS = 200
 const ARGUMENT_CHARS = 4_000
 const STREAMED_CHARS = 100_000
-const MOST_NOTES = 200
+const MAX_NOTES = 200
 
 export interface StepCall {
   readonly id: string
@@ -128,7 +128,7 @@ export class StepModel {
         if (this.streamed.length < STREAMED_CHARS) this.streamed += cut(event.text, STREAMED_CHARS)
         break
       case 'noted':
-        if (this.noted.length < MOST_NOTES) this.noted.push(event)
+        if (this.noted.length < MAX_NOTES) this.noted.push(event)
         break
       case 'session_lost':
       case 'session_opened':

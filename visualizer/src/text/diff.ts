@@ -5,12 +5,12 @@ export interface DiffLine {
   readonly text: string
 }
 
-const MOST_EDITS = 600
-const MOST_LINES = 20_000
+const MAX_EDITS = 600
+const MAX_LINES = 20_000
 
 export function diff(one: string, other: string): DiffLine[] {
-  const left = one.split('\n', MOST_LINES)
-  const right = other.split('\n', MOST_LINES)
+  const left = one.split('\n', MAX_LINES)
+  const right = other.split('\n', MAX_LINES)
   let head = 0
   while (head < left.length && head < right.length && left[head] === right[head]) head += 1
   let tail = 0
@@ -38,7 +38,7 @@ function between(left: string[], right: string[]): DiffLine[] {
 
 /** The furthest reach of every diagonal after each number of edits; null if there are too many. */
 function shortest(left: string[], right: string[]): Int32Array[] | null {
-  const most = Math.min(left.length + right.length, MOST_EDITS)
+  const most = Math.min(left.length + right.length, MAX_EDITS)
   const middle = most + 1
   const reach = new Int32Array(2 * most + 3)
   const trace: Int32Array[] = []

@@ -23,8 +23,8 @@ export interface Item {
   readonly parts: readonly Inline[]
 }
 
-const MOST_COLUMNS = 50
-const MOST_NESTING = 4
+const MAX_COLUMNS = 50
+const MAX_NESTING = 4
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]{0,40})[^`]{0,200}$/
 const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+(.*))?$/
@@ -123,7 +123,7 @@ class Reading {
     for (let hit = first; hit; hit = BULLET.exec(this.line())) {
       const width = (hit[1] ?? '').replace(/\t/g, '    ').length
       if (width < 2 && (hit[2] !== undefined) !== ordered) break
-      items.push({ indent: Math.min(MOST_NESTING, Math.floor(width / 2)), parts: inlines(this.gather(hit[3] ?? '')) })
+      items.push({ indent: Math.min(MAX_NESTING, Math.floor(width / 2)), parts: inlines(this.gather(hit[3] ?? '')) })
       while (this.line().trim() === '' && BULLET.test(this.line(1))) this.at += 1
     }
     this.found.push({ kind: 'list', ordered, start: Number(first?.[2] ?? 1), items })
@@ -144,7 +144,7 @@ class Reading {
 
 function cellsOf(line: string): string[] {
   const bare = line.trim().replace(/^\|/, '').replace(/\|$/, '')
-  return bare.split('|', MOST_COLUMNS).map((cell) => cell.trim())
+  return bare.split('|', MAX_COLUMNS).map((cell) => cell.trim())
 }
 
 function isWord(unit: string | undefined): boolean {
@@ -174,7 +174,7 @@ export function inlines(text: string, nesting = 0): Inline[] {
     plain = ''
   }
   for (let at = 0; at < text.length; ) {
-    const taken = nesting < MOST_NESTING ? special(text, at, nesting) : null
+    const taken = nesting < MAX_NESTING ? special(text, at, nesting) : null
     if (taken === null) {
       plain += text[at]
       at += 1

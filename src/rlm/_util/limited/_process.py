@@ -39,8 +39,8 @@ ITEM, DONE, TEXT, FAILED, MEMORY, OUTPUT = b"i", b"d", b"t", b"f", b"m", b"o"
 READY = b"r"
 """What a process sends when everything is loaded."""
 
-_MOST_OPEN_FILES = 256
-_MOST_MESSAGE_CHARS = 500
+_MAX_OPEN_FILES = 256
+_MAX_MESSAGE_CHARS = 500
 
 Read = Callable[[int], bytes]
 Write = Callable[[bytes], object]
@@ -64,8 +64,8 @@ def do_job(module: ModuleType, read: Read, write: Write) -> None:
     except MemoryError:
         write(out_of_memory)
     except BaseException as error:  # noqa: BLE001 - reported to the host; a panic of Rust is no Exception
-        words = f"{type(error).__name__}: {error}"[:_MOST_MESSAGE_CHARS]
-        _send(write, FAILED, words, _MOST_MESSAGE_CHARS * 12)
+        words = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE_CHARS]
+        _send(write, FAILED, words, _MAX_MESSAGE_CHARS * 12)
 
 
 def _send(write: Write, kind: bytes, value: Any, most: int) -> int:
@@ -122,7 +122,7 @@ def _limit_memory(more_bytes: int) -> None:
         return
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_FSIZE, 0)
-    _lower(resource.RLIMIT_NOFILE, _MOST_OPEN_FILES)
+    _lower(resource.RLIMIT_NOFILE, _MAX_OPEN_FILES)
     if sys.platform == "linux":
         used = int(_read("/proc/self/statm").split()[0]) * resource.getpagesize()
         _lower(resource.RLIMIT_AS, used + more_bytes)

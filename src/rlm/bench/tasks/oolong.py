@@ -25,7 +25,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 class Lines:
     """The lines of one sample: drawn once to be counted, and again to be written."""
 
-    def __init__(self, key: Sequence[str | int], chars: int, lines_a_user: int, most_users: int):
+    def __init__(self, key: Sequence[str | int], chars: int, lines_a_user: int, max_users: int):
         self._key = tuple(key)
         self._chars = chars
         dice = Dice(*key)
@@ -34,7 +34,7 @@ class Lines:
         self._turn = dice.between(DAYS // 3, 2 * DAYS // 3)
         self._weighted = tuple(_weighted_labels(dice, len(self.source.labels)) for _ in range(2))
         about_lines = chars // 110
-        count = max(5, min(most_users, about_lines // lines_a_user))
+        count = max(5, min(max_users, about_lines // lines_a_user))
         self.users: tuple[int, ...] = tuple(dice.sample(range(10_000, 100_000), count))
         self.labels, self.owners, self.days = array("B"), array("H"), array("H")
         for label, owner, day, _ in self._drawn():
@@ -313,7 +313,7 @@ KINDS: dict[str, dict[str, Callable[[Lines, Dice], Question]]] = {
 
 
 LINES_A_USER = 8
-MOST_USERS = 5_000
+MAX_USERS = 5_000
 
 
 class Oolong(Task):
@@ -329,7 +329,7 @@ class Oolong(Task):
 
     def generate(self, seed: int, size: int) -> Sample:
         key = self.name, self.variant, self.version, seed, size
-        lines = Lines(key, size_chars(size), LINES_A_USER, MOST_USERS)
+        lines = Lines(key, size_chars(size), LINES_A_USER, MAX_USERS)
         kinds = list(KINDS[self.variant])
         kind = kinds[seed % len(kinds)]
         asked, gold = KINDS[self.variant][kind](lines, Dice(*key, "question"))

@@ -17,8 +17,8 @@ from rlm.bench.tasks.oolong import DAYS, Lines, introduction, shown_date
 __all__ = ["OolongPairs"]
 
 LINES_A_USER = 6
-MOST_USERS = 150
-MOST_PAIRS = 1_000
+MAX_USERS = 150
+MAX_PAIRS = 1_000
 """What one can ask to be written down; conditions are drawn again until they are kept."""
 
 TRIES = 100
@@ -180,14 +180,14 @@ class OolongPairs(Task):
 
     def generate(self, seed: int, size: int) -> Sample:
         key = self.name, self.version, seed, size
-        lines = Lines(key, size_chars(size), LINES_A_USER, MOST_USERS)
+        lines = Lines(key, size_chars(size), LINES_A_USER, MAX_USERS)
         profiles = _profiles(lines)
         dice = Dice(*key, "question")
         for _ in range(TRIES):
             drawn = _Drawn(lines, list(profiles.values()), dice)
             first, second = SHAPES[seed % len(SHAPES)](drawn)
             gold = sorted(_pairs(profiles, first, second))
-            if 1 <= len(gold) <= MOST_PAIRS:
+            if 1 <= len(gold) <= MAX_PAIRS:
                 break
         query = f"{introduction(lines)} {_asked(first, second)}"
         facts = {"shape": seed % len(SHAPES) + 1, "texts": lines.dataset, "pairs": len(gold)}

@@ -21,7 +21,7 @@ _BULLET = re.compile(r"^\s*(?:[-*•–]|\(?\d{1,4}[.)])\s+")
 _LABEL = re.compile(r"^\W*(\d{1,9})\s*[:|.)\-–]\s*(.+?)\s*$")
 _FIELD = re.compile(r"(?:^|\|\|\s*)([A-Za-z][\w ]{0,30}?):\s*(.*?)\s*(?=\|\||$)")
 _NONE = re.compile(r"\W*(none|no|not found|zero|nothing)\b", re.IGNORECASE)
-MOST_VALUES = 5_000
+MAX_VALUES = 5_000
 SHORT_CHARS = 16
 Counts = dict[str, Counter[str]]
 """For each value of a field, how often each label occurs."""
@@ -64,7 +64,7 @@ def fields_of(line: str) -> dict[str, str]:
     return dict(_FIELD.findall(line)) if "||" in line else {}
 
 
-def table_of(query: str, lines: Sequence[str], labels: Mapping[int, str], most_chars: int) -> str:
+def table_of(query: str, lines: Sequence[str], labels: Mapping[int, str], max_chars: int) -> str:
     """Count labels: in total, by each field that groups lines, and by all of these together.
 
     What the query names comes first, because a table that is too long is cut at its end.
@@ -86,7 +86,7 @@ def table_of(query: str, lines: Sequence[str], labels: Mapping[int, str], most_c
     if len(names) > 1:
         parts += [f"\nBy {' and '.join(names)}:", *_by_all(names, query, kept, fields)]
     text = "\n".join(parts)
-    return text if len(text) <= most_chars else text[:most_chars].rpartition("\n")[0] + "\n… (cut)"
+    return text if len(text) <= max_chars else text[:max_chars].rpartition("\n")[0] + "\n… (cut)"
 
 
 def _by_all(
@@ -117,7 +117,7 @@ def _groups_lines(values: Counts) -> bool:
     lines = sum(counts.total() for counts in values.values())
     is_repeated = 2 * len(values) <= lines
     is_short = sum(map(len, values)) <= SHORT_CHARS * len(values)
-    return len(values) <= MOST_VALUES and (is_repeated or is_short)
+    return len(values) <= MAX_VALUES and (is_repeated or is_short)
 
 
 def _counted(counts: Counter[str]) -> str:

@@ -18,8 +18,8 @@ from rlm.engine.task import Task
 
 __all__ = ["KINDS", "by_words", "kind_in", "kind_of", "largest_piece", "map_reduce", "piece_chars"]
 
-MOST_LINE_CHARS = 2_000
-MOST_SHOWN_ITEMS = 300
+MAX_LINE_CHARS = 2_000
+MAX_SHOWN_ITEMS = 300
 """A longer list is not formatted by a model, which would lose some of it."""
 
 
@@ -133,7 +133,7 @@ async def _list(asker: Asker, text: str, kind: str) -> str | None:
     notes = _in_order(await _read(asker, pieces, range(len(pieces)), kind))
     items = merging.union(merging.items_in(note) for note in notes)
     plain = "\n".join(items)
-    if not items or (len(items) > MOST_SHOWN_ITEMS and not asker.task.prologue):
+    if not items or (len(items) > MAX_SHOWN_ITEMS and not asker.task.prologue):
         return plain or None
     if len(plain) > size:
         return plain
@@ -170,7 +170,7 @@ async def _labelled(asker: Asker, text: str, kind: str) -> tuple[str | None, int
     """Return a table of exact counts; None if the text has no lines to label."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     size = piece_chars(asker, kind, len(text))
-    if not lines or max(map(len, lines)) > MOST_LINE_CHARS:
+    if not lines or max(map(len, lines)) > MAX_LINE_CHARS:
         return None, size
     numbered = [f"{number}| {line}" for number, line in enumerate(lines)]
     pieces = split_lines(numbered, size)

@@ -13,7 +13,7 @@ from rlm.errors import ConfigError, SessionDied
 __all__ = ["CommandEngine", "RunningCommand", "found_command"]
 
 _READ_BYTES = 1 << 16
-_MOST_WORDS_BYTES = 2_000
+_MAX_WORDS_BYTES = 2_000
 _FAREWELL_SECONDS = 1.0
 _REFUSED = 125
 """The exit status of `docker run` if the container could not be started."""
@@ -155,6 +155,6 @@ class RunningCommand:
         assert self._process.stderr is not None
         said = b""
         while data := await self._process.stderr.read(_READ_BYTES):
-            said = (said + data)[-_MOST_WORDS_BYTES:]
+            said = (said + data)[-_MAX_WORDS_BYTES:]
         status = await self._process.wait()
         return status, " ".join(said.decode("utf-8", "replace").split())

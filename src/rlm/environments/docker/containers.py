@@ -27,7 +27,7 @@ __all__ = [
     "reap",
 ]
 
-_MOST_FILES = 4_096
+_MAX_FILES = 4_096
 
 PLACE = "/run/rlm"
 """The folder with the host's socket, inside a container."""
@@ -57,7 +57,7 @@ class Container(Struct, frozen=True, kw_only=True):
     @property
     def scratch_options(self) -> str:
         """The options of the memory file system at /tmp, the only writable folder."""
-        return f"rw,noexec,nosuid,nodev,size={self.scratch_bytes},nr_inodes={_MOST_FILES},mode=1777"
+        return f"rw,noexec,nosuid,nodev,size={self.scratch_bytes},nr_inodes={_MAX_FILES},mode=1777"
 
 
 class Running(Protocol):

@@ -32,12 +32,12 @@ __all__ = ["Zygote", "close_all", "zygote_for"]
 _WORKER_FOLDER = str(Path(worker.__file__).parent)
 _START_SECONDS = 30.0
 _FAREWELL_SECONDS = 2.0
-_MOST_SESSIONS = 1_000
-_MOST_SECONDS = 3_600.0
+_MAX_SESSIONS = 1_000
+_MAX_SECONDS = 3_600.0
 """How many sessions a zygote forks, and for how long, before another one takes its place."""
 _NOTICE_SECONDS = 60.0
 """How long a replaced zygote still makes sessions: another thread may be about to ask it."""
-_MOST_KINDS = 4
+_MAX_KINDS = 4
 """Sessions are kept ready for this many different greetings."""
 
 # Loads the worker's folder as a package of its own, so that no other file of rlm can be imported.
@@ -90,7 +90,7 @@ class Zygote:
     @property
     def is_worn(self) -> bool:
         """Whether it should be replaced."""
-        return self._made >= _MOST_SESSIONS or time.monotonic() - self._started >= _MOST_SECONDS
+        return self._made >= _MAX_SESSIONS or time.monotonic() - self._started >= _MAX_SECONDS
 
     def retire(self) -> None:
         """End the sessions kept ready now, and the zygote after its last session."""
@@ -123,7 +123,7 @@ class Zygote:
         """
         with self._lock:
             ready = self._ready[greeting] = self._ready.pop(greeting, deque())
-            forgotten = [self._ready.pop(each) for each in list(self._ready)[:-_MOST_KINDS]]
+            forgotten = [self._ready.pop(each) for each in list(self._ready)[:-_MAX_KINDS]]
         _close(pair for pairs in forgotten for pair in pairs)
         with contextlib.suppress(BlockingIOError, SessionDied):
             for _ in range(count - len(ready)):

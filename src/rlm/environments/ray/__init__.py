@@ -23,7 +23,7 @@ from rlm.protocols import BaseEnvironment, Host
 
 __all__ = ["RayEnvironment"]
 
-_MOST_CALLS = 100_000
+_MAX_CALLS = 100_000
 """Concurrent calls in one actor; each session always has one that waits."""
 
 
@@ -66,7 +66,7 @@ class RayEnvironment(BaseEnvironment):
         self._export_to = None if export_to is None else Path(export_to)
         self._takes: dict[str, Any] = {
             "num_cpus": num_cpus,
-            "max_concurrency": _MOST_CALLS,
+            "max_concurrency": _MAX_CALLS,
             "scheduling_strategy": "SPREAD",
         }
         if memory is not None:

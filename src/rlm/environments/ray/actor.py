@@ -28,7 +28,7 @@ __all__ = ["Carrier", "NodeFiles", "Place", "SessionHost"]
 
 # -- one session --
 
-_MOST_GIVEN_BYTES = multiplex.MAX_PIECE_BYTES
+_MAX_GIVEN_BYTES = multiplex.MAX_PIECE_BYTES
 """Small enough for Ray to send it with the reply, not through the object store."""
 
 _AGAIN_SECONDS = 0.002
@@ -70,7 +70,7 @@ class Carrier:
         while not self._outgoing and self._speaking:
             self._news.clear()
             await self._news.wait()
-        data = bytes(self._outgoing[:_MOST_GIVEN_BYTES])
+        data = bytes(self._outgoing[:_MAX_GIVEN_BYTES])
         del self._outgoing[: len(data)]
         return data
 

@@ -27,7 +27,7 @@ __all__ = [
     "translated",
 ]
 
-_MOST_WORDS_CHARS = 400
+_MAX_WORDS_CHARS = 400
 _NOT_THERE = "No module named 'rlm'"
 
 _users = 0
@@ -115,7 +115,7 @@ def translated(error: BaseException) -> RLMError:
             f"a node of the Ray cluster has no rlm: install {NAME} there, or pass "
             f"runtime_env={{'pip': ['{NAME}']}}"
         )
-    return SessionDied(f"{type(error).__name__}: {words[:_MOST_WORDS_CHARS]}")
+    return SessionDied(f"{type(error).__name__}: {words[:_MAX_WORDS_CHARS]}")
 
 
 def _join(address: str | None, runtime_env: dict[str, Any] | None) -> Any:
@@ -133,7 +133,7 @@ def _join(address: str | None, runtime_env: dict[str, Any] | None) -> Any:
                 **given,
             )
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            words = " ".join(str(error).split())[:_MOST_WORDS_CHARS]
+            words = " ".join(str(error).split())[:_MAX_WORDS_CHARS]
             raise ConfigError(
                 f"no Ray cluster answers at {address or 'this machine'}: {words}"
             ) from (error)

@@ -21,7 +21,7 @@ __all__ = ["ActorPipe", "Pool", "RemoteHost"]
 PATIENCE_SECONDS = 3.0
 """How long a session waits for a new actor before it asks whether the cluster is full."""
 
-_MOST_WAITS = 20
+_MAX_WAITS = 20
 """How often it waits again if not; free resources may be spread over too many nodes."""
 
 
@@ -127,7 +127,7 @@ class Pool:
         here = landed(waiter)
         try:
             shared = None
-            for _ in range(_MOST_WAITS):
+            for _ in range(_MAX_WAITS):
                 done, _ = await asyncio.wait([here], timeout=patience)
                 if done:
                     break

@@ -22,9 +22,9 @@ from rlm.protocols import BaseEnvironment, Host
 __all__ = ["WasmEnvironment"]
 
 _BASE_BYTES = 96 << 20
-_MOST_BYTES = (1 << 32) - (1 << 16)
+_MAX_BYTES = (1 << 32) - (1 << 16)
 _REFILL_SECONDS = 0.05
-_LEAST_PYTHON = (3, 12)
+_MIN_PYTHON = (3, 12)
 
 _NO_THREADS = "WebAssembly has no threads: pools run their jobs at once, one after the other"
 _NO_WAITING = "without threads nothing can end such a wait, so it is an error at once"
@@ -64,7 +64,7 @@ class WasmEnvironment(BaseEnvironment):
     @classmethod
     def problem(cls) -> str | None:
         """Return why it can't be used here."""
-        if sys.version_info < _LEAST_PYTHON:
+        if sys.version_info < _MIN_PYTHON:
             return "environment='wasm' needs Python 3.12 or newer: pyeryx has no older wheels"
         if importlib.util.find_spec("eryx") is None:
             return f"environment='wasm' needs pyeryx: {install_command('wasm')}"
@@ -130,5 +130,5 @@ async def _connected(process: ChildProcess, host: Host, options: dict[str, Any])
 
 def _guest_bytes(allowance_bytes: int | None) -> int:
     if allowance_bytes is None:
-        return _MOST_BYTES
-    return min(_MOST_BYTES, _BASE_BYTES + allowance_bytes + RESERVE_BYTES)
+        return _MAX_BYTES
+    return min(_MAX_BYTES, _BASE_BYTES + allowance_bytes + RESERVE_BYTES)

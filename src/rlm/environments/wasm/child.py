@@ -42,8 +42,8 @@ def main(worker: str, guest_bytes: int, handed_over: list[str]) -> NoReturn:
     """Run one guest until it ends. `worker` is the folder of the worker's sources."""
     _sweep()
     relay = Relay(*_sockets(handed_over))
-    most_bytes = guest_bytes + _OWN_BYTES
-    for job in (relay.obey, relay.carry_in, lambda: relay.watch_memory(most_bytes)):
+    max_bytes = guest_bytes + _OWN_BYTES
+    for job in (relay.obey, relay.carry_in, lambda: relay.watch_memory(max_bytes)):
         threading.Thread(target=job, daemon=True).start()
     eryx: Any = import_module("eryx")
     guest = Path(__file__).with_name("guest")
@@ -119,7 +119,7 @@ UNFINISHED = "unfinished-"
 _PARCEL_BYTES = 4 << 20
 _BULK_BYTES = 1 << 15
 _MORE_SECONDS = 0.002
-_MOST_WORDS_CHARS = 500
+_MAX_WORDS_CHARS = 500
 _WATCH_SECONDS = 0.02
 
 
@@ -142,7 +142,7 @@ class Relay:
     def end(self, why: str) -> NoReturn:
         """Report why, and end the process."""
         with contextlib.suppress(OSError):
-            self._control.sendall(b"\n" + why.encode("ascii", "replace")[:_MOST_WORDS_CHARS])
+            self._control.sendall(b"\n" + why.encode("ascii", "replace")[:_MAX_WORDS_CHARS])
         self._remove_folder()
         os._exit(1)
 
@@ -213,12 +213,12 @@ class Relay:
             with contextlib.suppress(OSError):
                 self._control.sendall(data)
 
-    def watch_memory(self, most_bytes: int) -> None:
+    def watch_memory(self, max_bytes: int) -> None:
         """End this process if a guest fills its memory by writing faster than the host reads."""
         while True:
             time.sleep(_WATCH_SECONDS)
-            if _peak_bytes() > most_bytes:
-                self.end(f"used more than {most_bytes >> 20:,} MB of memory")
+            if _peak_bytes() > max_bytes:
+                self.end(f"used more than {max_bytes >> 20:,} MB of memory")
 
     def _write_head(self) -> None:
         self._mail.seek(0)

@@ -15,7 +15,7 @@ from rlm.worker.sandbox import process_state
 
 __all__ = ["ChildProcess", "private_folder", "started"]
 
-_MOST_WORDS_BYTES = 1_000
+_MAX_WORDS_BYTES = 1_000
 _PATIENCE_SECONDS = 0.5
 _DISCARD_SECONDS = 5.0
 
@@ -102,7 +102,7 @@ class ChildProcess:
                 self._arrived += len(echoed)
                 self._words = newline
             if self._words:
-                self._words = (self._words + data)[:_MOST_WORDS_BYTES]
+                self._words = (self._words + data)[:_MAX_WORDS_BYTES]
             self._news.set()
         self._is_over = True
         self._news.set()

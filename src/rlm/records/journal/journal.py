@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from rlm.errors import ConfigError
-from rlm.events import MOST_RESULT_CHARS, Event, RunEnded
+from rlm.events import MAX_RESULT_CHARS, Event, RunEnded
 from rlm.logger import encoded
 from rlm.messages import Reply, ReplyKey, Request
 from rlm.records.journal import database
@@ -24,8 +24,8 @@ from rlm.results import Shown
 
 __all__ = ["Journal", "events_after", "events_of", "long_results", "text_in"]
 
-MOST_WAITING = 1_024
-MOST_WAITING_SECONDS = 0.1
+MAX_WAITING = 1_024
+MAX_WAITING_SECONDS = 0.1
 """Limits on the number and age of replies and events before they are written together."""
 
 ROW_BYTES = 1 << 16
@@ -117,7 +117,7 @@ class Journal:
             self._give_up(error)
             return
         self._records.append(record)
-        if not has_room or len(self._records) >= MOST_WAITING:
+        if not has_room or len(self._records) >= MAX_WAITING:
             self.flush()  # What had no room there is committed here.
 
     def _open_tail(self) -> None:
@@ -203,7 +203,7 @@ class Journal:
             if event.parent_id is None:
                 self.describe(end=event)
             self.flush()
-        elif len(self._events) >= MOST_WAITING:
+        elif len(self._events) >= MAX_WAITING:
             self.flush()
         elif self._timer is None:
             self._flush_later()
@@ -212,7 +212,7 @@ class Journal:
         """Flush even if nothing else happens: the run may be watched."""
         with suppress(RuntimeError):  # Outside an event loop there is nothing to schedule on.
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(MOST_WAITING_SECONDS, self.flush)
+            self._timer = loop.call_later(MAX_WAITING_SECONDS, self.flush)
 
     def flush(self) -> None:
         """Write everything pending to the database."""
@@ -323,7 +323,7 @@ def long_results(path: str | Path) -> dict[str, Reply]:
         return {
             str(key): reply
             for *_, key, reply in database.replies_in(connection)
-            if key.kind == "tool" and len(reply.text) > MOST_RESULT_CHARS
+            if key.kind == "tool" and len(reply.text) > MAX_RESULT_CHARS
         }
 
 

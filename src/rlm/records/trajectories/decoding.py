@@ -11,7 +11,7 @@ from rlm.messages import Usage
 from rlm.records.recorders.console import one_line
 
 __all__ = [
-    "MOST_LINE_BYTES",
+    "MAX_LINE_BYTES",
     "Glance",
     "Line",
     "Skipped",
@@ -21,7 +21,7 @@ __all__ = [
     "lines_of",
 ]
 
-MOST_EXAMPLES = 5
+MAX_EXAMPLES = 5
 EXAMPLE_CHARS = 200
 
 
@@ -40,21 +40,21 @@ class Skipped:
     def add(self, reason: str, where: str, detail: str = "") -> None:
         """Count one line; `where` and `detail` are kept only for the first few."""
         self.counts[reason] = self.counts.get(reason, 0) + 1
-        if len(self.first) < MOST_EXAMPLES:
+        if len(self.first) < MAX_EXAMPLES:
             told = f"{where}: {reason}" + (f" ({detail})" if detail else "")
             self.first.append(one_line(told, EXAMPLE_CHARS))
 
     def notice(self, text: str) -> None:
         """Add a notice about the whole file, once."""
         text = one_line(text)
-        if text not in self.notices and len(self.notices) < MOST_EXAMPLES:
+        if text not in self.notices and len(self.notices) < MAX_EXAMPLES:
             self.notices.append(text)
 
     def include(self, other: "Skipped") -> None:
         """Add another's counts and examples."""
         for reason, count in other.counts.items():
             self.counts[reason] = self.counts.get(reason, 0) + count
-        self.first += other.first[: MOST_EXAMPLES - len(self.first)]
+        self.first += other.first[: MAX_EXAMPLES - len(self.first)]
         for text in other.notices:
             self.notice(text)
 
@@ -66,7 +66,7 @@ class Skipped:
         return "; ".join([*told, *self.notices])
 
 
-MOST_LINE_BYTES = 64 << 20
+MAX_LINE_BYTES = 64 << 20
 """Longer lines are skipped. Our longest hold the stored output of a cell."""
 
 _CHUNK_BYTES = 1 << 20
@@ -87,7 +87,7 @@ def lines_of(
     *,
     start: int = 0,
     stop: int | None = None,
-    most_bytes: int = MOST_LINE_BYTES,
+    max_bytes: int = MAX_LINE_BYTES,
 ) -> Iterator[Line]:
     """Yield the lines that start in a range, without empty ones.
 
@@ -95,11 +95,11 @@ def lines_of(
     """
     at = file.seek(start)
     while stop is None or at < stop:
-        text = file.readline(most_bytes + 1)
+        text = file.readline(max_bytes + 1)
         if not text:
             return
         ended = text.endswith(b"\n")
-        if not ended and len(text) > most_bytes:
+        if not ended and len(text) > max_bytes:
             end = at + len(text) + _pass_over(file)
             skipped.add("too long", f"byte {at:,}", f"{end - at:,} bytes")
             yield Line(at, end, b"")
@@ -125,7 +125,7 @@ Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 
 KNOWN_TYPES = frozenset(event.__struct_config__.tag for event in get_args(Event))
 _START = b'{"type":"'
-_MOST_TRIES = 8
+_MAX_TRIES = 8
 
 
 class Glance(Struct, frozen=True, kw_only=True):
@@ -181,7 +181,7 @@ def glance_at(line: Line, skipped: Skipped) -> tuple[Line, Glance] | None:
 def _whole_or_rest(line: Line) -> tuple[Line, Glance] | str:
     """Return the glance of a line, or of an event after a torn one; else why there is none."""
     reason, at = "", 0
-    for _ in range(_MOST_TRIES):
+    for _ in range(_MAX_TRIES):
         rest = line if at == 0 else line._replace(start=line.start + at, text=line.text[at:])
         try:
             return rest, _GLANCE.decode(rest.text)

@@ -16,8 +16,8 @@ from rlm.records.trajectories.decoding import Glance, Skipped
 
 __all__ = ["Index", "RunOutline", "StepUsage"]
 
-MOST_RUNS = 200_000
-MOST_STEPS = 1_000_000
+MAX_RUNS = 200_000
+MAX_STEPS = 1_000_000
 """The most spans of a file; a hostile one could otherwise fill the memory."""
 
 SHOWN_CHARS = 2_000
@@ -121,15 +121,15 @@ class Index:
         """Add one event. A run that starts again forgets its earlier attempt."""
         self._added_up = None
         known = self._runs.get(glance.run_id)
-        if known is None and len(self._runs) >= MOST_RUNS:
-            skipped.add("of too many runs", f"byte {start:,}", f"more than {MOST_RUNS:,}")
+        if known is None and len(self._runs) >= MAX_RUNS:
+            skipped.add("of too many runs", f"byte {start:,}", f"more than {MAX_RUNS:,}")
             return
         if known is None or glance.type == "run_started":
             attempts = 1 if known is None else known.attempts + 1
             self._runs[glance.run_id] = known = _Run(_short(glance), start, attempts)
         if glance.step not in known.spans:
-            if self._steps >= MOST_STEPS:
-                skipped.add("of too many steps", f"byte {start:,}", f"more than {MOST_STEPS:,}")
+            if self._steps >= MAX_STEPS:
+                skipped.add("of too many steps", f"byte {start:,}", f"more than {MAX_STEPS:,}")
                 return
             self._steps += 1
         known.add(start, end, glance)

@@ -12,9 +12,9 @@ from rlm.records.trajectories.index import Index, RunOutline, StepUsage
 from rlm.records.trajectories.reference import REFERENCE_TYPES, ReferenceSource
 from rlm.records.trajectories.sources import JournalSource, LogSource, Source, opened
 
-__all__ = ["MOST_FILES", "Trajectory", "open_trajectory", "source_of"]
+__all__ = ["MAX_FILES", "Trajectory", "open_trajectory", "source_of"]
 
-MOST_FILES = 10_000
+MAX_FILES = 10_000
 ENDINGS = (".jsonl", ".sqlite")
 _DATABASE = b"SQLite format 3\0"
 _TYPE = re.compile(rb'\s*\{\s*"type"\s*:\s*"(\w{1,40})"')
@@ -155,9 +155,9 @@ def _files_in(folder: Path) -> list[Path]:
     files = [entry for entry in names if entry.is_file()]
     if not files:
         raise ConfigError(f"there is no log in {folder}: its files would end in {ENDINGS[0]}")
-    if len(files) > MOST_FILES:
+    if len(files) > MAX_FILES:
         raise ConfigError(
-            f"{folder} has {len(files):,} logs, more than {MOST_FILES:,}; name some of them"
+            f"{folder} has {len(files):,} logs, more than {MAX_FILES:,}; name some of them"
         )
     return files
 

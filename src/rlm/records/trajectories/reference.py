@@ -41,8 +41,8 @@ from rlm.records.trajectories.values import (
 
 __all__ = ["REFERENCE_TYPES", "ReferenceSource", "SoFar", "converted"]
 
-MOST_DEPTH = 50
-MOST_VARIABLES = 1_000
+MAX_DEPTH = 50
+MAX_VARIABLES = 1_000
 _ASKED = (("Answer the following: ", "\n\nYour context is "), ('original query: "', '"'))
 """The text before and after the query in prompts of the reference's versions."""
 
@@ -200,7 +200,7 @@ class _Making:
         )
 
     def _new_variables(self, variables: dict[str, Any]) -> dict[str, str]:
-        room = max(0, MOST_VARIABLES - len(self.after.variables))
+        room = max(0, MAX_VARIABLES - len(self.after.variables))
         names = [name for name in variables if as_text(name) not in self.after.variables][:room]
         new = {as_text(name): described(variables[name]) for name in names}
         self.after = replace(self.after, variables=self.after.variables | new.keys())
@@ -211,7 +211,7 @@ class _Making:
         self.after = replace(self.after, calls=number)
         call_id = f"{self.after.run_id}.reference.{number}"
         trajectory = call.get("metadata")
-        is_child = isinstance(trajectory, dict) and self.after.depth < MOST_DEPTH
+        is_child = isinstance(trajectory, dict) and self.after.depth < MAX_DEPTH
         model, usage = as_text(call.get("root_model")), as_usage(call.get("usage_summary"))
         about: dict[str, Any] = {
             "call_id": call_id,
@@ -293,7 +293,7 @@ def _digest(messages: tuple[Message, ...]) -> bytes:
 
 
 REFERENCE_TYPES = (b"metadata", b"iteration")
-MOST_ITERATIONS = 100_000
+MAX_ITERATIONS = 100_000
 
 
 class ReferenceSource:
@@ -352,8 +352,8 @@ class ReferenceSource:
 
     def _remember(self, line: Line, iteration: dict[str, Any], skipped: Skipped) -> bool:
         """Store the state of the runs before this line; an iteration 1 begins another run."""
-        if len(self._before) >= MOST_ITERATIONS:
-            skipped.add("of too many steps", f"byte {line.start:,}", f"{MOST_ITERATIONS:,}")
+        if len(self._before) >= MAX_ITERATIONS:
+            skipped.add("of too many steps", f"byte {line.start:,}", f"{MAX_ITERATIONS:,}")
             return False
         if self._now.is_over_before(iteration):
             self._runs += 1

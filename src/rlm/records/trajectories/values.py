@@ -20,7 +20,7 @@ __all__ = [
     "described",
 ]
 
-MOST_COUNT = 1 << 40
+MAX_COUNT = 1 << 40
 DESCRIBED_CHARS = 200
 
 
@@ -46,12 +46,12 @@ def as_list(value: Any) -> list[Any]:
 
 def as_count(value: Any) -> int:
     """Return a whole number that can be a count, else 0."""
-    return value if type(value) is int and 0 <= value <= MOST_COUNT else 0
+    return value if type(value) is int and 0 <= value <= MAX_COUNT else 0
 
 
 def as_seconds(value: Any) -> float:
     """Return a number that can be a duration, else 0."""
-    if type(value) not in {int, float} or not 0 <= value <= MOST_COUNT:
+    if type(value) not in {int, float} or not 0 <= value <= MAX_COUNT:
         return 0.0
     return float(value)
 

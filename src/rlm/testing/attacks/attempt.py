@@ -12,7 +12,7 @@ from rlm.results import CellResult
 from rlm.testing.attacks import toolkit
 from rlm.testing.attacks.world import World
 from rlm.testing.conformance.bench import Repl
-from rlm.testing.conformance.runner import MOST_SECONDS, Finding, Task
+from rlm.testing.conformance.runner import MAX_SECONDS, Finding, Task
 
 __all__ = ["Attack", "Judge", "Outcome"]
 
@@ -91,7 +91,7 @@ class Attack(Struct, frozen=True, kw_only=True):
             self.group,
             lambda: self._find(world),
             together=self.together,
-            most_seconds=patience * (MOST_SECONDS + 2 * (self.timeout_seconds + _OVERTIME_SECONDS)),
+            max_seconds=patience * (MAX_SECONDS + 2 * (self.timeout_seconds + _OVERTIME_SECONDS)),
         )
 
     async def _find(self, world: World) -> Finding:
@@ -127,7 +127,7 @@ class Attack(Struct, frozen=True, kw_only=True):
     async def _open(self, world: World) -> Repl:
         kept = world.kept_session() if self.shares else None
         repl = kept or await world.bench.open(**{**_OPTIONS, **self.options})
-        repl.host.most_prompts = 100_000
+        repl.host.max_prompts = 100_000
         return repl
 
     async def _run(self, world: World, repl: Repl) -> Outcome:
@@ -138,8 +138,8 @@ class Attack(Struct, frozen=True, kw_only=True):
             if result.error is not None:
                 return Outcome(result=result)
             # Both cells get the time of `Repl.run`: more in a slow environment.
-            most_seconds = world.bench.patience * (2 * self.timeout_seconds + _OVERTIME_SECONDS)
-            async with asyncio.timeout(most_seconds), _sampled(world):
+            max_seconds = world.bench.patience * (2 * self.timeout_seconds + _OVERTIME_SECONDS)
+            async with asyncio.timeout(max_seconds), _sampled(world):
                 result = await repl.run(self.code, timeout_seconds=self.timeout_seconds)
                 await repl.run(self.then, timeout_seconds=self.timeout_seconds)
         except SessionError as error:

@@ -93,7 +93,7 @@ big = b'x' * (1 << 20)
 for number in range(2_000): send(frame({_CALL}, number, b'llm', {_LLM}, big))
 """,
 }
-_MOST_KEPT_CHARS = 11_000_000
+_MAX_KEPT_CHARS = 11_000_000
 """An answer of the allowed length, and all output and errors that may be kept."""
 
 _REPLACED = """
@@ -202,7 +202,7 @@ ATTACKS = (
             name=name,
             group=_GROUP,
             code=code,
-            judge=no_more_than(_MOST_KEPT_CHARS),
+            judge=no_more_than(_MAX_KEPT_CHARS),
             timeout_seconds=10,
             options={"cell_memory_bytes": 1 << 30},
         )

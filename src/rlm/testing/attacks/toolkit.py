@@ -61,16 +61,16 @@ def in_child(work):
         os._exit(99)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
-def search(pid, wanted, most_bytes=1 << 31):
+def search(pid, wanted, max_bytes=1 << 31):
     """Look for some bytes in the writable memory of a process; prints what stands there."""
     seen = 0
     with open(f'/proc/{pid}/maps') as maps, open(f'/proc/{pid}/mem', 'rb', 0) as memory:
         for line in maps:
             span, rights = line.split()[:2]
             start, end = (int(each, 16) for each in span.split('-'))
-            if not rights.startswith('rw') or seen > most_bytes:
+            if not rights.startswith('rw') or seen > max_bytes:
                 continue
-            for begin in range(start, min(end, start + most_bytes), 1 << 24):
+            for begin in range(start, min(end, start + max_bytes), 1 << 24):
                 try:
                     memory.seek(begin)
                     data = memory.read(min(end - begin, (1 << 24) + 80))

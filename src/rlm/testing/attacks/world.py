@@ -28,8 +28,8 @@ from rlm.testing.conformance.bench import Bench, Repl
 __all__ = ["World"]
 
 _VARIABLE = "RLM_CHECK_API_KEY"
-_MOST_GROWTH_BYTES = 250 << 20
-_LEAST_TELLING_ID = 300
+_MAX_GROWTH_BYTES = 250 << 20
+_MIN_TELLING_ID = 300
 _BYSTANDER = """
 import os
 kept = 'here'
@@ -202,7 +202,7 @@ class World:
         """Return a fact about the host that a cell should not learn, or ""."""
         environment = sys.executable if sys.prefix != sys.base_prefix else ""
         # The first processes of a container have small ids, which occur in any text.
-        telling = os.getpid() > _LEAST_TELLING_ID
+        telling = os.getpid() > _MIN_TELLING_ID
         return {
             "the host's process id": str(os.getpid()) if telling else "",
             "where the host's virtual environment is": environment,
@@ -251,7 +251,7 @@ class World:
         self.sample()
         resident, peak = self._before
         highest = _peak_bytes() if _peak_bytes() > peak else self._highest
-        if highest - resident > _MOST_GROWTH_BYTES:
+        if highest - resident > _MAX_GROWTH_BYTES:
             return f"the host's memory grew by {(highest - resident) >> 20:,} MB"
         return await self._harm_to_bystander()
 

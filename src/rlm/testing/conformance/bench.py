@@ -71,13 +71,13 @@ def stored(value: Any) -> StoredContext:
 class SuiteHost:
     """A host that answers every prompt with `re:<prompt>`, and records what it was asked.
 
-    A prompt `fail:reason` fails and `refuse` is refused, as is everything past `most_prompts`.
+    A prompt `fail:reason` fails and `refuse` is refused, as is everything past `max_prompts`.
     With `hold_until`, answers wait until that many calls are in flight at once.
     """
 
     def __init__(self) -> None:
         self.reply: Callable[[str], str] = "re:{}".format
-        self.most_prompts: int | None = None
+        self.max_prompts: int | None = None
         self.start_over()
 
     def start_over(self, hold_until: int = 0) -> None:
@@ -85,7 +85,7 @@ class SuiteHost:
         self.asked: list[tuple[str, dict[str, Any], list[str]]] = []
         self.prompts = 0
         self.in_flight = 0
-        self.most_in_flight = 0
+        self.max_in_flight = 0
         self.hold_until = hold_until
         self.was_asked = asyncio.Event()
         self.release = asyncio.Event()
@@ -97,7 +97,7 @@ class SuiteHost:
         if len(self.asked) < 10_000:
             self.asked.append((kind, arguments, list(parts)))
         self.in_flight += 1
-        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        self.max_in_flight = max(self.max_in_flight, self.in_flight)
         self.was_asked.set()
         try:
             if self.hold_until:
@@ -117,7 +117,7 @@ class SuiteHost:
             return {"json": json.dumps(_tool_result(**arguments))}, []
         prompts = parts[: len(arguments["contexts"])] if kind == "rlm" else parts
         self.prompts += len(prompts)
-        too_many = self.most_prompts is not None and self.prompts > self.most_prompts
+        too_many = self.max_prompts is not None and self.prompts > self.max_prompts
         if too_many or "refuse" in prompts:
             raise CallRefused("over the limit", limit="max_calls")
         failed = {

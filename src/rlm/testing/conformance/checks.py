@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from rlm.testing.conformance.bench import Bench, NotOffered, Repl, Unmet
-from rlm.testing.conformance.runner import MOST_SECONDS, Finding, Task
+from rlm.testing.conformance.runner import MAX_SECONDS, Finding, Task
 
 __all__ = ["Check", "Checks"]
 
@@ -43,7 +43,7 @@ class Check(Struct, frozen=True):
             self.group,
             find,
             together=self.together,
-            most_seconds=MOST_SECONDS * bench.patience,
+            max_seconds=MAX_SECONDS * bench.patience,
             excuse=excuse,
         )
 

@@ -106,7 +106,7 @@ async def processes(repl: Repl) -> str:
 
 @checks("calls past the host's limit are refused, and the cell can go on", fresh=True)
 async def calls(repl: Repl) -> None:
-    repl.host.most_prompts = 3
+    repl.host.max_prompts = 3
     code = (
         "answered = refused = 0\n"
         "for i in range(10):\n"

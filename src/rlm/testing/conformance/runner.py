@@ -11,7 +11,7 @@ from msgspec import Struct
 
 __all__ = [
     "BAD_VERDICTS",
-    "MOST_SECONDS",
+    "MAX_SECONDS",
     "Finding",
     "OnRow",
     "Report",
@@ -67,7 +67,7 @@ OnRow = Callable[[Row], None]
 _AT_ONCE = 8
 
 
-MOST_SECONDS = 60.0
+MAX_SECONDS = 60.0
 """The time limit of one row, unless the environment asks for more `patience`."""
 
 
@@ -81,7 +81,7 @@ class Task(Struct, frozen=True):
     group: str
     find: Callable[[], Awaitable[Finding]]
     together: bool = False
-    most_seconds: float = MOST_SECONDS
+    max_seconds: float = MAX_SECONDS
     excuse: str | None = None
 
 
@@ -116,12 +116,12 @@ async def _row(task: Task) -> Row:
     started = time.monotonic()
     verdict: Verdict = "failed"
     try:
-        async with asyncio.timeout(task.most_seconds) as bound:
+        async with asyncio.timeout(task.max_seconds) as bound:
             verdict, detail = await task.find()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a broken row is failed, never lost
         late = isinstance(error, TimeoutError) and bound.expired()
         detail = (
-            f"did not end within {task.most_seconds:g} s"
+            f"did not end within {task.max_seconds:g} s"
             if late
             else f"{type(error).__name__}: {error}"
         )

@@ -15,7 +15,7 @@ from rlm.errors import ConfigError
 __all__ = ["Address", "Transport", "parse_address"]
 
 Transport = Literal["stdio", "http", "sse"]
-MOST_SHOWN_CHARS = 60
+MAX_SHOWN_CHARS = 60
 
 
 class Address(Struct, frozen=True):
@@ -32,10 +32,10 @@ class Address(Struct, frozen=True):
     def __str__(self) -> str:
         """Return a text for messages: a program without arguments, a URL without secret parts."""
         if self.transport == "stdio":
-            return Path(self.command[0]).name[:MOST_SHOWN_CHARS]
+            return Path(self.command[0]).name[:MAX_SHOWN_CHARS]
         parts = urlsplit(self.url)
         host = parts.netloc.rpartition("@")[2]
-        return f"{parts.scheme}://{host}{parts.path}"[: 2 * MOST_SHOWN_CHARS]
+        return f"{parts.scheme}://{host}{parts.path}"[: 2 * MAX_SHOWN_CHARS]
 
 
 def parse_address(

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "Listed", "chosen", "list_tools"]
 
-MOST_TOOLS = 128
+MAX_TOOLS = 128
 """Tools of one server in one RLM; each takes a line in every prompt."""
 
-MOST_LISTED = 10_000
-MOST_PAGES = 200
+MAX_LISTED = 10_000
+MAX_PAGES = 200
 
 
 class Listed(Struct, frozen=True):
@@ -39,19 +39,19 @@ async def list_tools(client: "Client") -> dict[str, Listed]:
     """Return all tools of a server by name; of several with one name, the first."""
     found: dict[str, Listed] = {}
     cursor: str | None = None
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor, cache_mode="bypass")
         for tool in page.tools:
             listed = Listed(
                 tool.name, tool.description or "", tool.input_schema, tool.output_schema
             )
             found.setdefault(tool.name, listed)
-        if len(found) > MOST_LISTED:
-            raise ConfigError(f"it offers more than {MOST_LISTED:,} tools")
+        if len(found) > MAX_LISTED:
+            raise ConfigError(f"it offers more than {MAX_LISTED:,} tools")
         cursor = page.next_cursor
         if not cursor:
             return found
-    raise ConfigError(f"its list of tools has no end after {MOST_PAGES} pages")
+    raise ConfigError(f"its list of tools has no end after {MAX_PAGES} pages")
 
 
 def chosen(
@@ -69,15 +69,15 @@ def chosen(
     ]
     if not kept:
         raise ConfigError(f"no tool is left of those it offers: {names}")
-    if len(kept) > MOST_TOOLS:
+    if len(kept) > MAX_TOOLS:
         raise ConfigError(
-            f"it offers {len(kept):,} tools, and a model is shown {MOST_TOOLS} at most: "
+            f"it offers {len(kept):,} tools, and a model is shown {MAX_TOOLS} at most: "
             f"choose with only=[...]; it has {names} …"
         )
     return kept
 
 
-MOST_REASON_CHARS = 300
+MAX_REASON_CHARS = 300
 LAST_WORDS_SECONDS = 3.0
 CLOSED = "Connection closed"
 SESSION_OVER = "Session terminated"
@@ -244,4 +244,4 @@ class Connection:
             words = str(self._words) or (f": {self._reason}" if self._reason else "")
             return f"the server has ended{words}"
         text = error.message if isinstance(error, MCPError) else str(error)
-        return one_line(text, MOST_REASON_CHARS) or type(error).__name__
+        return one_line(text, MAX_REASON_CHARS) or type(error).__name__

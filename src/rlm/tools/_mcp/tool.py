@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 __all__ = ["McpTool", "ServerParameters", "free_name", "python_name", "value_of"]
 
-MOST_CHARS = 64
+MAX_CHARS = 64
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_]+")
 _BUILTINS = frozenset(dir(builtins))
 
 
 def python_name(name: str, prefix: str = "") -> str:
     """Return the name a cell uses for a tool, before others are considered; deterministic."""
-    plain = _NOT_A_NAME.sub("_", name[: 4 * MOST_CHARS]).strip("_")
+    plain = _NOT_A_NAME.sub("_", name[: 4 * MAX_CHARS]).strip("_")
     if prefix:
         plain = f"{prefix}_{plain}"
-    plain = plain[:MOST_CHARS].rstrip("_") or "tool"
+    plain = plain[:MAX_CHARS].rstrip("_") or "tool"
     if plain[0].isdigit():
         plain = f"tool_{plain}"
     if keyword.iskeyword(plain) or plain in _BUILTINS or is_taken(plain):
@@ -47,9 +47,9 @@ def free_name(name: str, used: Collection[str]) -> str:
     return found
 
 
-MOST_PARAMETERS = 100
-MOST_SHOWN_CHARS = 400
-MOST_NAME_CHARS = 60
+MAX_PARAMETERS = 100
+MAX_SHOWN_CHARS = 400
+MAX_NAME_CHARS = 60
 
 
 class ServerParameters:
@@ -58,7 +58,7 @@ class ServerParameters:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schemas = Schemas(schema)
         members, needed = properties_of(schema), required_of(schema)
-        order = sorted(list(members)[:MOST_PARAMETERS], key=lambda name: name not in needed)
+        order = sorted(list(members)[:MAX_PARAMETERS], key=lambda name: name not in needed)
         self._required = [name for name in order if name in needed]
         self._members = {name: members[name] for name in order}
         self._python = _python_names(order)
@@ -85,9 +85,9 @@ class ServerParameters:
         for given, value in named.items():
             name = given if given in self._members else self._python.get(given, given)
             if name in bound:
-                raise TypeError(f"{one_line(given, MOST_NAME_CHARS)!r} is given twice")
+                raise TypeError(f"{one_line(given, MAX_NAME_CHARS)!r} is given twice")
             if name not in self._members and not self._takes_more:
-                unknown = one_line(given, MOST_NAME_CHARS)
+                unknown = one_line(given, MAX_NAME_CHARS)
                 raise TypeError(f"there is no argument {unknown!r}{self._hint()}")
             bound[name] = value
         self._check(bound)
@@ -96,10 +96,10 @@ class ServerParameters:
     def _check(self, bound: dict[str, Any]) -> None:
         for name in self._required:
             if name not in bound:
-                raise TypeError(f"{one_line(name, MOST_NAME_CHARS)!r} is missing")
+                raise TypeError(f"{one_line(name, MAX_NAME_CHARS)!r} is missing")
         for name, schema in self._members.items():
             if name in bound and (problem := self._schemas.problem(bound[name], schema)):
-                raise TypeError(f"argument {one_line(name, MOST_NAME_CHARS)!r}: {problem}")
+                raise TypeError(f"argument {one_line(name, MAX_NAME_CHARS)!r}: {problem}")
 
     def _is_one_dict(self, named: dict[str, Any]) -> bool:
         """Return whether no name is ours and the first parameter takes a dict with them.
@@ -124,7 +124,7 @@ class ServerParameters:
 
     def _signature(self) -> str:
         shown: list[str] = []
-        left = MOST_SHOWN_CHARS
+        left = MAX_SHOWN_CHARS
         for python, name in self._python.items():
             text = f"{python}: {self._schemas.shown(self._members[name])}"
             if name not in self._required:
@@ -141,7 +141,7 @@ def _python_names(names: list[str]) -> dict[str, str]:
     """Return a unique Python name for each; most keep their own."""
     found: dict[str, str] = {}
     for name in names:
-        base = _NOT_A_NAME.sub("_", name[:MOST_NAME_CHARS]).strip("_") or "argument"
+        base = _NOT_A_NAME.sub("_", name[:MAX_NAME_CHARS]).strip("_") or "argument"
         if base[0].isdigit():
             base = f"argument_{base}"
         if keyword.iskeyword(base):
@@ -163,7 +163,7 @@ def _default(schema: Any) -> str:
     return cut(one_line(repr(schema["default"]), 200), 40)
 
 
-MOST_ERROR_CHARS = 500
+MAX_ERROR_CHARS = 500
 _ONLY = "result"
 
 
@@ -196,10 +196,10 @@ def _part(content: Any) -> Any:
 
 def _complaint(result: "CallToolResult") -> str:
     texts = [each.text for each in result.content if each.type == "text"]
-    return one_line(" ".join(texts), MOST_ERROR_CHARS) or "the server does not say why"
+    return one_line(" ".join(texts), MAX_ERROR_CHARS) or "the server does not say why"
 
 
-MOST_DESCRIPTION_CHARS = 300
+MAX_DESCRIPTION_CHARS = 300
 
 
 class McpTool:
@@ -211,7 +211,7 @@ class McpTool:
         self._lease = lease
         self._parameters = ServerParameters(listed.input_schema)
         self.usage = f"{name}{self._parameters.shown}{_returned(listed.output_schema)}"
-        text = one_line(listed.description, MOST_DESCRIPTION_CHARS)
+        text = one_line(listed.description, MAX_DESCRIPTION_CHARS)
         text = with_notes(text, self._parameters.notes)
         if listed.name != name:
             text = f"{text} [the server calls it {one_line(listed.name, 60)}]"

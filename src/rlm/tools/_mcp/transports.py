@@ -19,7 +19,7 @@ GRACE_SECONDS = 2.0
 
 POLL_SECONDS = 0.01
 KEPT_BYTES = 4_000
-MOST_WORDS_CHARS = 300
+MAX_WORDS_CHARS = 300
 
 
 class LastWords:
@@ -36,7 +36,7 @@ class LastWords:
         lines = self._kept.decode("utf-8", "replace").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "")
         status = "" if self.status is None else f" with status {self.status}"
-        return status + (f"; it wrote: {one_line(last, MOST_WORDS_CHARS)}" if last else "")
+        return status + (f"; it wrote: {one_line(last, MAX_WORDS_CHARS)}" if last else "")
 
 
 @contextlib.asynccontextmanager

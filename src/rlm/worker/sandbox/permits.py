@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _CLONE_PARENT = 0x00008000
 _CLONE_THREAD = 0x00010000
-_MOST_PROCESSES = 3
+_MAX_PROCESSES = 3
 """A worker, the checkpoint it has, and the next one, until the one before has ended."""
 
 _PERMIT_SECONDS = 10.0
@@ -45,11 +45,11 @@ class Permits:
     """The permits of one session. `count_threads` returns the threads of a process."""
 
     def __init__(
-        self, listener: int, most_threads: int, count_threads: Callable[[int], int]
+        self, listener: int, max_threads: int, count_threads: Callable[[int], int]
     ) -> None:
         self.listener = listener
         self.processes = 1
-        self._most_threads = most_threads
+        self._most_threads = max_threads
         self._count_threads = count_threads
         self._fork_allowed_until = 0.0
 
@@ -78,7 +78,7 @@ class Permits:
         if flags & _CLONE_THREAD:
             return self._count_threads(pid) < self._most_threads
         in_time = time.monotonic() < self._fork_allowed_until
-        allowed = in_time and self.processes < _MOST_PROCESSES
+        allowed = in_time and self.processes < _MAX_PROCESSES
         if allowed:
             self._fork_allowed_until = 0.0
             self.processes += 1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _ASLEEP = b"SIZX"  # Waiting for something other than a processor or a disk; or ended.
 _USER_TICKS, _SYSTEM_TICKS = 11, 12  # Counted from the state, which follows the name in `stat`.
-_MOST_BYTES = 1 << 16
+_MAX_BYTES = 1 << 16
 
 
 def of_group(process_folder: int | None, group: int) -> dict[str, Any] | None:
@@ -92,6 +92,6 @@ def _listed(path: str, folder: int | None) -> list[str]:
 def _read(path: str, folder: int | None) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
-        return os.read(fd, _MOST_BYTES)
+        return os.read(fd, _MAX_BYTES)
     finally:
         os.close(fd)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
-__all__ = ["MOST_BRACKETS", "put_in_place"]
+__all__ = ["MAX_BRACKETS", "put_in_place"]
 
 if TYPE_CHECKING:
     from rlm.environments.wasm.guest.channel import Channel
@@ -217,7 +217,7 @@ def _make_loop_default(channel: "Channel") -> None:
 
 # -- deeply nested brackets --
 
-MOST_BRACKETS = 100
+MAX_BRACKETS = 100
 """The parser overflows the stack at about 130 here; its own limit is 200."""
 
 _STEPS = {**dict.fromkeys("([{", 1), **dict.fromkeys(")]}", -1)}
@@ -228,7 +228,7 @@ def _limit_nesting(compiling: Any) -> None:
     compile_cell = compiling.compile_cell
 
     def compile_shallow(source: str, filename: str) -> Any:
-        if _depth(source) > MOST_BRACKETS and _depth_outside_strings(source) > MOST_BRACKETS:
+        if _depth(source) > MAX_BRACKETS and _depth_outside_strings(source) > MAX_BRACKETS:
             raise SyntaxError("too many nested parentheses")
         return compile_cell(source, filename)
 

@@ -28,7 +28,7 @@ from rlm.records.trajectories.values import as_count, as_dict
 
 __all__ = ["reference_jsonl"]
 
-MOST_DEPTH = 50
+MAX_DEPTH = 50
 
 
 def reference_jsonl(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]:
@@ -223,7 +223,7 @@ class _RunWriter:
         yield ("," if self._calls else "") + json_of(call)[:-1]
         self._calls += 1
         child = self._unwritten.get(event.child_run_id or "")
-        if child is not None and self._depth < MOST_DEPTH:
+        if child is not None and self._depth < MAX_DEPTH:
             yield from self._child(child)
         yield "}"
 
