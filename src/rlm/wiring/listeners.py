@@ -24,15 +24,20 @@ class Listeners:
         verbose: bool,
         callbacks: Sequence[Callable[..., Any] | None] = (),
     ) -> None:
-        if logger is not None and not hasattr(logger, "record"):
+        is_recorder = hasattr(logger, "record")
+        if logger is not None and not is_recorder and not hasattr(logger, "log"):
             raise ConfigError(f"logger must be an RLMLogger or a recorder, not {logger!r}")
         own: list[Recorder] = []
         if verbose:
             from rlm.records.recorders.console import ConsoleRecorder
 
             own.append(ConsoleRecorder(sys.stderr))
-        self.recorders = (*recorders, *own, *([] if logger is None else [logger]))
+        self.recorders = (*recorders, *own, *([logger] if is_recorder else []))
         self._callbacks = callbacks
+
+    def add(self, recorders: Sequence[Recorder]) -> None:
+        """Add recorders that hear of every run from now on."""
+        self.recorders = (*self.recorders, *recorders)
 
     def new_callbacks(self) -> CallbackRecorder | None:
         """Return a recorder for one run, which awaits its callbacks; None if there are none."""

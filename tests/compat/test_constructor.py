@@ -10,8 +10,8 @@ import pytest
 
 import rlm
 from rlm import RLM, ConfigError, Limits, ScriptedClient
-from rlm.clients.openai import OpenAICompatClient
-from rlm.compat import NO_LIMIT_ON_ERRORS
+from rlm.clients.compatible import OpenAICompatClient
+from rlm.compat.spelling import NO_LIMIT
 from rlm.errors import (
     BudgetExceededError,
     CancellationError,
@@ -45,10 +45,19 @@ def test_backend_and_model_name() -> None:
     assert one.config.model == one.config.sub_model == "openai/gpt-5-nano"
     with pytest.raises(ConfigError, match="model_name"):
         made(backend="openai", backend_kwargs={})
-    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
-        made(backend="openai", backend_kwargs={"model_name": "gpt-5-nano"})
     with pytest.raises(ConfigError, match="has no option 'colour'"):
         made(backend_kwargs={"model_name": "m", "colour": "red"})
+
+
+def test_a_missing_key_is_reported_by_the_first_completion() -> None:
+    """Programs make objects in their tests, and inspect them, without any key."""
+    named = {"model_name": "gpt-5-nano"}
+    one = made(backend="openai", backend_kwargs=named, environment=PlanEnvironment())
+    assert one.backend_kwargs == named
+    with pytest.raises(ConfigError, match="openai/gpt-5-nano needs a key: set OPENAI_API_KEY"):
+        one.completion("c")
+    with pytest.raises(ConfigError, match="has no option 'colour'"):
+        made(backend="openai", backend_kwargs={**named, "colour": "red"})
 
 
 @pytest.mark.parametrize(
@@ -116,7 +125,7 @@ def test_limits_by_their_reference_names() -> None:
 
 def test_reference_defaults() -> None:
     config = made().config
-    assert config.limits.max_errors == NO_LIMIT_ON_ERRORS
+    assert config.limits.max_errors == NO_LIMIT
     assert (config.limits.max_steps, config.limits.max_depth) == (30, 1)
     assert config.limits.max_concurrent_calls == Limits().max_concurrent_calls
     assert config.compaction is False

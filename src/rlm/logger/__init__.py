@@ -1,35 +1,46 @@
-"""`RLMLogger`: the trajectory of a run in memory, or in a file with one event per line."""
+"""`RLMLogger`: the trajectory of a run in memory, or in a file with one event per line.
+
+With `format="reference"`, a file has the rows of the reference engine instead.
+"""
 
 import contextlib
 import logging
+import os
 import re
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol
 
 import msgspec
 
+from rlm._util.lazy import on_demand
 from rlm._util.text import sendable
 from rlm.errors import ConfigError
-from rlm.events import (
-    CellEnded,
-    CellOutput,
-    CellStarted,
-    Event,
-    ModelReplied,
-    RunEnded,
-    RunStarted,
-    StepStarted,
-)
+from rlm.events import Event, RunEnded, RunStarted, StepStarted
+from rlm.logger.rows import TrajectoryBuilder, trajectory
 
-__all__ = ["RLMLogger"]
+if TYPE_CHECKING:
+    from rlm.logger.verbose import VerbosePrinter
 
+__all__ = ["RLMLogger", "VerbosePrinter"]
+
+__getattr__, __dir__ = on_demand(__name__, {"VerbosePrinter": "verbose"})
+
+FORMATS = ("events", "reference")
 MAX_NAME_CHARS = 150
 _READ = msgspec.json.Decoder(Event)
 _log = logging.getLogger("rlm")
+
+
+class ToDict(Protocol):
+    """A value of the reference: an `RLMIteration`, an `RLMMetadata`."""
+
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 class RLMLogger:
@@ -37,21 +48,43 @@ class RLMLogger:
 
     With `log_dir`, only names and counts stay in memory, and `get_trajectory` reads the file. The
     context is never written: a log holds its hash, size and description.
+
+    With `format="reference"`, all runs go to one file, `log_file_path`, in the reference's rows:
+    one of `metadata`, and one per `iteration` of a root run. A subclass may override `log` and
+    `log_metadata`, which receive an `RLMIteration` and an `RLMMetadata`.
     """
 
-    def __init__(self, log_dir: str | Path | None = None, file_name: str = "rlm") -> None:
+    def __init__(
+        self,
+        log_dir: str | Path | None = None,
+        file_name: str = "rlm",
+        *,
+        format: Literal["events", "reference"] = "events",  # noqa: A002 - the word users expect
+    ) -> None:
+        if format not in FORMATS:
+            raise ConfigError(f"there is no format {format!r}; choose one of {', '.join(FORMATS)}")
         if not file_name.strip(".") or Path(file_name).name != file_name:
             raise ConfigError(f"file_name is the start of a name, not a path: {file_name!r}")
+        self.format = format
         self.log_dir = None if log_dir is None else _writable(Path(log_dir))
-        self.needs_context_hash = log_dir is not None
+        self.needs_context_hash = log_dir is not None and format == "events"
         self.log_file_path: str | None = None
+        if self.log_dir is not None and format == "reference":
+            self.log_file_path = str(self.log_dir / f"{file_name}_{_new_name()}.jsonl")
         self._file_name = file_name
+        self._metadata: dict[str, Any] | None = None
+        self._logged: list[dict[str, Any]] = []
         self._runs: dict[str, _MemoryLog | _FileLog] = {}
         self._root_of: dict[str, str] = {}
         self._last_root: str | None = None
         self._lock = threading.Lock()
 
+    # -- events ------------------------------------------------------------------------------
+
     def record(self, event: Event) -> None:
+        """Record an event of a run; in the format of the reference, rows come by `log`."""
+        if self.format == "reference":
+            return
         with self._lock:
             root = self._root(event)
             if root not in self._runs or (
@@ -71,7 +104,7 @@ class RLMLogger:
         """
         root = run_id or self._last_root
         if root is None:
-            return None
+            return self._logged_trajectory()
         if (path := self._path(root)) is not None:
             return _trajectory_in(path) if path.exists() else None
         with self._lock:
@@ -83,7 +116,47 @@ class RLMLogger:
         """How many steps the latest run has made so far."""
         with self._lock:
             last = self._runs.get(self._last_root or "")
-            return last.steps if last else 0
+            return last.steps if last else len(self._logged)
+
+    # -- the reference's rows ----------------------------------------------------------------
+
+    def log_metadata(self, metadata: ToDict) -> None:
+        """Keep how an `RLM` is configured, once; called when it is made."""
+        with self._lock:
+            if self._metadata is not None:
+                return
+            self._metadata = metadata.to_dict()
+            self._write_row({"type": "metadata", "timestamp": _now(), **self._metadata})
+
+    def log(self, iteration: ToDict) -> None:
+        """Keep an iteration of a root run; called when it is complete."""
+        with self._lock:
+            number = len(self._logged) + 1
+            row = {"type": "iteration", "iteration": number, "timestamp": _now()}
+            self._logged.append({**row, **iteration.to_dict()})
+            self._write_row(self._logged[-1])
+
+    def clear_iterations(self) -> None:
+        """Forget the iterations of the run before; called when another one starts."""
+        with self._lock:
+            self._logged = []
+
+    def _logged_trajectory(self) -> dict[str, Any] | None:
+        with self._lock:
+            if self._metadata is None:
+                return None
+            return {"run_metadata": self._metadata, "iterations": list(self._logged)}
+
+    def _write_row(self, row: dict[str, Any]) -> None:
+        """Append a row to the file; if it can't be written, the run continues."""
+        if self.format != "reference" or self.log_file_path is None:
+            return
+        try:
+            with Path(self.log_file_path).open("ab") as file:
+                file.write(_row_bytes(row) + b"\n")
+        except OSError as error:
+            why = error.strerror or str(error)
+            _log.warning("%s: %s; the run continues without it", self.log_file_path, why)
 
     def _root(self, event: Event) -> str:
         """Return the root run of an event; the first event of a child names its parent."""
@@ -116,15 +189,15 @@ class _MemoryLog:
     """The data of `get_trajectory`, as it grows."""
 
     def __init__(self) -> None:
-        self.growing = _Growing()
+        self.growing = TrajectoryBuilder()
         self.is_closed = False
 
     @property
     def steps(self) -> int:
-        return len(self.growing.iterations)
+        return self.growing.steps
 
     def add(self, event: Event, *, is_own: bool) -> None:
-        if is_own and not self.is_closed:
+        if not self.is_closed:
             self.growing.add(event)
 
     def close(self) -> None:
@@ -200,6 +273,22 @@ def _is_torn(path: Path) -> bool:
         return file.read(1) != b"\n"
 
 
+def _new_name() -> str:
+    """Return a moment and a few random digits, as the reference names its files."""
+    return f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{os.urandom(4).hex()}"
+
+
+def _now() -> str:
+    return datetime.now().isoformat()
+
+
+def _row_bytes(row: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(row, enc_hook=repr)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_sendable(row), enc_hook=repr)
+
+
 def encoded(event: Event) -> bytes:
     """Return one event as JSON; lone surrogates, which JSON files can't hold, are replaced."""
     try:
@@ -218,21 +307,6 @@ def _sendable(value: Any) -> Any:
     return value
 
 
-# -- the reference's shape ------------------------------------------------------------------------
-
-
-def trajectory(events: Iterable[Event]) -> dict[str, Any]:
-    """Return the configuration and one entry per step of the root run, of its last attempt."""
-    growing = _Growing()
-    root: str | None = None
-    for event in events:
-        if root is None and isinstance(event, RunStarted):
-            root = event.run_id
-        if event.run_id == root:
-            growing.add(event)
-    return growing.whole()
-
-
 def _trajectory_in(path: Path) -> dict[str, Any] | None:
     try:
         with path.open("rb") as file:
@@ -249,39 +323,3 @@ def _events_in(file: Iterable[bytes]) -> Iterator[Event]:
             yield _READ.decode(line)
         except (ValueError, RecursionError):
             continue
-
-
-class _Growing:
-    """The metadata and iterations of one run, event by event."""
-
-    def __init__(self) -> None:
-        self.metadata: dict[str, Any] = {}
-        self.iterations: list[dict[str, Any]] = []
-
-    def whole(self) -> dict[str, Any]:
-        return {"run_metadata": self.metadata, "iterations": list(self.iterations)}
-
-    def add(self, event: Event) -> None:
-        if isinstance(event, RunStarted):
-            self.metadata, self.iterations = msgspec.to_builtins(event), []
-        elif isinstance(event, StepStarted):
-            empty: dict[str, Any] = {"response": "", "code_blocks": [], "final_answer": None}
-            self.iterations.append({"type": "iteration", "iteration": event.step, **empty})
-        elif self.iterations:
-            _add(self.iterations[-1], event)
-
-
-def _add(step: dict[str, Any], event: Event) -> None:
-    if isinstance(event, ModelReplied) and event.purpose == "step":
-        step["response"] = event.text
-    elif isinstance(event, CellStarted):
-        step["code_blocks"].append({"code": event.code, "result": {"stdout": "", "stderr": ""}})
-    elif isinstance(event, CellOutput) and step["code_blocks"]:
-        step["code_blocks"][-1]["result"][event.stream] = event.text
-    elif isinstance(event, CellEnded) and step["code_blocks"]:
-        result = step["code_blocks"][-1]["result"]
-        result["execution_time"] = event.seconds
-        if event.traceback:
-            result["stderr"] = f"{result['stderr']}{event.traceback}"
-    elif isinstance(event, RunEnded):
-        step["final_answer"] = event.answer
