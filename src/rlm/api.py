@@ -326,10 +326,11 @@ def _resources(given: dict[str, Any]) -> Resources:
     """Return what the object keeps, of the arguments of its constructor."""
     variables = os.environ if given["variables"] is None else given["variables"]
     concurrent = (given["limits"] or Limits()).max_concurrent_calls
-    names = ("clients", "prices", "windows", "client_options")
     return Resources(
         model=_usual_model(variables) if given["model"] is None else given["model"],
-        settings=ModelSettings.of(*(given[name] for name in names), variables),
+        settings=ModelSettings.of(
+            given["clients"], given["prices"], given["windows"], given["client_options"], variables
+        ),
         policy=CallPolicy(
             given["cache"], given["rate_limits"] or {}, given["hedge_after_seconds"], concurrent
         ),

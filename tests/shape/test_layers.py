@@ -43,7 +43,7 @@ HEIGHT = {unit: -layer for layer, units in enumerate(LAYERS) for unit in units}
 
 
 def unit_of(module: str) -> str:
-    """`rlm.clients.compatible` belongs to `clients`; `rlm` itself to the unit with the empty name."""
+    """`rlm.clients.gguf` belongs to `clients`; `rlm` itself to the unit with the empty name."""
     return module.split(".")[1] if "." in module else ""
 
 

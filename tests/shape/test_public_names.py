@@ -141,6 +141,6 @@ def test_the_checker_lets_pass(tmp_path: Path) -> None:
 
 
 def test_what_is_private() -> None:
-    assert is_public("rlm.clients.compatible")
+    assert is_public("rlm.clients.openai")
     assert not is_public("rlm.clients._http")
     assert not is_public("rlm.__main__")

@@ -19,7 +19,7 @@ PLUGINS = {
 
 REFERENCE_PATHS = frozenset(
     {
-        *("rlm.clients.azure_openai", "rlm.clients.base_lm", "rlm.clients.compatible"),
+        *("rlm.clients.azure_openai", "rlm.clients.base_lm", "rlm.clients.openai"),
         *("rlm.clients.portkey", "rlm.core", "rlm.core.comms_utils", "rlm.core.lm_handler"),
         *("rlm.core.rlm", "rlm.core.types", "rlm.environments.base_env"),
         *("rlm.environments.daytona_repl", "rlm.environments.docker_repl"),

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from rlm.messages import Usage
 from rlm.results import RunResult
@@ -74,8 +74,12 @@ class ModelUsage:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ModelUsage":
-        names = ("total_calls", "total_input_tokens", "total_output_tokens")
-        return cls(*(data.get(name, 0) for name in names), data.get("total_cost"))
+        return cls(
+            data.get("total_calls", 0),
+            data.get("total_input_tokens", 0),
+            data.get("total_output_tokens", 0),
+            data.get("total_cost"),
+        )
 
 
 @dataclass
@@ -111,7 +115,10 @@ class UsageTotals:
 
 @dataclass
 class Completion:
-    """What `completion()` returns: the fields of the reference, and our own result as `result`."""
+    """What `completion()` returns: the fields of the reference, and our own result as `result`.
+
+    One that was not made by `completion()`, such as a call in `metadata`, has no `result`.
+    """
 
     root_model: str
     prompt: Any
@@ -120,7 +127,7 @@ class Completion:
     execution_time: float
     metadata: dict[str, Any] | None = None
     error: str | None = None
-    result: RunResult | None = field(default=None, repr=False, compare=False)
+    result: RunResult = field(default=cast("RunResult", None), repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but `result`; `metadata` and `error` only if there are any."""

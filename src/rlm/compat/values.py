@@ -14,6 +14,8 @@ MAX_VALUES_CHARS = 900_000
 BOUNDS = JsonBounds(4 * MAX_VALUES_CHARS, 500_000)
 MAX_SNAPSHOT_DEPTH = 20
 MAX_REPR_CHARS = 500
+MAX_ITEMS = 50_000
+"""Of a variable with more items in it, only the `repr` is copied."""
 
 SNAPSHOT_CODE = f"""
 def _rlm_snapshot():
@@ -26,6 +28,9 @@ def _rlm_snapshot():
             return ["r", "<" + type(value).__name__ + ">"]
 
     def form(value, depth):
+        count[0] += 1
+        if count[0] > {MAX_ITEMS}:
+            raise OverflowError
         kind = type(value)
         if value is None or kind in (bool, int, str):
             return ["v", value] if kind is not int or abs(value) < 10**300 else shown(value)
@@ -40,12 +45,16 @@ def _rlm_snapshot():
                 return ["d", pairs]
         return ["b", value.hex()] if kind is bytes else shown(value)
 
-    room, found = {MAX_VALUES_CHARS}, {{}}
+    room, found, count = {MAX_VALUES_CHARS}, {{}}, [0]
     for name, value in list(globals().items()):
         if name[:1] == "_" or not name.isidentifier():
             continue
-        text = json.dumps(form(value, 0))
-        if len(text) > room:
+        count[0] = 0
+        try:
+            text = json.dumps(form(value, 0))
+        except OverflowError:
+            text = ""
+        if not text or len(text) > room:
             text = json.dumps(shown(value))
         room -= len(text) + len(name)
         if room > 0:

@@ -200,7 +200,7 @@ class _Run:
             return
         blocks = self._row["code_blocks"]
         if isinstance(event, CellStarted):
-            result = {"stdout": "", "stderr": "", "locals": {}, "execution_time": None}
+            result: Row = {"stdout": "", "stderr": "", "locals": {}, "execution_time": None}
             blocks.append(
                 {"code": event.code, "result": {**result, "rlm_calls": [], "final_answer": None}}
             )

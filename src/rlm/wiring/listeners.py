@@ -32,7 +32,9 @@ class Listeners:
             from rlm.records.recorders.console import ConsoleRecorder
 
             own.append(ConsoleRecorder(sys.stderr))
-        self.recorders = (*recorders, *own, *([logger] if is_recorder else []))
+        self.recorders: tuple[Recorder, ...] = (*recorders, *own)
+        if logger is not None and is_recorder:
+            self.recorders = (*self.recorders, logger)
         self._callbacks = callbacks
 
     def add(self, recorders: Sequence[Recorder]) -> None:
