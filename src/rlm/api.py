@@ -105,7 +105,8 @@ class RLM(compat.ReferenceAttributes):
         given |= {name: getattr(resources, name) for name in ("model", "sub_model", "models")}
         self.config = RunConfig(**{n: given[n] for n in RUN_OPTIONS if given[n] is not None})
         self.logger = logger
-        listeners = Listeners(recorders, logger, verbose, [given[name] for name in CALLBACKS])
+        callbacks, is_reference = [given[name] for name in CALLBACKS], self.spelling.is_reference
+        listeners = Listeners(recorders, logger, verbose, callbacks, is_reference)
         self.runner = Runner(self.config, resources, listeners)
         listeners.add(compat.announce(self))
         self._conversation = self._new_chat(keeps_messages=True) if persistent else None

@@ -80,8 +80,7 @@ class VerbosePrinter:
         self._panel("RLM", _table(rows), "blue")
 
     def print_iteration_start(self, iteration: int) -> None:
-        if self.console is not None:
-            self.console.print(Rule(Text(f"Iteration {iteration}", style="bold blue")))
+        self._rule(f"Iteration {iteration}")
 
     def print_completion(self, response: Any, iteration_time: float | None = None) -> None:
         """Show the reply of a model."""
@@ -168,8 +167,13 @@ class VerbosePrinter:
             rows[f"{label} Tokens"] = f"{sum(each.get(name, 0) for each in models):,}"
         if used.get("total_cost") is not None:
             rows["Total Cost"] = f"${used['total_cost']:.6f}"
-        self.console.print(Rule())
+        self._rule()
         self.console.print(_table(rows))
+
+    def _rule(self, title: str = "") -> None:
+        if self.console is not None:
+            line = "─" if self.console.is_terminal else "-"
+            self.console.print(Rule(Text(title, style="bold blue"), characters=line))
 
     def _panel(self, title: str, content: RenderableType, style: str) -> None:
         if self.console is None:

@@ -23,6 +23,7 @@ class Listeners:
         logger: "RLMLogger | None",
         verbose: bool,
         callbacks: Sequence[Callable[..., Any] | None] = (),
+        only_children: bool = False,
     ) -> None:
         is_recorder = hasattr(logger, "record")
         if logger is not None and not is_recorder and not hasattr(logger, "log"):
@@ -36,6 +37,7 @@ class Listeners:
         if logger is not None and is_recorder:
             self.recorders = (*self.recorders, logger)
         self._callbacks = callbacks
+        self._only_children = only_children
 
     def add(self, recorders: Sequence[Recorder]) -> None:
         """Add recorders that hear of every run from now on."""
@@ -43,4 +45,6 @@ class Listeners:
 
     def new_callbacks(self) -> CallbackRecorder | None:
         """Return a recorder for one run, which awaits its callbacks; None if there are none."""
-        return CallbackRecorder(*self._callbacks) if any(self._callbacks) else None
+        if not any(self._callbacks):
+            return None
+        return CallbackRecorder(*self._callbacks, only_children=self._only_children)

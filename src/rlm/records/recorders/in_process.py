@@ -28,7 +28,10 @@ PREVIEW_CHARS = 80
 
 
 class CallbackRecorder:
-    """Call `on_iteration_*` for steps, and `on_subcall_*` for calls from cells."""
+    """Call `on_iteration_*` for steps, and `on_subcall_*` for calls from cells.
+
+    `only_children`: of the calls, only child runs are told, as the reference engine does.
+    """
 
     def __init__(
         self,
@@ -36,7 +39,10 @@ class CallbackRecorder:
         on_iteration_complete: Callable[[int, int, float], Any] | None = None,
         on_subcall_start: Callable[[int, str, str], Any] | None = None,
         on_subcall_complete: Callable[[int, str, float, str | None], Any] | None = None,
+        *,
+        only_children: bool = False,
     ) -> None:
+        self._only_children = only_children
         self._on_iteration_start = on_iteration_start
         self._on_iteration_complete = on_iteration_complete
         self._on_subcall_start = on_subcall_start
@@ -50,6 +56,8 @@ class CallbackRecorder:
             self._fire(self._on_iteration_start, event.depth, event.step)
         elif isinstance(event, (BudgetChanged, RunEnded)):
             self._complete_step(event)
+        elif self._only_children and getattr(event, "kind", "rlm") != "rlm":
+            return
         elif isinstance(event, CallStarted):
             preview = event.prompt[:PREVIEW_CHARS]
             self._fire(self._on_subcall_start, event.depth + 1, event.model, preview)
