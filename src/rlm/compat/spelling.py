@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from rlm.compat.backends import BackendChoice, read_backend
 from rlm.compat.clients import BaseLM, LMClient, get_client
 from rlm.compat.prompts import filled_prompt
-from rlm.config import CallRules
+from rlm.config import CallRules, Guards
 from rlm.errors import ConfigError
 from rlm.limits import Limits
 
@@ -198,6 +198,7 @@ def _native(spelling: Spelling, given: Mapping[str, Any], limits: Limits | None)
         options["compaction_fraction"] = _fraction(options["compaction_fraction"])
     if spelling.is_reference:
         options |= _models(spelling.backends) | {"compaction": False}
+        options["guards"] = Guards(invalid_response_limit=NO_LIMIT)
         options["call_rules"] = CallRules(
             FAILED_REPLIES,
             spelling.backends[0].name,

@@ -23,7 +23,7 @@ class Listeners:
         logger: "RLMLogger | None",
         verbose: bool,
         callbacks: Sequence[Callable[..., Any] | None] = (),
-        only_children: bool = False,
+        as_reference: bool = False,
     ) -> None:
         is_recorder = hasattr(logger, "record")
         if logger is not None and not is_recorder and not hasattr(logger, "log"):
@@ -37,7 +37,7 @@ class Listeners:
         if logger is not None and is_recorder:
             self.recorders = (*self.recorders, logger)
         self._callbacks = callbacks
-        self._only_children = only_children
+        self._as_reference = as_reference
 
     def add(self, recorders: Sequence[Recorder]) -> None:
         """Add recorders that hear of every run from now on."""
@@ -47,4 +47,4 @@ class Listeners:
         """Return a recorder for one run, which awaits its callbacks; None if there are none."""
         if not any(self._callbacks):
             return None
-        return CallbackRecorder(*self._callbacks, only_children=self._only_children)
+        return CallbackRecorder(*self._callbacks, as_reference=self._as_reference)

@@ -6,11 +6,9 @@ import os
 from rlm import RLM
 
 SCRIPT = [
-    {
-        "when": "/(Summarize your progress|[Ww]rite (down )?notes|notes)/",
-        "reply": '```repl\nanswer["content"] = str(found)\nanswer["ready"] = True\n```',
-    },
-    *("```repl\nfound = {}\nprint('x' * 3000)\n```".format(n) for n in range(12)),
+    {"when": "/(Summarize your progress|about to be shortened)/", "reply": "So far: nothing."},
+    *(f"```repl\nfound = {n} + len(context)\nprint('x' * 3000)\n```" for n in range(12)),
+    '```repl\nanswer["content"] = str(found)\nanswer["ready"] = True\n```',
 ]
 
 rlm = RLM(
@@ -20,4 +18,4 @@ rlm = RLM(
     compaction_threshold_pct=0.02,
 )
 done = rlm.completion("Find it.")
-print(json.dumps({"answered": done.response.isdigit(), "pct": rlm.compaction_threshold_pct}))
+print(json.dumps({"response": done.response, "pct": rlm.compaction_threshold_pct}))

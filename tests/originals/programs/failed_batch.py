@@ -9,7 +9,7 @@ SCRIPT = [
     "```repl\nparts = llm_query_batched(['p', 'q'])\nprint(len(parts))\n```",
     "fine",
     {"status": 400, "error": "no luck"},
-    '```repl\nanswer["content"] = repr(sorted(part[:28] for part in parts))\n'
+    '```repl\nanswer["content"] = repr(sorted(part[:27] for part in parts))\n'
     'answer["ready"] = True\n```',
 ]
 

@@ -19,9 +19,7 @@ from rlm.utils.parsing import find_code_blocks, format_iteration
 
 SCRIPT = ["one", "two"]
 
-client = get_client(
-    "openai", {"model_name": "gpt-4o", "base_url": os.environ["OPENAI_BASE_URL"]}
-)
+client = get_client("openai", {"model_name": "gpt-4o", "base_url": os.environ["OPENAI_BASE_URL"]})
 said = [client.completion("x"), client.completion([{"role": "user", "content": "y"}])]
 with LocalREPL(context_payload=["a", "b"]) as repl:
     first = repl.execute_code("x = len(context)\nprint(x)")
