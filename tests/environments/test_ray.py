@@ -70,16 +70,15 @@ async def opened(place: LocalEnvironment) -> ForkedSession:
         return shared.layout
 
     report = {**await place.describe(), "forks": False}
-    return await ForkedSession.open(
+    return await ForkedSession(
         relay.connect(),
         FakeHost(),
         OPTIONS,
-        None,
         report=report,
         sends_fds=False,
         lend=lend,
         close_sandbox=relay.close,
-    )
+    ).start(None)
 
 
 lent: list[int] = []

@@ -20,7 +20,7 @@ from rlm.messages import Reply
 from rlm.portal import in_a_run
 from rlm.protocols import Recorder, ReplyStore
 from rlm.records.journal import kept
-from rlm.records.recorders.in_process import CallbackRecorder, MemoryRecorder
+from rlm.records.recorders.in_process import CallbackRecorder
 from rlm.results import RunResult, Submission
 from rlm.typed import AnswerMismatch, AnswerType, aanswer_type, with_typed_answer
 from rlm.wiring.listeners import Listeners
@@ -113,10 +113,10 @@ class Runner:
         listening = (*self._listeners.recorders, *recorders)
         budget = Budget(config.limits)
         on_budget(budget)
-        scope, memory, callbacks = self._scope(config, new_run_id(), None, listening, budget)
+        scope, callbacks = self._scope(config, new_run_id(), None, listening, budget)
         relay = RelayRun(calls, config, scope, task, relayed)
         result = await self._stoppable(relay, scope, callbacks)
-        return replace(result, events=tuple(memory.events)), relay.reply
+        return replace(result, events=tuple(scope.tree.events)), relay.reply
 
     async def repeat(
         self,
@@ -160,7 +160,7 @@ class Runner:
         models = (config.model, config.sub_model, *config.models)
         for each in budget.chain:
             services.calls.check_prices(models, each.limits)
-        scope, memory, callbacks = self._scope(config, run_id, store, recorders, budget)
+        scope, callbacks = self._scope(config, run_id, store, recorders, budget)
         strategy, task = ("rlm", task) if session else choose_strategy(services.calls, task, config)
         execution: Engine | PlainRun
         if strategy == "rlm":
@@ -168,7 +168,7 @@ class Runner:
         else:
             execution = PlainRun(services.calls, config, scope, task, strategy)
         result = await self._stoppable(execution, scope, callbacks)
-        return replace(result, events=tuple(memory.events))
+        return replace(result, events=tuple(scope.tree.events))
 
     def _scope(
         self,
@@ -177,16 +177,16 @@ class Runner:
         store: ReplyStore | None,
         recorders: tuple[Recorder, ...],
         budget: Budget,
-    ) -> tuple[Scope, MemoryRecorder, CallbackRecorder | None]:
-        """Make the scope of a root run and the recorders that every run has."""
-        memory, callbacks = MemoryRecorder(), self._listeners.new_callbacks()
+    ) -> tuple[Scope, CallbackRecorder | None]:
+        """Make the scope of a root run, and the recorder of the callbacks if there are any."""
+        callbacks = self._listeners.new_callbacks()
         scope = Scope(
             run_id=run_id,
             budget=budget,
-            recorders=(memory, *((callbacks,) if callbacks else ()), *recorders),
+            recorders=(*((callbacks,) if callbacks else ()), *recorders),
             tree=Tree(config.limits.max_child_sessions, store),
         )
-        return scope, memory, callbacks
+        return scope, callbacks
 
     async def _stoppable(
         self, execution: Engine | PlainRun, scope: Scope, callbacks: CallbackRecorder | None
