@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlm import RLM, RunResult
-from rlm.cli._progress import Manner, Stage
+from rlm.cli._progress import Manner, RunDisplay
 from tests.cli.running import QUESTION, TEXT, command, environment, one_clear_line, rlm
 from tests.cli.scripts import AS_CODE, HOSTILE, submits
 from tests.endpoint import endpoint
@@ -192,7 +192,7 @@ def test_what_a_library_prints_is_no_answer(capsys: pytest.CaptureFixture[str]) 
 
     manner = Manner(as_json=False, log_dir=None, quiet=True, verbose=False)
     with RLM("offline/extractive", environment="inprocess") as engine:
-        result = Stage(manner, journaled=False).run(engine, ask)
+        result = RunDisplay(manner, journaled=False).run(engine, ask)
     shown = capsys.readouterr()
     assert (result.stop_reason, shown.out) == ("answer", "")
     assert "a node is lost" in shown.err

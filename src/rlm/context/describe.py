@@ -16,11 +16,11 @@ __all__ = [
     "ListShape",
     "counted",
     "describe",
+    "describe_text",
     "format_of",
     "header_of",
     "key_names",
     "table_of",
-    "told",
 ]
 
 MAX_NAMES = 20
@@ -184,17 +184,17 @@ def describe(value: Any) -> str:
     if isinstance(value, str):
         about = len(value) > COUNTED_CHARS
         lines = _about_lines(value) if about else _lines(value)
-        return told(len(value), lines, value[:SAMPLE_CHARS], about=about)
+        return describe_text(len(value), lines, value[:SAMPLE_CHARS], about=about)
     if isinstance(value, bytes):
         return f"bytes, {counted(len(value), 'byte')}."
     if isinstance(value, (list, tuple)):
-        return ListShape(value).told()
+        return ListShape(value).description()
     if isinstance(value, dict):
         return f"a dict of {counted(len(value), 'item')}{key_names(value)}."
     return f"a {type(value).__name__}."
 
 
-def told(
+def describe_text(
     chars: int, lines: int, sample: str, structure: str | None = None, *, about: bool = False
 ) -> str:
     """Describe a text of which only the beginning is at hand; `structure` if already known."""
@@ -244,7 +244,7 @@ class ListShape:
             size = len(item)
             self._text_chars = [min(shortest, size), max(longest, size), chars + size]
 
-    def told(self) -> str:
+    def description(self) -> str:
         if not self.count:
             return "an empty list."
         kinds = ", ".join(f"{number:,} {kind}" for kind, number in self._kinds.most_common(5))

@@ -75,7 +75,7 @@ class ReplayStore:
         run = self._recording.runs.get(key.path)
         if run is None:
             where = f"a child run of step {key.step} that was not recorded"
-            self.differences.append(Difference(where, _shown(request)))
+            self.differences.append(Difference(where, _last_message(request)))
         elif key.kind in ("llm", "tool"):
             recorded = [call.prompt for call in run.calls.values() if call.step == key.step]
             now = "" if request is None else _content(request.messages[-1])
@@ -100,7 +100,7 @@ def _matching(shown: str) -> re.Pattern[str]:
 def _request_diff(asks: list[ModelAsked], request: Request | None) -> str:
     """Return what is new in the recorded request compared to the end of this one."""
     if not asks or request is None:
-        return _shown(request)
+        return _last_message(request)
     recorded = asks[0].new_messages
     now = request.messages[-len(recorded) :] if recorded else ()
     lines = diff(
@@ -134,7 +134,7 @@ def _run_of_equals(pairs: "zip[tuple[str, str]]") -> int:
     return count
 
 
-def _shown(request: Request | None) -> str:
+def _last_message(request: Request | None) -> str:
     return diff("", "" if request is None else _content(request.messages[-1]))
 
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from rlm.calls.scope import Scope, Tree, new_run_id
 from rlm.config import RunConfig
 from rlm.context import ContextValue, StoredContext
-from rlm.engine.loop import Engine
-from rlm.engine.run import Run
+from rlm.engine.loop import ReplRun
+from rlm.engine.run_state import RunState
 from rlm.engine.sessions import RunSession
 from rlm.engine.strategies import PlainRun, Relayed, RelayRun, choose_strategy
 from rlm.engine.task import Task
@@ -19,7 +19,7 @@ from rlm.limits import Budget, Limits
 from rlm.messages import Reply
 from rlm.portal import in_a_run
 from rlm.protocols import Recorder, ReplyStore
-from rlm.records.journal import kept
+from rlm.records.journal import journaled_run
 from rlm.records.recorders.in_process import CallbackRecorder
 from rlm.results import RunResult, Submission
 from rlm.typed import AnswerMismatch, AnswerType, aanswer_type, with_typed_answer
@@ -36,10 +36,10 @@ class Runner:
         self.config = config
         self.resources = resources
         self._listeners = listeners
-        self._running: dict[str, tuple[Run, asyncio.AbstractEventLoop]] = {}
+        self._running: dict[str, tuple[RunState, asyncio.AbstractEventLoop]] = {}
 
     @property
-    def running(self) -> dict[str, Run]:
+    def running(self) -> dict[str, RunState]:
         """The runs in progress, by their ids."""
         return {run_id: run for run_id, (run, _) in self._running.items()}
 
@@ -77,9 +77,9 @@ class Runner:
         draws on `budget`, if one is given.
         """
         config = config or self.config
-        task, kind = await self._prepared(task, response_model, config)
+        task, kind = await self._prepare(task, response_model, config)
         archive = self.resources.archive if journaled else None
-        async with kept(archive, task, run_id, in_chat=session is not None) as record:
+        async with journaled_run(archive, task, run_id, in_chat=session is not None) as record:
             result = record.result
             if result is None:
                 listening = (*record.recorders, *self._listeners.recorders, *recorders)
@@ -94,8 +94,8 @@ class Runner:
 
     async def begin(self, task: Task, response_model: Any, run_id: str, config: RunConfig) -> None:
         """Write a task to the journal without running it, so that it can be resumed later."""
-        task, _ = await self._prepared(task, response_model, config)
-        async with kept(self.resources.archive, task, run_id, in_chat=False):
+        task, _ = await self._prepare(task, response_model, config)
+        async with journaled_run(self.resources.archive, task, run_id, in_chat=False):
             pass
 
     async def relay(
@@ -130,11 +130,11 @@ class Runner:
         """Execute a recorded run again; `store` answers in place of models and tools."""
         stored = await self.resources.store(context, self.config)
         await asyncio.wrap_future(stored.hashing())
-        task, _ = await self._prepared(Task(query, stored), response_model, self.config)
+        task, _ = await self._prepare(Task(query, stored), response_model, self.config)
         budget = Budget(self.config.limits)
         await self._run(task, None, run_id, store, (recorder,), self.config, budget)
 
-    async def _prepared(
+    async def _prepare(
         self, task: Task, response_model: Any, config: RunConfig
     ) -> tuple[Task, AnswerType | None]:
         """Add settings, instructions and the check of a typed answer to a task."""
@@ -162,9 +162,9 @@ class Runner:
             services.calls.check_prices(models, each.limits)
         scope, callbacks = self._scope(config, run_id, store, recorders, budget)
         strategy, task = ("rlm", task) if session else choose_strategy(services.calls, task, config)
-        execution: Engine | PlainRun
+        execution: ReplRun | PlainRun
         if strategy == "rlm":
-            execution = Engine(services, config, scope, task, session)
+            execution = ReplRun(services, config, scope, task, session)
         else:
             execution = PlainRun(services.calls, config, scope, task, strategy)
         result = await self._stoppable(execution, scope, callbacks)
@@ -189,10 +189,10 @@ class Runner:
         return scope, callbacks
 
     async def _stoppable(
-        self, execution: Engine | PlainRun, scope: Scope, callbacks: CallbackRecorder | None
+        self, execution: ReplRun | PlainRun, scope: Scope, callbacks: CallbackRecorder | None
     ) -> RunResult:
         """Run to the end; until then, `stop` can reach the run."""
-        self._running[scope.run_id] = execution.state, asyncio.get_running_loop()
+        self._running[scope.run_id] = execution.run_state, asyncio.get_running_loop()
         token = in_a_run.set(True)
         try:
             return await execution.run()

@@ -48,7 +48,7 @@ class DirectChannel:
             self._start(parts, deliver)
             while not answers and not self._is_interrupted():
                 inbox.get()
-        return _given(answers[0] if answers else None)
+        return _require_answer(answers[0] if answers else None)
 
     def _is_interrupted(self) -> bool:
         return self._interrupts.pending and self._interrupts.is_own_thread()
@@ -67,10 +67,10 @@ class DirectChannel:
                 loop.call_soon_threadsafe(settle, frame)
 
         self._start(parts, deliver)
-        return _given(await answer)
+        return _require_answer(await answer)
 
 
-def _given(frame: wire.Frame | None) -> wire.Frame:
+def _require_answer(frame: wire.Frame | None) -> wire.Frame:
     if frame is None:
         raise RuntimeError(_NO_ANSWER)
     return frame
