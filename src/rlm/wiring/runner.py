@@ -77,9 +77,10 @@ class Runner:
         draws on `budget`, if one is given.
         """
         config = config or self.config
-        task, kind = await self._prepare(task, response_model, config)
+        in_chat = session is not None
+        task, kind = await self._prepare(task, response_model, config, in_chat=in_chat)
         archive = self.resources.archive if journaled else None
-        async with journaled_run(archive, task, run_id, in_chat=session is not None) as record:
+        async with journaled_run(archive, task, run_id, in_chat=in_chat) as record:
             result = record.result
             if result is None:
                 listening = (*record.recorders, *self._listeners.recorders, *recorders)
@@ -135,14 +136,14 @@ class Runner:
         await self._run(task, None, run_id, store, (recorder,), self.config, budget)
 
     async def _prepare(
-        self, task: Task, response_model: Any, config: RunConfig
+        self, task: Task, response_model: Any, config: RunConfig, *, in_chat: bool = False
     ) -> tuple[Task, AnswerType | None]:
         """Add settings, instructions and the check of a typed answer to a task."""
         if not isinstance(task.query, str) or not task.query.strip():
             raise ConfigError(f"the query must be a non-empty string, not {task.query!r}")
         kind = None if response_model is None else await aanswer_type(response_model)
         settings = self.resources.settings(config, kind.schema if kind else None)
-        task = replace(task, settings=settings)
+        task = replace(task, settings={**settings, "in_chat": True} if in_chat else settings)
         return _with_instructions(task, config.prologue, kind), kind
 
     async def _run(
