@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from rlm import models, prompts
 from rlm.api import RLM
 from rlm.cli import dotenv
-from rlm.cli._context import context_of
+from rlm.cli._context import context_of, is_piped
 from rlm.cli._errors import say, unknown_price
 from rlm.cli._models import Choice, choose, find_servers, windows_of
 from rlm.cli._progress import Manner, RunDisplay
@@ -130,6 +130,8 @@ def _run(
     engine = make_rlm(options, made_of, [*display.recorders, *beside])
     with engine:
         context = context_of(options.files)
+        if context is None and not options.quiet and is_piped():
+            say("Standard input is empty, so the query is asked without a context.")
         try:
             return display.run(
                 engine, lambda: engine.ask(query, context, response_model=made_of.schema)
