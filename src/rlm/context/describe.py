@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rlm._util.python_source import PythonParser
+from rlm.worker.ctx import count_lines
 
 __all__ = [
     "MAX_NAMES",
@@ -183,7 +184,7 @@ def describe(value: Any) -> str:
     """Return one or two lines on type, size and inner structure."""
     if isinstance(value, str):
         about = len(value) > COUNTED_CHARS
-        lines = _about_lines(value) if about else _lines(value)
+        lines = _about_lines(value) if about else count_lines(value)
         return describe_text(len(value), lines, value[:SAMPLE_CHARS], about=about)
     if isinstance(value, bytes):
         return f"bytes, {counted(len(value), 'byte')}."
@@ -207,10 +208,6 @@ def describe_text(
     if structure is None:
         structure = format_of(sample, whole=chars <= len(sample))
     return f"{size}{structure}."
-
-
-def _lines(text: str) -> int:
-    return text.count("\n") + (not text.endswith("\n"))
 
 
 def _about_lines(text: str) -> int:
