@@ -11,7 +11,7 @@ from msgspec import Struct
 from rlm.context.describe import describe
 from rlm.context.fileset import FileSet
 from rlm.context.parts import EncodedTexts, HeldTexts
-from rlm.context.pictures import told_picture
+from rlm.context.pictures import describe_picture
 from rlm.context.stored import StoredContext
 from rlm.errors import ConfigError
 from rlm.images import Picture, picture_of
@@ -103,8 +103,8 @@ def _store_bytes(data: bytes) -> StoredContext:
     picture = picture_of(data)
     if picture is None:
         return StoredContext("bytes", data, describe(data))
-    told = told_picture(picture, "context")
-    return StoredContext("bytes", data, told, pictures={"context": picture})
+    description = describe_picture(picture, "context")
+    return StoredContext("bytes", data, description, pictures={"context": picture})
 
 
 def _store_json(value: Any) -> StoredContext:

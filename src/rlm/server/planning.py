@@ -76,7 +76,7 @@ class Planner:
 
     async def plan(self, request: AnswerRequest, token: Token) -> Plan:
         owner.set(token.name)  # Work in processes with limits is shared between tokens.
-        model, has_repl = self._engines.named(request.model)
+        model, has_repl = self._engines.resolve(request.model)
         if not token.allows(request.model, model):
             raise unknown_model(request.model)
         engine = self._engines.get(model, request.rlm.environment)
