@@ -124,7 +124,7 @@ class Bridge:
             max_output_tokens=self.config.limits.call_output_tokens,
             sampling=self.config.sub_sampling,
         )
-        return (await self.calls.call(self.scope, request)).text
+        return (await self.calls.counted_call(self.scope, request)).text
 
     def _with_failed_replies(self, kind: str, arguments: dict[str, Any], answer: Answer) -> Answer:
         """Return the answer with texts in place of failures, if the run has any for them."""

@@ -7,10 +7,14 @@ from rlm import RLM
 from rlm.logger import RLMLogger
 
 SCRIPT = [
-    "```repl\nlow = rlm_query('Add up: 1 2 3')\nplain = llm_query('Say hello')\n"
-    "print(low, plain)\n```",
-    '```repl\ntotal = sum(int(n) for n in context.split(":")[1].split())\n'
-    'answer["content"] = str(total)\nanswer["ready"] = True\n```',
+    (
+        "```repl\nlow = rlm_query('Add up: 1 2 3')\nplain = llm_query('Say hello')\n"
+        "print(low, plain)\n```"
+    ),
+    (
+        '```repl\ntotal = sum(int(n) for n in context.split(":")[1].split())\n'
+        'answer["content"] = str(total)\nanswer["ready"] = True\n```'
+    ),
     "hello",
     '```repl\nanswer["content"] = f"{low} {plain}"\nanswer["ready"] = True\n```',
 ]

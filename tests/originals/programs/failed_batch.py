@@ -9,8 +9,10 @@ SCRIPT = [
     "```repl\nparts = llm_query_batched(['p', 'q'])\nprint(len(parts))\n```",
     "fine",
     {"status": 400, "error": "no luck"},
-    '```repl\nanswer["content"] = repr(sorted(part[:27] for part in parts))\n'
-    'answer["ready"] = True\n```',
+    (
+        '```repl\nanswer["content"] = repr(sorted(part[:27] for part in parts))\n'
+        'answer["ready"] = True\n```'
+    ),
 ]
 
 rlm = RLM(

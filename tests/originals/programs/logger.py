@@ -8,8 +8,10 @@ from rlm import RLM
 from rlm.logger import RLMLogger
 
 SCRIPT = [
-    "```repl\none = llm_query('What is this? ' + context[:9])\n"
-    "both = llm_query_batched(['first half', 'second half'])\nprint(one, both)\n```",
+    (
+        "```repl\none = llm_query('What is this? ' + context[:9])\n"
+        "both = llm_query_batched(['first half', 'second half'])\nprint(one, both)\n```"
+    ),
     "a note",
     "a part",
     "a part",

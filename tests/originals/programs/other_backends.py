@@ -7,8 +7,10 @@ from rlm import RLM
 
 URL = {"base_url": os.environ["OPENAI_BASE_URL"], "api_key": "none"}
 SCRIPT = [
-    "```repl\na = llm_query('one')\nb = llm_query('two', model='small')\n"
-    "c = llm_query('three', model='big')\nprint(a, b, c)\n```",
+    (
+        "```repl\na = llm_query('one')\nb = llm_query('two', model='small')\n"
+        "c = llm_query('three', model='big')\nprint(a, b, c)\n```"
+    ),
     "A",
     "B",
     "C",

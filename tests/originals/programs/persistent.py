@@ -6,11 +6,15 @@ import os
 from rlm import RLM
 
 SCRIPT = [
-    '```repl\nwords = len(context.split())\nanswer["content"] = str(words)\n'
-    'answer["ready"] = True\n```',
+    (
+        '```repl\nwords = len(context.split())\nanswer["content"] = str(words)\n'
+        'answer["ready"] = True\n```'
+    ),
     "```repl\nprint(words, context_0, '|', context_1, len(history) > 0)\n```",
-    '```repl\nanswer["content"] = f"{words} then {len(context_1.split())}"\n'
-    'answer["ready"] = True\n```',
+    (
+        '```repl\nanswer["content"] = f"{words} then {len(context_1.split())}"\n'
+        'answer["ready"] = True\n```'
+    ),
     '```repl\nanswer["content"] = f"{words} {context_2}"\nanswer["ready"] = True\n```',
 ]
 

@@ -7,8 +7,10 @@ from rlm import RLM
 
 SCRIPT = [
     "I look first.\n```repl\nprint(type(context).__name__, len(context))\n```",
-    "```repl\nlines = [str(2**n) for n in range(5)]\n"
-    'answer["content"] = "\\n".join(lines)\nanswer["ready"] = True\n```',
+    (
+        "```repl\nlines = [str(2**n) for n in range(5)]\n"
+        'answer["content"] = "\\n".join(lines)\nanswer["ready"] = True\n```'
+    ),
 ]
 
 rlm = RLM(
