@@ -66,7 +66,7 @@ class ClientTraits(Struct, frozen=True):
 
     @classmethod
     def of(cls, client: Client) -> "ClientTraits":
-        """Read the attributes of a client; an identity or name that is no text, or empty, is none."""
+        """Read the attributes of a client; a text that is none, or empty, counts as missing."""
         had = {
             name: getattr(client, name) for name in cls.__struct_fields__ if hasattr(client, name)
         }

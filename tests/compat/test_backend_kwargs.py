@@ -188,9 +188,10 @@ def test_a_local_server_costs_nothing_unless_priced(caplog: pytest.LogCaptureFix
         done = on(server.url, "vllm", max_budget=0.000001).completion("c")
         assert (done.response, done.usage_summary.total_cost) == ("done", None)
         assert "max_budget" not in caplog.text
+        prices = {"vllm/some/new-model": (5.0, 5.0)}
+        priced = on(server.url, "vllm", max_budget=0.000001, prices=prices)
         with pytest.raises(BudgetExceededError):
-            prices = {"vllm/some/new-model": (5.0, 5.0)}
-            on(server.url, "vllm", max_budget=0.000001, prices=prices).completion("c")
+            priced.completion("c")
 
 
 def test_other_models_of_unknown_price_are_warned_about_once(

@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+from pathlib import Path
 
 from rlm import RLM
 from rlm.logger import RLMLogger
@@ -35,7 +36,7 @@ with tempfile.TemporaryDirectory() as folder:
         logger=logger,
     )
     done = rlm.completion("a shopping list: eggs", root_prompt="What is it?")
-    files = len(os.listdir(folder))
+    files = len(list(Path(folder).iterdir()))
 rows = done.metadata["iterations"]
 results = [block["result"] for row in rows for block in row["code_blocks"]]
 print(

@@ -1,4 +1,4 @@
-"""A smaller model for the calls of cells, chosen by default and by name."""
+"""A smaller model for the calls of cells, and a budget on servers without prices."""
 
 import json
 import os
@@ -7,14 +7,10 @@ from rlm import RLM
 
 URL = {"base_url": os.environ["OPENAI_BASE_URL"], "api_key": "none"}
 SCRIPT = [
-    (
-        "```repl\na = llm_query('one')\nb = llm_query('two', model='small')\n"
-        "c = llm_query('three', model='big')\nprint(a, b, c)\n```"
-    ),
+    "```repl\na = llm_query('one')\nb = llm_query('two')\nprint(a, b)\n```",
     "A",
     "B",
-    "C",
-    '```repl\nanswer["content"] = a + b + c\nanswer["ready"] = True\n```',
+    '```repl\nanswer["content"] = a + b\nanswer["ready"] = True\n```',
 ]
 
 rlm = RLM(
