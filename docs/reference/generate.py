@@ -99,6 +99,7 @@ def _constructor(descriptions: Descriptions) -> str:
             descriptions.of("RLM", each.name),
         )
         for each in inspect.signature(RLM, locals=LATER, eval_str=True).parameters.values()
+        if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)  # the reference's
     )
     return _table(("keyword", "default", "type", "meaning"), rows)
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from rlm import compat
 from rlm.calls.cache import ReplyCache
@@ -59,7 +59,7 @@ class RLM(compat.ReferenceAttributes):
     def __init__(
         self,
         model: Model | None = None,
-        *,
+        *positions: Any,
         sub_model: Model | None = None,
         models: Sequence[Model] = (),
         clients: Mapping[str, Client] | None = None,
@@ -98,7 +98,9 @@ class RLM(compat.ReferenceAttributes):
         client_options: Mapping[str, Mapping[str, Any]] | None = None,
         variables: Mapping[str, str] | None = None,
         seed: int = 0,
+        **reference: Unpack[compat.ReferenceKeywords],
     ) -> None:
+        # The decorator reads `positions` and `reference`, and leaves none of them here.
         # Options that `Resources` and `RunConfig` take under the same names are not listed again.
         given = dict(locals())
         resources = _resources(given)

@@ -148,7 +148,7 @@ class PortalError(RLMError):
 class LimitExceededError(RLMError):
     """A run ended at a limit (reference spelling); the best answer so far is `partial_answer`."""
 
-    def __init__(self, message: str, *, partial_answer: str | None = None) -> None:
+    def __init__(self, message: str = "", *, partial_answer: str | None = None) -> None:
         super().__init__(message)
         self.partial_answer = partial_answer
 

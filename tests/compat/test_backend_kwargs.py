@@ -36,7 +36,7 @@ def made(server: FakeServer, backend: str, **kwargs: Any) -> RLM:
         address = dict.fromkeys(address, server.url)
     options: dict[str, Any] = {**BACKENDS[backend], **address, "api_key": "k", **kwargs}
     keywords = options.pop("keywords", {})
-    return RLM(name, options, environment=PlanEnvironment(), **keywords)  # type: ignore[misc, call-arg, arg-type]
+    return RLM(name, options, environment=PlanEnvironment(), **keywords)
 
 
 def asked(server: FakeServer) -> tuple[Received, dict[str, Any]]:
@@ -166,7 +166,7 @@ def test_native_client_options_are_the_same() -> None:
 def on(url: str, backend: str, **keywords: Any) -> RLM:
     kwargs = {"model_name": "some/new-model", "base_url": url, "api_key": "k"}
     keywords.setdefault("environment", PlanEnvironment())
-    return RLM(backend=backend, backend_kwargs=kwargs, **keywords)  # type: ignore[call-arg]
+    return RLM(backend=backend, backend_kwargs=kwargs, **keywords)
 
 
 def test_openrouters_own_cost_counts_against_max_budget() -> None:

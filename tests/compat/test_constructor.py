@@ -345,7 +345,7 @@ def test_without_a_model_the_configured_one_or_that_of_the_first_key_is_used(
 ) -> None:
     assert RLM(variables=variables).config.model == model
     assert RLM(logger=RLMLogger(), variables=variables).config.model == model
-    assert RLM(max_iterations=3, variables=variables).config.model == model  # type: ignore[call-arg]
+    assert RLM(max_iterations=3, variables=variables).config.model == model
 
 
 def test_without_any_model_one_error_says_what_to_set() -> None:

@@ -34,7 +34,7 @@ STEPS = [
 def reference(server: FakeServer, **keywords: Any) -> RLM:
     kwargs = {"model_name": "gpt-4o", "base_url": server.openai_url, "api_key": "sk-secret-key"}
     keywords.setdefault("environment", PlanEnvironment())
-    return RLM(backend="openai", backend_kwargs=kwargs, **keywords)  # type: ignore[call-arg]
+    return RLM(backend="openai", backend_kwargs=kwargs, **keywords)
 
 
 def test_metadata_has_the_references_shape() -> None:
@@ -132,8 +132,9 @@ def test_the_default_keeps_our_events(tmp_path: Path) -> None:
         reference(server, logger=logger).completion("c")
     kinds = [row["type"] for row in rows_of(logger.log_file_path)]
     assert (kinds[0], kinds[-1]) == ("run_started", "run_ended")
+    wrong: Any = "rows"
     with pytest.raises(ConfigError, match="there is no format 'rows'"):
-        RLMLogger(format="rows")  # type: ignore[arg-type]
+        RLMLogger(format=wrong)
 
 
 class Telling(RLMLogger):

@@ -70,8 +70,9 @@ def test_async_only_and_broken_models() -> None:
     wrong: Any = [None]
     with pytest.raises(ModelError, match="returned NoneType, not a str"):
         RLM(ScriptedLM(*wrong), environment=PlanEnvironment()).completion("c")
+    unfinished: Any = BaseLM
     with pytest.raises(TypeError, match="abstract"):
-        BaseLM("m")  # type: ignore[abstract]
+        unfinished("m")
 
 
 def test_the_cost_that_a_base_lm_counts_is_held() -> None:

@@ -5,6 +5,7 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,7 +90,11 @@ def test_type_checkers_see_them(tmp_path: Path) -> None:
         "    out: str = repl.execute_code('x').stdout\n"
         "VerbosePrinter(enabled=False).print_final_answer('x')\n"
         "RLMLogger(format='reference').clear_iterations()\n"
-        "reveal_type(get_environment)\n",
+        "reveal_type(get_environment)\n"
+        "from rlm import RLM\n"
+        "RLM(backend='openai', backend_kwargs={'model_name': 'm'}, max_depth=2, max_budget=1.0)\n"
+        "steps: int = RLM('openai', {'model_name': 'm'}, persistent=True).max_iterations\n"
+        "RLM(client, sub_model=client)\n",
         "utf-8",
     )
     command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(program)]
@@ -127,11 +132,13 @@ def test_types_go_to_dicts_and_back() -> None:
     assert block["locals"]["f"] == "<function 'test_names_at_a_path'>"
     assert block["locals"]["n"] == [1, [2]]
     assert (block["rlm_calls"], block["final_answer"]) == ([], None)
-    assert types.REPLResult("", "", {}, rlm_calls=None).rlm_calls == []  # type: ignore[arg-type]
+    nothing: Any = None
+    assert types.REPLResult("", "", {}, rlm_calls=nothing).rlm_calls == []
     assert types.QueryMetadata(["ab", "c"]).context_total_length == 3
     assert types.QueryMetadata([{"role": "user", "content": "abcd"}]).context_lengths == [4]
+    number: Any = 7
     with pytest.raises(ValueError, match="str, a list or a dict"):
-        types.QueryMetadata(7)  # type: ignore[arg-type]
+        types.QueryMetadata(number)
 
 
 def test_prompts_can_be_extended() -> None:
@@ -157,7 +164,7 @@ def test_a_custom_prompt_is_the_references_template() -> None:
     for template, shown in written.items():
         tools = {"f": {"tool": len, "description": "counts"}}
         one = RLM(
-            backend="vllm",  # type: ignore[call-arg]
+            backend="vllm",
             backend_kwargs=made,
             custom_system_prompt=template,
             custom_tools=tools,

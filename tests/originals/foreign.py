@@ -28,7 +28,7 @@ CAUSES = (
     ("private member", r"AttributeError: .*has no attribute '_\w+'"),
     ("assertion", r"\bAssertionError\b|^assert |DID NOT RAISE"),
 )
-"""Causes of failures, the first that fits, by the last lines of what was reported."""
+"""Causes of failures, the first that fits, by what was raised."""
 
 
 class Result(NamedTuple):
@@ -64,7 +64,8 @@ def _result(case: ElementTree.Element) -> Result:
     name = case.get("name", "")
     for kind in ("failure", "error"):
         if (found := case.find(kind)) is not None:
-            told = f"{found.get('message', '')}\n{found.text or ''}"
+            raised = [line for line in (found.text or "").splitlines() if line.startswith("E ")]
+            told = "\n".join([found.get("message", ""), *raised])
             return Result(file, name, cause_of(told))
     return Result(file, name, "skipped" if case.find("skipped") is not None else "passed")
 
@@ -94,7 +95,8 @@ def _ended(command: list[str], folder: str, variables: dict[str, str]) -> str:
         )
     except subprocess.TimeoutExpired:
         return "too slow"
-    return "passed" if done.returncode == 0 else cause_of(done.stderr[-2_000:])
+    last = (done.stderr.strip().splitlines() or [""])[-1]
+    return "passed" if done.returncode == 0 else cause_of(last)
 
 
 def table(results: list[Result]) -> str:

@@ -8,13 +8,14 @@ offer these names to programs that import them there; nothing of ours imports th
 from rlm.compat.attributes import ReferenceAttributes
 from rlm.compat.recording import announce
 from rlm.compat.results import completion_of, raise_if_ended_early
-from rlm.compat.spelling import Spelling, accepts_reference_keywords
+from rlm.compat.spelling import ReferenceKeywords, Spelling, accepts_reference_keywords
 from rlm.compat.types import Completion, ModelUsage, UsageTotals
 
 __all__ = [
     "Completion",
     "ModelUsage",
     "ReferenceAttributes",
+    "ReferenceKeywords",
     "Spelling",
     "UsageTotals",
     "accepts_reference_keywords",

@@ -64,6 +64,10 @@ class BaseLM(ABC):
         self.sampling_args: dict[str, Any] = dict(sampling_args or {})
         self.kwargs = kwargs
 
+    def __call__(self, prompt: Any) -> str:
+        """Answer a prompt: a model may be any function that does."""
+        return self.completion(prompt)
+
     @abstractmethod
     def completion(self, prompt: Any) -> str:
         """Answer a prompt."""

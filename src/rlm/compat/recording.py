@@ -44,8 +44,14 @@ def iteration_of(row: Mapping[str, Any]) -> RLMIteration:
 
 
 def _result(row: Mapping[str, Any]) -> REPLResult:
-    calls = [Completion.from_dict(call) for call in row["rlm_calls"]]
-    return REPLResult(**{**row, "rlm_calls": calls})
+    return REPLResult(
+        stdout=row["stdout"],
+        stderr=row["stderr"],
+        locals=row["locals"],
+        execution_time=row["execution_time"],
+        rlm_calls=[Completion.from_dict(call) for call in row["rlm_calls"]],
+        final_answer=row["final_answer"],
+    )
 
 
 class IterationRecorder:

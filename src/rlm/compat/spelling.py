@@ -8,8 +8,8 @@ defaults, its names of models and its texts for failed calls.
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ParamSpec, TypedDict, cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from rlm.config import CallRules, Guards
 from rlm.errors import ConfigError
 from rlm.limits import Limits
 
-__all__ = ["Spelling", "accepts_reference_keywords", "read_call"]
+__all__ = ["ReferenceKeywords", "Spelling", "accepts_reference_keywords", "read_call"]
 
 NO_LIMIT = 10**9
 """Stands for a limit that the reference does not have: `max_errors=None`, the number of calls."""
@@ -71,6 +71,30 @@ REPLACEABLE = "rlm.core.rlm"
 """The module whose `get_client` programs replace in their tests, to answer without a model."""
 
 Arguments = ParamSpec("Arguments")
+
+
+class ReferenceKeywords(TypedDict, total=False):
+    """The keywords of the reference that we call otherwise, for type checkers."""
+
+    backend: Any
+    backend_kwargs: dict[str, Any] | None
+    other_backends: Sequence[Any] | None
+    other_backend_kwargs: Sequence[dict[str, Any]] | None
+    depth: int
+    max_depth: int | None
+    max_iterations: int | None
+    max_budget: float | None
+    max_timeout: float | None
+    max_tokens: int | None
+    max_errors: int | None
+    max_concurrent_subcalls: int | None
+    custom_system_prompt: str | None
+    custom_tools: Any
+    custom_sub_tools: Any
+    compaction_threshold_pct: float
+    sampling_args: dict[str, Any] | None
+    sub_sampling_args: dict[str, Any] | None
+    user_prologue: str | None
 
 
 class Spelling(Struct, frozen=True):

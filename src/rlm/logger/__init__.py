@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import msgspec
 
@@ -35,12 +35,6 @@ FORMATS = ("events", "reference")
 MAX_NAME_CHARS = 150
 _READ = msgspec.json.Decoder(Event)
 _log = logging.getLogger("rlm")
-
-
-class ToDict(Protocol):
-    """A value of the reference: an `RLMIteration`, an `RLMMetadata`."""
-
-    def to_dict(self) -> dict[str, Any]: ...
 
 
 class RLMLogger:
@@ -120,7 +114,7 @@ class RLMLogger:
 
     # -- the reference's rows ----------------------------------------------------------------
 
-    def log_metadata(self, metadata: ToDict) -> None:
+    def log_metadata(self, metadata: Any) -> None:
         """Keep how an `RLM` is configured, once; called when it is made."""
         with self._lock:
             if self._metadata is not None:
@@ -128,7 +122,7 @@ class RLMLogger:
             self._metadata = metadata.to_dict()
             self._write_row({"type": "metadata", "timestamp": _now(), **self._metadata})
 
-    def log(self, iteration: ToDict) -> None:
+    def log(self, iteration: Any) -> None:
         """Keep an iteration of a root run; called when it is complete."""
         with self._lock:
             number = len(self._logged) + 1
