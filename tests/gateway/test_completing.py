@@ -240,7 +240,7 @@ async def test_limits_of_a_run_are_the_operators(recipe: Recipe) -> None:
     async with opened("memory", recipe, models=models) as house, house.client() as client:
         session = await session_of(client)
         text = await refused(client, "rlm_complete", session=session, query="?", path="")
-        assert "at most 1 files" in text
+        assert "at most 1 file " in text
         (recipe.root / "b.txt").write_text("much more than is allowed")
         text = await refused(client, "rlm_complete", session=session, query="?", path="b.txt")
         assert "more than 12 bytes" in text

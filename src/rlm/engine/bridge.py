@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from rlm._util.text import all_used
 from rlm._util.untrusted import JsonBounds, TooLarge, read_json
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope, failed
@@ -212,7 +213,7 @@ class Bridge:
         replies = await _concurrently(room, ask, at_once)
         failed = {str(i): str(each) for i, each in enumerate(replies) if isinstance(each, RLMError)}
         if room < count:
-            refusal = f"all {self.config.limits.max_calls:,} calls are used (max_calls)"
+            refusal = f"{all_used(self.config.limits.max_calls, 'call')} (max_calls)"
             failed.update((str(index), refusal) for index in range(room, count))
         texts = [reply if isinstance(reply, str) else "" for reply in replies]
         return {"failed": failed}, [*texts, *[""] * (count - room)]
