@@ -103,7 +103,7 @@ async def test_runs_end_with_their_session(place: str, recipe: Recipe) -> None:
         for _ in range(MAX_AT_ONCE):
             await asked(client, "rlm_complete", session=session, query="?", path="")
         text = await refused(client, "rlm_complete", session=session, query="?", path="")
-        assert f"{MAX_AT_ONCE} runs of this session are in progress" in text
+        assert f"this session has {MAX_AT_ONCE} runs in progress" in text
         while model.waiting < MAX_AT_ONCE:
             await asyncio.sleep(0.01)
         await asked(client, "rlm_session_close", session=session)

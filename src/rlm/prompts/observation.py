@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-from rlm._util.text import counted
 from rlm.limits import Limits
 from rlm.results import CellError, CellResult
 
@@ -93,12 +92,12 @@ def _status(
     calls = sum(result.calls for result in results)
     parts = [f"stdout {_short(written)} chars"]
     if calls:
-        parts.append(counted(calls, "call"))
+        parts.append(f"{calls} call{'s' if calls != 1 else ''}")
     parts.append(f"{sum(result.seconds for result in results):.1f} s")
     for name, value in (left or {}).items():
         shown = f"${value:.4f}" if name == "cost_usd" else f"{value:,} {name}"
         parts.append(f"{shown} left")
-    parts.append(f"{counted(steps_left, 'step')} left")
+    parts.append(f"{steps_left} step{'s' if steps_left != 1 else ''} left")
     return " | ".join(parts)
 
 
