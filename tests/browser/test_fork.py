@@ -79,7 +79,7 @@ def test_an_edited_reply_goes_on_in_a_new_run(visit: Visits, setting: Setting) -
     expect(text).to_have_value(STEPS[0])
     text.fill(STEPS[0].replace("first", "edited"))
     assert posts(visit) == []
-    page.get_by_role("button", name="Fork and run on").click()
+    page.get_by_role("button", name="Fork and continue").click()
     answered(page, setting, "the edited answer, number 1")
     assert len(posts(visit)) == 1
     assert setting.model.count == asked + 2, "only what came after the edited reply was asked for"

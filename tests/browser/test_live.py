@@ -51,7 +51,7 @@ def test_a_run_is_followed_from_its_start_to_its_end(visit: Visits, tmp_path: Pa
             at(page, 2)
             going.release()  # the cell has begun; its call waits
             expect(page.locator(".call-row")).to_contain_text("And then?")
-            expect(page.locator(".call-row")).to_contain_text("under way")
+            expect(page.locator(".call-row")).to_contain_text("in progress")
             expect(page.locator(".cell .python")).to_contain_text("note = llm_query")
             going.release()
             at(page, 3)

@@ -28,7 +28,7 @@ __all__ = ["ViewerApp"]
 
 MAX_BODY_BYTES = 8 * MAX_EDIT_CHARS
 OPENED = "/api/opened/{opened_id}"
-WHY_NOT_FORK_OPENED = "an opened file can't be forked: find the run with `rlm view`"
+WHY_NOT_FORK_OPENED = "an opened file can't be forked; `rlm view` lists the runs that can"
 
 
 class ForkRequest(Struct, frozen=True, forbid_unknown_fields=True):
