@@ -32,8 +32,12 @@ function startViewer(): Promise<Viewer | null> {
       clearTimeout(timer)
       resolve({ target: found[1]!, token: found[2]! })
     })
-    child.on('error', () => resolve(null))
-    child.on('exit', () => resolve(null))
+    const failed = (reason: string): void => {
+      if (!LINK.test(said)) console.error(`rlm view did not start, so files can't be opened: ${reason}`)
+      resolve(null)
+    }
+    child.on('error', () => failed('rlm is not installed; run `make setup` in the folder above'))
+    child.on('exit', () => failed(said.trim()))
   })
 }
 
