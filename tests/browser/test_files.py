@@ -57,12 +57,11 @@ def dev(story: Story) -> Iterator[Dev]:
         lines = []
         for line in process.stdout:
             lines.append(line)
-            if "With your runs:" in line:
+            if "With your runs:" in line or "did not start" in line:
                 break
-        else:
-            raise AssertionError("".join(lines))
         try:
-            yield Dev(f"http://127.0.0.1:{port}/", line.split()[-1])
+            assert any("With your runs:" in line for line in lines), "".join(lines)
+            yield Dev(f"http://127.0.0.1:{port}/", lines[-1].split()[-1])
         finally:
             process.terminate()
             process.wait(60)

@@ -154,7 +154,7 @@ def test_a_request_without_the_token_is_refused(visit: Visits, setting: Setting)
     for headers in (json_only, {**json_only, "X-RLM-Token": "guessed"}):
         status, error = page.evaluate(SEND, [address, order, headers])
         assert status == 403
-        assert "load it again" in error
+        assert "reload it" in error
     token = page.locator("meta[name=rlm-token]").get_attribute("content")
     assert len(token) > 20
     refused = [

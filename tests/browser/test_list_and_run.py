@@ -57,9 +57,9 @@ def test_the_list_is_filtered_by_words_status_and_model(visit: Visits, story_url
     expect(page.locator(".bar")).to_contain_text("1 of 5 runs")
     assert queries(page) == ["Who wrote the oldest ticket?"]
     page.keyboard.press("Escape")
-    page.get_by_label("Filter by words").fill("no such words")
+    page.get_by_label("Filter runs by words").fill("no such words")
     expect(page.get_by_text("No runs match this filter.")).to_be_visible()
-    page.get_by_label("Filter by words").fill("")
+    page.get_by_label("Filter runs by words").fill("")
     page.get_by_role("combobox", name="Status").select_option("failed")
     expect(page.locator(".bar")).to_contain_text("1 of 5 runs")
     assert queries(page) == ["Translate the tickets."]

@@ -99,7 +99,7 @@ def test_a_call_can_be_opened_from_the_list_below(
     page.get_by_role("list", name=re.compile("The same calls as a list")).focus()
     page.keyboard.press("End")
     expect(page.locator(".call-row.active")).to_contain_text("request")
-    page.locator(".call-row", has_text="child run").last.click()
+    page.locator(".call-row", has_text="child run").last.locator(".kind").click()
     page.get_by_role("list", name=re.compile("The same calls as a list")).focus()
     expect(page.locator(".chosen")).to_contain_text("depth 2")
     page.keyboard.press("Enter")

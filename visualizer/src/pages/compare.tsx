@@ -31,7 +31,7 @@ export function Diff({ one, other, label }: { one: string; other: string; label:
           </p>
         ) : (
           <p key={at} class={line.kind}>
-            <span class="sign" aria-label={line.kind}>
+            <span class="sign" role="img" aria-label={line.kind}>
               {SIGN[line.kind]}
             </span>
             <Words text={cut(line.text, 2_000)} />

@@ -50,7 +50,9 @@ function Variables({ ended }: { ended: CellEnded }): JSX.Element | null {
           {named.slice(0, MAX_VARIABLES).map(({ name, value, sign, word }) => (
             <tr key={`${sign}${name}`}>
               <td class="sign" title={word}>
-                <span aria-label={word}>{sign}</span>
+                <span role="img" aria-label={word}>
+                  {sign}
+                </span>
               </td>
               <th scope="row">
                 <Words text={name} />
