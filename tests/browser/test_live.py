@@ -13,8 +13,6 @@ pytestmark = pytest.mark.heavy
 AWAY = "ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|status of 503"
 """What a browser reports while the viewer stops, which it answers with 503, and when it is away."""
 
-"""What a browser says of a server that was ended."""
-
 QUERY = "How does it end?"
 STEPS = [
     cell("print('the first look')", "I look."),
