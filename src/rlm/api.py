@@ -24,6 +24,7 @@ from rlm.protocols import Client, Environment, Recorder
 from rlm.records.recorders.in_process import events_of
 from rlm.results import RunResult
 from rlm.wiring.listeners import Listeners
+from rlm.wiring.registry import setup_code_of
 from rlm.wiring.resources import CallPolicy, Model, ModelSettings, Resources
 from rlm.wiring.runner import Runner
 
@@ -71,6 +72,7 @@ class RLM:
         guards: Guards | None = None,
         system_prompt: str | None = None,
         prologue: str = "",
+        setup_code: str | None = None,
         orchestrator: bool = True,
         preview_chars: int = 0,
         sampling: dict[str, Any] | None = None,
@@ -99,6 +101,8 @@ class RLM:
     ) -> None:
         # Options that `Resources` and `RunConfig` take under the same names are not listed again.
         given = dict(locals())
+        code, options = setup_code_of(setup_code, environment_kwargs)
+        given |= {"setup_code": code, "environment_kwargs": options}
         variables = os.environ if variables is None else variables
         concurrent = (limits or Limits()).max_concurrent_calls
         resources = Resources(

@@ -40,6 +40,7 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     profile: Profile | None = None
     system_prompt: str | None = None
     prologue: str = ""
+    setup_code: str = ""
     orchestrator: bool = True
     preview_chars: int = 0
     sampling: dict[str, Any] = field(default_factory=dict)
@@ -59,6 +60,9 @@ class RunConfig(Struct, frozen=True, kw_only=True):
                 raise ConfigError(
                     f"there is no {name} {value!r}; choose one of {', '.join(choices)}"
                 )
+        if not isinstance(self.setup_code, str):
+            kind = type(self.setup_code).__name__
+            raise ConfigError(f"setup_code must be a str of Python code, not {kind}")
         if self.preview_chars < 0:
             raise ConfigError(f"preview_chars must be 0 or more, not {self.preview_chars}")
         if not 0.1 <= self.compaction_fraction <= 1.0:

@@ -143,7 +143,7 @@ class Engine:
             calls.info(self.config.model),
             calls.info(self.config.sub_model),
             self.scope.depth,
-            self.services.tool_lines,
+            (*self.services.tool_lines, *prompts.prepared_lines(self.session.prepared)),
             grants=bool(self.services.child_toolset.names),
         )
         first = prompts.first_message(

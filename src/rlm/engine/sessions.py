@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from rlm._util.python_source import names_bound
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
-from rlm.errors import CallRefused, SessionError, SessionRestored
+from rlm.errors import CallRefused, ConfigError, SessionError, SessionRestored
 from rlm.events import CellEnded, CellOutput, CellStarted, SessionLost, SessionOpened
 from rlm.prompts import nudges
 from rlm.protocols import BaseEnvironment, BaseSession, ContextSource, Host, Session, Tool
@@ -94,6 +94,8 @@ class RunSession:
         self._earlier: frozenset[str] = frozenset()  # variables from before the current run
         self._rebound: set[str] = set()  # those of them that this run has bound again
         self._is_reused = False
+        self.prepared: dict[str, str] = {}
+        """The variables that `setup_code` left, with their descriptions."""
 
     def serve(self, scope: Scope, host: Host) -> None:
         """Run cells for this run from now on."""
@@ -177,10 +179,31 @@ class RunSession:
         )
         for name, context in self.contexts.items():
             await self._session.load(name, context)
+        if self._config.setup_code.strip():
+            await self._set_up(self._session)
         if self.restore is not None:
             self.loss = await self.restore(self._session)
             self.restore = None
             await self._renew_answer()  # a saved chat may have had its own
+
+    async def _set_up(self, session: BaseSession) -> None:
+        """Run `setup_code` in a new worker; its output is dropped, its variables stay.
+
+        An answer that it submits counts for nothing.
+        """
+        try:
+            result = await self._execute(self._config.setup_code)
+            if result.error is not None:
+                report = (result.error.traceback or result.error.message).strip()
+                raise ConfigError(f"setup_code failed, so the run did not start:\n{report}")
+            await session.load("answer", FRESH_ANSWER)
+        except SessionError as error:
+            await self.close()
+            raise SessionError(f"setup_code ended its session: {error}") from error
+        except BaseException:  # Half of it ran: the next run needs a new worker.
+            await self.close()
+            raise
+        self.prepared = dict(result.new_variables)
 
     async def add_context(self, name: str, context: ContextSource) -> None:
         """Bind another value; it is bound again whenever the worker is replaced."""
@@ -385,7 +408,7 @@ class RunSession:
         await self.close()
         self.scope.emit(SessionLost, reason=reason, lost_variables=lost)
         await self._start()
-        self._earlier = frozenset()
+        self._earlier, self._rebound = frozenset(self.variables), set()
         text = nudges.session_lost(reason, lost)
         return CellResult(error=CellError("SessionLost", reason, text), seconds=seconds)
 
