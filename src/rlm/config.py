@@ -49,9 +49,10 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     compaction_fraction: float = 0.85
     seed: int = 0
 
-    def allows(self, model: str) -> bool:
-        """Whether code may use a model: only those that the caller listed."""
-        return model in {self.model, self.sub_model, *self.models}
+    @property
+    def allowed_models(self) -> tuple[str, ...]:
+        """The models that code may use: only those that the caller listed."""
+        return tuple(dict.fromkeys((self.model, self.sub_model, *self.models)))
 
     def __post_init__(self) -> None:
         for name, known in (("strategy", Strategy), ("protocol", Protocol), ("profile", Profile)):

@@ -124,14 +124,18 @@ class Bridge:
         return (await self.calls.call(self.scope, request)).text
 
     def _model(self, arguments: dict[str, Any]) -> str:
-        model = arguments.get("model") or self.config.sub_model
-        if not isinstance(model, str) or not self.config.allows(model):
-            known = sorted({self.config.model, self.config.sub_model, *self.config.models})
-            raise CallRefused(
-                f"model {model!r} is not allowed here; use one of {', '.join(known)}",
-                limit="models",
-            )
-        return model
+        """Return the allowed model that a call names, with or without its provider."""
+        model, allowed = arguments.get("model") or self.config.sub_model, self.config.allowed_models
+        if not isinstance(model, str):
+            raise CallRefused("malformed model", limit="kind")
+        if model in allowed:
+            return model
+        found = [each for each in allowed if self.calls.router(each).goes_by(model)]
+        if len(found) == 1:
+            return found[0]
+        listed = ", ".join(sorted(found or allowed))
+        problem = "could be several models" if found else "is not allowed here"
+        raise CallRefused(f"model {model!r} {problem}; use one of {listed}", limit="models")
 
     # -- child runs --------------------------------------------------------------------------
 
