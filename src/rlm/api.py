@@ -268,10 +268,12 @@ class RLM:
     async def acompletion(self, prompt: ContextValue, root_prompt: str | None = None) -> Completion:
         """Answer with the prompt as context; without `root_prompt`, the task is in the prompt.
 
+        With `persistent=True` it is a turn of the conversation, except from a tool of that turn.
         Raises the named errors of the reference, with `.partial_answer`, if a limit ended the run.
         """
-        if self._conversation is not None:
-            result = await self._conversation.aask(root_prompt, "" if prompt is None else prompt)
+        conversation = self._conversation
+        if conversation is not None and not conversation.waits_for_this:
+            result = await conversation.aask(root_prompt, "" if prompt is None else prompt)
         else:
             result = await self.aask(FIXED_QUERY if root_prompt is None else root_prompt, prompt)
         compat.raise_if_ended_early(result, self.config.limits)

@@ -157,6 +157,8 @@ class AgentRLM:
         self, message: str, context: ContextValue = None, tools: Any = None
     ) -> AsyncGenerator[Event, None]:
         """Yield the events of one turn, to show progress."""
+        if self._conversation is not None and self._conversation.waits_for_this:
+            raise ConfigError("a turn of this agent is waiting for the tool that asks it")
         async with self._one_turn:
             self._grant(tools)
             chat = await self._ready()

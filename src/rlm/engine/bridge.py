@@ -33,6 +33,7 @@ from rlm.events import (
     ToolCalled,
 )
 from rlm.messages import Message, Reply, Request
+from rlm.portal import Inside, inside
 from rlm.prompts.observation import cut
 from rlm.protocols import Tool
 from rlm.worker.bounds import CALLS, MAX_CONTEXT_VALUES, MAX_NAME_CHARS, MAX_TOOL_VALUES
@@ -80,6 +81,8 @@ class Bridge:
         self.tools = {tool.name: tool for tool in tools}
         self.pictures = RunPictures({} if contexts is None else contexts)
         self.grants = grants
+        self.inside = Inside()
+        """Where the run is. Requests of cells come in the context that opened their session."""
         self._streamed_texts = self._streamed_chars = 0
 
     async def answer(self, kind: str, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
@@ -87,8 +90,10 @@ class Bridge:
         if kind == "llm":
             return await self._llm(arguments, parts)
         if kind == "rlm":
+            inside.set(self.inside)
             return await self._rlm(arguments, parts)
         if kind == "tool":
+            inside.set(self.inside)
             return await self._tool(arguments)
         if kind == "budget":
             return dict(self.scope.budget.left()), ()

@@ -23,6 +23,7 @@ from rlm.engine.sessions import RunSession
 from rlm.engine.task import Ending, Services, Task
 from rlm.events import StepStarted
 from rlm.messages import Reply
+from rlm.portal import inside
 from rlm.prompts.observation import budget_worth_showing, observation
 from rlm.results import CellResult, RunResult, Submission
 
@@ -47,14 +48,17 @@ class Engine:
         self.session = kept_session or services.new_session(config, task)
         contexts, grants = self.session.contexts, services.child_toolset.names
         tools = services.toolset.tools
-        bridge = Bridge(services.calls, config, scope, self.start_child, tools, contexts, grants)
-        self.session.serve(scope, bridge)
+        self.bridge = Bridge(
+            services.calls, config, scope, self.start_child, tools, contexts, grants
+        )
+        self.session.serve(scope, self.bridge)
         self.history = History(services.calls, scope, config)
         self.state = ReplRun(task, config, scope, services.calls, self.session, self.history)
         self.final_call: FinalCall | None = None
 
     async def run(self) -> RunResult:
         """Execute the whole run; every limit ends it with a result, not with an error."""
+        self.bridge.inside = inside.get()
         self.state.announce(self.services.environment.name, "rlm")
         try:
             ending = await self._steps()
