@@ -46,7 +46,8 @@ class Client(Protocol):
 class ContextSource(Protocol):
     """A stored context: bytes that every session of a run tree can be given."""
 
-    kind: Literal["text", "json", "bytes"]
+    kind: Literal["text", "json", "tagged_json", "bytes"]
+    """`tagged_json` is that of `rlm.worker.tagged`, for the values of tools only."""
 
     @property
     def size_bytes(self) -> int: ...

@@ -36,6 +36,7 @@ from rlm.messages import Message, Reply, Request
 from rlm.portal import Inside, inside
 from rlm.prompts.observation import cut
 from rlm.protocols import Tool
+from rlm.worker import tagged
 from rlm.worker.bounds import CALLS, MAX_CONTEXT_VALUES, MAX_NAME_CHARS, MAX_TOOL_VALUES
 
 __all__ = ["Bridge"]
@@ -257,7 +258,7 @@ class Bridge:
             known = ", ".join(sorted(self.tools)) or "none"
             raise CallRefused(f"there is no tool {name!r}; tools: {known}", limit="tools")
         self.scope.budget.count_call()
-        encoded = await _canonical(given)
+        encoded, values = await _decoded_arguments(given)
         key = self.scope.key("tool", _digest(tool.name, encoded))
         shown = given if len(encoded) <= MAX_RESULT_CHARS else {CUT: _logged(encoded)}
         about = {"call_id": self.scope.call_id(key), "name": tool.name, "arguments": shown}
@@ -265,7 +266,7 @@ class Bridge:
             return self._stored_result(about, stored)
         started = time.monotonic()
         try:
-            text = json.dumps(await tool.call(given))
+            text = await _encoded_result(await tool.call(values))
         except Exception as error:  # the plugin boundary: a tool is the caller's code
             seconds = time.monotonic() - started
             self.scope.emit(ToolCalled, **about, seconds=seconds, error=str(error))
@@ -356,15 +357,26 @@ def _checked_json(text: str) -> None:
         raise CallRefused(f"a note must be a JSON value: {error}", limit="kind") from error
 
 
-async def _canonical(arguments: dict[str, Any]) -> str:
-    """Return the arguments of a tool as canonical JSON; large ones are encoded in a thread."""
-    if any(isinstance(each, list | dict) or _is_long(each) for each in arguments.values()):
-        return await asyncio.to_thread(_sorted_json, arguments)
-    return _sorted_json(arguments)
+async def _decoded_arguments(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the arguments of a tool as canonical JSON, and as values; large ones in a thread."""
+    if any(isinstance(each, list | dict) or _is_long(each) for each in given.values()):
+        return await asyncio.to_thread(_both_forms, given)
+    return _both_forms(given)
 
 
-def _sorted_json(arguments: dict[str, Any]) -> str:
-    return json.dumps(arguments, sort_keys=True)
+def _both_forms(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    try:
+        values = {name: tagged.unmarked(each) for name, each in given.items()}
+    except ValueError as error:
+        raise CallRefused(f"an argument of the tool can't be read: {error}", limit="kind") from None
+    return json.dumps(given, sort_keys=True), values
+
+
+async def _encoded_result(value: Any) -> str:
+    """Return the result of a tool as the worker reads it; a large one is encoded in a thread."""
+    if isinstance(value, list | tuple | dict | set | frozenset) or _is_long(value):
+        return await asyncio.to_thread(tagged.dumps, value)
+    return tagged.dumps(value)
 
 
 def _is_long(value: Any) -> bool:

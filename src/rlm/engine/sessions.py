@@ -46,7 +46,7 @@ RUN_NAME = "_rlm_run"
 class _Value:
     """A small value to bind in the REPL; implements `rlm.protocols.ContextSource`."""
 
-    kind: Literal["text", "json", "bytes"]
+    kind: Literal["text", "json", "tagged_json", "bytes"]
 
     def __init__(self, kind: Literal["text", "json"], text: str) -> None:
         self.kind = kind

@@ -47,17 +47,21 @@ class Toolset(Struct, frozen=True):
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of tools and values."""
-        return frozenset({*(tool.name for tool in self.tools), *self.values})
+        """The names of tools and values; the methods of an object go by the object's name."""
+        return frozenset({*(_owner(tool) for tool in self.tools), *self.values})
 
     def only(self, names: Collection[str]) -> "Toolset":
         """Return the tools and values with these names."""
         lines = zip(self.values, self.value_lines, strict=True)
         return Toolset(
-            tuple(tool for tool in self.tools if tool.name in names),
+            tuple(tool for tool in self.tools if _owner(tool) in names),
             {name: value for name, value in self.values.items() if name in names},
             tuple(line for name, line in lines if name in names),
         )
+
+
+def _owner(tool: Tool) -> str:
+    return tool.name.partition(".")[0]
 
 
 class Services(Struct, frozen=True):

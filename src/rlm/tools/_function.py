@@ -56,7 +56,7 @@ class FunctionTool:
     ) -> None:
         if not callable(function):
             raise ConfigError(f"a tool must be callable, not {type(function).__name__}")
-        self.name = checked_name(name if name is not None else _name_of(function))
+        self.name = self._checked_name(name if name is not None else _name_of(function))
         if not timeout_seconds > 0:
             raise ConfigError(f"tool {self.name!r}: timeout_seconds must be more than 0")
         self.timeout_seconds = timeout_seconds
@@ -65,7 +65,14 @@ class FunctionTool:
         self._parameters = _arguments.Parameters(function)
         self.usage = f"{self.name}{self._parameters.shown}"
         text = description or _arguments.summary(function)
-        self.description = prompt_line(self.usage, with_notes(text, self._parameters.notes))
+        self.description = prompt_line(self.usage, self._noted(text))
+
+    @staticmethod
+    def _checked_name(name: Any) -> str:
+        return checked_name(name)
+
+    def _noted(self, text: str) -> str:
+        return with_notes(text, self._parameters.notes)
 
     def __repr__(self) -> str:
         return f"FunctionTool({self.usage})"

@@ -3,7 +3,6 @@
 import asyncio
 import atexit
 import hashlib
-import json
 import math
 import re
 import weakref
@@ -35,6 +34,7 @@ from rlm.models import warn_if_unknown
 from rlm.portal import existing_portal
 from rlm.protocols import BaseEnvironment, Client, Environment, with_defaults
 from rlm.wiring import registry
+from rlm.worker import tagged
 
 if TYPE_CHECKING:  # Imported where they are used, because many programs never use them.
     from rlm.chat import ChatStorage
@@ -395,5 +395,6 @@ def _toolset(given: Any) -> Toolset:
 
 
 def _stored(value: Any) -> StoredContext:
-    """Store any JSON value: numbers and flags can't be contexts, but they can be variables."""
-    return StoredContext("json", json.dumps(value).encode(), "")
+    """Store any data: numbers and sets can't be contexts, but they can be variables."""
+    text = tagged.dumps(value)
+    return StoredContext("tagged_json" if '"$' in text else "json", text.encode(), "")
