@@ -46,8 +46,9 @@ class Client(Protocol):
 class ContextSource(Protocol):
     """A stored context: bytes that every session of a run tree can be given."""
 
-    kind: Literal["text", "json", "tagged_json", "bytes"]
-    """`tagged_json` is that of `rlm.worker.tagged`, for the values of tools only."""
+    @property
+    def kind(self) -> Literal["text", "json", "tagged_json", "bytes"]:
+        """How to read the bytes; only values of tools are `tagged_json`, see `worker.tagged`."""
 
     @property
     def size_bytes(self) -> int: ...

@@ -109,7 +109,8 @@ FINAL(out)
 
 
 async def test_backends_of_the_reference_go_by_the_names_it_gave_them() -> None:
-    one = RLM(
+    reference: Any = RLM
+    one = reference(
         backend="openai",
         backend_kwargs={"model_name": "gpt-4o", "api_key": "k"},
         other_backends=["anthropic", "vllm"],

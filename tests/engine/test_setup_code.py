@@ -212,7 +212,6 @@ async def test_an_agent_takes_it() -> None:
     async with AgentRLM(ScriptedClient(script), setup_code=SETUP) as agent:
         assert [piece async for piece in agent.chat("First?")] == ["42"]
         assert [piece async for piece in agent.chat("Second?")] == ["43"]
-    script = (code("FINAL(more(2))"),)
     given = {"setup_code": SETUP}
     async with AgentRLM(ScriptedClient(script), environment_kwargs=given) as agent:
         assert [piece async for piece in agent.chat("First?")] == ["42"]

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from rlm import RLM, Limits, ScriptedClient
-from rlm.errors import PortalError
+from rlm.errors import PortalError, ToolError
 from rlm.portal import MAX_NESTED_TOOLS, portal
 from rlm.tools import _function
 from tests.fakes import PlanEnvironment, cell
@@ -205,7 +205,7 @@ async def test_time_after_a_nested_run_counts_again() -> None:
         forever.wait(60)
 
     tool = _function.FunctionTool(ask_then_hang, timeout_seconds=0.2)
-    with pytest.raises(_function.ToolError, match="no result within"):
+    with pytest.raises(ToolError, match="no result within"):
         await tool.call({})
     forever.set()
     inner.close()
@@ -302,7 +302,7 @@ async def test_a_tool_on_the_event_loop_is_still_refused() -> None:
 
     one = engine(code("FINAL([bad(), in_a_thread()])"), tools=[bad, in_a_thread])
     assert (await one.aask("q", "c")).answer == "['inner', 'inner']"
-    assert await asyncio.to_thread(one.close) is None
+    await asyncio.to_thread(one.close)
     await inner.aclose()
 
 

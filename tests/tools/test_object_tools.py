@@ -1,10 +1,10 @@
 """Objects, modules and classes as tools: what cells may use of them, and what is refused."""
 
 import abc
+import asyncio
 import dataclasses
 import enum
 import functools
-import json
 import math
 import random
 import types
@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rlm import RLM, ScriptedClient
+from rlm import RLM, Limits, ScriptedClient
 from rlm.errors import ConfigError, ToolError
+from rlm.events import ToolCalled
 from rlm.tools import FunctionTool, ObjectTool, as_tools
 
 
@@ -388,7 +389,7 @@ async def test_children_are_granted_an_object_by_its_name() -> None:
             ("Query: b", code("FINAL('db' in dir())")),
         ],
     )
-    one = RLM(client, tools={"db": Store()}, max_depth=2)
+    one = RLM(client, tools={"db": Store()}, limits=Limits(max_depth=2))
     assert (await one.aask("q", "c")).answer == "['8', 'False']"
     await one.aclose()
 
@@ -408,15 +409,22 @@ async def test_an_object_survives_a_saved_chat(tmp_path: Any) -> None:
 
 async def test_calls_are_journaled_and_not_repeated(tmp_path: Any) -> None:
     store = Store()
-    for _ in range(2):
-        client = ScriptedClient([code("FINAL([db.add({1}), db.types()])")])
-        one = RLM(client, tools={"db": store}, journal=tmp_path)
-        result = await one.aask("q", "c", run_id="mine")
-        await one.aclose()
+    script = [code("x = [db.add({1}), db.types()]"), code("import time; time.sleep(60)")]
+    one = RLM(client := ScriptedClient(script), tools={"db": store}, journal=tmp_path)
+    run = asyncio.create_task(one.aask("q", "c", run_id="mine"))
+    while len(client.requests) < 2:
+        await asyncio.sleep(0.01)
+    run.cancel()
+    await asyncio.gather(run, return_exceptions=True)
+    await one.aclose()
+    client = ScriptedClient([code("FINAL(x)")])
+    limits = Limits(cell_seconds=1)
+    one = RLM(client, tools={"db": store}, journal=tmp_path, limits=limits)
+    result = await one.aask("q", "c", run_id="mine")
+    await one.aclose()
     assert result.answer.startswith("[1, ({1, 2}, frozenset({'a'}), b'\\x00\\xff', ")
     assert store.rows == [{1}]
-    (called, _) = [event for event in result.events if type(event).__name__ == "ToolCalled"] or (
-        1,
-        2,
-    )
-    assert called == 1 or json.dumps(called.arguments) == '{"*": [{"$set": [1]}]}'
+    called = [event for event in result.events if isinstance(event, ToolCalled)]
+    assert [event.stored for event in called] == [True, True]
+    assert called[0].arguments == {"*": [{"$set": [1]}]}
+    assert result.stop_reason == "answer"

@@ -55,7 +55,7 @@ class StoredContext:
 
     def __init__(
         self,
-        kind: Literal["text", "json", "tagged_json", "bytes"],
+        kind: Literal["text", "json", "bytes"],
         data: str | bytes | Sequence[Part],
         description: str,
         *,
@@ -67,7 +67,7 @@ class StoredContext:
         skipped: tuple[Skipped, ...] = (),
         remarks: tuple[str, ...] = (),
     ) -> None:
-        self.kind: Literal["text", "json", "tagged_json", "bytes"] = kind
+        self.kind: Literal["text", "json", "bytes"] = kind
         self.description = description
         self.documents = documents
         self.pictures: Mapping[str, Picture] = pictures or {}

@@ -26,7 +26,7 @@ from rlm.worker.bounds import (
     MAX_VARIABLES,
 )
 
-__all__ = ["FRESH_ANSWER", "RunSession"]
+__all__ = ["FRESH_ANSWER", "ReplValue", "RunSession"]
 
 Done = TypeVar("Done")
 
@@ -43,14 +43,12 @@ RUN_NAME = "_rlm_run"
 """A private REPL variable: the id of the run that `answer` belongs to."""
 
 
-class _Value:
+class ReplValue:
     """A small value to bind in the REPL; implements `rlm.protocols.ContextSource`."""
 
-    kind: Literal["text", "json", "tagged_json", "bytes"]
-
-    def __init__(self, kind: Literal["text", "json"], text: str) -> None:
+    def __init__(self, kind: Literal["text", "json", "tagged_json"], text: str) -> None:
         self.kind = kind
-        self._data = text.encode()
+        self._data = text.encode("utf-8", "surrogatepass")
 
     @property
     def size_bytes(self) -> int:
@@ -60,7 +58,7 @@ class _Value:
         yield self._data
 
 
-FRESH_ANSWER: ContextSource = _Value("json", '{"content": "", "ready": false}')
+FRESH_ANSWER: ContextSource = ReplValue("json", '{"content": "", "ready": false}')
 """The value of `answer` at the start of every run."""
 
 
@@ -152,7 +150,7 @@ class RunSession:
     async def _renew_answer(self) -> None:
         """Bind a fresh `answer`; close the session if its worker died since the last run."""
         assert self._session is not None
-        run_id = _Value("text", self.scope.run_id)
+        run_id = ReplValue("text", self.scope.run_id)
         try:
             await self._uninterrupted(self._session.load("answer", FRESH_ANSWER))
             await self._uninterrupted(self._session.load(RUN_NAME, run_id))

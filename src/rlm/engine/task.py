@@ -11,7 +11,7 @@ from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.context import StoredContext
 from rlm.engine.sessions import RunSession
-from rlm.protocols import BaseEnvironment, Tool
+from rlm.protocols import BaseEnvironment, ContextSource, Tool
 from rlm.results import AnswerSource, StopReason, Submission
 
 __all__ = ["Ending", "Services", "Task", "Toolset"]
@@ -42,7 +42,7 @@ class Toolset(Struct, frozen=True):
     """
 
     tools: tuple[Tool, ...] = ()
-    values: Mapping[str, StoredContext] = field(default_factory=dict)
+    values: Mapping[str, ContextSource] = field(default_factory=dict)
     value_lines: tuple[str, ...] = ()
 
     @property
@@ -90,7 +90,7 @@ class Services(Struct, frozen=True):
         return (*names, *tools, *self.toolset.value_lines)
 
     def new_session(self, config: RunConfig, task: Task) -> RunSession:
-        contexts = {"context": task.context, **task.context.beside(), **self.toolset.values}
+        contexts: dict[str, ContextSource] = {"context": task.context, **task.context.beside(), **self.toolset.values}
         return RunSession(self.environment, config, contexts, self.toolset.tools)
 
 

@@ -113,8 +113,7 @@ def _tools(name: str | None, entry: Any, description: str | None) -> Iterator[To
     if isinstance(entry, McpServer) or _is_value(entry, name):
         return
     if isinstance(entry, ObjectTool):
-        made = entry.renamed(name, description)
-        yield from (made, *made.members)
+        yield from entry.renamed(name, description).tools
     elif _is_tool(entry):
         renamed = name not in (None, entry.name) or description is not None
         tool: Tool = _Named(entry, name, description) if renamed else entry
@@ -125,8 +124,7 @@ def _tools(name: str | None, entry: Any, description: str | None) -> Iterator[To
     elif callable(entry) and not has_methods(entry):
         yield FunctionTool(entry, name=name, description=description)
     else:
-        made = ObjectTool(entry, name=name, description=description)
-        yield from (made, *made.members)
+        yield from ObjectTool(entry, name=name, description=description).tools
 
 
 def _check_tool_name(name: Any) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm.errors import ConfigError, ToolError
+from rlm.protocols import Tool
 from rlm.tools._arguments import summary
 from rlm.tools._function import FunctionTool, checked_name, prompt_line
 from rlm.worker import tagged
@@ -72,6 +73,11 @@ class ObjectTool:
 
     def __repr__(self) -> str:
         return f"ObjectTool({', '.join(member.usage for member in self.members)})"
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """This tool, and one for each member."""
+        return (self, *self.members)
 
     def renamed(self, name: str | None, description: str | None) -> "ObjectTool":
         """Return the same object under another name or description."""

@@ -26,6 +26,7 @@ from rlm.calls.scope import Scope
 from rlm.calls.sending import MAX_ATTEMPTS
 from rlm.config import RunConfig
 from rlm.context import ContextValue, StoredContext, store_context
+from rlm.engine.sessions import ReplValue
 from rlm.engine.task import Services, Task, Toolset
 from rlm.errors import ConfigError, SessionError
 from rlm.limits import Limits
@@ -394,7 +395,7 @@ def _toolset(given: Any) -> Toolset:
     return Toolset(tools, stored, describe_values(given))
 
 
-def _stored(value: Any) -> StoredContext:
+def _stored(value: Any) -> ReplValue:
     """Store any data: numbers and sets can't be contexts, but they can be variables."""
     text = tagged.dumps(value)
-    return StoredContext("tagged_json" if '"$' in text else "json", text.encode(), "")
+    return ReplValue("tagged_json" if '"$' in text else "json", text)

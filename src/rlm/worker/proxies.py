@@ -31,6 +31,7 @@ class ObjectProxy:
 
     __slots__ = ()
     __module__ = "__main__"
+    __name__ = ""
     _members: tuple[str, ...] = ()
     _usage = ""
 

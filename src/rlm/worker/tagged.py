@@ -23,8 +23,11 @@ MAX_EQUAL_HASHES = 100
 """Members of one set with the same hash: Python compares each of them with all the others."""
 
 _ATOMS = frozenset({str, int, float, bool, type(None)})
-_LISTS = ((tuple, "$tuple"), (set, "$set"), (frozenset, "$frozenset"))
-_BYTES = ((bytes, "$bytes"), (bytearray, "$bytearray"))
+_LISTS: tuple[tuple[Any, str], ...] = (
+    (tuple, "$tuple"),
+    (set, "$set"),
+    (frozenset, "$frozenset"),
+)
 
 
 def dumps(value: Any) -> str:
@@ -48,9 +51,9 @@ def marked(value: Any) -> Any:
     for kind, mark in _LISTS:
         if isinstance(value, kind):
             return {mark: [marked(each) for each in value]}
-    for kind, mark in _BYTES:
-        if isinstance(value, kind):
-            return {mark: b2a_base64(value, newline=False).decode("ascii")}
+    if isinstance(value, (bytes, bytearray)):
+        mark = "$bytes" if isinstance(value, bytes) else "$bytearray"
+        return {mark: b2a_base64(value, newline=False).decode("ascii")}
     if isinstance(value, (str, int, float)):
         return value  # Of a subclass; JSON writes it as its base.
     raise TypeError(
