@@ -374,7 +374,9 @@ except ToolFailed as error: print(error)
 FINAL(1)
 """
     tool = ObjectTool(Store(), name="db", expose=["add", "double"])
-    with pytest.raises(ToolError, match=r"db\.add: missing a required argument: 'row'.*; usage: db"):
+    with pytest.raises(
+        ToolError, match=r"db\.add: missing a required argument: 'row'.*; usage: db"
+    ):
         await tool.members[0].call({})
     with pytest.raises(ToolError, match=r"db is an object: call one of its methods: db\.add\("):
         await tool.call({})

@@ -69,6 +69,7 @@ class Engine:
                 self.final_call.held.release()
             if self.closes_session:
                 await self.session.close()
+            await self.session.leave(self.bridge)
         return await self.state.finish(ending)
 
     async def _steps(self) -> Ending:

@@ -99,6 +99,18 @@ class RunSession:
         """Run cells for this run from now on."""
         self._scope, self._host = scope, host
 
+    async def leave(self, host: Host) -> None:
+        """Answer nothing for a run that has ended: threads of its cells may still ask."""
+        if self._host is not host:
+            return
+        self._host = None
+        if self._answering:
+            self._cancelling = True
+            for each in self._answering:
+                each.cancel()
+            await asyncio.wait(self._answering, timeout=CANCEL_SECONDS)
+            self._cancelling = False
+
     @property
     def scope(self) -> Scope:
         assert self._scope is not None, "serve() comes before the first cell"
@@ -109,7 +121,7 @@ class RunSession:
     ) -> tuple[dict[str, Any], Sequence[str]]:
         """Pass a request to the current run (the Host protocol)."""
         if self._host is None:
-            raise SessionError("there is no current run")
+            raise CallRefused("the run has ended", limit="cancelled")
         task = asyncio.current_task()
         if task is None or not self.outlives_runs:
             return await self._host.answer(kind, arguments, parts)
@@ -120,7 +132,7 @@ class RunSession:
             if not self._cancelling:
                 raise
             task.uncancel()  # The cell continues until it has unwound.
-            raise CallRefused("the run was cancelled", limit="cancelled") from None
+            raise CallRefused("the run has ended", limit="cancelled") from None
         finally:
             self._answering.discard(task)
 

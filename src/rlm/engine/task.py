@@ -90,7 +90,11 @@ class Services(Struct, frozen=True):
         return (*names, *tools, *self.toolset.value_lines)
 
     def new_session(self, config: RunConfig, task: Task) -> RunSession:
-        contexts: dict[str, ContextSource] = {"context": task.context, **task.context.beside(), **self.toolset.values}
+        contexts: dict[str, ContextSource] = {
+            "context": task.context,
+            **task.context.beside(),
+            **self.toolset.values,
+        }
         return RunSession(self.environment, config, contexts, self.toolset.tools)
 
 
