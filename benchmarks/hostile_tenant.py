@@ -3,17 +3,20 @@
 `rlm serve`, `rlm mcp --http` and `rlm view` run as processes on loopback addresses. Ordinary
 clients make the same requests twice: while it is quiet, and while one tenant runs all attacks. The
 tables show medians and 99th percentiles of the others, and the outcome of the hostile requests.
-Every phase ends after a number of requests or seconds.
+Every phase ends after a number of requests or seconds. The hostile client is a process of its own
+with the lowest priority: it stands for another machine, whose processors the server does not share.
 """
 
 import argparse
 import asyncio
+import json
+import os
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Awaitable, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,11 +27,7 @@ from benchmarks.hostile import gateway, server, viewer
 from benchmarks.hostile.parts import Attack, Part
 from benchmarks.machine import describe_machine, in_lines, load_average
 
-PARTS: dict[str, Callable[[Path], "AsyncGenerator[Part, None]"]] = {
-    "server": server.part,
-    "gateway": gateway.part,
-    "viewer": viewer.part,
-}
+PARTS = {"server": server, "gateway": gateway, "viewer": viewer}
 OTHERS_AT_ONCE = 2
 WARM_UP = 3
 MAX_SECONDS = 10.0
@@ -88,37 +87,49 @@ async def repeat(attack: Attack, outcomes: Counter[str]) -> None:
         await asyncio.sleep(attack.pause_seconds)
 
 
-@asynccontextmanager
-async def under_attack(attacks: Sequence[Attack]) -> AsyncGenerator[Counter[str], None]:
+async def attack(options: argparse.Namespace) -> None:
+    """Run the attacks on a part until standard input ends, then print their outcomes."""
+    os.nice(19)
+    name, address, folder = options.attack
     outcomes: Counter[str] = Counter()
-    tasks = [asyncio.create_task(repeat(attack, outcomes)) for attack in attacks]
-    try:
-        yield outcomes
-    finally:
+    async with PARTS[name].attacks(address, Path(folder)) as attacks:
+        chosen = [each for each in attacks if each.name not in options.without]
+        if options.case:
+            chosen = [each for each in chosen if each.name in options.case]
+        tasks = [asyncio.create_task(repeat(each, outcomes)) for each in chosen]
+        await asyncio.to_thread(sys.stdin.read)
         for task in tasks:
             task.cancel()
-        with suppress(asyncio.CancelledError):
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+    cases = [each.name for each in chosen]
+    print(json.dumps({"cases": cases, "hostile requests": dict(sorted(outcomes.items()))}))
+
+
+async def start_attack(name: str, part: Part, folder: str) -> asyncio.subprocess.Process:
+    """Start the hostile client with the options of this program."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, __file__, *sys.argv[1:], "--attack", name, part.address, folder),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
 
 
 async def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
     """Measure one part, quiet and attacked."""
     with tempfile.TemporaryDirectory() as folder:
-        async with AsyncExitStack() as stack:
-            part = await stack.enter_async_context(asynccontextmanager(PARTS[name])(Path(folder)))
-            attacks = [each for each in part.attacks if each.name not in options.without]
-            if options.case:
-                attacks = [each for each in attacks if each.name in options.case]
+        async with asynccontextmanager(PARTS[name].part)(Path(folder)) as part:
             quiet = await ask_others(part, options.requests, options.seconds)
-            async with under_attack(attacks) as outcomes:
+            hostile = await start_attack(name, part, folder)
+            try:
                 await asyncio.sleep(options.head_start)
                 attacked = await ask_others(part, options.requests, options.seconds)
+            finally:
+                outcomes, _ = await hostile.communicate(b"")
     return {
-        "cases": [each.name for each in attacks],
         "others, quiet": summarized(quiet),
         "others, attacked": summarized(attacked),
         "p99, times its quiet value": round(attacked.at(0.99) / max(quiet.at(0.99), 1e-9), 2),
-        "hostile requests": dict(sorted(outcomes.items())),
+        **json.loads(outcomes),
     }
 
 
@@ -136,14 +147,18 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="else all of them")
     parser.add_argument("--requests", type=int, default=200, help="of the others, in each phase")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each phase, at most")
-    parser.add_argument("--head-start", type=float, default=1.0, help="seconds of attack alone")
+    parser.add_argument("--head-start", type=float, default=3.0, help="seconds of attack alone")
     parser.add_argument("--without", action="append", default=[], help="a case to leave out")
     parser.add_argument("--case", action="append", default=[], help="a case to send, and no other")
+    parser.add_argument("--attack", nargs=3, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
 async def main(arguments: Sequence[str] | None = None) -> None:
     options = options_of(arguments)
+    if options.attack:
+        await attack(options)
+        return
     facts: dict[str, object] = {**describe_machine(), "load at start": load_average()}
     work: dict[str, Awaitable[dict[str, object]]] = {
         name: measure(name, options) for name in (options.parts or PARTS)

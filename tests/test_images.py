@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlm import images
 from rlm.calls.billing import MESSAGE_OVERHEAD_TOKENS, bound_tokens
-from rlm.images import bound_of_parts, content_of, image_tokens, picture_of, shown, size_of
+from rlm.images import bound_of_parts, content_of, display_text, image_tokens, picture_of, size_of
 from rlm.messages import Message
 from tests.picture_samples import gif, jpeg, png, segment, webp
 
@@ -163,11 +163,11 @@ def test_a_prompt_beside_pictures_can_be_sent_and_is_counted(prompt: str) -> Non
 
 def test_what_is_shown_is_text_size_and_hash() -> None:
     data = png()
-    text = shown(content_of("What is it?", [("image/png", data)]))
+    text = display_text(content_of("What is it?", [("image/png", data)]))
     digest = hashlib.sha256(data).hexdigest()[:16]
     assert text == f"What is it?\n[image: image/png, {len(data):,} bytes, sha256 {digest}]"
-    assert shown("plain") == "plain"
-    assert shown([{"type": "image", "url": "https://x/a.png"}]) == "[image: https://x/a.png]"
+    assert display_text("plain") == "plain"
+    assert display_text([{"type": "image", "url": "https://x/a.png"}]) == "[image: https://x/a.png]"
 
 
 @pytest.mark.parametrize(
@@ -183,6 +183,6 @@ def test_what_is_shown_is_text_size_and_hash() -> None:
     ],
 )
 def test_no_data_is_ever_shown(part: Any) -> None:
-    text = shown([part])
+    text = display_text([part])
     assert "c2VjcmV0" not in text
     assert text.startswith("[")

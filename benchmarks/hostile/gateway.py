@@ -11,7 +11,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from benchmarks.hostile.parts import Ask, Attack, Part, process, raw, slow_clients
 
-__all__ = ["part"]
+__all__ = ["attacks", "part"]
 
 TOKENS = "other:the-token-of-the-others\nhostile:the-token-of-the-hostile\n"
 FILES = 200
@@ -122,7 +122,7 @@ async def _serving(folder: Path) -> AsyncGenerator[str, None]:
 
 
 async def part(folder: Path) -> AsyncGenerator[Part, None]:
-    async with _serving(folder) as url, _client(url, "hostile") as client:
+    async with _serving(folder) as url:
 
         @asynccontextmanager
         async def other() -> AsyncGenerator[Ask, None]:
@@ -143,18 +143,21 @@ async def part(folder: Path) -> AsyncGenerator[Part, None]:
 
                 yield ask
 
+        yield Part(url, other)
+
+
+@asynccontextmanager
+async def attacks(url: str, folder: Path) -> AsyncGenerator[list[Attack], None]:
+    async with _client(url, "hostile") as client:
         hostile = Hostile(client, url.removesuffix("/mcp"), folder)
-        yield Part(
-            other,
-            [
-                Attack("patterns", hostile.patterns, max_seconds=30),
-                Attack("ignore files", hostile.ignore_files, max_seconds=30),
-                Attack("outputs", hostile.outputs, max_seconds=30),
-                Attack("errors", hostile.errors, max_seconds=30),
-                Attack("interpreters", hostile.interpreters, max_seconds=60),
-                Attack("roots", hostile.roots),
-                Attack("queries", hostile.queries),
-                Attack("forged tokens", hostile.forged),
-                Attack("slow clients", hostile.slow),
-            ],
-        )
+        yield [
+            Attack("patterns", hostile.patterns, max_seconds=30),
+            Attack("ignore files", hostile.ignore_files, max_seconds=30),
+            Attack("outputs", hostile.outputs, max_seconds=30),
+            Attack("errors", hostile.errors, max_seconds=30),
+            Attack("interpreters", hostile.interpreters, max_seconds=60),
+            Attack("roots", hostile.roots),
+            Attack("queries", hostile.queries),
+            Attack("forged tokens", hostile.forged),
+            Attack("slow clients", hostile.slow),
+        ]

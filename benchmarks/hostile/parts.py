@@ -27,8 +27,8 @@ class Attack(NamedTuple):
 class Part(NamedTuple):
     """A running program. `other` is an ordinary client: it asks once and returns success."""
 
+    address: str
     other: Callable[[], AbstractAsyncContextManager[Ask]]
-    attacks: list[Attack]
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import re
 import zipfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import aiohttp
 
 from benchmarks.hostile.parts import Ask, Attack, Part, process, raw, slow_clients
 
-__all__ = ["part"]
+__all__ = ["attacks", "part"]
 
 MODEL = "rlm/openai/gpt-x"
 TOKENS = """
@@ -62,6 +63,7 @@ def _nested(depth: int = 24) -> dict[str, Any]:
     return {"$defs": {**levels, f"d{depth}": {"type": "object"}}, "$ref": "#/$defs/d0"}
 
 
+@cache
 def _bomb() -> bytes:
     """Return a spreadsheet of a few kilobytes that has millions of cells."""
     row = b'<row r="1">' + b"<c><v>1</v></c>" * 1_000 + b"</row>"
@@ -177,7 +179,7 @@ async def _serving(folder: Path) -> AsyncGenerator[str, None]:
 
 
 async def part(folder: Path) -> AsyncGenerator[Part, None]:
-    async with _serving(folder) as base, _session("hostile") as session:
+    async with _serving(folder) as base:
 
         @asynccontextmanager
         async def other() -> AsyncGenerator[Ask, None]:
@@ -191,19 +193,22 @@ async def part(folder: Path) -> AsyncGenerator[Part, None]:
 
                 yield ask
 
+        yield Part(base, other)
+
+
+@asynccontextmanager
+async def attacks(base: str, _folder: Path) -> AsyncGenerator[list[Attack], None]:
+    async with _session("hostile") as session:
         hostile = Hostile(session, base)
-        yield Part(
-            other,
-            [
-                Attack("schemas", hostile.schemas),
-                Attack("patterns", hostile.patterns),
-                Attack("documents", hostile.documents),
-                Attack("bodies", hostile.bodies, max_seconds=30),
-                Attack("uploads", hostile.uploads),
-                Attack("streams", hostile.streams),
-                Attack("names", hostile.names),
-                Attack("forged tokens", hostile.forged),
-                Attack("slow clients", hostile.slow),
-                Attack("garbage", hostile.garbage),
-            ],
-        )
+        yield [
+            Attack("schemas", hostile.schemas),
+            Attack("patterns", hostile.patterns),
+            Attack("documents", hostile.documents),
+            Attack("bodies", hostile.bodies, max_seconds=30),
+            Attack("uploads", hostile.uploads),
+            Attack("streams", hostile.streams),
+            Attack("names", hostile.names),
+            Attack("forged tokens", hostile.forged),
+            Attack("slow clients", hostile.slow),
+            Attack("garbage", hostile.garbage),
+        ]

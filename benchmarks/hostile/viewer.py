@@ -10,7 +10,7 @@ import aiohttp
 
 from benchmarks.hostile.parts import Ask, Attack, Part, process, raw, slow_clients
 
-__all__ = ["part"]
+__all__ = ["attacks", "part"]
 
 RUNS = 20
 _ADDRESS = re.compile(r"Viewer: (http://[^/]+)/\?token=(\S+)")
@@ -80,16 +80,18 @@ async def part(folder: Path) -> AsyncGenerator[Part, None]:
 
                 yield ask
 
-        async with aiohttp.ClientSession() as session:
-            hostile = Hostile(session, base)
-            yield Part(
-                other,
-                [
-                    Attack("runs", hostile.runs),
-                    Attack("forged tokens", hostile.forged),
-                    Attack("forks", hostile.forks),
-                    Attack("live", hostile.live),
-                    Attack("slow clients", hostile.slow),
-                    Attack("garbage", hostile.garbage),
-                ],
-            )
+        yield Part(base, other)
+
+
+@asynccontextmanager
+async def attacks(base: str, _folder: Path) -> AsyncGenerator[list[Attack], None]:
+    async with aiohttp.ClientSession() as session:
+        hostile = Hostile(session, base)
+        yield [
+            Attack("runs", hostile.runs),
+            Attack("forged tokens", hostile.forged),
+            Attack("forks", hostile.forks),
+            Attack("live", hostile.live),
+            Attack("slow clients", hostile.slow),
+            Attack("garbage", hostile.garbage),
+        ]

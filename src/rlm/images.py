@@ -20,10 +20,10 @@ __all__ = [
     "Picture",
     "bound_of_parts",
     "content_of",
+    "display_text",
     "image_tokens",
     "media_type_of",
     "picture_of",
-    "shown",
     "size_of",
 ]
 
@@ -209,14 +209,14 @@ def content_of(prompt: str, images: Sequence[tuple[str, bytes]]) -> list[dict[st
     return parts
 
 
-def shown(content: str | Sequence[Any]) -> str:
+def display_text(content: str | Sequence[Any]) -> str:
     """Return the content of a message for people and logs: text, and pictures by size and hash."""
     if isinstance(content, str):
         return content
-    return "\n".join(_shown_part(part) for part in content)
+    return "\n".join(_display_part(part) for part in content)
 
 
-def _shown_part(part: Any) -> str:
+def _display_part(part: Any) -> str:
     if not isinstance(part, Mapping):
         return f"[{type(part).__name__}]"
     if part.get("type") == "text":

@@ -1,7 +1,8 @@
 """The interfaces of everything that can be replaced.
 
-An environment or session needs only what `Environment` and `Session` ask for. What it may offer
-besides is declared, with defaults, by `BaseEnvironment` and `BaseSession`.
+A client, environment, session or tool needs only what `Client`, `Environment`, `Session` and `Tool`
+ask for. What it may offer besides is declared, with defaults, by `ClientTraits`, `BaseEnvironment`,
+`BaseSession` and `ReleasableTool`.
 """
 
 import inspect
@@ -9,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from rlm.events import Event
 from rlm.messages import ModelInfo, Reply, ReplyKey, Request
@@ -18,17 +21,23 @@ __all__ = [
     "BaseEnvironment",
     "BaseSession",
     "Client",
+    "ClientTraits",
     "ContextSource",
     "DocumentSource",
     "Environment",
     "Host",
     "InMemorySource",
     "Recorder",
+    "ReleasableTool",
     "ReplyStore",
     "Session",
     "Tool",
     "with_defaults",
 ]
+
+
+MAX_ATTEMPTS = 5
+"""How often a request is sent at most, unless its client says otherwise."""
 
 
 class Client(Protocol):
@@ -41,6 +50,27 @@ class Client(Protocol):
     def info(self, model: str) -> ModelInfo: ...
 
     async def close(self) -> None: ...
+
+
+class ClientTraits(Struct, frozen=True):
+    """Attributes that a client may have, with the values of those that it lacks.
+
+    `identity` distinguishes its server, with all its settings, from every other one, in later
+    processes too; None if that is impossible. A request is sent at most `max_attempts` times.
+    """
+
+    identity: str | None = None
+    max_attempts: int = MAX_ATTEMPTS
+
+    @classmethod
+    def of(cls, client: Client) -> "ClientTraits":
+        """Read the attributes of a client; an identity that is no text, or empty, is none."""
+        had = {
+            name: getattr(client, name) for name in cls.__struct_fields__ if hasattr(client, name)
+        }
+        if not isinstance(had.get("identity"), str) or not had["identity"]:
+            had["identity"] = None
+        return cls(**had)
 
 
 class ContextSource(Protocol):
@@ -287,3 +317,10 @@ class Tool(Protocol):
     description: str
 
     async def call(self, arguments: dict[str, Any]) -> Any: ...
+
+
+@runtime_checkable
+class ReleasableTool(Protocol):
+    """What a Tool may offer besides: it is released when no `RLM` object uses it any more."""
+
+    async def release(self) -> None: ...

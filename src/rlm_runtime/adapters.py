@@ -29,8 +29,8 @@ class FakeAdapter(ScriptedClient):
     @property
     def identity(self) -> str:
         """Return all that decides its answers, so that a cache never mixes up two fakes."""
-        told = repr((self.script, self.rules))
-        return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+        settings = repr((self.script, self.rules))
+        return hashlib.sha256(settings.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class GenericChatAdapter(GenericChatClient):

@@ -55,12 +55,12 @@ class Trace(Struct):
         return read if isinstance(read, Trace) else cls(read)
 
     @classmethod
-    def of(cls, told: Iterable[events.Event]) -> "Trace":
+    def of(cls, recorded: Iterable[events.Event]) -> "Trace":
         """Return the trace of a run tree from all its events. Only calls overlap."""
         trace = cls()
         begun: dict[str, Any] = {}
         printed: dict[str, str] = {}
-        for event in told:
+        for event in recorded:
             if isinstance(event, events.CallStarted):
                 begun[event.call_id] = event
             elif isinstance(event, events.ModelAsked | events.CellStarted):

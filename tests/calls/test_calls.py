@@ -11,12 +11,11 @@ from rlm.api import RLM
 from rlm.calls.calls import Calls, Route
 from rlm.calls.scheduler import Scheduler
 from rlm.calls.scope import Scope, Tree
-from rlm.calls.sending import MAX_ATTEMPTS
 from rlm.errors import CallRefused, ConfigError, ModelError, UnknownPriceError
 from rlm.events import CallEnded, CallRetried, CallStarted, ModelAsked, ModelReplied
 from rlm.limits import Budget, Limits
 from rlm.messages import Message, ModelInfo, Price, Reply, ReplyKey, Request, Usage
-from rlm.protocols import ReplyStore
+from rlm.protocols import MAX_ATTEMPTS, ReplyStore
 from rlm.records.recorders.console import ConsoleRecorder
 from rlm.records.recorders.in_process import MemoryRecorder
 from rlm.testing.scripted import ScriptedClient
@@ -51,7 +50,7 @@ class House:
         return Scope(run_id="run", budget=self.budget, recorders=(self.recorder,), tree=self.tree)
 
     async def call(self, prompt: str = "hello") -> Reply:
-        return await self.calls.call(self.scope, request(prompt))
+        return await self.calls.counted_call(self.scope, request(prompt))
 
     def events(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.recorder.events if isinstance(event, kind)]
@@ -74,7 +73,7 @@ async def test_a_call_is_paid_once_and_told_twice() -> None:
 
 async def test_the_engines_own_requests_are_no_calls() -> None:
     house = House(["hi"])
-    await house.calls.ask(house.scope, request(), purpose="step")
+    await house.calls.run_request(house.scope, request(), purpose="step")
     assert [type(e) for e in house.recorder.events] == [ModelAsked, ModelReplied]
     assert house.budget.used.calls == 0
 
@@ -95,7 +94,7 @@ async def test_every_retry_is_told_when_it_is_decided() -> None:
     told = [(e.attempt, e.error, e.wait_seconds, e.call_id) for e in house.events(CallRetried)]
     call_id = house.events(CallStarted)[0].call_id
     assert told == [(1, "cut off", 0.0, call_id), (2, "busy", 0.0, call_id)]
-    await house.calls.ask(house.scope, request(), purpose="step")
+    await house.calls.run_request(house.scope, request(), purpose="step")
     assert house.events(CallRetried)[-1].call_id is None
 
 
@@ -103,7 +102,7 @@ async def test_people_see_that_a_run_waits_for_another_try() -> None:
     shown = io.StringIO()
     house = House([BUSY, "hi", BUSY, "hi"])
     house.scope.recorders = (ConsoleRecorder(shown),)
-    await house.calls.ask(house.scope, request(), purpose="step")
+    await house.calls.run_request(house.scope, request(), purpose="step")
     await house.call()  # of a thousand calls, nobody wants to read each retry
     assert shown.getvalue() == "  asking m again in 0.0 s: busy\n"
 
@@ -213,20 +212,20 @@ async def test_cancelled_on_the_wire_counts_as_billed_cancelled_in_the_queue_doe
 
 async def test_a_tight_budget_gets_a_smaller_cap_rather_than_nothing() -> None:
     house = House(["hi"], Limits(max_tokens=1_000))
-    await house.calls.call(house.scope, request(cap=4_096))
+    await house.calls.counted_call(house.scope, request(cap=4_096))
     assert house.client.requests[0].max_output_tokens == 1_000 - 5 - 16
 
 
 async def test_a_cap_too_small_to_be_useful_is_refused() -> None:
     house = House(["hi"], Limits(max_tokens=200))
     with pytest.raises(CallRefused):
-        await house.calls.call(house.scope, request(cap=4_096))
+        await house.calls.counted_call(house.scope, request(cap=4_096))
     assert house.client.requests == []
 
 
 async def test_a_small_cap_follows_from_money_too() -> None:
     house = House(["hi"], Limits(max_cost_usd=0.01), price=Price(1.0, 10.0))
-    await house.calls.call(house.scope, request(cap=4_096))
+    await house.calls.counted_call(house.scope, request(cap=4_096))
     sent = house.client.requests[0].max_output_tokens
     assert (sent, house.budget.overshoot.picodollars) == ((10**10 - 21 * 10**6) // 10**7, 0)
 
@@ -288,7 +287,7 @@ async def test_a_configuration_error_of_a_client_costs_nothing_and_stays_what_it
 
 async def test_caps_shrink_again_when_others_were_faster() -> None:
     house = House([Reply(text="x", usage=Usage(10, 700))] * 4, Limits(max_tokens=2_000))
-    calls = [house.calls.call(house.scope, request(cap=4_096)) for _ in range(4)]
+    calls = [house.calls.counted_call(house.scope, request(cap=4_096)) for _ in range(4)]
     done = await asyncio.gather(*calls, return_exceptions=True)
     # 2,000 - 21 of input, then 710 less each time, until less than the smallest cap is left.
     assert [one.max_output_tokens for one in house.client.requests] == [1_979, 1_269, 559]
@@ -302,7 +301,7 @@ async def test_lone_surrogates_in_parts_are_replaced_too_and_pictures_stay_out_o
         {"type": "image", "media_type": "image/png", "data": "iVBORw0KGgo="},
     ]
     seen = Request(model="m", messages=(Message("user", parts),), max_output_tokens=100)
-    await house.calls.call(house.scope, seen)
+    await house.calls.counted_call(house.scope, seen)
     assert house.client.requests[0].messages[0].content == [
         {"type": "text", "text": "what is� this?"},
         parts[1],
@@ -372,7 +371,7 @@ def test_while_a_server_wants_a_pause_no_other_call_is_sent() -> None:
     async def main() -> None:
         server = Server(busy_until=30.0)
         calls, scope = served(server, Limits(max_tokens=100_000), width=2)
-        await asyncio.gather(*(calls.call(scope, request()) for _ in range(10)))
+        await asyncio.gather(*(calls.counted_call(scope, request()) for _ in range(10)))
         # Two were sent before anybody knew. Nobody asks again before the time, and then only one.
         assert server.asked[:4] == pytest.approx([0.0, 0.0, 30.0, 31.0])
         assert len(server.asked) == 12
@@ -384,7 +383,7 @@ def test_while_a_server_wants_a_pause_no_other_call_is_sent() -> None:
 def test_a_call_without_time_for_the_pause_fails_at_once_and_costs_nothing() -> None:
     async def main() -> None:
         calls, scope = served(Server(busy_until=30.0), Limits(call_seconds=20.0), width=1)
-        jobs = [calls.call(scope, request()) for _ in range(3)]
+        jobs = [calls.counted_call(scope, request()) for _ in range(3)]
         errors = await asyncio.gather(*jobs, return_exceptions=True)
         assert str(errors[0]) == "busy"
         assert all("asked for a pause of 30 s" in str(error) for error in errors[1:])
@@ -410,7 +409,7 @@ def test_a_time_out_slows_the_lane_unless_it_was_the_runs_own_time(
     async def main(part: float) -> None:
         calls, scope = served(Silent(part), limits)
         with pytest.raises(ModelError, match="did not answer within") as caught:
-            await calls.call(scope, request())
+            await calls.counted_call(scope, request())
         assert caught.value.ambiguous
         assert calls.scheduler.lane("a server").width == width
 

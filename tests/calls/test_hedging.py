@@ -73,7 +73,7 @@ class House:
         )
 
     async def call(self) -> Reply:
-        return await self.calls.call(self.scope, request())
+        return await self.calls.counted_call(self.scope, request())
 
     def ended(self) -> CallEnded:
         return next(e for e in self.recorder.events if isinstance(e, CallEnded))
@@ -243,7 +243,7 @@ def test_the_engines_own_requests_are_never_sent_twice() -> None:
     async def main() -> None:
         provider = Provider(500.0)
         house = House(provider)
-        await house.calls.ask(house.scope, request(), purpose="step")
+        await house.calls.run_request(house.scope, request(), purpose="step")
         assert len(provider.requests) == 1
 
     run(main())

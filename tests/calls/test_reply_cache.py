@@ -56,7 +56,7 @@ class House:
         return Scope(run_id="run", budget=self.budget, recorders=(self.recorder,), tree=tree)
 
     async def call(self, scope: Scope | None = None, **options: Any) -> str:
-        return (await self.calls.call(scope or self.new_run(), request(**options))).text
+        return (await self.calls.counted_call(scope or self.new_run(), request(**options))).text
 
     def ended(self) -> list[CallEnded]:
         return [event for event in self.recorder.events if isinstance(event, CallEnded)]
@@ -110,7 +110,7 @@ async def test_it_may_be_for_calls_from_cells_alone(cache: ReplyCache) -> None:
     calls_only = ReplyCache(cache.folder, calls_only=True)
     house = House(calls_only, ["a", "b", "c"])
     for expected in ("a", "b"):
-        reply = await house.calls.ask(house.new_run(), request(), purpose="step")
+        reply = await house.calls.run_request(house.new_run(), request(), purpose="step")
         assert reply.text == expected
     assert [await house.call(), await house.call()] == ["c", "c"]
     await calls_only.close()

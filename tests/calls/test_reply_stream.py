@@ -43,7 +43,7 @@ async def _heard(client: ScriptedClient, scope: Scope) -> tuple[list[str], Reply
     calls = Calls(lambda _: Route(client, "wire", ModelInfo()), Scheduler(8))
     request = Request(model="m", messages=(Message("user", "hello"),), max_output_tokens=100)
     pieces: list[str] = []
-    reply = await calls.ask(scope, request, purpose="direct", on_text=pieces.append)
+    reply = await calls.run_request(scope, request, purpose="direct", on_text=pieces.append)
     return pieces, reply
 
 

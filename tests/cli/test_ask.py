@@ -1,14 +1,16 @@
 """`rlm ask` in a pipe: the answer on stdout, exactly; the rest on stderr; the right exit code."""
 
+import contextlib
 import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rlm import RLM, RunResult
-from rlm.cli._progress import Manner, Stage
+from rlm.cli._progress import Manner, RunDisplay
 from tests.cli.running import QUESTION, TEXT, command, environment, one_clear_line, rlm
 from tests.cli.scripts import AS_CODE, HOSTILE, submits
 from tests.endpoint import endpoint
@@ -75,6 +77,41 @@ def test_stdin_beside_files(tmp_path: Path) -> None:
             LLM_BASE_URL=server.url,
         )
     assert done.stdout == "{'stdin': 'piped', 'a.txt': 'of a file'}\n"
+
+
+NO_CONTEXT = "Standard input is empty, so the query is asked without a context."
+
+
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+@pytest.mark.parametrize("source", ["/dev/null", "pipe", "file"])
+def test_an_empty_standard_input_is_no_context(
+    tmp_path: Path, source: str, quiet: tuple[str, ...]
+) -> None:
+    (tmp_path / "file").touch()
+    path = {"/dev/null": Path(os.devnull), "file": tmp_path / "file"}.get(source)
+    shows_context = submits("FINAL(repr(context))")
+    with endpoint(shows_context) as server, contextlib.ExitStack() as opened:
+        given: Any = {"input": b""}
+        if path is not None:
+            given = {"stdin": opened.enter_context(path.open("rb"))}
+        done = subprocess.run(
+            command("ask", "?", "-m", "openai-compatible/m", *quiet),
+            env=environment({"LLM_BASE_URL": server.url}),
+            capture_output=True,
+            check=True,
+            **given,
+        )
+    assert done.stdout == b"''\n"
+    assert (NO_CONTEXT in done.stderr.decode()) == (source != "/dev/null" and not quiet)
+
+
+def test_an_empty_source_that_was_named_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    for source in (str(tmp_path / "empty.txt"), "-"):
+        done = rlm("ask", QUESTION, "-f", source)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "the context is empty" in done.stderr
+        assert "leave -f out" in done.stderr
 
 
 def test_a_pipe_that_is_named_like_a_file(tmp_path: Path) -> None:
@@ -192,7 +229,7 @@ def test_what_a_library_prints_is_no_answer(capsys: pytest.CaptureFixture[str]) 
 
     manner = Manner(as_json=False, log_dir=None, quiet=True, verbose=False)
     with RLM("offline/extractive", environment="inprocess") as engine:
-        result = Stage(manner, journaled=False).run(engine, ask)
+        result = RunDisplay(manner, journaled=False).run(engine, ask)
     shown = capsys.readouterr()
     assert (result.stop_reason, shown.out) == ("answer", "")
     assert "a node is lost" in shown.err

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlm import RLMLogger
+from rlm import RLM, RLMLogger
 from tests.cli import kept
 from tests.cli.conftest import Run
 from tests.cli.running import one_clear_line
@@ -80,3 +80,16 @@ def test_what_can_not_be_replayed(log: Path, run: Run, state: Path) -> None:
     log.write_text("nothing\n")
     code, _, err = run("replay", str(log))
     assert (code, "no run is in" in one_clear_line(err)) == (1, True)
+
+
+def test_a_turn_of_a_chat_is_refused_and_a_resumed_run_is_not(run: Run, state: Path) -> None:
+    with RLM(kept.OFFLINE, journal=state) as rlm, rlm.chat(kept.TEXT) as chat:
+        turn = chat.ask(kept.QUESTION)
+    code, out, err = run("replay", turn.run_id)
+    assert (code, out) == (1, "")
+    assert f"run {turn.run_id} is a turn of a chat, which can't be replayed" in one_clear_line(err)
+    stopped = kept.limited(state)
+    assert run("resume", stopped.run_id, "--max-tokens", "1000000", "--max-steps", "7")[0] == 0
+    code, out, err = run("replay", stopped.run_id)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"OK: run {stopped.run_id} did the same again")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rlm.context import describe, store_context
 from rlm.context.describe import SAMPLE_CHARS
 from rlm.errors import ConfigError
+from rlm.worker.ctx import ContextView, count_lines
 from tests.context.helpers import seen_by_worker
 
 ANY_TEXT = st.text(alphabet=st.characters(codec=None, exclude_categories=()))
@@ -23,6 +24,38 @@ ANY_TEXT = st.text(alphabet=st.characters(codec=None, exclude_categories=()))
 def test_text_survives_exactly(text: str) -> None:
     stored = store_context(text)
     assert b"".join(stored.chunks(7)).decode("utf-8", "surrogatepass") == text == stored.text()
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("", 0),
+        ("one", 1),
+        ("one\n", 1),
+        ("one\ntwo", 2),
+        ("one\ntwo\n", 2),
+        ("one\n\n", 2),
+        ("\n", 1),
+        ("one\r\ntwo\r\n", 2),
+        ("one\r\ntwo", 2),
+        ("one\rtwo\r", 1),
+        ("one\rtwo\nthree", 2),
+        ("one\u2028two\x0cthree", 1),
+    ],
+)
+def test_lines_are_counted_alike_everywhere(tmp_path: Path, text: str, lines: int) -> None:
+    """In the description of a text and of a file, in `ctx.describe()`, and by `ctx.lines()`."""
+    path = tmp_path / "text"
+    path.write_bytes(text.encode())
+    noun = "line" if lines == 1 else "lines"
+    for described in (describe(text), store_context(path).description):
+        if text:
+            assert re.search(rf" in {lines} {noun}[,.]", described), described
+        else:
+            assert described.startswith("an empty str")
+    view = ContextView(text)
+    assert view.describe().endswith(f", {lines} {noun}")
+    assert len(view.lines()) == lines == count_lines(text)
 
 
 @pytest.mark.parametrize("value", [["a", "\ud800", {"b": [1, None]}], {"k": "é\0\r\n"}, [], {}])

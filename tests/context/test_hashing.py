@@ -254,7 +254,7 @@ async def test_a_run_that_was_killed_before_its_hash_begins_anew(
     context = ContextFacts("text", "", len(LARGE), "d")
     journal = Journal(archive.places.journal_of("one"))
     journal.describe(run=RunFacts(run_id="one", query="Q", started=1.0, context=context))
-    journal.copy_told("root", 0, "task", Shown("told of another context", ""))
+    journal.copy_shown("root", 0, "task", Shown("told of another context", ""))
     journal.close()
     client = ScriptedClient([FINAL])
     async with RLM(client, environment=PlanEnvironment(), journal=tmp_path) as rlm:

@@ -15,6 +15,7 @@ from rlm.messages import ModelInfo, Reply, Request
 PACKAGE = Path(rlm.__file__).parent
 CELLS = ("print(len(context))", "found = context.find('ferry')\nprint(found)", "SUBMIT(str(found))")
 MEASURED_STEP = 2
+MAX_FILES = 20
 
 
 class Model:
@@ -82,3 +83,4 @@ async def test_one_step_in_the_local_environment() -> None:
         print(f"{file}: {', '.join(sorted(functions))}")
     count = sum(map(len, profile.entered.values()))
     print(f"one step enters {len(profile.entered)} host files and {count} functions")
+    assert len(profile.entered) <= MAX_FILES

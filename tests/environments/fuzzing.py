@@ -156,8 +156,12 @@ class DecodesWatched:
     def __init__(self) -> None:
         self.max_bytes = 0
         self._patches = [
-            mock.patch.object(_frames, name, self._watching(getattr(_frames, name)))
-            for name in ("read_call", "read_done", "read_value", "read_files", "read_piece")
+            mock.patch.object(module, name, self._watching(getattr(module, name)))
+            for module, names in (
+                (_calls, ("read_call",)),
+                (_frames, ("read_done", "read_value", "read_files", "read_piece")),
+            )
+            for name in names
         ]
 
     def _watching(self, read: Callable[..., Any]) -> Callable[..., Any]:

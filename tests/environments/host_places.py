@@ -180,13 +180,12 @@ def ends_played_by(make: MakeWorker) -> tuple[tuple[socket.socket, socket.socket
 async def on_monitor(make: MakeWorker) -> AsyncGenerator[Any, None]:
     ends, playing = ends_played_by(make)
     try:
-        yield await ForkedSession.open(
+        yield await ForkedSession(
             ends,
             CountingHost(),
             OPTIONS,
-            greeting_of(OPTIONS),
             report={**report_of_a_zygote(), "forks": True},
-        )
+        ).start(greeting_of(OPTIONS))
     finally:
         await playing
 
@@ -398,15 +397,14 @@ async def on_carrier(make: MakeWorker) -> AsyncGenerator[Any, None]:
     ends, playing = ends_played_by(make)
     relay = Relay(Carried(Carrier(ends)))
     try:
-        yield await ForkedSession.open(
+        yield await ForkedSession(
             relay.connect(),
             CountingHost(),
             OPTIONS,
-            greeting_of(OPTIONS),
             report=report_of_a_zygote(),
             sends_fds=False,
             close_sandbox=relay.close,
-        )
+        ).start(greeting_of(OPTIONS))
     finally:
         await relay.close()
         await playing

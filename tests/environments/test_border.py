@@ -13,9 +13,9 @@ import pytest
 from rlm._util.untrusted import JsonBounds, TooLarge, check_json, read_json, read_texts
 from rlm.environments import _calls, _frames, _session
 from rlm.environments._exports import _is_harmless
+from rlm.environments._forked import WorkerHandle
 from rlm.environments._forkserver import report_in
 from rlm.environments._session import WorkerSession, greeting_of
-from rlm.environments._worker import WorkerHandle
 from rlm.environments.pipes import _fetched
 from rlm.errors import CallRefused, ProtocolViolation, SessionDied
 from rlm.worker import bounds, wire
@@ -115,14 +115,14 @@ async def test_long_frames_are_decoded_in_a_thread(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_loop: dict[int, bool] = {}
-    for name in ("read_call", "read_done"):
-        read = getattr(_frames, name)
+    for module, name in ((_calls, "read_call"), (_frames, "read_done")):
+        read = getattr(module, name)
 
         def watched(frame: wire.Frame, read: Any = read, **named: Any) -> Any:
             on_loop[frame.size_bytes] = threading.current_thread() is threading.main_thread()
             return read(frame, **named)
 
-        monkeypatch.setattr(_frames, name, watched)
+        monkeypatch.setattr(module, name, watched)
     cell = await begun_cell(ends)
     for number, size in enumerate((10, 300_000), 1):
         await ends.send(wire.CALL, number, b"llm", LLM, b"x" * size)
@@ -376,7 +376,7 @@ def test_a_file_name_that_no_system_can_have_is_left_out() -> None:
 
 def test_calls_refused_for_their_size_say_so() -> None:
     with pytest.raises(CallRefused, match=r"hold .* bytes, .* are allowed"):
-        _frames.read_call(wire.Frame(wire.CALL, 1, [b"rlm", LLM, b"x" * (49 << 20)]))
+        _calls.read_call(wire.Frame(wire.CALL, 1, [b"rlm", LLM, b"x" * (49 << 20)]))
 
 
 async def test_a_session_that_keeps_little_stays_little(open_repl: Opener) -> None:

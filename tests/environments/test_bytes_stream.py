@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.environments._stream import Stream
+from rlm.environments._frames import Stream
 
 
 class Talk:

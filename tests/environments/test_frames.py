@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.environments import _frames
+from rlm.environments import _calls, _frames
 from rlm.errors import ProtocolViolation
 from rlm.worker import images, wire
 from tests.picture_samples import gif, png
@@ -29,8 +29,8 @@ def done(*parts: bytes, counts: tuple[int, int, int, int, bool] = (0, 0, 0, 0, F
     return _frames.read_done(frame, calls=3, seconds=0.5)
 
 
-def call(*parts: bytes) -> _frames.Call:
-    return _frames.read_call(wire.Frame(wire.CALL, 1, list(parts)))
+def call(*parts: bytes) -> _calls.Call:
+    return _calls.read_call(wire.Frame(wire.CALL, 1, list(parts)))
 
 
 @given(st.dictionaries(texts, values, max_size=3))
@@ -48,7 +48,7 @@ def test_prompts_and_models_are_exact(model: str | None, batched: bool, prompts:
         with pytest.raises(ProtocolViolation):
             call(*parts)
         return
-    assert call(*parts) == _frames.Call("llm", arguments, prompts, len(prompts))
+    assert call(*parts) == _calls.Call("llm", arguments, prompts, len(prompts))
 
 
 @given(
@@ -57,7 +57,7 @@ def test_prompts_and_models_are_exact(model: str | None, batched: bool, prompts:
 )
 def test_the_fast_reader_accepts_nothing_that_the_strict_one_refuses(value: Any) -> None:
     part = wire.to_json(value)
-    for kind, shape in ((b"llm", _frames._LlmArguments), (b"rlm", _frames._RlmArguments)):
+    for kind, shape in ((b"llm", _calls._LlmArguments), (b"rlm", _calls._RlmArguments)):
         with contextlib.suppress(ProtocolViolation):
             call(kind, part, b"prompt")
             msgspec.convert(json.loads(part), shape)
@@ -69,7 +69,7 @@ def test_garbage_is_a_violation_or_a_call(parts: list[bytes]) -> None:
         with contextlib.suppress(ProtocolViolation):
             assert call(kind, *parts).kind == kind.decode()
     with contextlib.suppress(ProtocolViolation):
-        _frames.read_call(wire.Frame(wire.CALL, 1, parts))
+        _calls.read_call(wire.Frame(wire.CALL, 1, parts))
     with contextlib.suppress(ProtocolViolation):
         _frames.read_done(wire.Frame(wire.DONE, 1, parts), calls=0, seconds=0.0)
     with contextlib.suppress(ProtocolViolation):
@@ -84,7 +84,7 @@ rows_of_images = st.lists(
 )
 
 
-def looking(rows: Any, *parts: bytes, batched: bool = True) -> _frames.Call:
+def looking(rows: Any, *parts: bytes, batched: bool = True) -> _calls.Call:
     arguments = {"model": None, "batched": batched, "images": rows}
     return call(b"llm", wire.to_json(arguments), *parts)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlm.environments import _frames
+from rlm.environments import _calls, _frames
 from rlm.errors import CallRefused, ProtocolViolation
 from rlm.results import CellResult
 from rlm.worker import wire
@@ -50,7 +50,7 @@ async def test_seeds_reach_every_kind_of_call_and_of_failure() -> None:
             decoder.feed(await frames_of(seed))
             while (frame := decoder.pop()) is not None:
                 if frame.type == wire.CALL:
-                    kinds.add(_frames.read_call(frame).kind)
+                    kinds.add(_calls.read_call(frame).kind)
         except (wire.WireError, ProtocolViolation, CallRefused):
             refused += 1
     assert kinds == {"llm", "rlm", "tool", "stream", "note", "budget"}

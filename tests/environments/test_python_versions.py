@@ -60,7 +60,7 @@ async def test_the_worker_runs(python: str, open_on: Callable[..., Any]) -> None
     version = await repl.show("import sys\nprint('%d.%d' % sys.version_info[:2])")
     assert python.endswith(version)
     await repl.load({"a": ["é"]})
-    assert await repl.show("context, ctx.describe()") == "({'a': ['é']}, 'dict with 1 keys (a)')"
+    assert await repl.show("context, ctx.describe()") == "({'a': ['é']}, 'dict with 1 key (a)')"
     assert await repl.show("llm_query_batched(['a', 'fail:x'])") == "['re:a', '[call failed: x]']"
     repl.host.hold_until = 20
     gather = "await asyncio.gather(*[llm_query(str(i)) for i in range(20)])"

@@ -70,16 +70,15 @@ async def opened(place: LocalEnvironment) -> ForkedSession:
         return shared.layout
 
     report = {**await place.describe(), "forks": False}
-    return await ForkedSession.open(
+    return await ForkedSession(
         relay.connect(),
         FakeHost(),
         OPTIONS,
-        None,
         report=report,
         sends_fds=False,
         lend=lend,
         close_sandbox=relay.close,
-    )
+    ).start(None)
 
 
 lent: list[int] = []
@@ -128,14 +127,14 @@ async def piece(data: bytes) -> bytes:
 async def test_a_file_is_written_once_and_opened_by_others() -> None:
     writer, other = NodeFiles(), NodeFiles()
     place = await writer.write("one", [piece(b"a" * 200_000), piece(b"b")])
-    assert other.found("one", None) is None
-    fd = other.found("one", place)
+    assert other.find("one", None) is None
+    fd = other.find("one", place)
     assert fd is not None
     assert os.pread(fd, 10, 199_999) == b"ab"
     with pytest.raises(OSError, match="not permitted"):
-        os.ftruncate(writer.found("one", None) or 0, 0)
+        os.ftruncate(writer.find("one", None) or 0, 0)
     writer.forget(["one"])
-    assert writer.found("one", None) is None
+    assert writer.find("one", None) is None
     assert os.pread(fd, 1, 0) == b"a"  # it lives for as long as somebody has it
     other.forget(["one", "never known"])
 
@@ -145,10 +144,10 @@ async def test_a_file_that_is_not_the_one_is_not_taken() -> None:
     place = await writer.write("one", [piece(b"a")])
     wrong = Place(place.process, place.fd, place.device, place.inode + 1, place.size_bytes)
     gone = Place(2**22 + 1, place.fd, place.device, place.inode, place.size_bytes)
-    assert other.found("one", wrong) is None
-    assert other.found("one", gone) is None
+    assert other.find("one", wrong) is None
+    assert other.find("one", gone) is None
     writer.forget(["one"])
-    assert other.found("one", place) is None
+    assert other.find("one", place) is None
 
 
 # -- handing out actors ---------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 
 from rlm.environments import _clock
 from rlm.environments._clock import CellStopper, ProcessState
-from rlm.environments._worker import WorkerHandle
+from rlm.environments._forked import WorkerHandle
 from rlm.environments.local import LocalEnvironment
 from rlm.worker.sandbox import process_state
 from tests.environments.conftest import FakeHost, Repl

@@ -177,3 +177,76 @@ def test_no_recording_is_a_clear_error(tmp_path: Path) -> None:
         replay(empty, CONTEXT)
     with pytest.raises(ConfigError):
         replay(tmp_path / "none.jsonl", CONTEXT)
+
+
+# -- runs that were resumed, and turns of chats ---------------------------------------------------
+
+STEPS = [
+    cell("print(len(context))"),
+    cell("kid = rlm_query('How many?', 'a b')\nprint(kid)"),
+    cell("print(llm_query('Length of ' + context))"),
+    cell("FINAL(kid)"),
+]
+
+
+def execute(
+    folder: Path, limits: Limits, script: list[Any], run_id: str | None = None
+) -> RunResult:
+    """Execute a run, or go on with it; each execution is added to one log and one journal."""
+    rules: list[Any] = [
+        (re.compile(r"\nLength of \S"), lambda r: str(len(r.messages[-1].content) - 10)),
+        (re.compile(r"How many\?\s"), cell("FINAL(llm_query('Length of ' + context))")),
+    ]
+    client = ScriptedClient(script, rules=rules, price=Price(1.0, 2.0))
+    logger = RLMLogger(log_dir=folder, file_name="log")
+    with RLM(client, logger=logger, journal=folder / "state", limits=limits) as rlm:
+        return rlm.ask("What is it?", CONTEXT, run_id=run_id)
+
+
+def records(folder: Path, run_id: str) -> list[Path]:
+    return [folder / "state" / "runs" / f"{run_id}.sqlite", *sorted(folder.glob("*.jsonl"))]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "done"),
+    [
+        (Limits(max_steps=1, max_depth=2), Limits(max_steps=9, max_depth=2), 1),
+        (Limits(max_steps=2, max_depth=2), Limits(max_steps=7, max_depth=2), 2),
+        (Limits(max_steps=3, max_depth=2), Limits(max_steps=30, max_tokens=90_000, max_depth=2), 3),
+        (Limits(max_tokens=25, max_depth=2), Limits(max_steps=5, max_depth=2), 0),
+    ],
+)
+def test_a_run_that_was_resumed_with_other_limits(
+    tmp_path: Path, before: Limits, after: Limits, done: int
+) -> None:
+    """What the model was shown under the first limits is part of the record, and no difference."""
+    last_words = [cell("FINAL(1)")] if done else []
+    first = execute(tmp_path, before, [*STEPS[:done], *last_words])
+    assert first.stop_reason != "answer"
+    second = execute(tmp_path, after, STEPS[done:], first.run_id)
+    assert (second.stop_reason, second.steps) == ("answer", 4)
+    journal, *logs = records(tmp_path, first.run_id)
+    for each in (journal, *logs[-1:]):
+        report = replay(each, CONTEXT)
+        assert report.differences == ()
+        assert report.answered >= 4
+        assert report.compared > 20
+
+
+def test_a_resumed_run_that_differs_is_still_noticed(tmp_path: Path) -> None:
+    first = execute(tmp_path, Limits(max_steps=2, max_depth=2), [*STEPS[:2], cell("FINAL(1)")])
+    execute(tmp_path, Limits(max_steps=8, max_depth=2), STEPS[2:], first.run_id)
+    journal = records(tmp_path, first.run_id)[0]
+    for other in (CONTEXT + " nine", CONTEXT.replace("eight", "night")):
+        assert not replay(journal, other).same
+
+
+def test_a_turn_of_a_chat_is_refused_with_the_reason(tmp_path: Path) -> None:
+    client = ScriptedClient([cell("x = 5\nFINAL(x)"), cell("FINAL(x + 1)")])
+    logger = RLMLogger(log_dir=tmp_path)
+    with RLM(client, logger=logger, journal=tmp_path / "state") as rlm, rlm.chat(CONTEXT) as chat:
+        turns = [chat.ask("First?"), chat.ask("Second?")]
+    assert [turn.answer for turn in turns] == ["5", "6"]
+    for turn in turns:
+        with pytest.raises(ConfigError, match=r"turn of a chat.*variables that the turns before"):
+            replay(records(tmp_path, turn.run_id)[0], CONTEXT)

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from rlm.limits import Limits
-from rlm.server.bodies import decoded_bytes
+from rlm.server.decoding import weight_of
 from tests.server.serving import WITH_REPL, Answer, Client, Held, server, submits, until_done
 from tests.server.test_files import _upload
 from tests.server.test_slow_clients import _connect
@@ -75,7 +75,7 @@ async def test_bodies_that_wait_for_a_place_are_not_decoded(tmp_path: Path) -> N
 async def test_a_body_that_would_take_too_much_is_refused_undecoded(
     tmp_path: Path, send: Any
 ) -> None:
-    size = decoded_bytes(_body())
+    size = weight_of(_body()).total
     async with server(tmp_path, max_memory_bytes=size - 1) as client:
         refused = await send(client, _body())
         assert (refused.status, refused.json["error"]["code"]) == (413, "request_too_large")
@@ -92,7 +92,7 @@ async def test_bodies_that_do_not_fit_together_are_read_one_after_the_other(
     tmp_path: Path,
 ) -> None:
     model = Held(rules=[("", submits("done"))])
-    most = decoded_bytes(_body()) + len(_body())
+    most = weight_of(_body()).total + len(_body())
     async with server(tmp_path, model, max_memory_bytes=most) as client:
         seen = 0
         asked = [asyncio.create_task(_send(client, _body())) for _ in range(3)]
@@ -106,7 +106,7 @@ async def test_bodies_that_do_not_fit_together_are_read_one_after_the_other(
 
 async def test_a_body_that_waits_too_long_is_told_when_to_come_back(tmp_path: Path) -> None:
     model = Held(rules=[("", submits("done"))])
-    most = decoded_bytes(_body()) + len(_body())
+    most = weight_of(_body()).total + len(_body())
     options: dict[str, Any] = {"max_memory_bytes": most, "queue_seconds": 0.05}
     async with server(tmp_path, model, **options) as client:
         asked = [asyncio.create_task(_send(client, _body())) for _ in range(2)]
@@ -122,7 +122,7 @@ async def test_a_body_that_waits_too_long_is_told_when_to_come_back(tmp_path: Pa
 async def test_a_body_that_is_announced_and_does_not_come_holds_no_memory(tmp_path: Path) -> None:
     model = Held(rules=[("", submits("done"))])
     model.gate.set()
-    most = decoded_bytes(_body()) + len(_body())
+    most = weight_of(_body()).total + len(_body())
     async with server(tmp_path, model, max_memory_bytes=most, body_seconds=20) as client:
         host = client.base.removeprefix("http://")
         head = (
@@ -158,7 +158,7 @@ async def test_bodies_that_wait_share_the_disk(tmp_path: Path, send: Any) -> Non
 async def test_one_token_leaves_memory_to_the_others(tmp_path: Path) -> None:
     model = Held(rules=[("", submits("done"))])
     tokens = [_token("ada", ADA), _token("bob", BOB)]
-    size = decoded_bytes(_body())
+    size = weight_of(_body()).total
     async with server(tmp_path, model, tokens=tokens, max_memory_bytes=2 * size + 1) as client:
         headers = {"Content-Type": "application/json"}
 
@@ -223,7 +223,7 @@ def test_what_a_body_takes_is_never_more_than_counted(body: bytes) -> None:
     peak = tracemalloc.get_traced_memory()[1] + len(body)
     tracemalloc.stop()
     assert value
-    assert peak <= decoded_bytes(body) <= 4 * peak
+    assert peak <= weight_of(body).total <= 4 * peak
 
 
 # -- files ----------------------------------------------------------------------------------------

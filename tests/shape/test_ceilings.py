@@ -74,6 +74,7 @@ RAISED_BELOW = ("rlm.engine.loop:run",)
 """Catches everything only to hand it to a function that raises again what is not its business."""
 
 BROAD = {"Exception", "BaseException"}
+HANDLER = ast.ExceptHandler
 type_of_function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -232,6 +233,57 @@ def _is_broad(caught: ast.expr | None) -> bool:
 
 def _raises_again(handler: ast.ExceptHandler) -> bool:
     return isinstance(handler.body[-1], ast.Raise)
+
+
+MAX_SWALLOWED_SHARE = 0.01
+LOGGING = {"critical", "error", "exception", "warning"}
+
+
+def _swallows(handler: ast.ExceptHandler) -> bool:
+    """Whether a catch of everything neither raises, nor logs, nor uses the error."""
+    if not _is_broad(handler.type):
+        return False
+    for node in (each for line in handler.body for each in ast.walk(line)):
+        is_used = (
+            handler.name is not None and isinstance(node, ast.Name) and node.id == handler.name
+        )
+        is_logged = (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in LOGGING
+        )
+        if is_used or is_logged or isinstance(node, ast.Raise):
+            return False
+    return True
+
+
+def swallowed_share(trees: list[ast.Module]) -> tuple[int, int]:
+    """Return how many handlers swallow any error, and how many handlers there are."""
+    handlers = [node for tree in trees for node in ast.walk(tree) if isinstance(node, HANDLER)]
+    return sum(map(_swallows, handlers)), len(handlers)
+
+
+def test_hardly_any_handler_swallows_every_error() -> None:
+    trees = [module.tree for each in packages() for module in each.values()]
+    swallowed, handlers = swallowed_share(trees)
+    assert handlers > 500
+    assert swallowed <= MAX_SWALLOWED_SHARE * handlers, f"{swallowed} of {handlers} swallow"
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        ("except Exception:\n    pass", 1),
+        ("except:\n    x = 1", 1),
+        ("except (OSError, BaseException) as error:\n    return None", 1),
+        ("except Exception as error:\n    return str(error)", 0),
+        ("except Exception:\n    log.exception('it failed')", 0),
+        ("except BaseException:\n    undo()\n    raise", 0),
+        ("except OSError:\n    pass", 0),
+    ],
+)
+def test_the_counter_of_swallowed_errors_sees(body: str, count: int) -> None:
+    assert swallowed_share([ast.parse(f"try:\n    f()\n{body}")]) == (count, 1)
 
 
 def test_errors_are_caught_narrowly() -> None:

@@ -100,8 +100,9 @@ class Settings(Struct, frozen=True, kw_only=True):
         for name in now:
             if name != "tasks" and now[name] != before[name]:
                 raise ConfigError(
-                    f"{where} holds results with {name} {_told(before[name])}, and this would be "
-                    f"with {_told(now[name])}: choose another --out, or the same settings"
+                    f"{where} holds results with {name} {_json_text(before[name])}, and "
+                    f"this would be with {_json_text(now[name])}: "
+                    "choose another --out, or the same settings"
                 )
         for spec, identity in self.tasks.items():
             if kept.tasks.get(spec, identity) != identity:
@@ -160,5 +161,5 @@ def check_sizes(tasks: Mapping[str, Task], sizes: Sequence[int]) -> None:
             raise ConfigError(f"{spec} needs a size of {least} tokens at least, not {given}")
 
 
-def _told(value: Any) -> str:
+def _json_text(value: Any) -> str:
     return msgspec.json.encode(value).decode()

@@ -130,16 +130,16 @@ def find_tasks(spec: str) -> dict[str, Task]:
         raise ConfigError(f"there is no task {name!r}; tasks: {', '.join(known_tasks())}")
     options = dict(_option(each) for each in found["options"].split(",") if each)
     variants = task.variants if variant is None else (variant,)
-    return {spec_of(task.name, each, options): _made(task, each, options) for each in variants}
+    return {spec_of(task.name, each, options): _make_task(task, each, options) for each in variants}
 
 
 def spec_of(name: str, variant: str, options: dict[str, Any]) -> str:
     """Return the spec of one task with its options."""
-    told = "".join(f",{key}={value}" for key, value in sorted(options.items()))
-    return name + (f"/{variant}" if variant else "") + told
+    settings = "".join(f",{key}={value}" for key, value in sorted(options.items()))
+    return name + (f"/{variant}" if variant else "") + settings
 
 
-def _made(task: type[Task], variant: str, options: dict[str, Any]) -> Task:
+def _make_task(task: type[Task], variant: str, options: dict[str, Any]) -> Task:
     known = [key for key in inspect.signature(task).parameters if key != "variant"]
     if unknown := sorted(options.keys() - set(known)):
         listed = ", ".join(known) or "none"

@@ -46,8 +46,8 @@ class TrialJournals:
     def run_id(self, trial: Trial) -> str:
         """Return an id that changes with the trial or its settings, which outdate what was paid."""
         settings = self._results.settings
-        told = f"{settings.digest}|{settings.tasks.get(trial.task)}|{trial.key}"
-        return f"trial-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+        name = f"{settings.digest}|{settings.tasks.get(trial.task)}|{trial.key}"
+        return f"trial-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
     def paid_usd(self) -> float:
         """Return what continued trials have paid; remove leftovers of killed ones."""
@@ -226,12 +226,12 @@ class Bench:
         except ConfigError as error:
             if METHODS[method] != "direct" or not meter.has_begun:
                 raise
-            told = str(error)[:KEPT_ERROR_CHARS]
-            return replace(base, status="impossible", score=0.0, error=told)
+            reason = str(error)[:KEPT_ERROR_CHARS]
+            return replace(base, status="impossible", score=0.0, error=reason)
         except RLMError as error:
-            told = self._told(error, meter)
+            reason = self._failure_reason(error, meter)
             seconds = round(time.monotonic() - started, 3)
-            return replace(base, error=told, seconds=seconds, cost_usd=meter.lost_usd)
+            return replace(base, error=reason, seconds=seconds, cost_usd=meter.lost_usd)
         return self._judged(base, task, sample, result, meter)
 
     async def _run(
@@ -276,11 +276,13 @@ class Bench:
         if meter.was_refused:  # whatever it answered: with a larger budget it might differ
             return replace(base, error=NO_MONEY)
         if result.stop_reason in {"error", "cancelled"}:
-            told = (result.detail or f"the run ended with {result.stop_reason}")[:KEPT_ERROR_CHARS]
-            return replace(base, error=told)
+            reason = (result.detail or f"the run ended with {result.stop_reason}")[
+                :KEPT_ERROR_CHARS
+            ]
+            return replace(base, error=reason)
         return replace(base, status="scored", score=_score(task, result.answer, sample.gold))
 
-    def _told(self, error: RLMError, meter: _Meter) -> str:
+    def _failure_reason(self, error: RLMError, meter: _Meter) -> str:
         """Return why a trial failed; a call refused by the shared budget ends the benchmark."""
         if meter.was_refused:
             self.tally.stopped = NO_MONEY

@@ -30,7 +30,7 @@ from rlm.events import (
     ModelAsked,
     ModelReplied,
 )
-from rlm.images import shown
+from rlm.images import display_text
 from rlm.limits import NOTHING, Amount, Limits, Reservation, picodollars
 from rlm.messages import Message, ModelInfo, Reply, ReplyKey, Request, Usage
 from rlm.prompts.observation import cut
@@ -135,7 +135,7 @@ class Calls:
                     "or limit with max_tokens"
                 )
 
-    async def ask(
+    async def run_request(
         self,
         scope: Scope,
         request: Request,
@@ -162,7 +162,7 @@ class Calls:
             max_output_tokens=request.max_output_tokens,
             digest=pending.key.digest,
         )
-        outcome = await self._settled(pending, held)
+        outcome = await self._settle(pending, held)
         reply = outcome.reply or Reply(text="")
         if pending.stream is not None:
             pending.stream.finish(reply.text)
@@ -178,7 +178,7 @@ class Calls:
         )
         return outcome.unwrap()
 
-    async def call(self, scope: Scope, request: Request) -> Reply:
+    async def counted_call(self, scope: Scope, request: Request) -> Reply:
         """Make a call for model-written code or for map/reduce.
 
         It is counted first, so that code that keeps calling reaches the limit.
@@ -187,9 +187,9 @@ class Calls:
         pending = self._pending(scope, request, "llm")
         pending.call_id = scope.call_id(pending.key)
         about = {"call_id": pending.call_id, "kind": "llm", "model": request.model}
-        prompt = cut(shown(request.messages[-1].content), MAX_PROMPT_CHARS)
+        prompt = cut(display_text(request.messages[-1].content), MAX_PROMPT_CHARS)
         scope.emit(CallStarted, **about, prompt=prompt)
-        outcome = await self._settled(pending)
+        outcome = await self._settle(pending)
         if outcome.error is not None and not outcome.stored:
             await scope.remember(pending.key, failed(outcome.error))
         text = outcome.reply.text if outcome.reply else ""
@@ -198,12 +198,12 @@ class Calls:
 
     # -- the path ----------------------------------------------------------------------------
 
-    async def _settled(self, pending: _Pending, held: Reservation | None = None) -> _Outcome:
+    async def _settle(self, pending: _Pending, held: Reservation | None = None) -> _Outcome:
         """Bring one request to its end, through as many attempts as it takes."""
         if (known := await pending.scope.recall(pending.key, pending.request)) is not None:
-            return _recalled(pending, known)
+            return _recall_outcome(pending, known)
         if (saved := pending.scope.take_saved(pending.key)) is not None:
-            return await _used_again(pending, saved)
+            return await _reuse_saved(pending, saved)
         now = self.scheduler.clock
         started = now()
         failures, failure = 0, None
@@ -235,7 +235,7 @@ class Calls:
         budget = scope.budget
         patience = self.scheduler.clock() + budget.limits.call_seconds
         deadline = budget.deadline if is_last else budget.work_deadline
-        request = _cleaned(request)
+        request = _sendable_request(request)
         key = scope.key(kind, request.digest())
         return _Pending(scope, request, key, None, min(patience, deadline), patience <= deadline)
 
@@ -300,14 +300,14 @@ class Calls:
         """Return replies from the cache or the server, and whether they were cached."""
         key = None if self.cache is None else self._cache_key(attempt)
         if key is None:
-            return await self._sent(attempt), False
+            return await self._send(attempt), False
         known = await self._known(attempt, key)
         if known is None:
-            return await self._sent_for_all(attempt, key), False
+            return await self._send_for_all(attempt, key), False
         reply = msgspec.structs.replace(known, usage=FREE)
         return [(attempt.reservations[0], reply)], True
 
-    async def _sent(self, attempt: _Attempt) -> Replies:
+    async def _send(self, attempt: _Attempt) -> Replies:
         """Send a request; send it again if that takes too long."""
         first = self._wire_attempt(attempt, attempt.reservations[0])
         if self.hedge_after_seconds is None or attempt.pending.call_id is None:
@@ -366,13 +366,13 @@ class Calls:
                 break
         return known
 
-    async def _sent_for_all(self, attempt: _Attempt, key: bytes) -> Replies:
+    async def _send_for_all(self, attempt: _Attempt, key: bytes) -> Replies:
         """Send a request that equal ones may wait for; if it fails, one of them is sent."""
         assert self.cache is not None
         self._in_progress[key] = asyncio.get_running_loop().create_future()
         reply = None
         try:
-            replies = await self._sent(attempt)
+            replies = await self._send(attempt)
             reply = replies[0][1]
             await self.cache.put(key, reply)
         finally:
@@ -380,7 +380,7 @@ class Calls:
         return replies
 
 
-def _recalled(pending: _Pending, known: Reply) -> _Outcome:
+def _recall_outcome(pending: _Pending, known: Reply) -> _Outcome:
     """Return how it ended the first time; the cost of that is counted, and nothing is paid."""
     if known.finish_reason == "failed":
         return _Outcome(None, error_of(known), stored=True)
@@ -394,7 +394,7 @@ def _recalled(pending: _Pending, known: Reply) -> _Outcome:
     return _Outcome(known, None, usage, stored=True)
 
 
-async def _used_again(pending: _Pending, reply: Reply) -> _Outcome:
+async def _reuse_saved(pending: _Pending, reply: Reply) -> _Outcome:
     """Use a reply that a lost cell has already paid for."""
     reply = msgspec.structs.replace(reply, usage=FREE)
     pending.scope.note(pending.key, reply)
@@ -402,15 +402,15 @@ async def _used_again(pending: _Pending, reply: Reply) -> _Outcome:
     return _Outcome(reply, None, FREE, stored=True)
 
 
-def _cleaned(request: Request) -> Request:
+def _sendable_request(request: Request) -> Request:
     """Return the request with text that can be sent; nearly always the same object."""
     if all(map(_IS_SENDABLE, request.messages)):
         return request
-    messages = tuple(map(_cleaned_message, request.messages))
+    messages = tuple(map(_sendable_message, request.messages))
     return msgspec.structs.replace(request, messages=messages)
 
 
-def _cleaned_message(message: Message) -> Message:
+def _sendable_message(message: Message) -> Message:
     if isinstance(message.content, str):
         return msgspec.structs.replace(message, content=sendable(message.content))
     parts = [

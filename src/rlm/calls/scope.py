@@ -32,12 +32,13 @@ def new_run_id() -> str:
 class Tree:
     """What all runs of one tree share besides the budget.
 
-    That is slots for live child sessions, and the store of earlier executions.
+    That is its events, slots for live child sessions, and the store of earlier executions.
     """
 
     def __init__(self, max_child_sessions: int, store: ReplyStore | None = None) -> None:
         self._max_child_sessions = max_child_sessions
         self.store = store
+        self.events: list[Event] = []
         self._slots: dict[int, asyncio.Semaphore] = {}
         self.child_context_bytes = 0
 
@@ -164,7 +165,7 @@ class Scope:
         return await self.tree.store.show(self.path, self.step, what, Shown(text, outputs))
 
     def emit(self, event_type: type[Event], /, **facts: Any) -> None:
-        """Send an event to every recorder. One that fails is logged and never ends a run."""
+        """Record an event, and send it to every recorder; one that fails never ends a run."""
         event = event_type(
             run_id=self.run_id,
             parent_id=self.parent_id,
@@ -172,6 +173,7 @@ class Scope:
             step=self.step,
             **facts,
         )
+        self.tree.events.append(event)
         for recorder in self.recorders:
             try:
                 recorder.record(event)

@@ -15,11 +15,9 @@ from rlm.calls.scheduler import Scheduler, Slot, TimeLimit
 from rlm.errors import CallRefused, ConfigError, ModelError
 from rlm.limits import Reservation
 from rlm.messages import ModelInfo, Reply, Request
-from rlm.protocols import Client
+from rlm.protocols import MAX_ATTEMPTS, Client
 
 __all__ = ["ReplyStream", "Route", "WireAttempt", "end_reservation", "first_reply"]
-
-MAX_ATTEMPTS = 5
 
 
 class Route(Struct, frozen=True):

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from rlm import models, prompts
 from rlm.api import RLM
 from rlm.cli import dotenv
-from rlm.cli._context import context_of
+from rlm.cli._context import context_of, is_piped
 from rlm.cli._errors import say, unknown_price
 from rlm.cli._models import Choice, choose, find_servers, windows_of
-from rlm.cli._progress import Manner, Stage
+from rlm.cli._progress import Manner, RunDisplay
 from rlm.cli._records import where_to_journal
 from rlm.config import Strategy
 from rlm.errors import ConfigError, UnknownPriceError
@@ -75,10 +75,10 @@ class Options(Struct, frozen=True, kw_only=True):
 def answer(query: str, options: Options) -> int:
     """Answer the query, show the answer, and return the exit code."""
     made_of = prepare(options)
-    stage = Stage(options.manner, journaled=made_of.journal is not None)
+    display = RunDisplay(options.manner, journaled=made_of.journal is not None)
     with _page(options.view, made_of.journal) as page:
-        result = _run(query, options, made_of, stage, [] if page is None else [page])
-        code = stage.show(result, made_of.choice.model, typed=made_of.schema is not None)
+        result = _run(query, options, made_of, display, [] if page is None else [page])
+        code = display.show(result, made_of.choice.model, typed=made_of.schema is not None)
         if page is not None:
             page.wait()
         return code
@@ -125,21 +125,23 @@ class Setting(NamedTuple):
 
 
 def _run(
-    query: str, options: Options, made_of: Setting, stage: Stage, beside: list[Recorder]
+    query: str, options: Options, made_of: Setting, display: RunDisplay, beside: list[Recorder]
 ) -> RunResult:
     """Run once. Mistakes in options are reported before standard input is read."""
-    engine = engine_of(options, made_of, [*stage.recorders, *beside])
+    engine = make_rlm(options, made_of, [*display.recorders, *beside])
     with engine:
         context = context_of(options.files)
+        if context is None and not options.quiet and is_piped():
+            say("Standard input is empty, so the query is asked without a context.")
         try:
-            return stage.run(
+            return display.run(
                 engine, lambda: engine.ask(query, context, response_model=made_of.schema)
             )
         except UnknownPriceError as error:
             raise unknown_price(made_of.choice.names) from error
 
 
-def engine_of(options: Options, made_of: Setting, recorders: list[Recorder]) -> RLM:
+def make_rlm(options: Options, made_of: Setting, recorders: list[Recorder]) -> RLM:
     """Build the `RLM` that the options describe."""
     choice, infos = made_of.choice, made_of.infos
     engine = RLM(

@@ -16,7 +16,7 @@ from rlm.api import RLM
 from rlm.batch import Batch, BatchFolder, Plan, Tally
 from rlm.batch.outcomes import RowTable
 from rlm.batch.rows import Source
-from rlm.cli._asking import Options, Setting, engine_of, prepare
+from rlm.cli._asking import Options, Setting, make_rlm, prepare
 from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say, unknown_price
 from rlm.cli._progress import Complaints
 from rlm.config import Strategy
@@ -216,7 +216,7 @@ def answer_all(tasks: Path, options: BatchOptions) -> int:
     with closing(Complaints()) as complaints:
         complaints.listen()
         made_of = prepare(row_options)._replace(journal=folder.journals.root)
-        engine = engine_of(row_options, made_of, [])
+        engine = make_rlm(row_options, made_of, [])
         with folder.opened(overwrite=options.overwrite) as table, engine:
             table.check_settings(_settings(made_of, options))
             try:

@@ -80,17 +80,17 @@ class Bars(Silence):
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[told]}", markup=False),
+            TextColumn("{task.fields[note]}", markup=False),
             TimeRemainingColumn(),
             console=Console(stderr=True, highlight=False, markup=False, emoji=False),
             redirect_stdout=False,
             redirect_stderr=False,
         )
         self._bars: dict[str, Any] = {
-            name: self._progress.add_task(one_line(name, 60), total=count, told="")
+            name: self._progress.add_task(one_line(name, 60), total=count, note="")
             for name, count in totals.items()
         }
-        self._all = self._progress.add_task("all", total=totals.total(), told="")
+        self._all = self._progress.add_task("all", total=totals.total(), note="")
         self._scores: dict[str, list[float]] = {name: [] for name in totals}
         self._failed, self._cost, self._is_cost_known = 0, 0.0, True
 
@@ -109,10 +109,10 @@ class Bars(Silence):
         self._cost += outcome.cost_usd or 0.0
         self._is_cost_known &= outcome.cost_usd is not None or outcome.status == "impossible"
         mean = f"score {100 * sum(scores) / len(scores):.0f}" if scores else ""
-        self._progress.update(self._bars[outcome.task], advance=1, told=mean)
+        self._progress.update(self._bars[outcome.task], advance=1, note=mean)
         money = f"${self._cost:.4f}" if self._is_cost_known else "cost unknown"
         failed = f", {self._failed} failed" if self._failed else ""
-        self._progress.update(self._all, advance=1, told=money + failed)
+        self._progress.update(self._all, advance=1, note=money + failed)
 
 
 def progress_of(works: Sequence[Work], *, quiet: bool) -> Silence:
@@ -228,7 +228,7 @@ def run_bench(options: Options) -> int:
     check_sizes(tasks, sizes)
     one = options.of_one_run()
     made_of = asking.prepare(one)._replace(journal=journals_in(options.out).root)
-    engine = asking.engine_of(one, made_of, [])
+    engine = asking.make_rlm(one, made_of, [])
     seeds = range(options.seed, options.seed + options.count)
     with Results.opened(options.out, _settings(options, engine, tasks)) as results:
         left = list(works(list(tasks), sizes, seeds, methods, results.done()))

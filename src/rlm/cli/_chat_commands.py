@@ -103,7 +103,9 @@ def show_chats(*, as_json: bool) -> None:
     if not rows:
         say("There is no chat yet; `rlm chat FILE` begins one.")
         return
-    cells = [(each.name, age(time.time() - each.changed), *_told(facts)) for each, facts in rows]
+    cells = [
+        (each.name, age(time.time() - each.changed), *_table_row(facts)) for each, facts in rows
+    ]
     show_table(("chat", "age", "turns", "model", "begins with"), cells, name=4, right=2)
 
 
@@ -123,7 +125,7 @@ def _about(each: KeptChat) -> dict[str, Any] | None:
     return {"turns": len(file.about.turns), "model": file.about.model, "query": first}
 
 
-def _told(facts: dict[str, Any] | None) -> tuple[str, str, str]:
+def _table_row(facts: dict[str, Any] | None) -> tuple[str, str, str]:
     if facts is None:
         return "?", "?", "can't be read"
     return str(facts["turns"]), facts["model"], one_line(facts["query"], 60)
@@ -132,7 +134,7 @@ def _told(facts: dict[str, Any] | None) -> tuple[str, str, str]:
 SHOWN_CHARS = 4_000
 
 
-class Talk(Protocol):
+class Conversation(Protocol):
     """What commands work on; implemented in `rlm.cli._chatting`."""
 
     chat: Chat
@@ -160,11 +162,11 @@ class Command(NamedTuple):
     """A slash command: its arguments, its help text and its function."""
 
     usage: str
-    told: str
-    do: Callable[[Talk, str], None]
+    help: str
+    do: Callable[[Conversation, str], None]
 
 
-def perform(talk: Talk, said: str) -> int:
+def perform(conversation: Conversation, said: str) -> int:
     """Run a command, and return an exit code."""
     name, _, rest = said.strip().partition(" ")
     command = COMMANDS.get(name)
@@ -174,7 +176,7 @@ def perform(talk: Talk, said: str) -> int:
     if not rest.strip() and command.usage.startswith(("FILE", "NAME")):
         say(f"Usage: {name} {command.usage}")
         return FAILED
-    command.do(talk, rest.strip())
+    command.do(conversation, rest.strip())
     return ANSWERED
 
 
@@ -182,39 +184,39 @@ def _show(text: str) -> None:
     click.echo(harmless(text), err=True)
 
 
-def _help(_: Talk, __: str) -> None:
+def _help(_: Conversation, __: str) -> None:
     width = max(len(f"{name} {each.usage}") for name, each in COMMANDS.items())
     for name, each in COMMANDS.items():
-        _show(f"{f'{name} {each.usage}':<{width}}  {each.told}")
+        _show(f"{f'{name} {each.usage}':<{width}}  {each.help}")
     _show('Several lines: end them with \\, or put """ around them, or paste them.')
 
 
-def _context(talk: Talk, rest: str) -> None:
+def _context(conversation: Conversation, rest: str) -> None:
     sources = _words(rest)
     if STDIN in sources:
         say("stdin is for questions here: name the files")
         return
-    name = talk.chat.add_context(context_of(sources))
-    _show(f"{name}: {talk.chat.contexts[name]}")
+    name = conversation.chat.add_context(context_of(sources))
+    _show(f"{name}: {conversation.chat.contexts[name]}")
 
 
-def _contexts(talk: Talk, _: str) -> None:
-    for name, told in talk.chat.contexts.items():
-        _show(f"{name}: {told}")
-    if not talk.chat.contexts:
+def _contexts(conversation: Conversation, _: str) -> None:
+    for name, description in conversation.chat.contexts.items():
+        _show(f"{name}: {description}")
+    if not conversation.chat.contexts:
         _show("There is no context; /context FILE adds one.")
 
 
-def _vars(talk: Talk, _: str) -> None:
-    found = talk.chat.variables()
-    for name, told in found.items():
-        _show(f"{name}: {told}")
+def _vars(conversation: Conversation, _: str) -> None:
+    found = conversation.chat.variables()
+    for name, description in found.items():
+        _show(f"{name}: {description}")
     if not found:
         _show("There are no variables.")
 
 
-def _show_one(talk: Talk, rest: str) -> None:
-    text = talk.chat.fetch(rest)
+def _show_one(conversation: Conversation, rest: str) -> None:
+    text = conversation.chat.fetch(rest)
     if text is None:
         _show(f"There is no {rest} in the REPL; /vars lists what is there.")
         return
@@ -222,8 +224,8 @@ def _show_one(talk: Talk, rest: str) -> None:
     _show(text[:SHOWN_CHARS] + more)
 
 
-def _cost(talk: Talk, _: str) -> None:
-    chat = talk.chat
+def _cost(conversation: Conversation, _: str) -> None:
+    chat = conversation.chat
     for number, each in enumerate(chat.summaries, 1):
         _show(
             f"turn {number}: {each.stop_reason}, {counted(each.steps, 'step')}, "
@@ -232,17 +234,17 @@ def _cost(talk: Talk, _: str) -> None:
     _show(f"in all: {chat.usage.total_tokens:,} tokens, {money(chat.cost_usd)}")
 
 
-def _model(talk: Talk, rest: str) -> None:
+def _model(conversation: Conversation, rest: str) -> None:
     if rest:
-        talk.switch(rest)
-    _show(f"{talk.model} answers.")
+        conversation.switch(rest)
+    _show(f"{conversation.model} answers.")
 
 
-def _steps(talk: Talk, _: str) -> None:
-    if talk.last is None:
+def _steps(conversation: Conversation, _: str) -> None:
+    if conversation.last is None:
         _show("There was no turn yet.")
         return
-    for event in talk.last.events:
+    for event in conversation.last.events:
         if isinstance(event, StepStarted):
             _show("  " * event.depth + f"step {event.step}")
         elif isinstance(event, CellStarted | CellOutput):
@@ -250,27 +252,27 @@ def _steps(talk: Talk, _: str) -> None:
                 _show("  " * (event.depth + 1) + line)
 
 
-def _save(talk: Talk, rest: str) -> None:
-    talk.save(Path(rest).expanduser() if rest else None)
-    if talk.path is None:
+def _save(conversation: Conversation, rest: str) -> None:
+    conversation.save(Path(rest).expanduser() if rest else None)
+    if conversation.path is None:
         say("Where to? Say /save FILE.")
     else:
-        _show(f"Saved: {talk.path}")
+        _show(f"Saved: {conversation.path}")
 
 
-def _load(talk: Talk, rest: str) -> None:
-    path = talk.find(str(Path(rest).expanduser()))
-    talk.begin(talk.new_chat(path), path)
-    talk.greet(with_help=False)
+def _load(conversation: Conversation, rest: str) -> None:
+    path = conversation.find(str(Path(rest).expanduser()))
+    conversation.begin(conversation.new_chat(path), path)
+    conversation.greet(with_help=False)
 
 
-def _clear(talk: Talk, _: str) -> None:
-    talk.begin(talk.new_chat(), None)
+def _clear(conversation: Conversation, _: str) -> None:
+    conversation.begin(conversation.new_chat(), None)
     _show("A new chat, without contexts and variables. The previous one stays saved.")
 
 
-def _quit(talk: Talk, _: str) -> None:
-    talk.is_over = True
+def _quit(conversation: Conversation, _: str) -> None:
+    conversation.is_over = True
 
 
 def _words(text: str) -> list[str]:

@@ -12,20 +12,20 @@ from msgspec.structs import replace
 
 from rlm.api import RLM
 from rlm.chat.chat import Chat
-from rlm.cli._asking import Options, Setting, engine_of, prepare
+from rlm.cli._asking import Options, Setting, make_rlm, prepare
 from rlm.cli._chat_commands import COMMANDS, MAX_CONTEXT_BYTES, ChatFolder, perform
 from rlm.cli._chat_input import Keyboard, Piped
 from rlm.cli._context import STDIN, context_of
 from rlm.cli._errors import ANSWERED, say, unknown_price
 from rlm.cli._output import show
-from rlm.cli._progress import Stage
+from rlm.cli._progress import RunDisplay
 from rlm.errors import ConfigError, RLMError, UnknownPriceError
 from rlm.logger import RLMLogger
 from rlm.portal import portal
 from rlm.records.recorders.console import counted
 from rlm.results import RunResult
 
-__all__ = ["Talk", "Wanted", "converse"]
+__all__ = ["Conversation", "Wanted", "converse"]
 
 
 class Wanted(NamedTuple):
@@ -33,7 +33,7 @@ class Wanted(NamedTuple):
 
     load: str | None
     save: Path | None
-    go_on: bool
+    continue_newest: bool
 
 
 def converse(options: Options, wanted: Wanted) -> int:
@@ -43,26 +43,26 @@ def converse(options: Options, wanted: Wanted) -> int:
             "stdin is for questions here: name the files", click.get_current_context()
         )
     made_of = prepare(options)
-    with Talk(options, made_of, wanted) as talk:
+    with Conversation(options, made_of, wanted) as conversation:
         in_terminal = sys.stdin is not None and sys.stdin.isatty()
-        history = None if talk.folder is None else talk.folder.history
+        history = None if conversation.folder is None else conversation.folder.history
         source = Keyboard(history, list(COMMANDS)) if in_terminal else Piped()
         try:
-            talk.greet(with_help=in_terminal)
-            return _until_the_end(talk, source)
+            conversation.greet(with_help=in_terminal)
+            return _until_the_end(conversation, source)
         finally:
             source.close()
-            talk.say_goodbye()
+            conversation.say_goodbye()
 
 
-def _until_the_end(talk: "Talk", source: Keyboard | Piped) -> int:
+def _until_the_end(conversation: "Conversation", source: Keyboard | Piped) -> int:
     code = ANSWERED
-    while not talk.is_over:
+    while not conversation.is_over:
         try:
             said = source.next()
             if said is None:
                 return code
-            code = talk.hear(said) or code
+            code = conversation.hear(said) or code
             if source.is_terminal:
                 click.echo(err=True)  # an empty line before the next prompt
                 code = ANSWERED  # the user has seen what went wrong
@@ -70,7 +70,7 @@ def _until_the_end(talk: "Talk", source: Keyboard | Piped) -> int:
             if not source.is_terminal:
                 raise
             click.echo(err=True)
-            talk.tell("Ctrl-D or /quit leaves.")
+            conversation.tell("Ctrl-D or /quit leaves.")
         except click.ClickException as error:
             if not source.is_terminal:
                 raise
@@ -88,7 +88,7 @@ def _in_words(error: RLMError | OSError) -> str:
     return str(error)
 
 
-class Talk:
+class Conversation:
     """The current chat, and what is needed to begin another. Commands work on it."""
 
     def __init__(self, options: Options, made_of: Setting, wanted: Wanted) -> None:
@@ -97,7 +97,7 @@ class Talk:
         self.is_over = False
         self.last: RunResult | None = None
         self._made_of = made_of
-        self._told: set[str] = set()
+        self._table_row: set[str] = set()
         self._is_saved = False
         self._log = None if options.log_dir is None else RLMLogger(log_dir=options.log_dir)
         # With a handler, logging prints nothing by itself; messages are printed here.
@@ -114,7 +114,7 @@ class Talk:
             self.engine.close()
             raise
 
-    def __enter__(self) -> "Talk":
+    def __enter__(self) -> "Conversation":
         return self
 
     def __exit__(
@@ -136,17 +136,17 @@ class Talk:
 
     def turn(self, query: str) -> int:
         """Ask, show the answer, and save the chat."""
-        stage = Stage(replace(self.options, log_dir=None).manner, journaled=False)
-        stage.leave_with(self._farewell())
+        display = RunDisplay(replace(self.options, log_dir=None).manner, journaled=False)
+        display.leave_with(self._farewell())
         try:
-            self.last = result = stage.run(
+            self.last = result = display.run(
                 self.engine,
-                lambda: portal().call(lambda: self.chat.aask(query, recorders=stage.recorders)),
+                lambda: portal().call(lambda: self.chat.aask(query, recorders=display.recorders)),
             )
         except UnknownPriceError as error:
             raise unknown_price(self._made_of.choice.names) from error
         finally:
-            stage.close()
+            display.close()
         beside = {"turn": len(self.chat.turns), "query": query}
         options = self.options
         code = show(
@@ -220,8 +220,8 @@ class Talk:
 
     def greet(self, *, with_help: bool) -> None:
         chat = self.chat
-        for name, told in chat.contexts.items():
-            self.tell(f"{name}: {told}")
+        for name, description in chat.contexts.items():
+            self.tell(f"{name}: {description}")
         if chat.turns:
             self.tell(f"This chat has {counted(len(chat.turns), 'turn')} already.")
         if with_help:
@@ -241,7 +241,7 @@ class Talk:
     # -- parts -------------------------------------------------------------------------------
 
     def _loaded_from(self, wanted: Wanted) -> Path | None:
-        if wanted.go_on:
+        if wanted.continue_newest:
             if self.folder is None:
                 raise ConfigError("--continue needs the folder of chats, which is switched off")
             return self.folder.newest()
@@ -249,7 +249,7 @@ class Talk:
 
     def _new_engine(self, options: Options, made_of: Setting) -> RLM:
         each_turn = replace(options, budget_usd=None, max_tokens=None)
-        return engine_of(each_turn, made_of, [] if self._log is None else [self._log])
+        return make_rlm(each_turn, made_of, [] if self._log is None else [self._log])
 
     def _new_path(self) -> Path | None:
         """Return where this chat is saved, or None if saving is off or it is too large."""
@@ -268,6 +268,6 @@ class Talk:
             self._tell_once(f"{notice[:1].upper()}{notice[1:]}.")
 
     def _tell_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._table_row:
+            self._table_row.add(text)
             self.tell(text)

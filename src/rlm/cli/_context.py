@@ -17,9 +17,13 @@ STDIN = "-"
 
 
 def context_of(sources: Sequence[str]) -> ContextValue:
-    """Return the context of the sources; without any, standard input if it is piped, else None."""
+    """Return the context of the sources; without any, standard input if it holds text, else None.
+
+    Scheduled jobs and CI run commands with an empty standard input: that is no context. A source
+    that was named and is empty is a mistake.
+    """
     if not sources:
-        return None if sys.stdin is None or sys.stdin.isatty() else _text(sys.stdin.buffer)
+        return None if sys.stdin is None or sys.stdin.isatty() else _text(sys.stdin.buffer) or None
     streams = {source: _stream(source) for source in sources if _is_stream(source)}
     paths = [source for source in sources if source not in streams]
     if not any(streams.values()) and not any(map(_may_have_content, paths)):
@@ -31,6 +35,15 @@ def context_of(sources: Sequence[str]) -> ContextValue:
         return next(iter(streams.values()))
     named = {"stdin" if source == STDIN else source: text for source, text in streams.items()}
     return {**named, **_read(_files(paths))} if named else _files(paths)
+
+
+def is_piped() -> bool:
+    """Return whether standard input is a pipe, a socket or a file, not a terminal or /dev/null."""
+    try:
+        mode = None if sys.stdin is None else os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError):  # Tests and other programs replace it by an object in memory.
+        return False
+    return mode is not None and not stat.S_ISCHR(mode)
 
 
 def _files(sources: list[str]) -> ContextValue:

@@ -28,8 +28,8 @@ def export_recorded(name: str, form: str, output: Path | None, *, force: bool) -
     else:
         size_bytes = write_new(target, pieces)
         say(f"Wrote {output} ({size_bytes:,} bytes).")
-    if told := str(trajectory.skipped):
-        say(told)
+    if warning := str(trajectory.skipped):
+        say(warning)
 
 
 def _print(pieces: Iterable[str]) -> None:

@@ -176,7 +176,7 @@ def put_member(text: str, path: Sequence[str], value: Any) -> str:
 
 def drop_member(text: str, path: Sequence[str]) -> str:
     """Return the text without a member, or the same text if there is none."""
-    found = _found(text, path[:-1])
+    found = _find(text, path[:-1])
     item = None if found is None else _member(found, path[-1])
     if found is None or item is None:
         return text
@@ -185,7 +185,7 @@ def drop_member(text: str, path: Sequence[str]) -> str:
 
 def add_element(text: str, path: Sequence[str], element: Any) -> str:
     """Return the text with an element appended to a list, which is created if missing."""
-    found = _found(text, path)
+    found = _find(text, path)
     if found is None:
         return put_member(text, path, [element])
     if found.kind != "[":
@@ -196,11 +196,11 @@ def add_element(text: str, path: Sequence[str], element: Any) -> str:
 
 def drop_element(text: str, path: Sequence[str], name: str, value: Any) -> str:
     """Return the text without the list elements whose member `name` equals `value`."""
-    found = _found(text, path)
+    found = _find(text, path)
     for item in reversed(found.items if found is not None and found.kind == "[" else []):
         held = item.node.value
         if isinstance(held, dict) and held.get(name) == value:
-            again = _found(text, path)
+            again = _find(text, path)
             assert found is not None
             assert again is not None
             text = _removed(text, again, again.items[found.items.index(item)])
@@ -211,7 +211,7 @@ def drop_element(text: str, path: Sequence[str], name: str, value: Any) -> str:
 # -- finding ---------------------------------------------------------------------------------------
 
 
-def _found(text: str, path: Sequence[str]) -> Node | None:
+def _find(text: str, path: Sequence[str]) -> Node | None:
     node = read(text if text.strip("\ufeff \t\r\n") else EMPTY)
     for depth, key in enumerate(path):
         item = _member(_object(node, path[:depth]), key)
@@ -236,7 +236,7 @@ def _member(node: Node, key: str) -> Item | None:
 
 def _checked(text: str, path: Sequence[str], value: Any) -> str:
     """Parse the edited text and compare: an edit that did something else is refused."""
-    node = _found(text, path)
+    node = _find(text, path)
     if (None if node is None else node.value) != value:
         raise Unreadable(f"{'.'.join(path)} cannot be changed safely")
     return text

@@ -65,13 +65,13 @@ def examine(asked: Asked) -> int:
     else:
         from rlm.cli._output import show_facts
 
-        show_facts((each.what, _told(each)) for each in found)
+        show_facts((each.what, _line(each)) for each in found)
         works = "A client can use this gateway." if well else "A client could not use it."
         show_facts([("result", works)])
     return 0 if well else 1
 
 
-def _told(finding: Finding) -> str:
+def _line(finding: Finding) -> str:
     mark = "ok: " if finding.well else "NOT OK: "
     return f"{mark}{finding.state}" + (f" -> {finding.to_do}" if finding.to_do else "")
 

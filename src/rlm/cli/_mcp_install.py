@@ -263,7 +263,7 @@ def changed(text: str, client: Client, name: str, entry: Entry | None) -> str:
     if entry is None:
         text = drop_element(text, ("inputs",), "id", f"{name}-token") if client.typed else text
         return drop_member(text, (client.section, name))
-    held = _held(text, client, name)
+    held = _configured_server(text, client, name)
     if held is not None and not _may_be_replaced(held):
         raise ConfigError(
             f"{client.title} has another server called {name!r}; choose a name with --name"
@@ -303,7 +303,7 @@ def _may_be_replaced(entry: Any) -> bool:
     return not entry.keys() - {*OWNED, "env", "disabled"} or str(entry.get("url")).endswith("/mcp")
 
 
-def _held(text: str, client: Client, name: str) -> Any:
+def _configured_server(text: str, client: Client, name: str) -> Any:
     section = value_of(text)
     section = section.get(client.section, {}) if isinstance(section, dict) else {}
     return section.get(name) if isinstance(section, dict) else None

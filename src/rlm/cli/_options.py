@@ -124,10 +124,10 @@ def complete_runs(_: click.Context, __: click.Parameter, incomplete: str) -> lis
     for run, name in found[:PROPOSED]:
         try:
             summary = kept.summary(run)
-            told = one_line(f"{summary.status}: {summary.query}", 60)
+            summary_line = one_line(f"{summary.status}: {summary.query}", 60)
         except ConfigError:
-            told = "cannot be read"
-        items.append(CompletionItem(one_line(name), help=told))
+            summary_line = "cannot be read"
+        items.append(CompletionItem(one_line(name), help=summary_line))
     return items
 
 

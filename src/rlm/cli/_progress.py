@@ -22,7 +22,7 @@ from rlm.protocols import Recorder
 from rlm.records.recorders.console import ConsoleRecorder
 from rlm.results import RunResult
 
-__all__ = ["Complaints", "Manner", "Stage"]
+__all__ = ["Complaints", "Manner", "RunDisplay"]
 
 JOURNAL = "journal"
 MAX_TEXTS = 20
@@ -110,7 +110,7 @@ class Manner(Struct, frozen=True, kw_only=True):
     verbose: bool
 
 
-class Stage:
+class RunDisplay:
     """Runs queries with progress, a log and Ctrl-C. `journaled` runs can be continued."""
 
     def __init__(self, manner: Manner, *, journaled: bool) -> None:

@@ -19,6 +19,7 @@ from rlm.records.journal.facts import ContextFacts
 from rlm.records.recorders.console import counted, harmless, one_line
 from rlm.records.trajectories import open_trajectory
 from rlm.replay import ReplayReport, replay
+from rlm.replay.rebuilding import check_replayable
 
 __all__ = ["replay_recorded"]
 
@@ -29,6 +30,9 @@ def replay_recorded(name: str, files: tuple[str, ...], *, as_json: bool) -> int:
     started = _start_of(recorded)
     if recorded.run is None:
         _check_options(started, recorded.path)
+    else:  # The first version of the journal did not say it in the settings.
+        in_chat = archive().facts(recorded.run).in_chat
+        check_replayable(recorded.run.run_id, {"in_chat": in_chat})
     context: Any = context_of(files) if files else _kept_context(recorded, started)
     logging.getLogger("rlm").addHandler(
         logging.NullHandler()

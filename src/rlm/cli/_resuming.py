@@ -16,7 +16,7 @@ from rlm.api import RLM
 from rlm.cli import dotenv
 from rlm.cli._context import context_of
 from rlm.cli._errors import ANSWERED, say, unknown_price
-from rlm.cli._progress import Manner, Stage
+from rlm.cli._progress import Manner, RunDisplay
 from rlm.cli._records import archive, facts_of, find_run
 from rlm.config import RunConfig
 from rlm.context import StoredContext, store_context
@@ -27,14 +27,14 @@ from rlm.results import RunResult
 from rlm.wiring.registry import PROVIDERS, split_model
 
 __all__ = [
-    "GoOn",
     "Recipe",
+    "ResumeOptions",
     "context_for",
     "fork_run",
-    "go_on",
     "keywords_of",
     "recipe_of",
     "reply_in",
+    "resume_run",
 ]
 
 
@@ -124,7 +124,7 @@ def _client_options(infos: dict[str, ModelInfo]) -> dict[str, dict[str, Any]]:
     }
 
 
-class GoOn(Struct, frozen=True, kw_only=True):
+class ResumeOptions(Struct, frozen=True, kw_only=True):
     """The options of a command that continues a run."""
 
     files: tuple[str, ...]
@@ -156,11 +156,11 @@ class GoOn(Struct, frozen=True, kw_only=True):
         return {name: value for name, value in given.items() if value is not None}
 
 
-def go_on(kept: Archive, run: RunFile, options: GoOn) -> int:
+def resume_run(kept: Archive, run: RunFile, options: ResumeOptions) -> int:
     """Continue a run, show the answer, and return the exit code."""
     facts = facts_of(kept, run)
     recipe = recipe_of(facts)
-    stage = Stage(options.manner, journaled=True)
+    display = RunDisplay(options.manner, journaled=True)
     result = kept.answered(run)  # From the record alone, without a key or the context.
     if result is not None:
         if not options.quiet:
@@ -169,23 +169,25 @@ def go_on(kept: Archive, run: RunFile, options: GoOn) -> int:
             result = replace(result, answer=_value(result.answer_json))
     else:
         recipe.check(facts)
-        result = _run(kept, facts, recipe, options, stage)
-    return stage.show(result, recipe.config.model, typed=recipe.answer_schema is not None)
+        result = _run(kept, facts, recipe, options, display)
+    return display.show(result, recipe.config.model, typed=recipe.answer_schema is not None)
 
 
-def _run(kept: Archive, facts: RunFacts, recipe: Recipe, options: GoOn, stage: Stage) -> RunResult:
+def _run(
+    kept: Archive, facts: RunFacts, recipe: Recipe, options: ResumeOptions, display: RunDisplay
+) -> RunResult:
     variables = dotenv.settings(os.environ, Path.cwd()).variables
     engine = RLM(
         **keywords_of(recipe, options.limits(), options.price),
         variables=variables,
-        recorders=stage.recorders,
+        recorders=display.recorders,
         journal=kept.places.root,
     )
     with engine:
         context: Any = context_for(kept, facts, options.files)
         schema, run_id = recipe.answer_schema, facts.run_id
         try:
-            return stage.run(
+            return display.run(
                 engine,
                 lambda: engine.ask(facts.query, context, response_model=schema, run_id=run_id),
             )
@@ -225,7 +227,9 @@ MAX_BYTES = 10 << 20
 STDIN = "-"
 
 
-def fork_run(name: str, step: int, edit: str | None, options: GoOn, *, only_make: bool) -> int:
+def fork_run(
+    name: str, step: int, edit: str | None, options: ResumeOptions, *, only_make: bool
+) -> int:
     """Fork a run and continue; return the exit code."""
     kept = archive()
     run = find_run(kept, name)
@@ -239,7 +243,7 @@ def fork_run(name: str, step: int, edit: str | None, options: GoOn, *, only_make
         return ANSWERED
     if not options.quiet:
         say(f"Run {run_id} forks from {run.run_id} at step {step}.")
-    return go_on(kept, kept.places.find(run_id), options)
+    return resume_run(kept, kept.places.find(run_id), options)
 
 
 def reply_in(source: str) -> str:

@@ -80,9 +80,9 @@ class InShort:
         """Print the calls since a cell began, the first few one by one."""
         for line in self._calls:
             _echo(line)
-        told = [f"{count:,} {what}" for what, count in self._counts.items()]
+        totals = [f"{count:,} {what}" for what, count in self._counts.items()]
         if more := sum(self._counts[each] for each in ("llm", "rlm", "tool")) - len(self._calls):
-            _echo(f"  … {counted(more, 'more call')} ({', '.join(told)} in all)")
+            _echo(f"  … {counted(more, 'more call')} ({', '.join(totals)} in all)")
         self._prompts.clear()
         self._calls.clear()
         self._counts.clear()
@@ -144,8 +144,8 @@ class InFull:
 
     def _cell_ended(self, event: CellEnded) -> None:
         _head(f"cell {event.cell} ended: {event.seconds:.2f} s, {counted(event.calls, 'call')}")
-        for name, told in {**event.new_variables, **event.changed_variables}.items():
-            _echo(f"{name}: {told}")
+        for name, description in {**event.new_variables, **event.changed_variables}.items():
+            _echo(f"{name}: {description}")
         if event.error_type:
             _whole(event.traceback or f"{event.error_type}: {event.error_message}")
 
@@ -248,8 +248,8 @@ def _echo(line: str) -> None:
 def _whole(text: str, head: str = "") -> None:
     """Print all of a text, indented further than our own lines."""
     if text:
-        told = harmless(f"{head}\n{text}" if head else text)
-        click.echo(textwrap.indent(told, "   ", lambda _: True))
+        shown = harmless(f"{head}\n{text}" if head else text)
+        click.echo(textwrap.indent(shown, "   ", lambda _: True))
 
 
 def _echo_text(text: str, mark: str, max_lines: int, written_chars: int = 0) -> None:
@@ -278,8 +278,8 @@ def show_recorded(name: str, *, step: int | None, as_json: bool) -> None:
             if number:
                 click.echo()
             _show_run(trajectory, outline, recorded, step)
-    if told := str(trajectory.skipped):
-        say(told)
+    if warning := str(trajectory.skipped):
+        say(warning)
 
 
 def _chosen(trajectory: Trajectory, recorded: Recorded) -> list[RunOutline]:

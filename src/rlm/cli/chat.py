@@ -40,7 +40,7 @@ Exit codes: 0 answers, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
 @sub_model_option
 @click.option("--load", metavar="FILE|CHAT", help="Continue a saved chat, and save it there again.")
 @click.option("--save", type=click.Path(path_type=Path), help="Save to this file after each turn.")
-@click.option("--continue", "go_on", is_flag=True, help="Continue the newest chat.")
+@click.option("--continue", "continue_newest", is_flag=True, help="Continue the newest chat.")
 @click.option("--list", "listed", is_flag=True, help="List saved chats and exit.")
 @environment_option
 @environment_settings_option
@@ -82,7 +82,7 @@ def chat(
     sources: tuple[str, ...],
     load: str | None,
     save: Path | None,
-    go_on: bool,
+    continue_newest: bool,
     listed: bool,
     **given: Any,
 ) -> None:
@@ -91,7 +91,7 @@ def chat(
     In a terminal it is a conversation; of piped input, each line is a turn.
     """
     exclusive(ctx, quiet=given["quiet"], verbose=given["verbose"])
-    exclusive(ctx, load=load, **{"continue": go_on})
+    exclusive(ctx, load=load, **{"continue": continue_newest})
     if listed:
         from rlm.cli._chat_commands import show_chats
 
@@ -101,4 +101,4 @@ def chat(
     from rlm.cli._chatting import Wanted, converse
 
     options = Options(files=sources, strategy="rlm", schema=None, view=False, **given)
-    ctx.exit(converse(options, Wanted(load, save, go_on)))
+    ctx.exit(converse(options, Wanted(load, save, continue_newest)))

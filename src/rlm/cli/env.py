@@ -100,7 +100,7 @@ def _check_one(
     from rlm.wiring.registry import make_environment
 
     environment = make_environment(name, options)
-    shown = _shown(as_json)
+    shown = _output_format(as_json)
     with shown:
         suites: Suites = asyncio.run(
             _environment_checks.run_suites(environment, shown, attacks=attacks, only=only)
@@ -110,7 +110,7 @@ def _check_one(
     return suites
 
 
-def _shown(as_json: bool) -> Any:
+def _output_format(as_json: bool) -> Any:
     from rlm.cli import _environment_checks
 
     if as_json:

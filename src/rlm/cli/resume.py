@@ -33,11 +33,11 @@ def resume(ctx: click.Context, /, run: str, **given: Any) -> None:
     has an answer prints it again, at no cost.
     """
     from rlm.cli._records import archive, find_run
-    from rlm.cli._resuming import GoOn, go_on
+    from rlm.cli._resuming import ResumeOptions, resume_run
 
     exclusive(ctx, quiet=given["quiet"], verbose=given["verbose"])
     kept = archive()
-    ctx.exit(go_on(kept, find_run(kept, run), GoOn(**given)))
+    ctx.exit(resume_run(kept, find_run(kept, run), ResumeOptions(**given)))
 
 
 FORK_EXAMPLES = """\b
@@ -80,12 +80,12 @@ def fork(
     new run shares the earlier steps, which cost nothing. --edit supplies the reply of the step;
     without it, the model is asked again.
     """
-    from rlm.cli._resuming import GoOn, fork_run
+    from rlm.cli._resuming import ResumeOptions, fork_run
 
     exclusive(ctx, quiet=given["quiet"], verbose=given["verbose"])
     if edit == "-" and "-" in given["files"]:
         raise click.UsageError("--edit and -f can't both read stdin", ctx)
-    ctx.exit(fork_run(run, step, edit, GoOn(**given), only_make=no_run))
+    ctx.exit(fork_run(run, step, edit, ResumeOptions(**given), only_make=no_run))
 
 
 REPLAY_EXAMPLES = """\b

@@ -105,8 +105,8 @@ def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
         sent = [block for block in sent if block.get("type") != "text"]
         at = next((at for at, block in enumerate(sent) if _is_call(block)), len(sent))
         sent[at:at] = own
-    told = [block.get("id") for block in sent if _is_call(block)]
-    sent += [_tool_use(call) for call in message.tool_calls if call.id not in told]
+    sent_ids = [block.get("id") for block in sent if _is_call(block)]
+    sent += [_tool_use(call) for call in message.tool_calls if call.id not in sent_ids]
     blocks = [block for block in sent if _is_sendable(block)]
     if not blocks or blocks[-1].get("type") in THOUGHTS:  # a turn cannot end with a thought
         blocks.append(_text(EMPTY))

@@ -101,8 +101,8 @@ def _blocked(payload: dict[str, Any]) -> Any:
 def _why(reason: Any, candidate: dict[str, Any], payload: dict[str, Any]) -> str:
     """Return the reason for a refusal, which comes without text."""
     feedback = payload.get("promptFeedback")
-    told = feedback.get("blockReasonMessage") if isinstance(feedback, dict) else None
-    said = [reason, candidate.get("finishMessage") or told]
+    block_message = feedback.get("blockReasonMessage") if isinstance(feedback, dict) else None
+    said = [reason, candidate.get("finishMessage") or block_message]
     why = ": ".join(each for each in said if each and isinstance(each, str))
     what = "Gemini stopped the answer" if candidate else "Gemini refused the prompt"
     return f"{what} ({why or 'no reason was given'})."

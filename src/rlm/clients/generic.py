@@ -55,8 +55,8 @@ class GenericChatClient(HttpClient):
         super().__init__(endpoint, dialect, provider=COMPATIBLE)
         parser = getattr(response_parser, "__qualname__", repr(response_parser))
         probe = dialect.body(_PROBE, stream=False)
-        told = repr((url, sorted((headers or {}).items()), probe, parser))
-        self.identity = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+        settings = repr((url, sorted((headers or {}).items()), probe, parser))
+        self.identity = hashlib.sha256(settings.encode("utf-8", "surrogatepass")).hexdigest()
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
         """Send one request and return its reply, within the shorter of both time limits."""

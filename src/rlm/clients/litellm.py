@@ -110,7 +110,7 @@ class LiteLLMClient:
         self, request: Request, timeout_seconds: float
     ) -> AsyncGenerator[str | Reply, None]:
         with self._translated(request):
-            response = await self._asked(request, timeout_seconds, stream=False)
+            response = await self._complete(request, timeout_seconds, stream=False)
             yield self._priced(request, self._reply(response.model_dump()), response)
 
     async def _pieces(
@@ -118,7 +118,7 @@ class LiteLLMClient:
     ) -> AsyncGenerator[str | Reply, None]:
         streamed, chunks = ChatDialect().streamed(), []
         with self._translated(request):
-            response = await self._asked(request, timeout_seconds, stream=True)
+            response = await self._complete(request, timeout_seconds, stream=True)
             async for chunk in response:
                 chunks.append(chunk)
                 if text := streamed.add(chunk.model_dump()):
@@ -131,7 +131,7 @@ class LiteLLMClient:
             reply = _with_carried(streamed.reply(), _message_in(built.model_dump()))
             yield self._priced(request, reply, built)
 
-    async def _asked(self, request: Request, timeout_seconds: float, *, stream: bool) -> Any:
+    async def _complete(self, request: Request, timeout_seconds: float, *, stream: bool) -> Any:
         body = parse(ChatDialect().body(request, stream=stream))
         body["messages"] = [
             wire | _carried_by(message)
@@ -145,7 +145,7 @@ class LiteLLMClient:
     def _reply(self, payload: dict[str, Any]) -> Reply:
         reply = _with_carried(ChatDialect().reply(payload), _message_in(payload))
         usage = reply.usage
-        unsaid = usage is not None and not usage.input_tokens  # litellm writes 0 for "not told"
+        unsaid = usage is not None and not usage.input_tokens  # litellm writes 0 for "not reported"
         return replace(reply, usage=None) if unsaid else reply
 
     def _priced(self, request: Request, reply: Reply, response: Any) -> Reply:

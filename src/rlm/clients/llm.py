@@ -214,7 +214,7 @@ class LLMClient:
     ) -> "LLMClient":
         """Return a client for `llm/<model>`; ConfigError if llm has no such model."""
         client = cls(key=key, options=options, infos=infos, threads=threads)
-        client._found(model)
+        client._find_model(model)
         return client
 
     def __repr__(self) -> str:
@@ -247,7 +247,7 @@ class LLMClient:
         return f"; {held} earlier calls that never returned hold its threads" if held else ""
 
     async def _pieces(self, request: Request, *, stream: bool) -> AsyncGenerator[str | Reply, None]:
-        model, is_async = self._found(request.model)
+        model, is_async = self._find_model(request.model)
         with self._translated(request):
             written = _Written(request, self._response(model, request, stream=stream))
             if is_async:
@@ -283,7 +283,7 @@ class LLMClient:
             options=options,
         )
 
-    def _found(self, name: str) -> tuple[Any, bool]:
+    def _find_model(self, name: str) -> tuple[Any, bool]:
         """Return the model, async if possible; looked up once, because that loads the plugins."""
         if name not in self._models:
             for get, is_async in (

@@ -7,15 +7,17 @@ never enters a message or a log: those hold hash, size and description.
 from rlm.context.describe import describe
 from rlm.context.fileset import FileSet, files
 from rlm.context.skipping import Skipped
-from rlm.context.store import ContextValue, store_context
+from rlm.context.store import ContextValue, EncodedJson, store_context, store_encoded
 from rlm.context.stored import StoredContext
 
 __all__ = [
     "ContextValue",
+    "EncodedJson",
     "FileSet",
     "Skipped",
     "StoredContext",
     "describe",
     "files",
     "store_context",
+    "store_encoded",
 ]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rlm._util.python_source import PythonParser
+from rlm.worker.ctx import count_lines
 
 __all__ = [
     "MAX_NAMES",
@@ -16,11 +17,11 @@ __all__ = [
     "ListShape",
     "counted",
     "describe",
+    "describe_text",
     "format_of",
     "header_of",
     "key_names",
     "table_of",
-    "told",
 ]
 
 MAX_NAMES = 20
@@ -183,18 +184,18 @@ def describe(value: Any) -> str:
     """Return one or two lines on type, size and inner structure."""
     if isinstance(value, str):
         about = len(value) > COUNTED_CHARS
-        lines = _about_lines(value) if about else _lines(value)
-        return told(len(value), lines, value[:SAMPLE_CHARS], about=about)
+        lines = _about_lines(value) if about else count_lines(value)
+        return describe_text(len(value), lines, value[:SAMPLE_CHARS], about=about)
     if isinstance(value, bytes):
         return f"bytes, {counted(len(value), 'byte')}."
     if isinstance(value, (list, tuple)):
-        return ListShape(value).told()
+        return ListShape(value).description()
     if isinstance(value, dict):
         return f"a dict of {counted(len(value), 'item')}{key_names(value)}."
     return f"a {type(value).__name__}."
 
 
-def told(
+def describe_text(
     chars: int, lines: int, sample: str, structure: str | None = None, *, about: bool = False
 ) -> str:
     """Describe a text of which only the beginning is at hand; `structure` if already known."""
@@ -207,10 +208,6 @@ def told(
     if structure is None:
         structure = format_of(sample, whole=chars <= len(sample))
     return f"{size}{structure}."
-
-
-def _lines(text: str) -> int:
-    return text.count("\n") + (not text.endswith("\n"))
 
 
 def _about_lines(text: str) -> int:
@@ -244,7 +241,7 @@ class ListShape:
             size = len(item)
             self._text_chars = [min(shortest, size), max(longest, size), chars + size]
 
-    def told(self) -> str:
+    def description(self) -> str:
         if not self.count:
             return "an empty list."
         kinds = ", ".join(f"{number:,} {kind}" for kind, number in self._kinds.most_common(5))

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlm._util.distribution import own_name
 from rlm._util.limited import JobLimits, Jobs, JobStopped
-from rlm.context.opening import open_regular, shown, unreadable
+from rlm.context.opening import display_path, open_regular, unreadable
 from rlm.context.skipping import FAILED, NEEDS_EXTRA, NO_TEXT
 from rlm.errors import ConfigError
 
@@ -129,7 +129,8 @@ class Converter:
         text = str(found)
         if not text.strip():
             raise DocumentError(
-                f"{shown(path)} holds no text; if its pages are scanned, run OCR on it first",
+                f"{display_path(path)} holds no text; "
+                "if its pages are scanned, run OCR on it first",
                 NO_TEXT,
             )
         return text
@@ -137,13 +138,14 @@ class Converter:
 
 def _missing(path: Path, suffix: str, package: str) -> DocumentError:
     return DocumentError(
-        f"{shown(path)} is a {suffix} document; to read it, pip install '{package}'", NEEDS_EXTRA
+        f"{display_path(path)} is a {suffix} document; to read it, pip install '{package}'",
+        NEEDS_EXTRA,
     )
 
 
 def _failed(path: Path, problem: str) -> DocumentError:
     return DocumentError(
-        f"{shown(path)} could not be converted ({problem}); "
+        f"{display_path(path)} could not be converted ({problem}); "
         "is it damaged, or protected by a password?",
         FAILED,
     )
@@ -171,7 +173,7 @@ def _stopped(path: Path, stopped: JobStopped, limits: JobLimits) -> DocumentErro
     if stopped.reason not in most:
         return _failed(path, "the converter crashed")
     return DocumentError(
-        f"{shown(path)} could not be converted: {most[stopped.reason]}; hand in a part of it, "
-        "or its text",
+        f"{display_path(path)} could not be converted: {most[stopped.reason]}; "
+        "hand in a part of it, or its text",
         FAILED,
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlm.context.fileset import FileSet
-from rlm.context.opening import is_folder, shown
+from rlm.context.opening import display_path, is_folder
 from rlm.context.skipping import Skipped
 from rlm.context.walking import Found, walk
 from rlm.errors import ConfigError
@@ -43,7 +43,7 @@ class Gathered:
                 number += 1
         return number
 
-    def named(self) -> list[tuple[str, Path]]:
+    def named_files(self) -> list[tuple[str, Path]]:
         """Return the files, in order of their names, which are relative and have slashes."""
         return sorted((self._name(path), path) for path in self.asked)
 
@@ -65,7 +65,7 @@ class Gathered:
 def gather_folder(folder: Path) -> Gathered:
     """Return everything in a folder, by names relative to it."""
     folder = _whole(folder)
-    gathered = Gathered(shown(folder), folder)
+    gathered = Gathered(display_path(folder), folder)
     gathered.add_folder(folder, walk(folder))
     return gathered
 
@@ -85,11 +85,13 @@ def gather_paths(paths: Sequence[Path]) -> Gathered:
 def gather_set(chosen: FileSet) -> Gathered:
     """Return what patterns find, by names relative to their root, or to what holds it all."""
     root = _whole(chosen.root)
-    gathered = Gathered(" ".join(map(shown, chosen.patterns)), root)
+    gathered = Gathered(" ".join(map(display_path, chosen.patterns)), root)
     missed = [pattern for pattern in chosen.patterns if not _add_pattern(gathered, chosen, pattern)]
     if len(missed) == len(chosen.patterns):
-        raise ConfigError(f"no file matches {gathered.what} in {shown(root)}; check the pattern")
-    gathered.remarks += [f"no file matches {shown(pattern)}" for pattern in missed]
+        raise ConfigError(
+            f"no file matches {gathered.what} in {display_path(root)}; check the pattern"
+        )
+    gathered.remarks += [f"no file matches {display_path(pattern)}" for pattern in missed]
     everything = (*gathered.asked, *gathered.left_out)
     if not all(path.is_relative_to(root) for path in everything):
         gathered.base = _common([path.parent for path in everything])

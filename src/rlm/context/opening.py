@@ -16,13 +16,13 @@ __all__ = [
     "blocks_of",
     "check_unchanged",
     "decoded",
+    "display_path",
     "encoding_of",
     "head_of",
     "is_folder",
     "is_utf8",
     "looks_binary",
     "open_regular",
-    "shown",
     "unreadable",
 ]
 
@@ -154,14 +154,16 @@ def unreadable(path: Path, error: OSError | ValueError) -> ConfigError:
         return error
     number = error.errno if isinstance(error, OSError) else None
     if number in {errno.ENOENT, errno.ENOTDIR}:
-        return ConfigError(f"there is no file or folder {shown(path)}; check the path")
+        return ConfigError(f"there is no file or folder {display_path(path)}; check the path")
     if number in {errno.EACCES, errno.EPERM}:
-        return ConfigError(f"no permission to read {shown(path)}; change its mode or its owner")
+        return ConfigError(
+            f"no permission to read {display_path(path)}; change its mode or its owner"
+        )
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return ConfigError(f"{shown(path)} can't be read: {reason}")
+    return ConfigError(f"{display_path(path)} can't be read: {reason}")
 
 
-def shown(path: Path | str) -> str:
+def display_path(path: Path | str) -> str:
     """Return a path for people: printable and of limited length."""
     text = "".join(
         char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(path)
@@ -170,14 +172,15 @@ def shown(path: Path | str) -> str:
 
 
 def _changed(path: Path) -> ConfigError:
-    return ConfigError(f"{shown(path)} changed since it was handed in; ask again")
+    return ConfigError(f"{display_path(path)} changed since it was handed in; ask again")
 
 
 def _refuse_special(path: Path, mode: int) -> None:
     for is_it, what in _SPECIAL:
         if is_it(mode):
             raise ConfigError(
-                f"{shown(path)} is {what}, not a file; read it first and hand in what it holds"
+                f"{display_path(path)} is {what}, not a file; "
+                "read it first and hand in what it holds"
             )
     if not stat.S_ISREG(mode):
-        raise ConfigError(f"{shown(path)} is not a regular file; hand in a file or a folder")
+        raise ConfigError(f"{display_path(path)} is not a regular file; hand in a file or a folder")

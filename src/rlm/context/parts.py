@@ -16,6 +16,7 @@ from rlm.context.opening import Stamp, blocks_of, check_unchanged, decoded
 
 __all__ = [
     "Documents",
+    "EncodedTexts",
     "FilePart",
     "FileTexts",
     "HeldText",
@@ -122,6 +123,24 @@ class HeldTexts(Struct, frozen=True):
     def in_order(self) -> Documents:
         for index, text in enumerate(self.texts):
             yield self.names[index] if self.names is not None else None, _pieces(text)
+
+
+class EncodedTexts(Struct, frozen=True):
+    """The texts of a JSON list, or of a JSON object by name, decoded one at a time."""
+
+    text: str
+
+    def in_order(self) -> Documents:
+        scan = json.JSONDecoder().raw_decode
+        is_list, at, end = self.text[0] == "[", 1, len(self.text) - 1
+        while at < end:
+            name = None
+            if not is_list:
+                name, at = scan(self.text, at)
+                at += len(": ")
+            text, at = scan(self.text, at)
+            yield name, _pieces(text)
+            at += len(", ")
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -5,18 +5,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rlm.context.describe import counted
-from rlm.context.opening import Stamp, blocks_of, shown
+from rlm.context.opening import Stamp, blocks_of, display_path
 from rlm.context.scanning import FILE_NAME
 from rlm.errors import ConfigError
 from rlm.images import MAX_IMAGE_BYTES, Picture, media_type_of, picture_of
 
 __all__ = [
+    "describe_picture",
+    "describe_pictures",
     "looks_like_picture",
     "manifest",
     "read_picture",
     "stand_in",
-    "told_picture",
-    "told_pictures",
 ]
 
 MAX_TOLD = 10
@@ -37,13 +37,13 @@ def read_picture(path: Path, stamp: Stamp) -> Picture | None:
     def read() -> bytes:
         again = b"".join(blocks_of(path, stamp))
         if hashlib.sha256(again).digest() != digest:
-            raise ConfigError(f"{shown(path)} changed since it was handed in; ask again")
+            raise ConfigError(f"{display_path(path)} changed since it was handed in; ask again")
         return again
 
     return picture_of(data, read)
 
 
-def told_picture(picture: Picture, expression: str) -> str:
+def describe_picture(picture: Picture, expression: str) -> str:
     """Describe a context that is a picture; `expression` is how code refers to it."""
     return (
         f"bytes, {counted(picture.size_bytes, 'byte')}: a picture, {_facts(picture)}. "
@@ -51,7 +51,7 @@ def told_picture(picture: Picture, expression: str) -> str:
     )
 
 
-def told_pictures(pictures: Mapping[str, Picture]) -> str:
+def describe_pictures(pictures: Mapping[str, Picture]) -> str:
     """Describe pictures beside a text: their number, first names, and use in code."""
     if not pictures:
         return ""
@@ -67,7 +67,9 @@ def told_pictures(pictures: Mapping[str, Picture]) -> str:
 
 def stand_in(pictures: Mapping[str, Picture]) -> str:
     """Return a text in place of a picture, for models that only read text."""
-    return "\n".join(f"[image: {shown(name)}, {_facts(each)}]" for name, each in pictures.items())
+    return "\n".join(
+        f"[image: {display_path(name)}, {_facts(each)}]" for name, each in pictures.items()
+    )
 
 
 def manifest(pictures: Mapping[str, Picture]) -> list[dict[str, str | int]]:

@@ -5,17 +5,17 @@ from pathlib import Path
 
 from rlm._util.limited import check_wanted
 from rlm.context import skipping
-from rlm.context.describe import ListShape, counted, describe, told
+from rlm.context.describe import ListShape, counted, describe, describe_text
 from rlm.context.documents import Converter, DocumentError
 from rlm.context.gathering import Gathered
 from rlm.context.opening import (
     SAMPLE_BYTES,
     Stamp,
+    display_path,
     encoding_of,
     head_of,
     is_utf8,
     looks_binary,
-    shown,
 )
 from rlm.context.parts import (
     FilePart,
@@ -28,8 +28,13 @@ from rlm.context.parts import (
     TextPart,
     wire,
 )
-from rlm.context.pictures import looks_like_picture, read_picture, told_picture, told_pictures
-from rlm.context.scanning import TABLES, Tally, scan_text, told_files, told_table
+from rlm.context.pictures import (
+    describe_picture,
+    describe_pictures,
+    looks_like_picture,
+    read_picture,
+)
+from rlm.context.scanning import TABLES, Tally, describe_files, describe_table, scan_text
 from rlm.context.skipping import Skipped
 from rlm.context.stored import StoredContext
 from rlm.errors import ConfigError
@@ -62,20 +67,20 @@ def store_file(path: Path) -> StoredContext:
         if head and suffix in JSON_LINES:
             return _json_lines(path, stamp, head)
     except _StaysText as reason:
-        remark = f"{shown(path)} is text in the REPL: {reason}"
+        remark = f"{display_path(path)} is text in the REPL: {reason}"
     return _text(path, stamp, head, remark)
 
 
 def _text(path: Path, stamp: Stamp, head: bytes, remark: str) -> StoredContext:
     part, tally, count = scan_text(path, stamp, head, Tally())
     suffix = path.suffix.lower()
-    structure = told_table(suffix, count) if suffix in TABLES else None
+    structure = describe_table(suffix, count) if suffix in TABLES else None
     if not count.chars:
-        remark = f"{shown(path)} is empty"
+        remark = f"{display_path(path)} is empty"
     return StoredContext(
         "text",
         [part],
-        told(count.chars, count.lines, count.sample, structure),
+        describe_text(count.chars, count.lines, count.sample, structure),
         size_bytes=tally.size_bytes,
         sha256=tally.sha256,
         remarks=(remark,) if remark else (),
@@ -94,15 +99,15 @@ def _binary(path: Path, stamp: Stamp, head: bytes) -> StoredContext:
         tally.add(block)
     picture = read_picture(path, stamp) if looks_like_picture(head) else None
     if picture is None:
-        told = f"bytes, {counted(tally.size_bytes, 'byte')}."
-        remark = f"{shown(path)} is not text: it is bytes in the REPL"
+        description = f"bytes, {counted(tally.size_bytes, 'byte')}."
+        remark = f"{display_path(path)} is not text: it is bytes in the REPL"
     else:
-        told = told_picture(picture, "context")
-        remark = f"{shown(path)} is a picture: only a model that takes images can look at it"
+        description = describe_picture(picture, "context")
+        remark = f"{display_path(path)} is a picture: only a model that takes images can look at it"
     return StoredContext(
         "bytes",
         [part],
-        told,
+        description,
         size_bytes=tally.size_bytes,
         sha256=tally.sha256,
         pictures={} if picture is None else {path.name: picture},
@@ -134,7 +139,7 @@ def _json_lines(path: Path, stamp: Stamp, head: bytes) -> StoredContext:
     except (ValueError, RecursionError) as error:
         raise _StaysText(f"value {shape.count + 1:,} is not JSON ({_words(error)})") from error
     return StoredContext(
-        "json", [part], shape.told(), size_bytes=tally.size_bytes, sha256=tally.sha256
+        "json", [part], shape.description(), size_bytes=tally.size_bytes, sha256=tally.sha256
     )
 
 
@@ -146,7 +151,7 @@ def store_files(gathered: Gathered) -> StoredContext:
     """Store gathered files; unreadable ones are skipped, unless the caller named them."""
     blob = _Blob()
     skipped = gathered.skipped()
-    for name, path in gathered.named():
+    for name, path in gathered.named_files():
         check_wanted()
         reason = blob.add(name, path, asked=gathered.asked[path])
         if reason is not None:
@@ -156,12 +161,14 @@ def store_files(gathered: Gathered) -> StoredContext:
     if not blob.names and not blob.pictures:
         raise ConfigError(f"there is no text in {gathered.what}.{clause}".removesuffix("."))
     blob.close()
-    told = told_files(blob.names, blob.chars) if blob.names else "an empty dict: there is no text."
+    description = (
+        describe_files(blob.names, blob.chars) if blob.names else "an empty dict: there is no text."
+    )
     texts = tuple(zip(blob.names, blob.texts, strict=True))
     return StoredContext(
         "json",
         blob.parts,
-        told + told_pictures(blob.pictures) + clause,
+        description + describe_pictures(blob.pictures) + clause,
         size_bytes=blob.tally.size_bytes,
         sha256=blob.tally.sha256,
         texts=FileTexts(texts) if texts else None,

@@ -17,9 +17,9 @@ __all__ = [
     "TABLES",
     "Tally",
     "TextCount",
+    "describe_files",
+    "describe_table",
     "scan_text",
-    "told_files",
-    "told_table",
 ]
 
 HASHED_AT_ONCE_BYTES = 4 << 20
@@ -101,7 +101,7 @@ FILE_NAME = re.compile(r"[\w.@+\-()\[\],'&=~ /]{1,100}")
 SUFFIX = re.compile(r"\.\w{1,10}")
 
 
-def told_table(suffix: str, count: TextCount) -> str | None:
+def describe_table(suffix: str, count: TextCount) -> str | None:
     """Describe a table in a file, naming its columns if the first row holds only names.
 
     None if it is not a table; of a long one only the beginning is examined.
@@ -117,15 +117,15 @@ def told_table(suffix: str, count: TextCount) -> str | None:
     return f"; begins like a {kind} table{columns}"
 
 
-def told_files(names: Sequence[str], chars: int) -> str:
+def describe_files(names: Sequence[str], chars: int) -> str:
     """Describe texts by file name: their number, size and kinds, and the first names."""
     kinds = Counter(_kind(name) for name in names)
-    told = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common(MAX_KINDS))
+    kinds_text = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common(MAX_KINDS))
     if len(kinds) > MAX_KINDS:
-        told += ", others"
+        kinds_text += ", others"
     shown = [name for name in names if FILE_NAME.fullmatch(name)][:MAX_NAMES]
     text = f"a dict of {counted(len(names), 'file')}, name to text, "
-    text += f"{counted(chars, 'character')} in all ({told})"
+    text += f"{counted(chars, 'character')} in all ({kinds_text})"
     if shown:
         more = f" and {len(names) - len(shown):,} more" if len(names) > len(shown) else ""
         text += f": {', '.join(shown)}{more}"

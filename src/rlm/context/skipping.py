@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from rlm._util.distribution import install_command
-from rlm.context.opening import shown
+from rlm.context.opening import display_path
 
 __all__ = [
     "BINARY",
@@ -67,20 +67,20 @@ class Skipped(NamedTuple):
 
 def clause(skipped: Iterable[Skipped]) -> str:
     """Return a short sentence for a description, such as ` 3 binary files left out.`; no names."""
-    told = [_counted(len(names), reason) for reason, names in _by_reason(skipped).items()]
-    return f" {', '.join(told)} left out." if told else ""
+    clauses = [_counted(len(names), reason) for reason, names in _by_reason(skipped).items()]
+    return f" {', '.join(clauses)} left out." if clauses else ""
 
 
 def left_out(skipped: Iterable[Skipped]) -> tuple[str, ...]:
     """Return one line per reason, with the first names and what can be done."""
     lines = []
     for reason, names in _by_reason(skipped).items():
-        told = ", ".join(shown(name) for name in names[:_FIRST_NAMES])
+        listed = ", ".join(display_path(name) for name in names[:_FIRST_NAMES])
         if len(names) > _FIRST_NAMES:
-            told += f" and {len(names) - _FIRST_NAMES:,} more"
+            listed += f" and {len(names) - _FIRST_NAMES:,} more"
         hint = _hint(reason)
         advice = f" ({hint})" if hint else ""
-        lines.append(f"{_counted(len(names), reason)} left out: {told}{advice}")
+        lines.append(f"{_counted(len(names), reason)} left out: {listed}{advice}")
     return tuple(lines)
 
 

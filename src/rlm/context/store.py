@@ -6,15 +6,17 @@ from os import PathLike, fsdecode
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from rlm.context.describe import describe
 from rlm.context.fileset import FileSet
-from rlm.context.parts import HeldTexts
-from rlm.context.pictures import told_picture
+from rlm.context.parts import EncodedTexts, HeldTexts
+from rlm.context.pictures import describe_picture
 from rlm.context.stored import StoredContext
 from rlm.errors import ConfigError
 from rlm.images import Picture, picture_of
 
-__all__ = ["ContextValue", "StoredContext", "store_context"]
+__all__ = ["ContextValue", "EncodedJson", "StoredContext", "store_context", "store_encoded"]
 
 ContextValue = (
     str
@@ -42,6 +44,23 @@ def store_context(
     if pictures:
         stored.pictures = {**pictures, **stored.pictures}
     return stored
+
+
+class EncodedJson(Struct, frozen=True):
+    """A list or dict that another process has decoded, described and encoded again."""
+
+    text: str
+    description: str
+    are_texts: bool
+
+
+def store_encoded(value: EncodedJson, beside: dict[str, Any]) -> StoredContext:
+    """Store encoded JSON, or a dict of it (named `context`) and other values."""
+    if beside:
+        text = f'{{"context": {value.text}, {json.dumps(beside, ensure_ascii=False)[1:]}'
+        return StoredContext("json", text, describe({"context": None, **beside}))
+    texts = EncodedTexts(value.text) if value.are_texts else None
+    return StoredContext("json", value.text, value.description, texts=texts)
 
 
 def _stored(value: ContextValue) -> StoredContext:
@@ -84,8 +103,8 @@ def _store_bytes(data: bytes) -> StoredContext:
     picture = picture_of(data)
     if picture is None:
         return StoredContext("bytes", data, describe(data))
-    told = told_picture(picture, "context")
-    return StoredContext("bytes", data, told, pictures={"context": picture})
+    description = describe_picture(picture, "context")
+    return StoredContext("bytes", data, description, pictures={"context": picture})
 
 
 def _store_json(value: Any) -> StoredContext:

@@ -11,7 +11,16 @@ from functools import cached_property
 from itertools import chain
 from typing import Literal
 
-from rlm.context.parts import Documents, FileTexts, HeldText, HeldTexts, MemoryPart, Part, cut
+from rlm.context.parts import (
+    Documents,
+    EncodedTexts,
+    FileTexts,
+    HeldText,
+    HeldTexts,
+    MemoryPart,
+    Part,
+    cut,
+)
 from rlm.context.pictures import manifest, stand_in
 from rlm.context.scanning import HASHED_AT_ONCE_BYTES
 from rlm.context.skipping import Skipped, left_out
@@ -61,7 +70,7 @@ class StoredContext:
         *,
         size_bytes: int | None = None,
         sha256: str | None = None,
-        texts: FileTexts | HeldTexts | None = None,
+        texts: FileTexts | HeldTexts | EncodedTexts | None = None,
         documents: tuple[str, ...] = (),
         pictures: Mapping[str, Picture] | None = None,
         skipped: tuple[Skipped, ...] = (),
@@ -185,7 +194,7 @@ class StoredContext:
         """
         return None if self._texts is None else self._checked(self._texts)
 
-    def _checked(self, texts: FileTexts | HeldTexts) -> Documents:
+    def _checked(self, texts: FileTexts | HeldTexts | EncodedTexts) -> Documents:
         for part in self._parts:
             part.check()
         yield from texts.in_order()

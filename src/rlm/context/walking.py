@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rlm._util.limited import check_wanted
 from rlm.context import skipping
 from rlm.context.ignoring import IgnoreRules, rules_above
-from rlm.context.opening import shown, unreadable
+from rlm.context.opening import display_path, unreadable
 from rlm.context.skipping import Skipped
 from rlm.errors import ConfigError
 
@@ -90,8 +90,8 @@ def _check_time(folder: Path, deadline: float) -> None:
     check_wanted()
     if time.monotonic() > deadline:
         raise ConfigError(
-            f"it takes more than {MAX_SECONDS:.0f} s to walk through {shown(folder)}; hand in a "
-            "smaller folder, or choose with files('**/*.txt')"
+            f"it takes more than {MAX_SECONDS:.0f} s to walk through {display_path(folder)}; "
+            "hand in a smaller folder, or choose with files('**/*.txt')"
         )
 
 

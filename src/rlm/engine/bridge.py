@@ -127,7 +127,7 @@ class Bridge:
             max_output_tokens=self.config.limits.call_output_tokens,
             sampling=self.config.sub_sampling,
         )
-        return (await self.calls.call(self.scope, request)).text
+        return (await self.calls.counted_call(self.scope, request)).text
 
     def _model(self, arguments: dict[str, Any]) -> str:
         """Return the allowed model that a call names, with or without its provider."""

@@ -16,7 +16,7 @@ from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.engine.decide import WrongShape
 from rlm.engine.plain_replies import PlainReply, read_plain
-from rlm.engine.run import ReplRun
+from rlm.engine.run_state import ReplRunState
 from rlm.engine.task import Ending
 from rlm.errors import CallRefused, ModelError
 from rlm.limits import NOTHING, Amount, Budget, Reservation
@@ -123,7 +123,11 @@ def _cut_bytes(text: str, size: int) -> str:
 
 
 async def give_up(
-    run: ReplRun, final: FinalCall | None, why: StopReason, detail: str, limit: str | None = None
+    run: ReplRunState,
+    final: FinalCall | None,
+    why: StopReason,
+    detail: str,
+    limit: str | None = None,
 ) -> Ending:
     """End with the best answer there is; `final` is None if no call may be made any more."""
     refused: tuple[Submission, str] | None = None
@@ -137,7 +141,7 @@ async def give_up(
     return ending if refused is None else ending.without_answer(*refused)
 
 
-async def ending_of(run: ReplRun, final: FinalCall | None, error: BaseException) -> Ending:
+async def ending_of(run: ReplRunState, final: FinalCall | None, error: BaseException) -> Ending:
     """Return the ending for a limit or a requested stop; raise any other error."""
     if (limit := run.limit_reached(error)) is not None:
         return await give_up(run, final, "limit", str(error), limit)
@@ -149,7 +153,7 @@ async def ending_of(run: ReplRun, final: FinalCall | None, error: BaseException)
     raise error
 
 
-def ending_by_shape(run: ReplRun, found: WrongShape) -> Ending:
+def ending_by_shape(run: ReplRunState, found: WrongShape) -> Ending:
     """Return the ending for an answer that has the same wrong shape again and again."""
     times = run.progress.same_mistakes
     detail = f"the answer had the wrong shape {times} times in a row: {found.problem}"
@@ -157,21 +161,21 @@ def ending_by_shape(run: ReplRun, found: WrongShape) -> Ending:
 
 
 async def _candidates(
-    run: ReplRun, final: FinalCall | None, why: StopReason, reason: str
+    run: ReplRunState, final: FinalCall | None, why: StopReason, reason: str
 ) -> AsyncGenerator[tuple[Submission, AnswerSource], None]:
     """Yield possible answers, the best first; a stopped run never offers raw output."""
     if run.progress.submitted is not None:
         yield run.progress.submitted, "submitted"
     if (found := await _variable(run)) is not None:
         yield found, "variable"
-    asked = await _asked(run, final, reason) if final and run.scope.step > 0 else None
+    asked = await _ask_for_answer(run, final, reason) if final and run.scope.step > 0 else None
     if asked is not None:
         yield asked, "asked"
     if run.progress.last_output and why != "cancelled":
         yield Submission(run.progress.last_output, "last_output"), "last_output"
 
 
-async def _asked(run: ReplRun, final: FinalCall, reason: str) -> Submission | None:
+async def _ask_for_answer(run: ReplRunState, final: FinalCall, reason: str) -> Submission | None:
     """Return the reply to "answer now"; if it is code, ask again."""
     messages = tuple(run.history.messages)
     question = prompts.answer_now(run.task.query, reason)
@@ -190,7 +194,7 @@ async def _asked(run: ReplRun, final: FinalCall, reason: str) -> Submission | No
     return answer or (Submission(text, "asked") if text else None)
 
 
-async def _meant_by(run: ReplRun, plain: PlainReply) -> Submission | None:
+async def _meant_by(run: ReplRunState, plain: PlainReply) -> Submission | None:
     """Return the answer in a reply, or in the variable that it names."""
     if plain.variable:
         text = await run.session.lookup(plain.variable)
@@ -202,18 +206,20 @@ async def _meant_by(run: ReplRun, plain: PlainReply) -> Submission | None:
 
 
 async def _reply(
-    run: ReplRun, final: FinalCall, messages: tuple[Message, ...], text: str
+    run: ReplRunState, final: FinalCall, messages: tuple[Message, ...], text: str
 ) -> Reply | None:
     """Return a reply to the final call; None if the budget or the model does not allow it."""
     request = final.request(run.config, messages, text)
     held = final.held if final.held.open else None
     try:
-        return await run.calls.ask(run.scope, request, purpose="final", new_messages=1, held=held)
+        return await run.calls.run_request(
+            run.scope, request, purpose="final", new_messages=1, held=held
+        )
     except (ModelError, CallRefused):
         return None  # calls.py has recorded it; the next candidate follows
 
 
-async def _variable(run: ReplRun) -> Submission | None:
+async def _variable(run: ReplRunState) -> Submission | None:
     for name in (run.config.guards.auto_finalize_var, *ANSWER_NAMES):
         if name is not None and name in run.session.own_variables:
             text = await run.session.lookup(name)

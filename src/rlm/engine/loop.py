@@ -18,7 +18,7 @@ from rlm.engine.cells import Actions, Cell, parse_reply, parse_tool_calls
 from rlm.engine.children import ChildAnswer, ChildTask
 from rlm.engine.decide import Answered, ChangeCourse, StepResult, WrongShape
 from rlm.engine.ending import FinalCall, ending_by_shape, ending_of, give_up
-from rlm.engine.run import History, ReplRun
+from rlm.engine.run_state import History, ReplRunState
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Ending, Services, Task
 from rlm.events import StepStarted
@@ -27,11 +27,11 @@ from rlm.portal import inside
 from rlm.prompts.observation import budget_worth_showing, observation
 from rlm.results import CellResult, RunResult, Submission
 
-__all__ = ["Engine"]
+__all__ = ["ReplRun"]
 
 
-class Engine:
-    """One run. Child runs are further engines that draw on the budget of this one."""
+class ReplRun:
+    """One run with a REPL. Its child runs are more of these, and draw on its budget."""
 
     def __init__(
         self,
@@ -47,30 +47,28 @@ class Engine:
         self.closes_session = kept_session is None
         self.session = kept_session or services.new_session(config, task)
         contexts, grants = self.session.contexts, services.child_toolset.names
-        tools = services.toolset.tools
-        self.bridge = Bridge(
-            services.calls, config, scope, self.start_child, tools, contexts, grants
-        )
+        calls, tools = services.calls, services.toolset.tools
+        self.bridge = Bridge(calls, config, scope, self.start_child, tools, contexts, grants)
         self.session.serve(scope, self.bridge)
-        self.history = History(services.calls, scope, config)
-        self.state = ReplRun(task, config, scope, services.calls, self.session, self.history)
+        self.history = History(calls, scope, config)
+        self.run_state = ReplRunState(task, config, scope, calls, self.session, self.history)
         self.final_call: FinalCall | None = None
 
     async def run(self) -> RunResult:
         """Execute the whole run; every limit ends it with a result, not with an error."""
         self.bridge.inside = inside.get()
-        self.state.announce(self.services.environment.name, "rlm")
+        self.run_state.announce(self.services.environment.name, "rlm")
         try:
             ending = await self._steps()
         except BaseException as error:  # noqa: BLE001 - errors that are not endings are raised again
-            ending = await ending_of(self.state, self.final_call, error)
+            ending = await ending_of(self.run_state, self.final_call, error)
         finally:
             if self.final_call is not None:
                 self.final_call.held.release()
             if self.closes_session:
                 await self.session.close()
             await self.session.leave(self.bridge)
-        return await self.state.finish(ending)
+        return await self.run_state.finish(ending)
 
     async def _steps(self) -> Ending:
         info = self.services.calls.info(self.config.model)
@@ -81,7 +79,7 @@ class Engine:
             if (ending := await self.step()) is not None:
                 return ending
         detail = "no step is left (max_steps)"
-        return await give_up(self.state, self.final_call, "steps", detail, limit="steps")
+        return await give_up(self.run_state, self.final_call, "steps", detail, limit="steps")
 
     async def step(self) -> Ending | None:
         """Ask for one reply, run its cells, and decide what follows."""
@@ -89,21 +87,21 @@ class Engine:
         self.scope.emit(StepStarted)
         reply = await self.history.ask(self.session.variables)
         result = await self.act(reply)
-        decision = await self.state.decide(result)
+        decision = await self.run_state.decide(result)
         # In a resumed run, this step has ended before: what the model was shown then counts.
-        if (shown := await self.state.already_shown(result)) is not None:
+        if (shown := await self.run_state.already_shown(result)) is not None:
             self.history.append(reply, shown.text)
-            self.state.report_budget()
+            self.run_state.report_budget()
             return await self._end_if_failing() if shown.is_last else None
         if isinstance(decision, Answered):
             return Ending("answer", "submitted", decision.submission)
         if isinstance(decision, WrongShape):
-            return ending_by_shape(self.state, decision)
+            return ending_by_shape(self.run_state, decision)
         if isinstance(decision, ChangeCourse):
             return await self._change_course(decision.reason)
         text = self._observation(reply, result.results, decision.notes)
-        self.history.append(reply, await self.state.show(result, text))
-        self.state.report_budget()
+        self.history.append(reply, await self.run_state.show(result, text))
+        self.run_state.report_budget()
         return await self._end_if_failing()
 
     async def act(self, reply: Reply) -> StepResult:
@@ -136,13 +134,13 @@ class Engine:
         services = self.services.for_child(task.tools)
         if (known := await children.recalled(scope, self.scope.step)) is not None:
             return known
-        child = Engine(services, config, scope, Task(query, context, task.call_id))
+        child = ReplRun(services, config, scope, Task(query, context, task.call_id))
         async with self.scope.tree.child_slot(scope.depth):
             result = await child.run()
         return await children.answered(scope, self.scope.step, result)
 
     def _opening(self) -> tuple[str, str]:
-        calls, task = self.services.calls, self.state.task
+        calls, task = self.services.calls, self.run_state.task
         system = prompts.system_prompt(
             self.config,
             calls.info(self.config.model),
@@ -168,7 +166,7 @@ class Engine:
         else:
             actions = parse_reply(reply.text)
         guards = self.config.guards
-        last_chance = self.state.progress.invalid_in_a_row + 1 == guards.invalid_response_limit
+        last_chance = self.run_state.progress.invalid_in_a_row + 1 == guards.invalid_response_limit
         if guards.fallback_code and last_chance and not actions.cells and actions.final is None:
             return Actions((Cell(guards.fallback_code),))
         return actions
@@ -190,15 +188,15 @@ class Engine:
     async def _change_course(self, reason: str) -> Ending:
         """Answer by map/reduce, without model-written code, because a hint did not help."""
         if self.services.fallback is not None:
-            answer = await self.services.fallback(self.state.task, self.scope, self.config)
+            answer = await self.services.fallback(self.run_state.task, self.scope, self.config)
             submission = None if answer is None else Submission(answer, "mapreduce")
-            if submission is not None and await self.state.objection(submission) is None:
+            if submission is not None and await self.run_state.objection(submission) is None:
                 return Ending("answer", "asked", submission)
-        return await give_up(self.state, self.final_call, "error", reason, "stuck")
+        return await give_up(self.run_state, self.final_call, "error", reason, "stuck")
 
     async def _end_if_failing(self) -> Ending | None:
         """End the run if too many cells failed, or too many replies did nothing, in a row."""
-        failing = self.state.progress.failing(self.config.guards, self.config.limits.max_errors)
+        failing = self.run_state.progress.failing(self.config.guards, self.config.limits.max_errors)
         if failing is None:
             return None
-        return await give_up(self.state, self.final_call, "error", *failing)
+        return await give_up(self.run_state, self.final_call, "error", *failing)

@@ -50,7 +50,7 @@ class RunPictures:
         if not images:
             yield prompt
             return
-        found = self._found(images)
+        found = self._find_all(images)
         size = sum(len(each) if isinstance(each, bytes) else each.size_bytes for each in found)
         if size > MAX_PROMPT_BYTES:
             raise _refused(
@@ -72,12 +72,12 @@ class RunPictures:
                 await self._freed.wait()
             self._free_bytes -= size
 
-    def _found(self, images: Sequence[Any]) -> list[bytes | Picture]:
+    def _find_all(self, images: Sequence[Any]) -> list[bytes | Picture]:
         if not isinstance(images, list) or len(images) > MAX_IMAGES:
             raise _refused(f"images must be a list of at most {MAX_IMAGES}")
-        return [self._named(each) if isinstance(each, str) else _known(each) for each in images]
+        return [self._find(each) if isinstance(each, str) else _known(each) for each in images]
 
-    def _named(self, name: str) -> Picture:
+    def _find(self, name: str) -> Picture:
         for pictures in self._all():
             if name in pictures:
                 return pictures[name]

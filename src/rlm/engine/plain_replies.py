@@ -84,7 +84,11 @@ def read_submission(reply: Reply) -> PlainReply:
         found = _submitted([cell.code for cell in actions.cells])
         return found if found is not None and prose in {"", text} else plain
     whole = PythonParser().parse(text)
-    is_call = whole is not None and len(whole.body) == 1 and _given(whole.body[0]) is not None
+    is_call = (
+        whole is not None
+        and len(whole.body) == 1
+        and _submitted_expression(whole.body[0]) is not None
+    )
     return _of_final(text, actions, ()) if actions.final is not None and is_call else plain
 
 
@@ -159,14 +163,14 @@ def _last_given(tree: ast.Module) -> PlainReply | None:
     given: ast.expr | None = None
     others: set[str] = set()
     for statement in tree.body:
-        if (found := _given(statement)) is not None:
+        if (found := _submitted_expression(statement)) is not None:
             given = found
         elif not _is_assigned(statement, literals) and not _prints(statement):
             others |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
     return None if given is None else _meant_by(given, literals, others)
 
 
-def _given(statement: ast.stmt) -> ast.expr | None:
+def _submitted_expression(statement: ast.stmt) -> ast.expr | None:
     """Return the expression that a statement submits: of `FINAL(x)`, `answer["content"] = x` and so
     on.
 

@@ -12,7 +12,7 @@ from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.engine.plain_replies import read_submission
-from rlm.engine.run import Run
+from rlm.engine.run_state import RunState
 from rlm.engine.task import Ending, Task
 from rlm.errors import ConfigError, RLMError
 from rlm.messages import Message, Reply, Request, ToolSpec
@@ -54,28 +54,28 @@ class PlainRun:
     def __init__(
         self, calls: Calls, config: RunConfig, scope: Scope, task: Task, strategy: str
     ) -> None:
-        self.state = Run(task, config, scope, calls)
+        self.run_state = RunState(task, config, scope, calls)
         self.strategy = strategy
 
     async def run(self) -> RunResult:
-        self.state.announce("none", self.strategy)
+        self.run_state.announce("none", self.strategy)
         try:
             ending = await self._ending()
         except asyncio.CancelledError as error:
             ending = Ending("cancelled", "none", detail="the run was cancelled")
-            if not self.state.was_stopped(error):
-                self.state.end(ending, failed=True)
+            if not self.run_state.was_stopped(error):
+                self.run_state.end(ending, failed=True)
                 raise
         except RLMError as error:
-            limit = self.state.limit_reached(error)
+            limit = self.run_state.limit_reached(error)
             ending = Ending("limit" if limit else "error", "none", None, limit, str(error))
             if limit is None:
-                self.state.end(ending, failed=True)
+                self.run_state.end(ending, failed=True)
                 raise
-        return await self.state.finish(ending)
+        return await self.run_state.finish(ending)
 
     async def _ending(self) -> Ending:
-        return await (_direct if self.strategy == "direct" else _mapreduce)(self.state)
+        return await (_direct if self.strategy == "direct" else _mapreduce)(self.run_state)
 
 
 class Relayed(Struct, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ class RelayRun(PlainRun):
         self.reply: Reply | None = None
 
     async def _ending(self) -> Ending:
-        run, relayed = self.state, self.relayed
+        run, relayed = self.run_state, self.relayed
         run.scope.step = 1
         request = Request(
             model=run.config.model,
@@ -108,21 +108,21 @@ class RelayRun(PlainRun):
             sampling=relayed.sampling,
             tools=relayed.tools,
         )
-        self.reply = await run.calls.ask(
+        self.reply = await run.calls.run_request(
             run.scope, request, purpose="direct", on_text=relayed.on_text
         )
         return Ending("answer", "asked", Submission(self.reply.text, "direct"))
 
 
-async def _mapreduce(run: Run) -> Ending:
+async def _mapreduce(run: RunState) -> Ending:
     from rlm.engine.mapreduce import map_reduce
 
     answer = await map_reduce(run.calls, run.task, run.scope, run.config)
     submission = Submission(answer or "NOT FOUND", "mapreduce")
-    return _ending(await _repaired(run, submission))
+    return _ending(await _repair(run, submission))
 
 
-async def _direct(run: Run) -> Ending:
+async def _direct(run: RunState) -> Ending:
     """Ask once with the whole context; raise if it does not fit the window."""
     text = run.task.context.text()
     most = prompts.call_chars(run.calls.info(run.config.model))
@@ -132,8 +132,8 @@ async def _direct(run: Run) -> Ending:
             f"the {most:,} that {run.config.model} safely takes: use strategy='rlm' or 'auto'"
         )
     run.scope.step = 1
-    submission = await _asked(run, _direct_prompt(run.task, text), "direct")
-    return _ending(await _repaired(run, submission))
+    submission = await _ask_for_answer(run, _direct_prompt(run.task, text), "direct")
+    return _ending(await _repair(run, submission))
 
 
 def _ending(submission: Submission) -> Ending:
@@ -151,7 +151,7 @@ def _direct_prompt(task: Task, text: str) -> str:
     return prompts.direct_prompt(query, text) if text else query
 
 
-async def _repaired(run: Run, submission: Submission) -> Submission:
+async def _repair(run: RunState, submission: Submission) -> Submission:
     """Send an answer of the wrong shape back, at most a few times."""
     repeated, mistake = 0, ""
     for _ in range(MAX_REPAIRS):
@@ -161,11 +161,11 @@ async def _repaired(run: Run, submission: Submission) -> Submission:
             break
         mistake, objection = problem, nudges.wrong_shape(problem)
         text = f"{run.task.prologue}\n\nYour answer was:\n{submission.text}\n\n{objection}"
-        submission = await _asked(run, text, "repair")
+        submission = await _ask_for_answer(run, text, "repair")
     return submission
 
 
-async def _asked(run: Run, prompt: str, purpose: str) -> Submission:
+async def _ask_for_answer(run: RunState, prompt: str, purpose: str) -> Submission:
     """Return the answer to one prompt; send back a reply like `FINAL_VAR(x)`."""
     messages = (Message("user", prompt),)
     reply = await _reply(run, messages, purpose)
@@ -179,11 +179,11 @@ async def _asked(run: Run, prompt: str, purpose: str) -> Submission:
     return Submission(plain.text, purpose, plain.json)
 
 
-async def _reply(run: Run, messages: tuple[Message, ...], purpose: str) -> Reply:
+async def _reply(run: RunState, messages: tuple[Message, ...], purpose: str) -> Reply:
     request = Request(
         model=run.config.model,
         messages=messages,
         max_output_tokens=run.config.limits.step_output_tokens,
         sampling=run.config.sampling,
     )
-    return await run.calls.ask(run.scope, request, purpose=purpose)
+    return await run.calls.run_request(run.scope, request, purpose=purpose)

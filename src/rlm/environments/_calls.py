@@ -1,18 +1,21 @@
-"""What the cells of a worker ask the host, each call a task, answered in any order."""
+"""Calls of a worker's cells: each is checked, and answered in a task of its own, in any order."""
 
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Literal
 
-from rlm.environments import _frames
+from msgspec import Struct, json
+
+from rlm._util.untrusted import JsonBounds, TooLarge, read_json
 from rlm.environments._clock import WAITS_FOR, CellClock
-from rlm.environments._stream import Stream
+from rlm.environments._frames import Stream, read_metadata, read_parts
 from rlm.errors import CallRefused, ProtocolViolation
 from rlm.protocols import Host
-from rlm.worker import wire
+from rlm.worker import bounds, wire
+from rlm.worker.images import MAX_CALL_BYTES, MAX_IMAGE_BYTES, MAX_IMAGES, media_type_of
 
-__all__ = ["FAILED_CALL_SECONDS", "OFF_LOOP_BYTES", "PendingCalls"]
+__all__ = ["FAILED_CALL_SECONDS", "OFF_LOOP_BYTES", "Call", "PendingCalls", "read_call"]
 
 OFF_LOOP_BYTES = 256 << 10
 """Longer frames are decoded in a thread."""
@@ -23,6 +26,164 @@ _MAX_PENDING_BYTES = 64 << 20
 _MAX_HELD_BYTES = 16 << 20
 
 _EMPTY_META: tuple[dict[str, Any], ...] = ({}, {"failed": {}})
+
+
+class Call(Struct, frozen=True):
+    """A call from a cell. `prompts` is the number of model calls in it.
+
+    `parts` are its texts. Pictures are in the arguments: `images` holds, for each prompt, a list
+    of bytes and of names. It is missing if there are none.
+    """
+
+    kind: str
+    arguments: dict[str, Any]
+    parts: list[str]
+    prompts: int
+
+
+class _LlmArguments(Struct, forbid_unknown_fields=True):
+    model: str | None
+    batched: bool
+    images: list[list[int | str]] | None = None  # A number is the index of a part after the texts.
+
+
+class _ContextKind(Struct, forbid_unknown_fields=True):
+    kind: Literal["text", "json"]
+
+
+class _RlmArguments(Struct, forbid_unknown_fields=True):
+    model: str | None
+    batched: bool
+    contexts: list[_ContextKind | None]
+    tools: list[str] | None = None
+
+
+class _NoArguments(Struct, forbid_unknown_fields=True):
+    pass
+
+
+_ARGUMENTS = {
+    kind: JsonBounds(each.arguments_bytes, bounds.MAX_TOOL_VALUES)
+    for kind, each in bounds.CALLS.items()
+}
+_ROWS = JsonBounds(bounds.CALLS[b"llm"].arguments_bytes, 4 * wire.MAX_PARTS)
+"""In a batch, every prompt has a list of pictures, or an object that describes its context."""
+_LLM = json.Decoder(_LlmArguments)
+_RLM = json.Decoder(_RlmArguments)
+_NOTHING = json.Decoder(_NoArguments)
+
+
+def read_call(frame: wire.Frame) -> Call:
+    """Check a CALL frame; raise CallRefused, which the cell sees, if it is too large."""
+    kind = frame.parts[0] if frame.parts else b""
+    read = _CALL_READERS.get(kind)
+    if read is None:
+        raise ProtocolViolation(f"the worker asked for {kind[:40]!r}, which does not exist")
+    call = None
+    if len(frame.parts) - 2 <= bounds.CALLS[kind].texts:
+        if (problem := bounds.call_problem(frame.parts)) is not None:
+            raise _refused(problem)
+        try:
+            call = read(frame)
+        except TooLarge as error:
+            raise _refused(f"a call of kind {kind.decode()!r} is too large: {error}") from None
+    if call is None:
+        raise ProtocolViolation(f"a call of kind {kind!r} came with {len(frame.parts) - 2} parts")
+    return call
+
+
+def _refused(problem: str) -> CallRefused:
+    return CallRefused(problem, limit="size")
+
+
+def _read_llm(frame: wire.Frame) -> Call | None:
+    given = read_metadata(frame, 1, _LLM, _ROWS)
+    _check_model(given.model)
+    arguments: dict[str, Any] = {"model": given.model, "batched": given.batched}
+    if given.images is None:
+        parts = read_parts(frame.parts[2:])
+    else:
+        parts, arguments["images"] = _with_images(frame, given.images)
+    if not parts or not (len(parts) == 1 or given.batched):
+        return None
+    return Call("llm", arguments, parts, len(parts))
+
+
+def _with_images(
+    frame: wire.Frame, given: list[list[int | str]]
+) -> tuple[list[str], list[list[bytes | str]]]:
+    """Return the prompts and the pictures of each; the last parts of the frame are pictures."""
+    numbers = {each for row in given for each in row if not isinstance(each, str)}
+    end = len(frame.parts) - len(numbers)
+    if end != 2 + len(given) or numbers != set(range(len(numbers))):
+        raise ProtocolViolation("a call came with other pictures than it counts")
+    sent = frame.parts[end:]
+    if any(len(row) > MAX_IMAGES for row in given) or sum(map(len, sent)) > MAX_CALL_BYTES:
+        raise ProtocolViolation("a call came with too many pictures")
+    if any(len(part) > MAX_IMAGE_BYTES or media_type_of(part) is None for part in sent):
+        raise ProtocolViolation("a call came with a picture that is too large, or is none")
+    prompts = read_parts(frame.parts[2:end])
+    return prompts, [[e if isinstance(e, str) else sent[e] for e in row] for row in given]
+
+
+def _read_rlm(frame: wire.Frame) -> Call | None:
+    given, parts = read_metadata(frame, 1, _RLM, _ROWS), read_parts(frame.parts[2:])
+    _check_model(given.model)
+    prompts = len(given.contexts)
+    contexts = [context and {"kind": context.kind} for context in given.contexts]
+    expected = max(1, prompts) + sum(context is not None for context in contexts)
+    if len(parts) != expected or not (prompts <= 1 or given.batched):
+        return None
+    arguments: dict[str, Any] = {"model": given.model, "batched": given.batched}
+    arguments["contexts"] = contexts
+    if given.tools is not None:
+        arguments["tools"] = given.tools
+    return Call("rlm", arguments, parts, prompts)
+
+
+def _check_model(model: str | None) -> None:
+    if model is not None and len(model) > bounds.MAX_MODEL_CHARS:
+        raise TooLarge(f"a model's name has at most {bounds.MAX_MODEL_CHARS} characters")
+
+
+def _read_tool(frame: wire.Frame) -> Call | None:
+    """Read with Python's json: msgspec reads only 40,000 numbers such as 1e300 a second."""
+    try:
+        given = read_json(frame.part(1), _ARGUMENTS[b"tool"])
+    except TooLarge:
+        raise
+    except ValueError as error:
+        raise ProtocolViolation(f"the worker sent malformed metadata: {error}") from None
+    if not isinstance(given, dict) or given.keys() != {"name", "arguments"}:
+        raise ProtocolViolation("the worker called a tool in no known form")
+    name, arguments = given["name"], given["arguments"]
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise ProtocolViolation("the worker called a tool in no known form")
+    if len(name) > bounds.MAX_MODEL_CHARS:
+        raise TooLarge(f"a tool's name has at most {bounds.MAX_MODEL_CHARS} characters")
+    return Call("tool", {"name": name, "arguments": arguments}, [], 0)
+
+
+def _read_budget(frame: wire.Frame) -> Call | None:
+    read_metadata(frame, 1, _NOTHING)
+    return Call("budget", {}, [], 0)
+
+
+def _read_message(frame: wire.Frame) -> Call | None:
+    """Check a message of a cell: a key and a text."""
+    read_metadata(frame, 1, _NOTHING)
+    kind, parts = frame.text(0), read_parts(frame.parts[2:])
+    return Call(kind, {}, parts, 0) if len(parts) == 2 else None
+
+
+_CALL_READERS: dict[bytes, Callable[[wire.Frame], Call | None]] = {
+    b"llm": _read_llm,
+    b"rlm": _read_rlm,
+    b"tool": _read_tool,
+    b"stream": _read_message,
+    b"note": _read_message,
+    b"budget": _read_budget,
+}
 
 
 class PendingCalls:
@@ -58,12 +219,12 @@ class PendingCalls:
 
     def start(self, frame: wire.Frame) -> None:
         """Answer a call in a task of its own."""
-        call = _read_call(frame) if frame.size_bytes <= OFF_LOOP_BYTES else None
+        call = _call_or_refusal(frame) if frame.size_bytes <= OFF_LOOP_BYTES else None
         if frame.id in self._tasks:
             raise ProtocolViolation("the worker used the same call id twice")
         if len(self._tasks) >= _MAX_PENDING_CALLS:
             raise ProtocolViolation(f"more than {_MAX_PENDING_CALLS:,} calls at the same time")
-        if isinstance(call, _frames.Call):
+        if isinstance(call, Call):
             self._begin(frame.id, call)
         self._tasks[frame.id] = None
         self._pending_bytes += frame.size_bytes
@@ -88,17 +249,17 @@ class PendingCalls:
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_seconds)
 
-    def _begin(self, call_id: int, call: _frames.Call) -> None:
+    def _begin(self, call_id: int, call: Call) -> None:
         """Count the prompts of a call; the cell's clock stands still for some kinds."""
         self.prompts += call.prompts
         if call.kind in WAITS_FOR:
             self._clock.begin_wait(call_id)
 
-    async def _answer(self, frame: wire.Frame, call: _frames.Call | CallRefused | None) -> None:
+    async def _answer(self, frame: wire.Frame, call: Call | CallRefused | None) -> None:
         try:
             if call is None:
-                call = await asyncio.to_thread(_read_call, frame)
-                if isinstance(call, _frames.Call):
+                call = await asyncio.to_thread(_call_or_refusal, frame)
+                if isinstance(call, Call):
                     self._begin(frame.id, call)
             frame.parts.clear()
             data, failed = await self._answer_frame(frame.id, call)
@@ -127,9 +288,7 @@ class PendingCalls:
         self._held_bytes -= size
         self._pace()
 
-    async def _answer_frame(
-        self, call_id: int, call: _frames.Call | CallRefused
-    ) -> tuple[bytes, bool]:
+    async def _answer_frame(self, call_id: int, call: Call | CallRefused) -> tuple[bytes, bool]:
         """Return the answer to send, and whether all of it failed."""
         try:
             if isinstance(call, CallRefused):
@@ -154,9 +313,9 @@ def _begun(
     return loop.create_task(work)
 
 
-def _read_call(frame: wire.Frame) -> _frames.Call | CallRefused:
+def _call_or_refusal(frame: wire.Frame) -> Call | CallRefused:
     """Return the call, or why it is refused, which the cell will see."""
     try:
-        return _frames.read_call(frame)
+        return read_call(frame)
     except CallRefused as error:
         return error

@@ -93,7 +93,7 @@ class Cloud(RemoteEnvironment):
     async def start(self, command: Sequence[str]) -> Pipe:
         """Make a sandbox and run the command in it; the sandbox is ended if that fails."""
         sdk = importlib.import_module(self.package)
-        sandbox = await self._made(self._make_in_our_words(sdk))
+        sandbox = await self._await_sandbox(self._make_in_our_words(sdk))
         try:
             with self.in_our_words(f"sandbox {self.id_of(sandbox)} could not run its worker"):
                 return await self.run(sdk, sandbox, command)
@@ -109,7 +109,7 @@ class Cloud(RemoteEnvironment):
                 words = self.words_of(error)
                 raise ConfigError(f"{self.name} does not take these options: {words}") from None
 
-    async def _made(self, making: Coroutine[Any, Any, Any]) -> Any:
+    async def _await_sandbox(self, making: Coroutine[Any, Any, Any]) -> Any:
         """Wait for a sandbox; if cancelled meanwhile, end it."""
         task = asyncio.get_running_loop().create_task(making)
         try:
@@ -192,10 +192,10 @@ class Cloud(RemoteEnvironment):
         except Exception as error:  # noqa: BLE001 - raised again, as one of ours
             words = self.words_of(error)
             if self._is_of(error, self.refusals):
-                told: RLMError = ConfigError(f"{self.name} refused: {words}. {self.key_help}")
+                failure: RLMError = ConfigError(f"{self.name} refused: {words}. {self.key_help}")
             else:
-                told = SessionDied(f"{self.name}: {what}: {words}")
-            raise told from None  # The chain could contain requests with a key.
+                failure = SessionDied(f"{self.name}: {what}: {words}")
+            raise failure from None  # The chain could contain requests with a key.
 
     def words_of(self, error: BaseException) -> str:
         """Return the message of an SDK's error, without keys and shortened."""

@@ -4,6 +4,7 @@ import array
 import errno
 import socket
 import struct
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ __all__ = [
     "Pair",
     "handshake",
     "is_greeted",
+    "layers_in",
     "report_in",
     "request",
     "settings_frame",
@@ -81,6 +83,22 @@ def report_in(data: bytes) -> dict[str, Any] | None:
     if problem is not None:
         raise ConfigError(str(problem)[:MAX_MESSAGE_CHARS])
     return dict(report)
+
+
+def layers_in(report: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what isolates the workers of a zygote, as events and `rlm doctor` name it."""
+    kinds = {"root": "namespaces", "user": "user namespace"}
+    named = {
+        "pid namespace": report["pid_namespace"],
+        "pivot_root": "pivot_root" in report["file_system"],
+        f"Landlock {report['landlock_abi']}": report["landlock_abi"],
+        "sealed": report["sealed"],
+        "seccomp": report["seccomp"],
+        "own uid": report["own_uid"],
+        "cgroup": report.get("cgroup"),
+    }
+    first = [kinds[report["namespaces"]]] if report["namespaces"] else []
+    return (*first, *(name for name, active in named.items() if active))
 
 
 def handshake(control: socket.socket, settings: str) -> dict[str, Any]:

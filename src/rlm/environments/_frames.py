@@ -1,38 +1,177 @@
-"""Checks the frames of a worker: each becomes a typed value or a ProtocolViolation.
+"""The host's end of the connection to a worker: `Stream` moves bytes, the rest checks frames.
 
 The code in a sandbox may be hostile and write to the stream itself. So nothing in a frame is
 trusted before it was checked here, and nothing is decoded before its size was checked against
-`rlm.worker.bounds` and the limits of the session.
+`rlm.worker.bounds` and the limits of the session. `_calls` reads the calls of cells.
 """
 
-from collections.abc import Callable
+import array
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct, json
 
 from rlm._util.untrusted import JsonBounds, TooLarge, check_json, read_json, read_texts
-from rlm.errors import CallRefused, ProtocolViolation
+from rlm.errors import ProtocolViolation
 from rlm.results import CellError, CellResult, Submission, bounded
 from rlm.worker import bounds, wire
-from rlm.worker.images import MAX_CALL_BYTES, MAX_IMAGE_BYTES, MAX_IMAGES, media_type_of
 
 __all__ = [
-    "Call",
     "Done",
     "SessionBounds",
-    "read_call",
+    "Stream",
     "read_done",
     "read_files",
+    "read_metadata",
+    "read_parts",
     "read_piece",
     "read_value",
 ]
 
+_READ_BYTES = 1 << 16
+_MAX_UNSENT_BYTES = 1 << 16
 _SMALL_FRAME = (bounds.MAX_META_BYTES, 2)
 _CALL_FRAME = (wire.MAX_TO_HOST_BYTES, wire.MAX_PARTS)
 _MAX_CHAR_BYTES = 4
 _SLACK_BYTES = 4 << 10
 """Room for the heads of frames, short metadata, and the line that says how much was cut."""
+
+
+class Stream:
+    """A connected socket: calls `on_data` with what arrives, `on_end` once if the peer closes it.
+
+    asyncio's transports can't send file descriptors, and take longer to set up than a worker takes
+    to answer. So this uses `add_reader` and `add_writer` of the event loop.
+    """
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        on_data: Callable[[bytes], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        connection.setblocking(False)
+        self._socket = connection
+        self._fd = connection.fileno()  # asyncio formats other arguments, which is slow.
+        self._on_data = on_data
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._unsent: deque[tuple[memoryview, Sequence[int]]] = deque()
+        self._unsent_bytes = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._is_open = True
+        self._is_reading = False
+
+    @property
+    def can_send_fds(self) -> bool:
+        """Whether file descriptors can be sent."""
+        return self._socket.family == getattr(socket, "AF_UNIX", None)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether many bytes wait to be sent."""
+        return not self._has_room.is_set()
+
+    async def until_room(self) -> None:
+        """Wait until everything was sent, or the stream is closed."""
+        await self._has_room.wait()
+
+    def read(self, on: bool) -> None:
+        """Start or stop reading."""
+        if on == self._is_reading or not self._is_open:
+            return
+        self._is_reading = on
+        if on:
+            self._loop.add_reader(self._fd, self._read_once)
+        else:
+            self._loop.remove_reader(self._fd)
+
+    def look(self) -> None:
+        """Read now what has arrived already, without waiting for the event loop."""
+        if self._is_reading:
+            self._read_once()
+
+    def write(self, data: bytes, fds: Sequence[int] = ()) -> None:
+        """Send bytes now or as soon as possible; descriptors go with the first byte.
+
+        Descriptors must stay open until then. Bytes for a closed stream are dropped.
+        """
+        if not self._is_open:
+            return
+        left = memoryview(data)
+        if not self._unsent:
+            sent = self._send(left, fds)
+            if sent == len(data):
+                return
+            left, fds = left[sent:], () if sent else fds
+            self._loop.add_writer(self._fd, self._send_more)
+        self._unsent.append((left, fds))
+        self._unsent_bytes += len(left)
+        if self._unsent_bytes > _MAX_UNSENT_BYTES:
+            self._has_room.clear()
+
+    def close(self) -> None:
+        """Close the socket; `on_end` is not called."""
+        if not self._is_open:
+            return
+        self.read(False)
+        self._is_open = False
+        if self._unsent:
+            self._all_sent()
+        self._socket.close()
+
+    def _read_once(self) -> None:
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._on_data(data)
+        else:
+            self.close()
+            self._on_end()
+
+    def _send(self, data: memoryview, fds: Sequence[int]) -> int:
+        """Send what fits now and return its size; everything counts as sent if the peer is gone."""
+        try:
+            if fds:
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
+                return self._socket.sendmsg([data], [rights])
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+        except ConnectionError:
+            return len(data)  # Data that arrived before can still be read.
+
+    def _send_more(self) -> None:
+        while self._unsent:
+            data, fds = self._unsent[0]
+            try:
+                sent = self._send(data, fds)
+            except OSError:  # Descriptors could not be sent: the frame is lost.
+                self.close()
+                self._on_end()
+                return
+            self._unsent_bytes -= sent
+            if sent < len(data):
+                self._unsent[0] = (data[sent:], () if sent else fds)
+                return
+            self._unsent.popleft()
+        self._all_sent()
+
+    def _all_sent(self) -> None:
+        """Stop sending: nothing is left, or nothing can be sent."""
+        self._loop.remove_writer(self._fd)
+        self._unsent.clear()
+        self._unsent_bytes = 0
+        self._has_room.set()
 
 
 class SessionBounds:
@@ -62,7 +201,7 @@ class SessionBounds:
         self._by_request[wire.EXEC] = {**self._usual, wire.DONE: (done_bytes, _MAX_DONE_PARTS)}
 
     @classmethod
-    def of(cls, options: dict[str, Any]) -> "SessionBounds":
+    def of(cls, options: Mapping[str, Any]) -> "SessionBounds":
         """Return the limits of a session with these options."""
         names = ("kept_output_chars", "max_submission_chars")
         return cls(**{name: options[name] for name in names if name in options})
@@ -81,45 +220,11 @@ class SessionBounds:
         }
 
 
-class Call(Struct, frozen=True):
-    """A call from a cell. `prompts` is the number of model calls in it.
-
-    `parts` are its texts. Pictures are in the arguments: `images` holds, for each prompt, a list
-    of bytes and of names. It is missing if there are none.
-    """
-
-    kind: str
-    arguments: dict[str, Any]
-    parts: list[str]
-    prompts: int
-
-
 class Done(Struct, frozen=True):
     """The end of a cell."""
 
     result: CellResult
     deleted_variables: list[str]
-
-
-class _LlmArguments(Struct, forbid_unknown_fields=True):
-    model: str | None
-    batched: bool
-    images: list[list[int | str]] | None = None  # A number is the index of a part after the texts.
-
-
-class _ContextKind(Struct, forbid_unknown_fields=True):
-    kind: Literal["text", "json"]
-
-
-class _RlmArguments(Struct, forbid_unknown_fields=True):
-    model: str | None
-    batched: bool
-    contexts: list[_ContextKind | None]
-    tools: list[str] | None = None
-
-
-class _NoArguments(Struct, forbid_unknown_fields=True):
-    pass
 
 
 _Shape = TypeVar("_Shape")
@@ -132,135 +237,13 @@ class _DoneMeta(Struct, forbid_unknown_fields=True):
     texts: list[_Text]
 
 
-_NOTHING_TO_TELL = _DoneMeta(None, None, [])
+_EMPTY_DONE_META = _DoneMeta(None, None, [])
 _MAX_DONE_PARTS = 8
 _MAX_VARIABLE_WORDS = 4 * bounds.MAX_CHANGED_VARIABLES + bounds.MAX_DELETED_VARIABLES
 _META = JsonBounds(bounds.MAX_META_BYTES, 1_000)
 _FILES = JsonBounds(bounds.MAX_FILES_BYTES, 4 * bounds.MAX_FILES)
-_ARGUMENTS = {
-    kind: JsonBounds(each.arguments_bytes, bounds.MAX_TOOL_VALUES)
-    for kind, each in bounds.CALLS.items()
-}
-_ROWS = JsonBounds(bounds.CALLS[b"llm"].arguments_bytes, 4 * wire.MAX_PARTS)
-"""In a batch, every prompt has a list of pictures, or an object that describes its context."""
-_LLM = json.Decoder(_LlmArguments)
-_RLM = json.Decoder(_RlmArguments)
-_NOTHING = json.Decoder(_NoArguments)
 _DONE = json.Decoder(_DoneMeta)
 _VALUE = json.Decoder(dict[str, str])
-
-
-def read_call(frame: wire.Frame) -> Call:
-    """Check a CALL frame; raise CallRefused, which the cell sees, if it is too large."""
-    kind = frame.parts[0] if frame.parts else b""
-    read = _CALL_READERS.get(kind)
-    if read is None:
-        raise ProtocolViolation(f"the worker asked for {kind[:40]!r}, which does not exist")
-    call = None
-    if len(frame.parts) - 2 <= bounds.CALLS[kind].texts:
-        if (problem := bounds.call_problem(frame.parts)) is not None:
-            raise _refused(problem)
-        try:
-            call = read(frame)
-        except TooLarge as error:
-            raise _refused(f"a call of kind {kind.decode()!r} is too large: {error}") from None
-    if call is None:
-        raise ProtocolViolation(f"a call of kind {kind!r} came with {len(frame.parts) - 2} parts")
-    return call
-
-
-def _refused(problem: str) -> CallRefused:
-    return CallRefused(problem, limit="size")
-
-
-def _read_llm(frame: wire.Frame) -> Call | None:
-    given = _checked(frame, 1, _LLM, _ROWS)
-    _check_model(given.model)
-    arguments: dict[str, Any] = {"model": given.model, "batched": given.batched}
-    if given.images is None:
-        parts = _texts(frame, 2)
-    else:
-        parts, arguments["images"] = _with_images(frame, given.images)
-    if not parts or not (len(parts) == 1 or given.batched):
-        return None
-    return Call("llm", arguments, parts, len(parts))
-
-
-def _with_images(
-    frame: wire.Frame, given: list[list[int | str]]
-) -> tuple[list[str], list[list[bytes | str]]]:
-    """Return the prompts and the pictures of each; the last parts of the frame are pictures."""
-    numbers = {each for row in given for each in row if not isinstance(each, str)}
-    end = len(frame.parts) - len(numbers)
-    if end != 2 + len(given) or numbers != set(range(len(numbers))):
-        raise ProtocolViolation("a call came with other pictures than it counts")
-    sent = frame.parts[end:]
-    if any(len(row) > MAX_IMAGES for row in given) or sum(map(len, sent)) > MAX_CALL_BYTES:
-        raise ProtocolViolation("a call came with too many pictures")
-    if any(len(part) > MAX_IMAGE_BYTES or media_type_of(part) is None for part in sent):
-        raise ProtocolViolation("a call came with a picture that is too large, or is none")
-    prompts = _texts(wire.Frame(frame.type, frame.id, frame.parts[:end]), 2)
-    return prompts, [[e if isinstance(e, str) else sent[e] for e in row] for row in given]
-
-
-def _read_rlm(frame: wire.Frame) -> Call | None:
-    given, parts = _checked(frame, 1, _RLM, _ROWS), _texts(frame, 2)
-    _check_model(given.model)
-    prompts = len(given.contexts)
-    contexts = [context and {"kind": context.kind} for context in given.contexts]
-    expected = max(1, prompts) + sum(context is not None for context in contexts)
-    if len(parts) != expected or not (prompts <= 1 or given.batched):
-        return None
-    arguments: dict[str, Any] = {"model": given.model, "batched": given.batched}
-    arguments["contexts"] = contexts
-    if given.tools is not None:
-        arguments["tools"] = given.tools
-    return Call("rlm", arguments, parts, prompts)
-
-
-def _check_model(model: str | None) -> None:
-    if model is not None and len(model) > bounds.MAX_MODEL_CHARS:
-        raise TooLarge(f"a model's name has at most {bounds.MAX_MODEL_CHARS} characters")
-
-
-def _read_tool(frame: wire.Frame) -> Call | None:
-    """Read with Python's json: msgspec reads only 40,000 numbers such as 1e300 a second."""
-    try:
-        given = read_json(frame.part(1), _ARGUMENTS[b"tool"])
-    except TooLarge:
-        raise
-    except ValueError as error:
-        raise ProtocolViolation(f"the worker sent malformed metadata: {error}") from None
-    if not isinstance(given, dict) or given.keys() != {"name", "arguments"}:
-        raise ProtocolViolation("the worker called a tool in no known form")
-    name, arguments = given["name"], given["arguments"]
-    if not isinstance(name, str) or not isinstance(arguments, dict):
-        raise ProtocolViolation("the worker called a tool in no known form")
-    if len(name) > bounds.MAX_MODEL_CHARS:
-        raise TooLarge(f"a tool's name has at most {bounds.MAX_MODEL_CHARS} characters")
-    return Call("tool", {"name": name, "arguments": arguments}, [], 0)
-
-
-def _read_budget(frame: wire.Frame) -> Call | None:
-    _checked(frame, 1, _NOTHING)
-    return Call("budget", {}, [], 0)
-
-
-def _read_told(frame: wire.Frame) -> Call | None:
-    """Check a message of a cell: a key and a text."""
-    _checked(frame, 1, _NOTHING)
-    kind, parts = frame.text(0), _texts(frame, 2)
-    return Call(kind, {}, parts, 0) if len(parts) == 2 else None
-
-
-_CALL_READERS: dict[bytes, Callable[[wire.Frame], Call | None]] = {
-    b"llm": _read_llm,
-    b"rlm": _read_rlm,
-    b"tool": _read_tool,
-    b"stream": _read_told,
-    b"note": _read_told,
-    b"budget": _read_budget,
-}
 
 
 def read_done(
@@ -272,7 +255,7 @@ def read_done(
     if not 5 <= len(parts) <= _MAX_DONE_PARTS or len(parts[0]) != wire.DONE_COUNTS.size:
         raise ProtocolViolation("the end of a cell came with the wrong parts")
     stdout_chars, stderr_chars, new, changed, interrupted = wire.DONE_COUNTS.unpack(parts[0])
-    meta = _metadata(frame, 1, _DONE) if parts[1] else _NOTHING_TO_TELL
+    meta = _small_metadata(frame, 1, _DONE) if parts[1] else _EMPTY_DONE_META
     words = _variable_words(parts[4], new, changed)
     texts = dict(zip(meta.texts, _handed_in(parts[5:], within), strict=False))
     if not len(texts) == len(meta.texts) == len(parts) - 5:
@@ -334,7 +317,7 @@ def _output(part: bytes, kept_chars: int) -> str:
 def _lenient(part: bytes) -> str:
     """Decode text; lone surrogates are replaced if there are very many."""
     try:
-        return _texts_of([part])[0]
+        return read_parts([part])[0]
     except TooLarge:
         return str(part, "utf-8", "replace")
 
@@ -352,7 +335,7 @@ def read_value(
 ) -> tuple[str | None, str | None]:
     """Check a VALUE frame and return its text and its error."""
     within = within or _USUAL_BOUNDS
-    meta = _metadata(frame, 0, _VALUE)
+    meta = _small_metadata(frame, 0, _VALUE)
     if len(frame.parts) > 2:
         raise ProtocolViolation("a value came with too many parts")
     error = meta.get("error")
@@ -381,11 +364,8 @@ def read_piece(frame: wire.Frame) -> bytes:
     return frame.parts[1]
 
 
-def _texts(frame: wire.Frame, start: int) -> list[str]:
-    return _texts_of(frame.parts[start:])
-
-
-def _texts_of(parts: list[bytes]) -> list[str]:
+def read_parts(parts: list[bytes]) -> list[str]:
+    """Decode the texts of parts that arrived together."""
     try:
         return read_texts(parts)
     except UnicodeDecodeError as error:
@@ -393,18 +373,18 @@ def _texts_of(parts: list[bytes]) -> list[str]:
         raise ProtocolViolation(f"the worker sent a malformed frame: {reason}") from None
 
 
-def _metadata(frame: wire.Frame, index: int, decoder: json.Decoder[_Shape]) -> _Shape:
+def _small_metadata(frame: wire.Frame, index: int, decoder: json.Decoder[_Shape]) -> _Shape:
     """Check the size of an answer; one that is too large is a violation."""
     try:
-        return _checked(frame, index, decoder)
+        return read_metadata(frame, index, decoder)
     except TooLarge as error:
         raise ProtocolViolation(f"the worker sent metadata that is too large: {error}") from None
 
 
-def _checked(
+def read_metadata(
     frame: wire.Frame, index: int, decoder: json.Decoder[_Shape], allowed: JsonBounds = _META
 ) -> _Shape:
-    """Decode a JSON part of a known shape."""
+    """Decode a JSON part of a known shape; raise TooLarge if it exceeds `allowed`."""
     try:
         part = frame.part(index)
         check_json(part, allowed)

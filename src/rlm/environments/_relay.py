@@ -147,8 +147,8 @@ class Relay:
         with contextlib.suppress(OSError):  # The session has closed its end.
             while piece := await channel.incoming.get():
                 await self._loop.sock_sendall(channel.socket, piece)
-                if told := self._multiplexer.took(number, len(piece)):
-                    await self._send_raw(told)
+                if acknowledgement := self._multiplexer.took(number, len(piece)):
+                    await self._send_raw(acknowledgement)
             channel.socket.shutdown(socket.SHUT_WR)
 
     # To the sandbox.

@@ -110,9 +110,9 @@ class PolledPipe:
             for at in range(0, len(data), command_pipe.MAX_PUT_BYTES):
                 piece = data[at : at + command_pipe.MAX_PUT_BYTES]
                 text = base64.b64encode(piece).decode("ascii")
-                told = await self._repeated(["put", str(self._sent), text])
+                confirmed = await self._repeated(["put", str(self._sent), text])
                 self._sent += len(piece)
-                if told != b"%d" % self._sent:
+                if confirmed != b"%d" % self._sent:
                     raise SessionDied("the sandbox lost part of what it was sent")
 
     async def receive(self) -> bytes:

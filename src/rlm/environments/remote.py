@@ -104,18 +104,17 @@ class RemoteEnvironment(BaseEnvironment):
         relay = Relay(await self.start(self._command()))
         try:
             self._report = await relay.set_up(self._archive(), self._settings)
-            session = await ForkedSession.open(
+            session = await ForkedSession(
                 await relay.open(),
                 host,
                 options,
-                greeting_of(options),
                 report={
                     **self._report,
                     "forks": False,
                 },  # Checkpoints need descriptors, which can't be sent.
                 sends_fds=False,
                 close_sandbox=relay.close,
-            )
+            ).start(greeting_of(options))
         except BaseException:
             await asyncio.shield(relay.close())
             raise

@@ -106,7 +106,7 @@ class CitedFiles:
         return found, len(claims) - len(found)
 
     def _citation(self, claim: Claim) -> Answer | None:
-        name = self._named(claim.file)
+        name = self._find_name(claim.file)
         if name is None or not claim.quote.strip():
             return None
         file = self._files[name]
@@ -124,7 +124,7 @@ class CitedFiles:
                 }
         return None
 
-    def _named(self, name: str) -> str | None:
+    def _find_name(self, name: str) -> str | None:
         """Find the file by its name, its handle, or the end of its name."""
         if name in self._files:
             return name

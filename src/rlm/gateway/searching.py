@@ -166,7 +166,7 @@ class Finder:
             after=after,
         )
         found = await self._searcher.search(place.root, wanted, session.principal)
-        hits = self._shown(session, place.root, found.hits)
+        hits = self._fitting_hits(session, place.root, found.hits)
         is_last = found.complete and len(hits) < wanted.most
         more = len(hits) < len(found.hits) or (not ranked and not is_last)
         last = found.hits[len(hits) - 1] if hits and more and not ranked else None
@@ -180,7 +180,9 @@ class Finder:
             "left": self._ledger.left(session),
         }
 
-    def _shown(self, session: GatewaySession, root: Root, found: Sequence[Hit]) -> list[Answer]:
+    def _fitting_hits(
+        self, session: GatewaySession, root: Root, found: Sequence[Hit]
+    ) -> list[Answer]:
         """Return as many hits as fit into one answer, and into the session."""
         hits, shown = [], 0
         for hit in found:

@@ -4,7 +4,7 @@ Models and tools answer from the recording; cells really run. Two executions are
 run and each call says the same, in whatever order they finished.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from rlm.records.journal import long_results
 from rlm.records.recorders.in_process import MemoryRecorder
 from rlm.records.trajectories import open_trajectory
 from rlm.replay.comparing import Difference, compare
-from rlm.replay.rebuilding import recorded_rlm
+from rlm.replay.rebuilding import check_replayable, recorded_rlm
 from rlm.replay.recording import Recording
 from rlm.replay.store import ReplayStore
 
@@ -47,10 +47,18 @@ async def areplay(
 ) -> ReplayReport:
     """Replay a log or a journal over the context it had; nothing is sent to any model.
 
-    `rlm` is needed for runs with values among their tools or an environment of their own.
+    `rlm` is needed for runs with values among their tools or an environment of their own. Of a
+    resumed run, the last execution is replayed. A turn of a chat can't be: ConfigError.
     """
-    events = list(open_trajectory(recording).events())
-    return await replay_events(events, context, rlm=rlm, long_results=long_results(recording))
+    trajectory = open_trajectory(recording)
+    resumed = {outline.run_id for outline in trajectory.runs() if outline.attempts > 1}
+    return await replay_events(
+        list(trajectory.events()),
+        context,
+        rlm=rlm,
+        long_results=long_results(recording),
+        resumed=resumed,
+    )
 
 
 def replay(
@@ -69,10 +77,12 @@ async def replay_events(
     *,
     rlm: RLM | None = None,
     long_results: Mapping[str, Reply] | None = None,
+    resumed: Collection[str] = (),
 ) -> ReplayReport:
-    recording = Recording(events)
+    recording = Recording(events, resumed)
     root = recording.root
     assert root is not None
+    check_replayable(root.run_id, root.settings)
     store, now = ReplayStore(recording, long_results), MemoryRecorder()
     own = rlm is None
     engine = recorded_rlm(root) if rlm is None else rlm

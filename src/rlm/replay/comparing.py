@@ -112,7 +112,7 @@ def _difference(one: Facts | None, other: Facts | None) -> Difference:
     where = f"{known['type']} of {about}"
     if one is None or other is None:
         missing = "was not recorded" if one is None else "did not happen again"
-        return Difference(f"{where} {missing}", diff(_shown(one or {}), _shown(other or {})))
+        return Difference(f"{where} {missing}", diff(_text_of(one or {}), _text_of(other or {})))
     changed = [name for name in {**one, **other} if one.get(name) != other.get(name)]
     return Difference(
         where,
@@ -124,6 +124,6 @@ def _text(name: str, value: Any) -> str:
     return value if isinstance(value, str) and "\n" in value else f"{name}: {value}"
 
 
-def _shown(facts: Facts) -> str:
+def _text_of(facts: Facts) -> str:
     shown = ("code", "text", "prompt", "reply", "answer", "query", "name", "error")
     return "\n".join(_text(name, facts[name]) for name in shown if facts.get(name))

@@ -1,6 +1,6 @@
 """Make an `RLM` like that of a recorded run, with models and tools that can't be reached."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from rlm.errors import ConfigError, ModelError
 from rlm.events import RunStarted
 from rlm.messages import ModelInfo, Reply, Request
 
-__all__ = ["recorded_rlm"]
+__all__ = ["check_replayable", "recorded_rlm"]
 
 
 class RecordedClient:
@@ -44,6 +44,17 @@ class RecordedTool:
 
     async def call(self, arguments: dict[str, Any]) -> Any:
         raise ModelError("a replay calls no tool")
+
+
+def check_replayable(run_id: str, settings: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a turn of a chat: what the turns before it left is not recorded."""
+    if settings.get("in_chat"):
+        raise ConfigError(
+            f"run {run_id} is a turn of a chat, which can't be replayed: its code used the "
+            "variables that the turns before it had left in the session, and a record does not "
+            "hold those; "
+            f"`rlm show {run_id}` shows what it did"
+        )
 
 
 def recorded_rlm(root: RunStarted) -> RLM:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct, field
@@ -31,11 +31,28 @@ class Ask(Struct):
 
 
 class RecordedRun(Struct):
-    """One run of the tree. `messages` are those of its conversation, as far as recorded."""
+    """One run of the tree, in its last execution.
+
+    `is_resumed`: an earlier execution began it, so the first texts that the model was shown were
+    written under the limits of that one. `is_earlier`: all of them were, because the last execution
+    of the tree only took over its answer.
+    """
 
     started: RunStarted
     asks: list[Ask] = field(default_factory=list)
     calls: dict[str, CallStarted] = field(default_factory=dict)
+    stored_steps: set[int] = field(default_factory=set)
+    is_resumed: bool = False
+    is_earlier: bool = False
+
+    def opening(self, role: str) -> str | None:
+        """Return the text of the first message with this role."""
+        messages = self.asks[0].asked.new_messages if self.asks else ()
+        return next((_text(message) for message in messages if message.role == role), None)
+
+    def was_over(self, step: int) -> bool:
+        """Return whether an earlier execution has certainly shown the model what came of a step."""
+        return self.is_earlier or step + 1 in self.stored_steps
 
     def shown_after(self, step: int) -> Iterator[str]:
         """Return texts of the next request that may follow a step, the most likely first."""
@@ -48,7 +65,8 @@ class RecordedRun(Struct):
 class Recording:
     """All runs of one tree, by their paths."""
 
-    def __init__(self, events: Iterable[Event]) -> None:
+    def __init__(self, events: Iterable[Event], resumed: Collection[str] = ()) -> None:
+        """`resumed` are the ids of runs that were begun by an earlier execution."""
         self.runs: dict[str, RecordedRun] = {}
         self.results: dict[str, Reply] = {}
         self.root: RunStarted | None = None
@@ -57,6 +75,10 @@ class Recording:
             self._add(event)
         if self.root is None:
             raise ConfigError("there is no run in this recording; pass a log or a journal of rlm")
+        for run in self.runs.values():
+            run.is_earlier = run.started.wall_time < self.root.wall_time
+            known = run.started.run_id in resumed or bool(run.stored_steps)
+            run.is_resumed = known or run.is_earlier
 
     def _add(self, event: Event) -> None:
         if isinstance(event, RunStarted):
@@ -71,6 +93,8 @@ class Recording:
             run.asks.append(Ask(event))
         elif isinstance(event, ModelReplied) and run.asks:
             run.asks[-1].reply = _reply_of(event, event.text, event.usage)
+            if event.stored and event.purpose == "step":
+                run.stored_steps.add(event.step)
         elif isinstance(event, CallStarted):
             run.calls[event.call_id] = event
         elif isinstance(event, CallEnded) and event.kind == "llm":

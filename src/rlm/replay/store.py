@@ -15,6 +15,9 @@ __all__ = ["ReplayStore"]
 _SECONDS = re.compile(r"\| \d+\.\d s \|")
 """How long the cells took, in the line below their output; it differs between executions."""
 
+_OPENING = {"system": "system", "task": "user"}
+"""The role of each message that a conversation begins with."""
+
 
 class ReplayStore:
     """Answers every request at once with its recorded reply."""
@@ -52,7 +55,18 @@ class ReplayStore:
         """Do nothing: a recording is not extended."""
 
     async def recorded(self, path: str, step: int, what: str) -> Shown | None:
-        """Return None: prompts are rendered and decisions made again, and then compared."""
+        """Return what an earlier execution had shown, as the run found it when it was resumed.
+
+        Everything else is rendered again, and compared.
+        """
+        run = self._recording.runs.get(path)
+        if run is None or not run.is_resumed:
+            return None
+        if what in _OPENING:
+            text = run.opening(_OPENING[what])
+            return None if text is None else Shown(text)
+        if what == "observation" and run.was_over(step):
+            return next((Shown(text, is_last=False) for text in run.shown_after(step)), None)
         return None
 
     async def show(self, path: str, step: int, what: str, shown: Shown) -> str:
@@ -65,6 +79,8 @@ class ReplayStore:
         for text in texts:
             if found := same.match(text):
                 return found[0]
+        if texts and step in run.stored_steps:  # An earlier execution may have shown it.
+            return texts[-1]
         if texts:
             where = f"what run {run.started.run_id} was shown after step {step}"
             self.differences.append(Difference(where, diff(texts[-1], shown.text)))
@@ -75,7 +91,7 @@ class ReplayStore:
         run = self._recording.runs.get(key.path)
         if run is None:
             where = f"a child run of step {key.step} that was not recorded"
-            self.differences.append(Difference(where, _shown(request)))
+            self.differences.append(Difference(where, _last_message(request)))
         elif key.kind in ("llm", "tool"):
             recorded = [call.prompt for call in run.calls.values() if call.step == key.step]
             now = "" if request is None else _content(request.messages[-1])
@@ -100,7 +116,7 @@ def _matching(shown: str) -> re.Pattern[str]:
 def _request_diff(asks: list[ModelAsked], request: Request | None) -> str:
     """Return what is new in the recorded request compared to the end of this one."""
     if not asks or request is None:
-        return _shown(request)
+        return _last_message(request)
     recorded = asks[0].new_messages
     now = request.messages[-len(recorded) :] if recorded else ()
     lines = diff(
@@ -134,7 +150,7 @@ def _run_of_equals(pairs: "zip[tuple[str, str]]") -> int:
     return count
 
 
-def _shown(request: Request | None) -> str:
+def _last_message(request: Request | None) -> str:
     return diff("", "" if request is None else _content(request.messages[-1]))
 
 

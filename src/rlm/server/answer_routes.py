@@ -57,7 +57,7 @@ async def stream_events(
             yield HEARTBEAT
         elif chunk := _written(writer, portion.progress, portion.content):
             yield chunk
-    left = outbox.taken()
+    left = outbox.take_now()
     if chunk := _written(writer, left.progress, left.content):
         yield chunk
     failure = asyncio.CancelledError() if work.cancelled() else work.exception()
@@ -138,7 +138,7 @@ class AnswerRoutes:
 
     def _allowed(self, request: Request) -> list[str]:
         token, engines = token_of(request), self._service.engines
-        return [name for name in engines.offered if token.allows(name, engines.named(name)[0])]
+        return [name for name in engines.offered if token.allows(name, engines.resolve(name)[0])]
 
     async def models(self, request: Request) -> Response:
         return json_response(ModelList([self._model(name) for name in self._allowed(request)]))

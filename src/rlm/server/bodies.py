@@ -1,36 +1,34 @@
 """Request bodies: how large they may be, where they wait, and how they are decoded.
 
 In memory a body counts as what it becomes: text may take four bytes a character, and every list,
-object and
-number of JSON takes many times its characters. A body that does not fit waits in line, per token;
-it waits on
-disk, so that waiting takes no memory.
+object and number of JSON takes many times its characters. A body that does not fit waits in line,
+per token; it waits on disk, so that waiting takes no memory.
 """
 
 import asyncio
+import json
 import mmap
-import re
 import tempfile
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.requests import Request
 
+from rlm._util.limited import JobLimits, Jobs, JobStopped, in_thread, owner
+from rlm.context import EncodedJson
+from rlm.server.decoding import Weight, decode, mistake, weight_of
 from rlm.server.errors import ApiError, Closing, bad_request, too_large, unavailable
 from rlm.server.settings import Settings
 from rlm.server.tokens import Token
 
-__all__ = ["Allowance", "Bodies", "Body", "Share", "decoded", "decoded_bytes", "limited"]
+__all__ = ["Allowance", "Bodies", "Body", "Share", "decoded", "limited"]
 
 RETRY_SECONDS = 5
-SLICE_BYTES = 1 << 20
-"""Bodies are scanned in slices, so that other threads can run in between."""
-
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 
 
 class Share:
@@ -167,58 +165,18 @@ class Allowance:
                 blocked.add(each.token.name)
 
 
-# -- what a body becomes --------------------------------------------------------------------------
-
-
-def decoded_bytes(body: bytes | mmap.mmap) -> int:
-    """Return an upper bound of the memory that a JSON body takes with its text and values."""
-    wide, quotes, values = False, 0, 0
-    for part in _slices(body):
-        wide = wide or not part.isascii() or b"\\u" in part
-        quotes += part.count(b'"') - part.count(b'\\"')
-        values += _of_values(part)
-    if quotes <= len(body) // 16:
-        values = min(values, _of_values(_without_texts(body)))
-    return len(body) * (8 if wide else 4) + values
-
-
-def _slices(body: bytes | mmap.mmap) -> Iterator[bytes]:
-    """Yield the body in slices; a pair of characters may be split between two."""
-    for at in range(0, len(body), SLICE_BYTES):
-        yield body[at : at + SLICE_BYTES + 1]
-
-
-def _without_texts(body: bytes | mmap.mmap) -> bytes:
-    """Remove the content of strings, which is only text."""
-    kept, end = bytearray(), 0
-    for found in _STRING.finditer(body):
-        kept += body[end : found.start()] + b'""'
-        end = found.end()
-    return bytes(kept) + body[end:]
-
-
-def _of_values(structure: bytes) -> int:
-    """Estimate the memory of CPython objects: a list 56 bytes, a dict 64 or 184, a number 32."""
-    objects = structure.count(b"{")
-    return (
-        96 * structure.count(b"[")
-        + 72 * objects
-        + 128 * (objects - structure.count(b"{}"))
-        + 40 * structure.count(b":")
-        + 32 * structure.count(b'"')
-        + 44 * structure.count(b",")
-    )
-
-
 SMALL_BYTES = 1 << 16
 """Larger bodies are counted, and wait on disk until they may be read."""
+
+MANY_VALUES_BYTES = 1 << 20
+"""A body whose values take more is decoded in another process."""
 
 KEPT = 3
 """The size of a body during a run, as a multiple: its text, and that encoded."""
 
 T = TypeVar("T")
-_MISTAKE = re.compile(r"(?P<what>.*?)(?: - at `(?P<key>key in )?\$(?P<where>.*)`)?", re.DOTALL)
-_FIELD = re.compile(r"field `([^`]*)`")
+_JOBS = Jobs("rlm.server.body_worker")
+_DECODING_SECONDS = 60.0
 
 
 async def limited(request: Request, max_bytes: int, seconds: float) -> AsyncGenerator[bytes, None]:
@@ -286,13 +244,17 @@ class Body:
         try:
             if self._file is None:
                 data, self._data = self._data, b""
-                return _read(data, kind)
-            size = await asyncio.to_thread(self._measure, self._file)
-            self._in_memory = await self._bodies.memory.wait_for(self._token, size)
-            file = self._file
-            return await asyncio.to_thread(lambda: _decoded(file, kind))
+                return decode(data, kind)
+            weight = await asyncio.to_thread(_weight, self._file)
+            self._in_memory = await self._bodies.memory.wait_for(self._token, weight.total)
+            if weight.values <= MANY_VALUES_BYTES:
+                return await asyncio.to_thread(_decode_file, self._file, kind)
+            owner.set(self._token.name)
+            return await in_thread(_decode_in_process, self._file, kind, weight)
+        except JobStopped as error:
+            raise _not_decoded(error) from None
         except msgspec.ValidationError as error:
-            raise _mistake(str(error)) from None
+            raise mistake(str(error)) from None
         except (ValueError, RecursionError) as error:
             raise bad_request(f"the body is not valid JSON: {error}", code="invalid_json") from None
 
@@ -311,17 +273,52 @@ class Body:
         if self._in_memory is not None:
             self._in_memory.release()
 
-    @staticmethod
-    def _measure(file: BinaryIO) -> int:
-        file.flush()
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-            return decoded_bytes(view)
+
+def _weight(file: BinaryIO) -> Weight:
+    file.flush()
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        return weight_of(view)
 
 
-def _decoded(file: BinaryIO, kind: type[T]) -> T:
+def _decode_file(file: BinaryIO, kind: type[T]) -> T:
     """Decode from the mapped file, without copying it."""
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view, memoryview(view) as data:
-        return _read(data, kind)
+        return decode(data, kind)
+
+
+def _decode_in_process(file: BinaryIO, kind: type[T], weight: Weight) -> T:
+    """Decode a body with many values elsewhere; its context stays JSON text."""
+    limits = JobLimits(
+        seconds=_DECODING_SECONDS,
+        memory_bytes=2 * weight.total + (256 << 20),
+        output_bytes=2 * weight.total,
+    )
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view, memoryview(view) as data:
+        answer: str = _JOBS.call("read", kind.__name__, data=data, limits=limits)
+    line, _, context = answer.partition("\n")
+    facts: dict[str, Any] = json.loads(line)
+    if "mistake" in facts:
+        raise msgspec.ValidationError(facts["mistake"])
+    if "invalid" in facts:
+        raise ValueError(facts["invalid"])
+    request: Any = decode(facts["request"].encode(), kind)
+    if not context:
+        return request  # type: ignore[no-any-return]
+    given = EncodedJson(context, facts["description"], facts["are_texts"])
+    if hasattr(request, "rlm"):
+        return replace(request, rlm=replace(request.rlm, context=given))  # type: ignore[no-any-return]
+    return replace(request, context=given)  # type: ignore[no-any-return]
+
+
+def _not_decoded(error: JobStopped) -> ApiError:
+    if error.reason == "crash":
+        return unavailable(
+            "the body could not be decoded; try again", "decoding_failed", RETRY_SECONDS
+        )
+    return too_large(
+        "decoding this body takes too much time or memory; upload what is large to /v1/files, and "
+        "name it in rlm.file_ids"
+    )
 
 
 class Bodies:
@@ -361,41 +358,11 @@ async def decoded(request: Request, settings: Settings, kind: type[T]) -> T:
     chunks = limited(request, most, settings.body_seconds)
     body = b"".join([chunk async for chunk in chunks])
     try:
-        return _read(body, kind)
+        return decode(body, kind)
     except msgspec.ValidationError as error:
-        raise _mistake(str(error)) from None
+        raise mistake(str(error)) from None
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is not valid JSON: {error}", code="invalid_json") from None
-
-
-def _read(body: bytes | memoryview, kind: type[T]) -> T:
-    """Treat 2.0 as a whole number: JSON has one kind of number."""
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError as error:
-        if "got `float`" not in str(error):
-            raise
-    return msgspec.convert(_with_whole_numbers(msgspec.json.decode(body)), kind)
-
-
-def _with_whole_numbers(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [_with_whole_numbers(each) for each in value]
-    if isinstance(value, dict):
-        return {name: _with_whole_numbers(each) for name, each in value.items()}
-    return value
-
-
-def _mistake(text: str) -> ApiError:
-    found = _MISTAKE.fullmatch(text)
-    what, where = (found["what"], found["where"] or "") if found else (text, "")
-    missing = _FIELD.search(what)
-    if missing is not None:
-        where = f"{where}.{missing[1]}"
-    param = where.lstrip(".") or None
-    return bad_request(f"{what}{f' at {param}' if param else ''}", param, "invalid_type")
 
 
 def _too_large(max_bytes: int) -> ApiError:

@@ -285,7 +285,7 @@ def from_chat(request: ChatRequest) -> AnswerRequest:
     return AnswerRequest(
         model=request.model,
         messages=request.messages,
-        sampling=_given(request, SAMPLING),
+        sampling=_set_fields(request, SAMPLING),
         max_output_tokens=request.max_completion_tokens or request.max_tokens,
         stops=stops_of(request.stop),
         format=request.response_format,
@@ -326,7 +326,7 @@ def limits_of(wanted: LimitsField | None, ceilings: Limits, prefix: str) -> Limi
     """Return the operator's limits, lowered as requested; a higher one is an error."""
     if wanted is None:
         return ceilings
-    given = _given(wanted, wanted.__struct_fields__)
+    given = _set_fields(wanted, wanted.__struct_fields__)
     for name, value in given.items():
         ceiling = getattr(ceilings, name)
         if ceiling is not None and value > ceiling:
@@ -338,7 +338,7 @@ def limits_of(wanted: LimitsField | None, ceilings: Limits, prefix: str) -> Limi
     return replace(ceilings, **given)
 
 
-def _given(request: Struct, names: tuple[str, ...]) -> dict[str, Any]:
+def _set_fields(request: Struct, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(request, name)) is not None}
 
 

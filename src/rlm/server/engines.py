@@ -36,7 +36,7 @@ class Engines:
         """All model ids that clients may use."""
         return (*(PREFIX + model for model in self.models), *self.models)
 
-    def named(self, model_id: str) -> tuple[str, bool]:
+    def resolve(self, model_id: str) -> tuple[str, bool]:
         """Return the model of an id, and whether it comes with a REPL."""
         if model_id.startswith(PREFIX) and model_id.removeprefix(PREFIX) in self.models:
             return model_id.removeprefix(PREFIX), True

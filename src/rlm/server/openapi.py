@@ -268,10 +268,10 @@ def _describe_offer(components: dict[str, Any], engines: Engines, limits: Limits
 def _operation(operation: Operation) -> dict[str, Any]:
     content = dict(operation.content)
     if operation.answers is not None:
-        content["application/json"] = {"schema": _named(operation.answers)}
+        content["application/json"] = {"schema": _reference_to(operation.answers)}
     if operation.streams:
         content |= EVENTS
-    error = {"application/json": {"schema": _named(ErrorReply)}}
+    error = {"application/json": {"schema": _reference_to(ErrorReply)}}
     responses = {
         operation.status: {"description": "All is well.", "content": content},
         **{code: {"description": text, "content": error} for code, text in ERRORS.items()},
@@ -296,7 +296,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
 def _body(takes: Any) -> dict[str, Any]:
     if takes == "form":
         return {"multipart/form-data": {"schema": FORM}}
-    return {"application/json": {"schema": _named(takes)}}
+    return {"application/json": {"schema": _reference_to(takes)}}
 
 
 def _parameters(operation: Operation) -> list[dict[str, Any]]:
@@ -313,5 +313,5 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
     ]
 
 
-def _named(kind: Any) -> dict[str, str]:
+def _reference_to(kind: Any) -> dict[str, str]:
     return {"$ref": TEMPLATE.format(name=kind.__name__)}

@@ -11,7 +11,7 @@ from rlm._util.limited import in_thread, owner
 from rlm.api import RLM
 from rlm.calls.billing import worst_case
 from rlm.config import RunConfig
-from rlm.context import StoredContext, store_context
+from rlm.context import EncodedJson, StoredContext, store_context, store_encoded
 from rlm.engine.strategies import Relayed
 from rlm.engine.task import Task
 from rlm.errors import ConfigError
@@ -76,7 +76,7 @@ class Planner:
 
     async def plan(self, request: AnswerRequest, token: Token) -> Plan:
         owner.set(token.name)  # Work in processes with limits is shared between tokens.
-        model, has_repl = self._engines.named(request.model)
+        model, has_repl = self._engines.resolve(request.model)
         if not token.allows(request.model, model):
             raise unknown_model(request.model)
         engine = self._engines.get(model, request.rlm.environment)
@@ -199,19 +199,21 @@ class Planner:
         """Collect the given context, uploaded files, and what is too large for a prompt."""
         named = [*(request.rlm.file_ids or ()), *files_named(request.messages)]
         files = list(dict.fromkeys(named))
-        given = request.rlm.context
+        given: Any = request.rlm.context  # EncodedJson, if it was decoded in another process
         if files:
             paths = await self._files.link_files(token, files, cleanup, f"{request.prefix}file_ids")
             if given is None and not parts.contexts:
                 return await in_thread(store_context, paths if len(paths) > 1 else paths[0])
             texts = await in_thread(_texts, paths)
-            contexts = {"context": given, "files": texts, **parts.contexts}
-            return await in_thread(
-                store_context, {k: v for k, v in contexts.items() if v is not None}
-            )
-        if given is not None:
-            value: Any = {"context": given, **parts.contexts} if parts.contexts else given
+            beside = {"files": texts, **parts.contexts}
         else:
+            beside = dict(parts.contexts)
+        if isinstance(given, EncodedJson):
+            return await in_thread(store_encoded, given, beside)
+        value: Any = given
+        if files or (given is not None and beside):
+            value = {"context": given, **beside} if given is not None else beside
+        elif given is None:
             value = parts.context
         if value is None or (isinstance(value, str) and len(value) < SMALL_CHARS):
             return store_context(value)

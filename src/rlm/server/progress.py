@@ -63,9 +63,9 @@ class Outbox:
                 await self._changed.wait()
         except TimeoutError:
             return None
-        return self.taken()
+        return self.take_now()
 
-    def taken(self) -> Portion:
+    def take_now(self) -> Portion:
         self._changed.clear()
         portion = Portion("".join(self._progress), "".join(self._content))
         self._progress.clear()

@@ -61,7 +61,7 @@ class RunStore:
         try:
             self._database.execute("insert into runs values (?, ?, ?, ?, ?, ?, ?)", values)
         except sqlite3.IntegrityError:
-            raise taken(run_id) from None
+            raise run_exists(run_id) from None
         return row
 
     def end(self, run_id: str, reply: bytes) -> None:
@@ -99,7 +99,7 @@ class RunStore:
         return [RunRow(*row) for row in self._database.execute(find).fetchall()]
 
 
-def taken(run_id: str) -> ApiError:
+def run_exists(run_id: str) -> ApiError:
     return ApiError(
         409,
         f"there is a run {run_id} already: GET /v1/runs/{run_id}, or choose another run_id",

@@ -30,7 +30,7 @@ from rlm.server.planning import Plan, Planner
 from rlm.server.progress import Meter
 from rlm.server.replies import RunObject, RunState
 from rlm.server.requests import LimitsField, RunRequest
-from rlm.server.run_records import RunRow, RunStore, completed, failed, run_object, taken
+from rlm.server.run_records import RunRow, RunStore, completed, failed, run_exists, run_object
 from rlm.server.tokens import ANYBODY, Token
 from rlm.web.responses import json_bytes
 
@@ -109,7 +109,7 @@ class Runs:
     def _check_free(self, run_id: str) -> None:
         known = run_id in self._named or self._store.get(run_id) is not None
         if known or self._journal_of(run_id).exists():
-            raise taken(run_id)
+            raise run_exists(run_id)
 
     @contextmanager
     def _naming(self, run_id: str) -> Generator[None, None, None]:
@@ -270,7 +270,7 @@ class Runs:
         if row is None and not is_begun:
             self._store.add(run_id, token.name, plan.request.model, b"")
         elif row is None or row.token != token.name or row.request:
-            raise taken(run_id)
+            raise run_exists(run_id)
         self._named.add(run_id)
         plan.cleanup.callback(self._unclaim, run_id)
         return is_begun

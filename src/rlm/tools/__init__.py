@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from rlm.errors import ConfigError
-from rlm.protocols import Tool
+from rlm.protocols import ReleasableTool, Tool
 from rlm.tools._function import FunctionTool, checked_name, prompt_line
 from rlm.tools._mcp import McpServer, mcp, tools_of_all
 from rlm.tools._objects import ObjectTool, has_methods, is_data, is_data_class, refusal
@@ -57,8 +57,8 @@ def as_tools(given: Any) -> tuple[tuple[Tool, ...], dict[str, Any]]:
 async def release_tools(tools: Iterable[Tool]) -> None:
     """Close the servers behind these tools, except those still used elsewhere."""
     for tool in tools:
-        if (release := getattr(tool, "release", None)) is not None:
-            await release()
+        if isinstance(tool, ReleasableTool):
+            await tool.release()
 
 
 def describe_values(given: Any) -> tuple[str, ...]:

@@ -293,8 +293,8 @@ def _pydantic_instance(model: Any, value: Any) -> Any:
     try:
         return model.model_validate_json(json.dumps(value))
     except (AttributeError, ValueError) as as_json:
-        told = listed(as_json)
-        unread = not told or told[0].get("type") == "json_invalid"
+        problems = listed(as_json)
+        unread = not problems or problems[0].get("type") == "json_invalid"
         raise (as_python if unread else as_json) from None
 
 

@@ -83,12 +83,12 @@ def mismatch(problems: Iterable[str]) -> AnswerMismatch:
 def problems_of(error: Exception) -> list[str]:
     if isinstance(error, RecursionError):
         return ["it is nested too deeply"]
-    if told := listed(error):
-        return [_pydantic_problem(each) for each in told[:MAX_PROBLEMS]]
+    if problems := listed(error):
+        return [_pydantic_problem(each) for each in problems[:MAX_PROBLEMS]]
     if isinstance(error, msgspec.ValidationError):
         cause = error.__cause__
-        if isinstance(cause, Exception) and (told := listed(cause)):
-            return [_pydantic_problem(each) for each in told[:MAX_PROBLEMS]]
+        if isinstance(cause, Exception) and (problems := listed(cause)):
+            return [_pydantic_problem(each) for each in problems[:MAX_PROBLEMS]]
         found = _MSGSPEC_TEXT.fullmatch(str(error))
         problem, path = (found["problem"], found["path"]) if found else (str(error), None)
         where = f"at {path.removeprefix('$').removeprefix('.')}: " if path else ""
@@ -103,9 +103,9 @@ def listed(error: Exception) -> list[dict[str, Any]]:
     return found if isinstance(found, list) else []
 
 
-def _pydantic_problem(told: dict[str, Any]) -> str:
-    got = "" if told["type"] == "missing" else f", got {_value_text(told['input'])}"
-    return f"{_place(told['loc'])}{cut(told['msg'])}{got}"
+def _pydantic_problem(problem: dict[str, Any]) -> str:
+    got = "" if problem["type"] == "missing" else f", got {_value_text(problem['input'])}"
+    return f"{_place(problem['loc'])}{cut(problem['msg'])}{got}"
 
 
 def schema_problem(error: Any) -> str:

@@ -26,7 +26,7 @@ from typing import Any
 from msgspec import Struct
 
 from rlm.events import CallEnded, CallStarted, CellOutput, Event, ModelAsked, ModelReplied
-from rlm.images import shown
+from rlm.images import display_text
 from rlm.viewer.index import CODES
 from rlm.viewer.matching import MINIMUM, Match, Matcher
 from rlm.viewer.record_files import RecordFile
@@ -376,4 +376,6 @@ def _of(event: Event) -> Iterator[Reading]:
         # Later requests contain what cells printed, which was counted then.
         for message in event.new_messages:
             if message.role == "user":
-                yield Reading(Reader(event.run_id, event.step, "call"), shown(message.content))
+                yield Reading(
+                    Reader(event.run_id, event.step, "call"), display_text(message.content)
+                )

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from rlm.events import CallEnded, CallStarted, Event, ModelAsked, ModelReplied, ToolCalled
-from rlm.images import shown
+from rlm.images import display_text
 from rlm.viewer.index import CODES, RunIndex, Sum
 from rlm.viewer.record_files import RecordFile
 
@@ -116,7 +116,7 @@ def _request(event: ModelAsked, number: int) -> CallRow:
         kind="request",
         model=event.model,
         start=event.wall_time,
-        prompt="" if last is None else shown(last.content)[:SHOWN_CHARS],
+        prompt="" if last is None else display_text(last.content)[:SHOWN_CHARS],
     )
 
 

@@ -23,7 +23,6 @@ from rlm.calls.calls import Calls, Route
 from rlm.calls.rate_limits import RateLimit
 from rlm.calls.scheduler import Scheduler
 from rlm.calls.scope import Scope
-from rlm.calls.sending import MAX_ATTEMPTS
 from rlm.config import RunConfig
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.engine.sessions import ReplValue
@@ -33,7 +32,7 @@ from rlm.limits import Limits
 from rlm.messages import ModelInfo, Price
 from rlm.models import warn_if_unknown
 from rlm.portal import existing_portal
-from rlm.protocols import BaseEnvironment, Client, Environment, with_defaults
+from rlm.protocols import BaseEnvironment, Client, ClientTraits, Environment, with_defaults
 from rlm.wiring import registry
 from rlm.worker import tagged
 
@@ -166,11 +165,11 @@ class Resources:
         names: tuple[str, ...]
         if isinstance(model, str):
             name = model
-            client, wire_name, provider, identity = self._named(model)
+            client, wire_name, provider, identity = self._client_of(model)
             names = tuple(dict.fromkeys((name, f"{provider}/{wire_name}", provider)))
         else:
             client, name = _as_client(model)
-            wire_name, identity = name, _own_identity(client)
+            wire_name, identity = name, ClientTraits.of(client).identity
             if name in self.routes and self.routes[name].client is not client:
                 name = f"{name}-{len(self.routes)}"
             names = (name,)
@@ -182,20 +181,20 @@ class Resources:
                 f"cache= can't tell replies of {name} from those of other servers: give its client "
                 "an attribute `identity`, a text that changes with everything it is set up with"
             )
-        attempts = getattr(client, "max_attempts", MAX_ATTEMPTS)
+        attempts = ClientTraits.of(client).max_attempts
         self.routes[name] = Route(client, wire_name, info, identity, names, attempts)
         return name
 
-    def _named(self, model: str) -> tuple[Client, str, str, str | None]:
+    def _client_of(self, model: str) -> tuple[Client, str, str, str | None]:
         """Return the client of a named model, its wire name, its provider and its identity."""
         provider, _, wire_name = model.partition("/")
         if provider in self._settings.clients and wire_name:
             client = self._settings.clients[provider]
-            return client, wire_name, provider, _own_identity(client)
+            return client, wire_name, provider, ClientTraits.of(client).identity
         options = self._settings.client_options.get(model, {})
         client, wire_name = registry.make_client(model, self._settings.variables, **options)
         provider = registry.split_model(model)[0]
-        identity = _own_identity(client) or self._settings.identity(provider, options)
+        identity = ClientTraits.of(client).identity or self._settings.identity(provider, options)
         return client, wire_name, provider, identity
 
     def _check_names(self) -> None:
@@ -318,12 +317,6 @@ class Resources:
                 hedge_after_seconds=self._policy.hedge_after_seconds,
             )
         return known
-
-
-def _own_identity(client: Client) -> str | None:
-    """Return the `identity` of a client, if it has one; see docs/concepts/calls.md."""
-    identity = getattr(client, "identity", None)
-    return identity if isinstance(identity, str) and identity else None
 
 
 _open: "weakref.WeakSet[Resources]" = weakref.WeakSet()

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from rlm.calls.scope import Scope, Tree, new_run_id
 from rlm.config import RunConfig
 from rlm.context import ContextValue, StoredContext
-from rlm.engine.loop import Engine
-from rlm.engine.run import Run
+from rlm.engine.loop import ReplRun
+from rlm.engine.run_state import RunState
 from rlm.engine.sessions import RunSession
 from rlm.engine.strategies import PlainRun, Relayed, RelayRun, choose_strategy
 from rlm.engine.task import Task
@@ -19,8 +19,8 @@ from rlm.limits import Budget, Limits
 from rlm.messages import Reply
 from rlm.portal import inside
 from rlm.protocols import Recorder, ReplyStore
-from rlm.records.journal import kept
-from rlm.records.recorders.in_process import CallbackRecorder, MemoryRecorder
+from rlm.records.journal import journaled_run
+from rlm.records.recorders.in_process import CallbackRecorder
 from rlm.results import RunResult, Submission
 from rlm.typed import AnswerMismatch, AnswerType, aanswer_type, with_typed_answer
 from rlm.wiring.listeners import Listeners
@@ -36,10 +36,10 @@ class Runner:
         self.config = config
         self.resources = resources
         self._listeners = listeners
-        self._running: dict[str, tuple[Run, asyncio.AbstractEventLoop]] = {}
+        self._running: dict[str, tuple[RunState, asyncio.AbstractEventLoop]] = {}
 
     @property
-    def running(self) -> dict[str, Run]:
+    def running(self) -> dict[str, RunState]:
         """The runs in progress, by their ids."""
         return {run_id: run for run_id, (run, _) in self._running.items()}
 
@@ -77,9 +77,10 @@ class Runner:
         draws on `budget`, if one is given.
         """
         config = config or self.config
-        task, kind = await self._prepared(task, response_model, config)
+        in_chat = session is not None
+        task, kind = await self._prepare(task, response_model, config, in_chat=in_chat)
         archive = self.resources.archive if journaled else None
-        async with kept(archive, task, run_id, in_chat=session is not None) as record:
+        async with journaled_run(archive, task, run_id, in_chat=in_chat) as record:
             result = record.result
             if result is None:
                 listening = (*record.recorders, *self._listeners.recorders, *recorders)
@@ -94,8 +95,8 @@ class Runner:
 
     async def begin(self, task: Task, response_model: Any, run_id: str, config: RunConfig) -> None:
         """Write a task to the journal without running it, so that it can be resumed later."""
-        task, _ = await self._prepared(task, response_model, config)
-        async with kept(self.resources.archive, task, run_id, in_chat=False):
+        task, _ = await self._prepare(task, response_model, config)
+        async with journaled_run(self.resources.archive, task, run_id, in_chat=False):
             pass
 
     async def relay(
@@ -113,10 +114,10 @@ class Runner:
         listening = (*self._listeners.recorders, *recorders)
         budget = Budget(config.limits)
         on_budget(budget)
-        scope, memory, callbacks = self._scope(config, new_run_id(), None, listening, budget)
+        scope, callbacks = self._scope(config, new_run_id(), None, listening, budget)
         relay = RelayRun(calls, config, scope, task, relayed)
         result = await self._stoppable(relay, scope, callbacks)
-        return replace(result, events=tuple(memory.events)), relay.reply
+        return replace(result, events=tuple(scope.tree.events)), relay.reply
 
     async def repeat(
         self,
@@ -130,19 +131,19 @@ class Runner:
         """Execute a recorded run again; `store` answers in place of models and tools."""
         stored = await self.resources.store(context, self.config)
         await asyncio.wrap_future(stored.hashing())
-        task, _ = await self._prepared(Task(query, stored), response_model, self.config)
+        task, _ = await self._prepare(Task(query, stored), response_model, self.config)
         budget = Budget(self.config.limits)
         await self._run(task, None, run_id, store, (recorder,), self.config, budget)
 
-    async def _prepared(
-        self, task: Task, response_model: Any, config: RunConfig
+    async def _prepare(
+        self, task: Task, response_model: Any, config: RunConfig, *, in_chat: bool = False
     ) -> tuple[Task, AnswerType | None]:
         """Add settings, instructions and the check of a typed answer to a task."""
         if not isinstance(task.query, str) or not task.query.strip():
             raise ConfigError(f"the query must be a non-empty string, not {task.query!r}")
         kind = None if response_model is None else await aanswer_type(response_model)
         settings = self.resources.settings(config, kind.schema if kind else None)
-        task = replace(task, settings=settings)
+        task = replace(task, settings={**settings, "in_chat": True} if in_chat else settings)
         return _with_instructions(task, config.prologue, kind), kind
 
     async def _run(
@@ -160,15 +161,15 @@ class Runner:
         models = (config.model, config.sub_model, *config.models)
         for each in budget.chain:
             services.calls.check_prices(models, each.limits)
-        scope, memory, callbacks = self._scope(config, run_id, store, recorders, budget)
+        scope, callbacks = self._scope(config, run_id, store, recorders, budget)
         strategy, task = ("rlm", task) if session else choose_strategy(services.calls, task, config)
-        execution: Engine | PlainRun
+        execution: ReplRun | PlainRun
         if strategy == "rlm":
-            execution = Engine(services, config, scope, task, session)
+            execution = ReplRun(services, config, scope, task, session)
         else:
             execution = PlainRun(services.calls, config, scope, task, strategy)
         result = await self._stoppable(execution, scope, callbacks)
-        return replace(result, events=tuple(memory.events))
+        return replace(result, events=tuple(scope.tree.events))
 
     def _scope(
         self,
@@ -177,23 +178,23 @@ class Runner:
         store: ReplyStore | None,
         recorders: tuple[Recorder, ...],
         budget: Budget,
-    ) -> tuple[Scope, MemoryRecorder, CallbackRecorder | None]:
-        """Make the scope of a root run and the recorders that every run has."""
-        memory, callbacks = MemoryRecorder(), self._listeners.new_callbacks()
+    ) -> tuple[Scope, CallbackRecorder | None]:
+        """Make the scope of a root run, and the recorder of the callbacks if there are any."""
+        callbacks = self._listeners.new_callbacks()
         scope = Scope(
             run_id=run_id,
             budget=budget,
-            recorders=(memory, *((callbacks,) if callbacks else ()), *recorders),
+            recorders=(*((callbacks,) if callbacks else ()), *recorders),
             tree=Tree(config.limits.max_child_sessions, store),
         )
-        return scope, memory, callbacks
+        return scope, callbacks
 
     async def _stoppable(
-        self, execution: Engine | PlainRun, scope: Scope, callbacks: CallbackRecorder | None
+        self, execution: ReplRun | PlainRun, scope: Scope, callbacks: CallbackRecorder | None
     ) -> RunResult:
         """Run to the end; until then, `stop` can reach the run."""
         loop = asyncio.get_running_loop()
-        self._running[scope.run_id] = execution.state, loop
+        self._running[scope.run_id] = execution.run_state, loop
         token = inside.set(inside.get()._replace(loop=loop))
         try:
             return await execution.run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-__all__ = ["ContextView"]
+__all__ = ["ContextView", "count_lines"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,12 +115,14 @@ class ContextView:
         if isinstance(payload, dict):
             keys = ", ".join(str(key)[:40] for key in list(payload)[:_MAX_KEYS_SHOWN])
             more = ", ..." if len(payload) > _MAX_KEYS_SHOWN else ""
-            return f"dict with {len(payload):,} keys ({keys}{more})"
+            return f"dict with {_counted(len(payload), 'key')} ({keys}{more})"
         if isinstance(payload, (list, tuple)):
             kinds = ", ".join(sorted({type(item).__name__ for item in payload}))
-            return f"{type(payload).__name__} of {len(payload):,} items ({kinds or 'empty'})"
+            items = _counted(len(payload), "item")
+            return f"{type(payload).__name__} of {items} ({kinds or 'empty'})"
         if isinstance(payload, str):
-            return f"str of {len(payload):,} characters, {payload.count(chr(10)) + 1:,} lines"
+            lines = _counted(count_lines(payload), "line")
+            return f"str of {_counted(len(payload), 'character')}, {lines}"
         return type(payload).__name__
 
     def __len__(self) -> int:
@@ -142,14 +144,13 @@ class ContextView:
         return len(self._text)
 
     def _line_spans(self) -> Iterator[tuple[int, int, int]]:
-        """(number, start, end) of each line; only a line feed ends one."""
+        """(number, start, end) of each line, as `count_lines` counts them."""
         text = self._text
         number, start = 1, 0
-        while True:
+        while start < len(text):
             end = text.find("\n", start)
             if end < 0:
-                yield number, start, len(text)
-                return
+                end = len(text)
             yield number, start, end
             number, start = number + 1, end + 1
 
@@ -161,8 +162,19 @@ class ContextView:
         for _ in range(context_lines):
             following = text.find("\n", end + 1)
             end = len(text) if following < 0 else following
+        if end == len(text) and text.endswith("\n"):
+            end -= 1
         lines = text[start:end].split("\n")
         return "\n".join(f"{first + offset}: {line}" for offset, line in enumerate(lines))
+
+
+def count_lines(text: str) -> int:
+    """The number of lines: a line feed ends one, and the last need not have it."""
+    return text.count("\n") + (text[-1:] not in ("", "\n"))
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def _text_of(payload: Any) -> str:

@@ -59,8 +59,17 @@ class Jobs:
         self._ready: deque[Worker] = deque()
         _all.add(self)
 
-    def call(self, function: str, *arguments: Any, limits: JobLimits | None = None) -> Any:
-        """Return what the function returns; raise JobStopped if it has no result. Blocks."""
+    def call(
+        self,
+        function: str,
+        *arguments: Any,
+        data: bytes | memoryview | None = None,
+        limits: JobLimits | None = None,
+    ) -> Any:
+        """Return what the function returns; raise JobStopped if it has no result. Blocks.
+
+        `data`, if any, is its first argument, sent as it is.
+        """
         check_wanted()
         wanted, slots = owner.get(), self._slots
         slot = slots.enter(wanted)
@@ -70,7 +79,7 @@ class Jobs:
         except BaseException:
             slots.abandon(wanted, slot)
             raise
-        job = _Job(self, function, arguments, limits)
+        job = _Job(self, function, arguments, limits, data)
         try:
             with calling_on_stop(job.stop):
                 found = job.run()
@@ -178,13 +187,19 @@ class _Job:
     """One call, from its first byte to the end of its process."""
 
     def __init__(
-        self, jobs: Jobs, function: str, arguments: tuple[Any, ...], limits: JobLimits | None
+        self,
+        jobs: Jobs,
+        function: str,
+        arguments: tuple[Any, ...],
+        limits: JobLimits | None,
+        data: bytes | memoryview | None = None,
     ) -> None:
         self._jobs = jobs
         self._name = f"{jobs.module}.{function}"
         self._limits = limits or jobs.limits
-        header = {**asdict(self._limits), "function": function}
+        header = {**asdict(self._limits), "function": function, "data": data is not None}
         self._frames = _framed(json.dumps(header)) + _framed(json.dumps(arguments))
+        self._data = data
         self._lock = threading.Lock()
         self._worker: Worker | None = None
         self._is_stopped = False
@@ -232,6 +247,9 @@ class _Job:
         deadline = time.monotonic() + self._limits.seconds
         try:
             worker.send(self._frames, deadline)
+            if self._data is not None:
+                worker.send(_HEAD.pack(_process.DONE, len(self._data)), deadline)
+                worker.send(self._data, deadline)
         except ConnectionError:
             return None
         left = self._limits.output_bytes

@@ -47,7 +47,7 @@ Write = Callable[[bytes], object]
 
 
 def do_job(module: ModuleType, read: Read, write: Write) -> None:
-    """Do one job: a header with its limits, then its arguments."""
+    """Do one job: a header with its limits, then its arguments, then perhaps data."""
     write(READY)
     header = json.loads(_frame(read))
     most = header["output_bytes"]
@@ -55,7 +55,10 @@ def do_job(module: ModuleType, read: Read, write: Write) -> None:
     _limit_memory(header["memory_bytes"])
     _limit_time(header["seconds"])
     try:
-        value = getattr(module, header["function"])(*json.loads(_frame(read)))
+        arguments = json.loads(_frame(read))
+        if header["data"]:
+            arguments = [_frame(read), *arguments]
+        value = getattr(module, header["function"])(*arguments)
         if isinstance(value, Iterator):
             for item in value:
                 most = _send(write, ITEM, item, most)

@@ -36,7 +36,7 @@ _STATUS_BYTES = 4
 class Worker(Protocol):
     """A process that does one job."""
 
-    def send(self, data: bytes, deadline: float) -> None:
+    def send(self, data: bytes | memoryview, deadline: float) -> None:
         """Send the job; raise TimeoutError if it is not taken by the deadline."""
         ...
 
@@ -108,7 +108,7 @@ class _Forked:
         self._stream = stream
         self._lifeline = lifeline
 
-    def send(self, data: bytes, deadline: float) -> None:
+    def send(self, data: bytes | memoryview, deadline: float) -> None:
         self._wait_until(deadline)
         self._stream.sendall(data)
 
@@ -161,7 +161,7 @@ class _Spawned:
         self._deadline = 0.0
         self._is_late = False
 
-    def send(self, data: bytes, deadline: float) -> None:
+    def send(self, data: bytes | memoryview, deadline: float) -> None:
         assert self._process.stdin is not None
         self._set_timer(deadline)
         self._process.stdin.write(data)

@@ -245,10 +245,10 @@ def _table(rows: Mapping[Place, Figures]) -> Iterator[str]:
             (
                 *(place.task, place.model, place.method, show_size(place.size)),
                 *(str(each.samples), score, spread, "" if is_certain else _money(each.cost_usd)),
-                _shown(each.tokens, "{:,.0f}"),
-                _shown(each.steps, "{:.1f}"),
-                _shown(each.calls, "{:.1f}"),
-                _shown(each.seconds, "{:.1f}"),
+                _formatted(each.tokens, "{:,.0f}"),
+                _formatted(each.steps, "{:.1f}"),
+                _formatted(each.calls, "{:.1f}"),
+                _formatted(each.seconds, "{:.1f}"),
                 "; ".join(remarks),
             )
         )
@@ -277,7 +277,7 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(safe)} |"
 
 
-def _shown(value: float | None, form: str) -> str:
+def _formatted(value: float | None, form: str) -> str:
     return "" if value is None else form.format(value)
 
 

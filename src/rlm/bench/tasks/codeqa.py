@@ -104,11 +104,11 @@ class WrittenTree:
 
     def _function(self, dice: Dice, number: int, which: int) -> str:
         name = _function_name(number * FUNCTIONS + which)
-        raised, caught, told = (_error_name(dice.below(ERRORS)) for _ in range(3))
+        raised, caught, mentioned = (_error_name(dice.below(ERRORS)) for _ in range(3))
         one, two, three = (self._called(dice) for _ in range(3))
         lines = [
             f"def {name}(item, limit=0):",
-            f'    """See also {self._called(dice)}; {told} is not for here."""',
+            f'    """See also {self._called(dice)}; {mentioned} is not for here."""',
             f"    if limit > {dice.between(2, 99)}:",
             f"        raise {raised}(limit)" if dice.below(2) else f"        return {one}(item)",
             "    try:",

@@ -93,16 +93,16 @@ class World:
         for _ in range(TRIES):
             kind = dice.pick(KINDS)
             place = kind, dice.below(len(self.names[kind]))
-            seen, told = [place], self.names[kind][place[1]]
+            seen, question = [place], self.names[kind][place[1]]
             for _ in range(hops):
                 onward = [each for each in RELATIONS if each.start == place[0]]
                 relation = dice.pick(onward)
                 place = relation.end, self.facts[(*place, relation)]
                 seen.append(place)
-                told = relation.asked.format(told)
+                question = relation.asked.format(question)
             if len(set(seen)) == len(seen):
                 break
-        return told, place[0], self.names[place[0]][place[1]]
+        return question, place[0], self.names[place[0]][place[1]]
 
 
 class Multihop(Task):
@@ -121,10 +121,10 @@ class Multihop(Task):
         dice = Dice(self.name, self.variant, self.version, seed, size)
         chars = size_chars(size)
         world = World(dice, max(len(KINDS) * 2, min(DOCUMENTS, chars // SMALLEST_DOCUMENT)))
-        told, kind, name = world.chain(dice, int(self.variant[0]))
+        question, kind, name = world.chain(dice, int(self.variant[0]))
         query = (
             f"The context is a collection of documents, each about one thing. What is the name of "
-            f"{told}? Answer with the name only."
+            f"{question}? Answer with the name only."
         )
 
         def pieces() -> Iterator[str]:

@@ -62,21 +62,21 @@ class _Drawn:
 
     def has(self, label: int) -> Condition:
         least = self._some_count(label)
-        words = f"has at least {_instances(least)} with the label {self._named(label)}"
+        words = f"has at least {_instances(least)} with the label {self._quoted_name(label)}"
         return Condition(words, lambda user: user.counts[label] >= least)
 
     def between(self, label: int) -> Condition:
         least = self._some_count(label)
         most = least + least // 8
         number = f"exactly {_instances(least)}" if most == least else f"{least} to {most} instances"
-        words = f"has {number} with the label {self._named(label)}"
+        words = f"has {number} with the label {self._quoted_name(label)}"
         return Condition(words, lambda user: least <= user.counts[label] <= most)
 
     def lacks(self, label: int) -> Condition:
         counts = sorted(user.counts[label] for user in self._profiles)
         bound = 1 + counts[self._dice.between(1, max(1, len(counts) // 4))]
         number = "no instance" if bound == 1 else f"fewer than {bound} instances"
-        words = f"has {number} with the label {self._named(label)}"
+        words = f"has {number} with the label {self._quoted_name(label)}"
         return Condition(words, lambda user: user.counts[label] < bound)
 
     def both(self) -> Condition:
@@ -90,14 +90,14 @@ class _Drawn:
         return Condition(words, lambda user: first.holds(user) != second.holds(user))
 
     def more(self) -> Condition:
-        one, two = self._named(self.one), self._named(self.two)
+        one, two = self._quoted_name(self.one), self._quoted_name(self.two)
         words = f"has more instances with the label {one} than with the label {two}"
         return Condition(words, lambda user: user.counts[self.one] > user.counts[self.two])
 
     def before(self, label: int) -> Condition:
         day = self._some_day(label) + 1
         words = (
-            f"has at least one instance with the label {self._named(label)} dated before "
+            f"has at least one instance with the label {self._quoted_name(label)} dated before "
             f"{shown_date(day)}"
         )
         return Condition(words, lambda user: user.earliest[label] < day)
@@ -105,16 +105,18 @@ class _Drawn:
     def only_after(self, label: int) -> Condition:
         day = self._some_day(label, late=True) - 1
         words = (
-            f"has instances with the label {self._named(label)}, all of them dated after "
+            f"has instances with the label {self._quoted_name(label)}, all of them dated after "
             f"{shown_date(day)}"
         )
         return Condition(words, lambda user: day < user.earliest[label] < DAYS)
 
     def latest(self, label: int) -> Condition:
-        words = f"has an instance with the label {self._named(label)} on the latest of its dates"
+        words = (
+            f"has an instance with the label {self._quoted_name(label)} on the latest of its dates"
+        )
         return Condition(words, lambda user: label in user.last_labels)
 
-    def _named(self, label: int) -> str:
+    def _quoted_name(self, label: int) -> str:
         return f'"{self._names[label]}"'
 
     def _some_count(self, label: int) -> int:
@@ -189,7 +191,7 @@ class OolongPairs(Task):
             gold = sorted(_pairs(profiles, first, second))
             if 1 <= len(gold) <= MAX_PAIRS:
                 break
-        query = f"{introduction(lines)} {_asked(first, second)}"
+        query = f"{introduction(lines)} {_question(first, second)}"
         facts = {"shape": seed % len(SHAPES) + 1, "texts": lines.dataset, "pairs": len(gold)}
         return Sample(query, lines.pieces, [list(pair) for pair in gold], facts)
 
@@ -221,7 +223,7 @@ def _pairs(
             yield one, two
 
 
-def _asked(first: Condition, second: Condition) -> str:
+def _question(first: Condition, second: Condition) -> str:
     if first.words == second.words:
         condition = f"such that each of the two {first.words}"
     else:

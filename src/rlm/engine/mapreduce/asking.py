@@ -85,7 +85,7 @@ class Asker:
             max_output_tokens=output_tokens,
             sampling=self.config.sub_sampling,
         )
-        return await self._calls.call(self.scope, request)
+        return await self._calls.counted_call(self.scope, request)
 
 
 def whole_query(task: Task) -> str:

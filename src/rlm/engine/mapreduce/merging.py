@@ -78,7 +78,8 @@ def table_of(query: str, lines: Sequence[str], labels: Mapping[int, str], max_ch
             by_field.setdefault(name, {}).setdefault(value, Counter())[label] += 1
     grouping = {name: values for name, values in by_field.items() if _groups_lines(values)}
     names = sorted(
-        grouping, key=lambda name: (not _named(query, grouping[name]), len(grouping[name]))
+        grouping,
+        key=lambda name: (not _values_in_query(query, grouping[name]), len(grouping[name])),
     )
     for name in names:
         rows = [f"{value}: {_inline(counts)}" for value, counts in grouping[name].items()]
@@ -100,14 +101,14 @@ def _by_all(
     for number, label in labels.items():
         first, *others = (fields[number].get(name, "-") for name in names)
         rows.setdefault(first, {}).setdefault(", ".join(others), Counter())[label] += 1
-    first_named = _named(query, rows)
+    first_named = _values_in_query(query, rows)
     return [
         f"{value}: " + "; ".join(f"{others} ({_inline(each)})" for others, each in counts.items())
         for value, counts in sorted(rows.items(), key=lambda row: row[0] not in first_named)
     ]
 
 
-def _named(query: str, values: Iterable[str]) -> set[str]:
+def _values_in_query(query: str, values: Iterable[str]) -> set[str]:
     """Return the values that occur in the query as whole words."""
     return {value for value in values if re.search(rf"(?<!\w){re.escape(value)}(?!\w)", query)}
 

@@ -69,15 +69,14 @@ async def open_by_stdio(wanted: SessionRequest) -> Opened:
     relay = Relay(running)
     try:
         report = await relay.set_up(struct.pack("<I", len(data)) + data, wanted.settings)
-        session = await ForkedSession.open(
+        session = await ForkedSession(
             await relay.open(),
             wanted.host,
             wanted.options,
-            greeting_of(wanted.options),
             report={**report, "forks": False},  # Checkpoints need descriptors, which can't be sent.
             sends_fds=False,
             close_sandbox=relay.close,
-        )
+        ).start(greeting_of(wanted.options))
     except BaseException:
         await asyncio.shield(relay.close())
         raise
@@ -117,15 +116,14 @@ async def open_by_socket(wanted: SessionRequest) -> Opened:
         greeting = greeting_of(wanted.options)
         until_closed = stack.pop_all()
         try:
-            session = await ForkedSession.open(
+            session = await ForkedSession(
                 request(control, orders.NOW, greeting),
                 wanted.host,
                 wanted.options,
-                None if is_greeted(greeting) else greeting,
                 report=report,
                 how_sandbox_ended=running.ending,
                 close_sandbox=until_closed.aclose,
-            )
+            ).start(None if is_greeted(greeting) else greeting)
         except BaseException:
             await asyncio.shield(until_closed.aclose())
             raise

@@ -6,7 +6,7 @@ import queue
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlm.environments import _frames
+from rlm.environments import _calls
 from rlm.environments._clock import WAITS_FOR, CellClock
 from rlm.environments.inprocess.interrupts import ThreadInterrupts
 from rlm.errors import CallRefused, ProtocolViolation
@@ -48,7 +48,7 @@ class DirectChannel:
             self._start(parts, deliver)
             while not answers and not self._is_interrupted():
                 inbox.get()
-        return _given(answers[0] if answers else None)
+        return _require_answer(answers[0] if answers else None)
 
     def _is_interrupted(self) -> bool:
         return self._interrupts.pending and self._interrupts.is_own_thread()
@@ -67,10 +67,10 @@ class DirectChannel:
                 loop.call_soon_threadsafe(settle, frame)
 
         self._start(parts, deliver)
-        return _given(await answer)
+        return _require_answer(await answer)
 
 
-def _given(frame: wire.Frame | None) -> wire.Frame:
+def _require_answer(frame: wire.Frame | None) -> wire.Frame:
     if frame is None:
         raise RuntimeError(_NO_ANSWER)
     return frame
@@ -101,7 +101,7 @@ class Answers:
             deliver(None)
             return
         try:
-            call = _frames.read_call(wire.Frame(wire.CALL, 0, parts))
+            call = _calls.read_call(wire.Frame(wire.CALL, 0, parts))
         except (CallRefused, ProtocolViolation) as error:
             deliver(_failure(error))
             return
@@ -119,7 +119,7 @@ class Answers:
         for task in self.pending:
             task.cancel()
 
-    async def _ask(self, call: _frames.Call) -> _Answer:
+    async def _ask(self, call: _calls.Call) -> _Answer:
         return await self._host.answer(call.kind, call.arguments, call.parts)
 
     def _deliver(self, deliver: Deliver, task: asyncio.Task[_Answer]) -> None:

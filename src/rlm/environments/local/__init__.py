@@ -156,14 +156,13 @@ class LocalEnvironment(BaseEnvironment):
         report = zygote.report
         if not (report["seccomp"] and report["file_system"]):  # Only with allow_unsafe.
             _log.warning("cells are not isolated here: %s", "; ".join(report["missing"]))
-        return await ForkedSession.open(
+        return await ForkedSession(
             ends,
             host,
             options,
-            None if is_greeted(greeting) else greeting,
             report=report,
             export_to=self._export_to,
-        )
+        ).start(None if is_greeted(greeting) else greeting)
 
 
 def _existing(path: str | Path, option: str = "read_only_paths") -> Path:

@@ -167,17 +167,16 @@ class RayEnvironment(BaseEnvironment):
             raise
         relay = Relay(pipe)
         try:
-            session = await ForkedSession.open(
+            session = await ForkedSession(
                 relay.connect(),
                 host,
                 options,
-                None if is_greeted(greeting) else greeting,
                 report={**remote.report, "forks": False},
                 export_to=self._export_to,
                 sends_fds=False,
                 lend=lambda source: self.contexts.lend(remote, number, source),
                 close_sandbox=relay.close,
-            )
+            ).start(None if is_greeted(greeting) else greeting)
         except BaseException:
             await asyncio.shield(relay.close())
             raise

@@ -148,7 +148,7 @@ class NodeFiles:
     def __init__(self) -> None:
         self._fds: dict[str, int] = {}
 
-    def found(self, name: str, place: Place | None) -> int | None:
+    def find(self, name: str, place: Place | None) -> int | None:
         """Return the file, if this actor or another one at `place` holds it."""
         if name not in self._fds and place is not None:
             fd = _opened(place)
@@ -253,7 +253,7 @@ class SessionHost:
         """Send a session a context's file with its next bytes; False if there is none."""
         if (carrier := self._carriers.get(number)) is None:
             raise SessionDied("the session is over")
-        if (fd := self._files.found(name, place)) is None:
+        if (fd := self._files.find(name, place)) is None:
             return False
         carrier.lend(fd)
         return True

@@ -56,7 +56,7 @@ def main(worker: str, guest_bytes: int, handed_over: list[str]) -> NoReturn:
                 *((path, "/usr/share/zoneinfo", True) for path in _time_zones()),
             ],
             on_stdout=relay.from_guest,
-            on_stderr=relay.taken,
+            on_stderr=relay.note_taken,
             resource_limits=eryx.ResourceLimits(
                 execution_timeout_ms=None,
                 callback_timeout_ms=None,
@@ -153,7 +153,7 @@ class Relay:
         except OSError:
             self.end("the host is gone")
 
-    def taken(self, data: bytes) -> None:
+    def note_taken(self, data: bytes) -> None:
         """Note that the guest has opened the shared file, or read it; it needs no name then."""
         if data != TAKEN.pack(self._expected):
             return  # Other output of the guest; a forged one harms only the guest.

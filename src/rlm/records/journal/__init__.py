@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rlm.records.journal.contexts import ContextFolder
     from rlm.records.journal.facts import Origin, RunFacts
     from rlm.records.journal.journal import Journal, events_after, events_of, long_results
-    from rlm.records.journal.keeping import Record, kept
+    from rlm.records.journal.keeping import Record, journaled_run
     from rlm.records.journal.places import Places, RunFile
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
     "events_of",
     "facts_of",
     "fork",
-    "kept",
+    "journaled_run",
     "long_results",
 ]
 
@@ -53,7 +53,7 @@ __getattr__, __dir__ = on_demand(
         "events_of": "journal",
         "facts_of": "archive",
         "fork": "archive",
-        "kept": "keeping",
+        "journaled_run": "keeping",
         "long_results": "journal",
     },
 )

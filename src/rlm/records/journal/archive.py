@@ -251,7 +251,7 @@ async def _described(journal: Journal, facts: RunFacts, context: StoredContext) 
     facts = _with_hash(facts, await asyncio.wrap_future(context.hashing()))
     recorded.check_same(facts)
     if not recorded.context.sha256:  # It was killed before that, and before any reply was stored.
-        journal.forget_told()
+        journal.forget_shown()
         recorded = replace(recorded, context=facts.context)
         journal.describe(run=recorded)
     return recorded
@@ -322,8 +322,8 @@ def fork(archive: Archive, run: RunFile, step: int, edited: str | None = None) -
         )
         for key, reply in steps.replies_before(step):
             journal.copy(key, reply)
-        for at, what, told in steps.told_before(step):
-            journal.copy_told(ROOT, at, what, told)
+        for at, what, shown in steps.shown_before(step):
+            journal.copy_shown(ROOT, at, what, shown)
         if edited is not None:
             journal.copy(steps.key_of(step), Reply(text=edited, usage=FREE))
         if journal.problem is not None:
@@ -347,16 +347,16 @@ class _Steps:
                 for *_, key, reply in database.replies_in(connection)
                 if key.path == ROOT or key.kind == "child"
             }
-            told = connection.execute(
+            rows = connection.execute(
                 "select step, what, text, outputs from told where path = ?", (ROOT,)
             ).fetchall()
         try:
             self._replies = list(replies.values())
-            self._told = [
+            self._shown = [
                 (at, what, Shown(text_in(ROOT, at, what, text), given))
-                for at, what, text, given in told
+                for at, what, text, given in rows
             ]
-            over = [step for step, what, _ in self._told if what == "observation"]
+            over = [step for step, what, _ in self._shown if what == "observation"]
             self.last = max(over, default=0) + 1
         except (ValueError, TypeError, AttributeError) as error:
             raise database.damaged(run.path, error) from error
@@ -375,10 +375,10 @@ class _Steps:
                 found.append((key, reply))
         return found
 
-    def told_before(self, step: int) -> list[tuple[int, str, Shown]]:
+    def shown_before(self, step: int) -> list[tuple[int, str, Shown]]:
         return [
             each
-            for each in self._told
+            for each in self._shown
             if each[0] < step or (each[0] == step and each[1] == "compaction")
         ]
 

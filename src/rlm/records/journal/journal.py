@@ -148,7 +148,7 @@ class Journal:
         In an unfinished step, what failed is tried again.
         """
         path = key.path.rpartition("/")[0] if key.kind == "child" else key.path
-        return key.step <= self._last_told.get(path, 0)
+        return key.step <= self._last_shown.get(path, 0)
 
     def _check_step(self, key: ReplyKey) -> None:
         """Raise if a step was asked differently: then it is not the same run."""
@@ -162,7 +162,7 @@ class Journal:
         if self._is_over(key):
             raise database.damaged(self.path, f"the reply of step {key.step} can't be read")
 
-    # -- what the model was told -------------------------------------------------------------
+    # -- what the model was shown -------------------------------------------------------------
 
     async def recorded(self, path: str, step: int, what: str) -> Shown | None:
         """Return what the model saw the first time."""
@@ -173,22 +173,22 @@ class Journal:
             ).fetchone()
             if row is None:
                 return None
-            is_last = step >= self._last_told.get(path, 0)
+            is_last = step >= self._last_shown.get(path, 0)
             return Shown(text_in(path, step, what, row[0]), str(row[1]), is_last)
         except (sqlite3.Error, ValueError) as error:
             raise database.damaged(self.path, error) from error
 
     async def show(self, path: str, step: int, what: str, shown: Shown) -> str:
         """Store what the model sees, and return it."""
-        self.copy_told(path, step, what, shown)
+        self.copy_shown(path, step, what, shown)
         return shown.text
 
-    def copy_told(self, path: str, step: int, what: str, told: Shown) -> None:
-        text = sealed(_name(path, step, what), told.text.encode("utf-8", "surrogatepass"))
-        row = (path, step, what, text, told.outputs)
+    def copy_shown(self, path: str, step: int, what: str, shown: Shown) -> None:
+        text = sealed(_name(path, step, what), shown.text.encode("utf-8", "surrogatepass"))
+        row = (path, step, what, text, shown.outputs)
         self._write("insert or replace into told values (?, ?, ?, ?, ?)", [row])
 
-    def forget_told(self) -> None:
+    def forget_shown(self) -> None:
         """Forget what the model saw, for a run that starts over."""
         self._write("delete from told", [()])
 
@@ -283,7 +283,7 @@ class Journal:
                 self._known[str(key)] = number, start, end
                 if key.kind == "step":
                     self._steps_to_match.add((key.path, key.step))
-            self._last_told = {path: int(step) for path, step in execute(last)}
+            self._last_shown = {path: int(step) for path, step in execute(last)}
             self._attempt = int(execute(attempt).fetchone()[0] or 0) + 1
         except (sqlite3.Error, ValueError, TypeError) as error:
             raise database.damaged(self.path, error) from error

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # Runs without a journal need none of it.
     from rlm.records.journal.archive import Archive
     from rlm.records.journal.journal import Journal
 
-__all__ = ["Record", "kept"]
+__all__ = ["Record", "journaled_run"]
 
 
 class Record:
@@ -43,7 +43,7 @@ class Record:
 
 
 @asynccontextmanager
-async def kept(
+async def journaled_run(
     archive: "Archive | None", task: Task, run_id: str | None, *, in_chat: bool
 ) -> AsyncGenerator[Record, None]:
     """Begin a run, or find what is stored of it; what it learns is on disk before it is used."""

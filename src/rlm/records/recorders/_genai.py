@@ -81,7 +81,7 @@ def request(model: str) -> Attributes:
     }
 
 
-def asked(event: ModelAsked) -> Attributes:
+def request_attributes(event: ModelAsked) -> Attributes:
     return {
         **request(event.model),
         "gen_ai.request.max_tokens": event.max_output_tokens,

@@ -42,14 +42,14 @@ class OpenCall:
 
 
 @dataclass(slots=True, eq=False)
-class RunState:
+class LiveRun:
     """One run of a tree: its step and activity, the calls of its cell, its live children."""
 
     run_id: str
     model: str
     started: float
     since: float
-    parent: "RunState | None" = field(default=None, repr=False)
+    parent: "LiveRun | None" = field(default=None, repr=False)
     step: int = 0
     doing: str = "starting"
     calls: int = 0
@@ -58,7 +58,7 @@ class RunState:
     retries: int = 0
     from_journal: int = 0
     open_calls: dict[str, OpenCall] = field(default_factory=dict)
-    children: dict[str, "RunState"] = field(default_factory=dict)
+    children: dict[str, "LiveRun"] = field(default_factory=dict)
     children_done: int = 0
 
     @property
@@ -79,7 +79,7 @@ class Progress:
     """All live run trees, and their sums. Feed it every event, in order."""
 
     def __init__(self) -> None:
-        self.roots: dict[str, RunState] = {}
+        self.roots: dict[str, LiveRun] = {}
         self.tokens = 0
         self.requests_open = 0
         self.child_runs = 0
@@ -88,7 +88,7 @@ class Progress:
         self.from_cache = 0
         self._cost_usd = 0.0
         self._cost_known: bool | None = None
-        self._runs: dict[str, RunState] = {}
+        self._runs: dict[str, LiveRun] = {}
 
     @property
     def cost_usd(self) -> float | None:
@@ -109,7 +109,7 @@ class Progress:
             self._forget(before)
         now = event.monotonic_time
         parent = None if event.parent_id is None else self._runs.get(event.parent_id)
-        run = RunState(event.run_id, event.model, now, now, parent)
+        run = LiveRun(event.run_id, event.model, now, now, parent)
         self._runs[event.run_id] = run
         if parent is None:
             self.roots[event.run_id] = run
@@ -117,13 +117,13 @@ class Progress:
             parent.children[event.run_id] = run
             self.child_runs += 1
 
-    def _end(self, run: RunState, event: RunEnded) -> None:
+    def _end(self, run: LiveRun, event: RunEnded) -> None:
         if run.parent is not None:
             run.parent.children_done += 1
             run.parent.from_journal += run.from_journal
         self._forget(run)
 
-    def _forget(self, run: RunState) -> None:
+    def _forget(self, run: LiveRun) -> None:
         """The run and whatever it left behind; a run that was killed may leave a lot."""
         if run.parent is None:
             del self.roots[run.run_id]
@@ -138,7 +138,7 @@ class Progress:
             self.requests_open -= sum(call.is_request for call in gone.open_calls.values())
             del self._runs[gone.run_id]
 
-    def _open_call(self, run: RunState, event: CallStarted) -> None:
+    def _open_call(self, run: LiveRun, event: CallStarted) -> None:
         is_request = event.kind == "llm"
         if event.call_id in run.open_calls:
             return
@@ -147,7 +147,7 @@ class Progress:
         run.calls += 1
         self.requests_open += is_request
 
-    def _close_call(self, run: RunState, event: CallEnded) -> None:
+    def _close_call(self, run: LiveRun, event: CallEnded) -> None:
         call = run.open_calls.pop(event.call_id, None)
         if call is not None:
             self.requests_open -= call.is_request
@@ -155,7 +155,7 @@ class Progress:
             run.calls_failed += event.error is not None
         self._reply(run, event)
 
-    def _reply(self, run: RunState, event: ModelReplied | CallEnded) -> None:
+    def _reply(self, run: LiveRun, event: ModelReplied | CallEnded) -> None:
         if event.stored:
             cached = is_cached(event)
             self.from_cache += cached
@@ -172,25 +172,25 @@ class Progress:
         elif usage.requests:
             self._cost_known = False
 
-    def _retry(self, run: RunState, event: CallRetried) -> None:
+    def _retry(self, run: LiveRun, event: CallRetried) -> None:
         run.retries += 1
         self.retries += 1
         if event.call_id is None:
             run.begins(f"asking again (try {event.attempt} failed)", event.monotonic_time)
 
-    def _step(self, run: RunState, event: StepStarted) -> None:
+    def _step(self, run: LiveRun, event: StepStarted) -> None:
         run.step = event.step
         run.counts_anew()
         run.begins(ASKING["step"], event.monotonic_time)
 
-    def _ask(self, run: RunState, event: ModelAsked) -> None:
+    def _ask(self, run: LiveRun, event: ModelAsked) -> None:
         run.begins(ASKING.get(event.purpose, event.purpose), event.monotonic_time)
 
-    def _cell(self, run: RunState, event: CellStarted) -> None:
+    def _cell(self, run: LiveRun, event: CellStarted) -> None:
         run.counts_anew()
         run.begins(f"cell {event.cell}", event.monotonic_time)
 
-    def _read(self, run: RunState, event: CellEnded) -> None:
+    def _read(self, run: LiveRun, event: CellEnded) -> None:
         run.begins("reading the output", event.monotonic_time)
 
 
@@ -199,7 +199,7 @@ def is_cached(event: ModelReplied | CallEnded) -> bool:
     return event.stored and event.usage is not None and not event.usage.requests
 
 
-NOTES: dict[type[Event], Callable[[Progress, RunState, Any], None]] = {
+NOTES: dict[type[Event], Callable[[Progress, LiveRun, Any], None]] = {
     CallEnded: Progress._close_call,
     CallRetried: Progress._retry,
     CallStarted: Progress._open_call,

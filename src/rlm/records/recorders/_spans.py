@@ -133,9 +133,9 @@ class Spans:
         finally:
             opened.span.end(_nanoseconds(now))
 
-    def fail(self, opened: OpenSpan, error_type: str, told: str) -> None:
+    def fail(self, opened: OpenSpan, error_type: str, reason: str) -> None:
         opened.span.set_attribute(_genai.ERROR_TYPE, error_type)
-        opened.span.set_status(self._trace.StatusCode.ERROR, told or error_type)
+        opened.span.set_status(self._trace.StatusCode.ERROR, reason or error_type)
 
     def abandon(self, opened: OpenSpan, now: float) -> None:
         """End a span that will not be finished."""

@@ -107,7 +107,7 @@ def divergence(event: Diverged) -> str:
     """Return that repeated cells printed something else, in one line."""
     return (
         f"cells of step {event.step} printed something else than the first time; "
-        "the model is told what it was told then"
+        "the model is shown what it was shown then"
     )
 
 

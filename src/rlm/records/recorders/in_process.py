@@ -13,7 +13,7 @@ __all__ = ["CallbackRecorder", "MemoryRecorder", "events_of"]
 
 
 class MemoryRecorder:
-    """The simplest recorder: `events` is what a RunResult carries."""
+    """The simplest recorder: it keeps every event."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

@@ -14,7 +14,7 @@ from typing import NamedTuple, TextIO
 from rich.cells import cell_len, set_cell_size
 
 from rlm.events import CellOutput, CellStarted, Diverged, Event, RunEnded, SessionLost
-from rlm.records.recorders._progress import Progress, RunState
+from rlm.records.recorders._progress import LiveRun, Progress
 from rlm.records.recorders.console import cell_details, counted, divergence, loss, one_line, summary
 
 __all__ = ["LiveRecorder"]
@@ -135,13 +135,13 @@ class Drawing:
         return [line, *below][:rows]
 
     def _branches(
-        self, runs: dict[str, RunState], done: int, indent: str, rows: int, noun: str
+        self, runs: dict[str, LiveRun], done: int, indent: str, rows: int, noun: str
     ) -> list[Line]:
         """Return lines for the oldest runs and what is below them, and the number of the others."""
         if rows <= 0 or not (runs or done):
             return []
         glyphs = self._glyphs
-        shown = _shown(runs, done, rows)
+        shown = _rows_for_runs(runs, done, rows)
         rest = _rest(len(runs) - shown, done, noun)
         spare = rows - shown - bool(rest)
         lines = []
@@ -158,7 +158,7 @@ class Drawing:
             lines += below
         return [*lines, Line(self._cut(f"{indent}{glyphs.last}{rest}"))] if rest else lines
 
-    def _run(self, run: RunState, indent: str, label: str) -> Line:
+    def _run(self, run: LiveRun, indent: str, label: str) -> Line:
         parts = [Part(label, 5, label[-6:])] if label else []
         parts += [Part(f"step {run.step}", 3)] if run.step else []
         parts.append(Part(one_line(run.doing, 60), 0))
@@ -205,7 +205,7 @@ class Drawing:
         return set_cell_size(text, columns - len(mark)).rstrip() + mark
 
 
-def _shown(runs: dict[str, RunState], done: int, rows: int) -> int:
+def _rows_for_runs(runs: dict[str, LiveRun], done: int, rows: int) -> int:
     """Return how many runs get their own row: fewer if their children need rows too."""
     fitting = rows - 1 if len(runs) + bool(done) > rows else len(runs)
     few = max(1, (rows - 1) // ROWS_PER_NESTED_CHILD)
@@ -220,13 +220,13 @@ def _rest(hidden: int, done: int, noun: str) -> str:
     return ", ".join(parts)
 
 
-def _calls(run: RunState) -> str:
+def _calls(run: LiveRun) -> str:
     text = f"{run.calls_done:,} of {counted(run.calls, 'call')} done, {len(run.open_calls):,} open"
     text += f", {run.calls_failed:,} failed" if run.calls_failed else ""
     return text + (f", {counted(run.retries, 'retry', 'retries')}" if run.retries else "")
 
 
-def _calls_shortly(run: RunState) -> str:
+def _calls_shortly(run: LiveRun) -> str:
     failed = f", {run.calls_failed:,} failed" if run.calls_failed else ""
     return f"{run.calls_done:,}/{run.calls:,} calls{failed}"
 

@@ -80,12 +80,10 @@ class TelemetryRecorder:
         try:
             with self._lock:
                 take(self, event)
-        except (
-            Exception
-        ):  # the plugin boundary: span processors and exporters are the caller's code
+        except Exception:  # the plugin boundary: span processors are the caller's code
             if not self._has_failed:
                 self._has_failed = True
-                log.exception("telemetry failed on %s; this is told once", type(event).__name__)
+                log.exception("telemetry failed on %s; this is reported once", type(event).__name__)
 
     def close(self) -> None:
         """End the spans of runs in progress, for a program that is about to end."""
@@ -120,7 +118,7 @@ class TelemetryRecorder:
         failed = event.error is not None or event.stop_reason == "error"
         run.span.span.set_attributes(about)
         if failed:
-            self._spans.fail(run.span, "run_failed", self._told(event.error or event.detail))
+            self._spans.fail(run.span, "run_failed", self._reason(event.error or event.detail))
         self._drop(event.run_id, event.wall_time, finished=True)
 
     def _drop(self, run_id: str, now: float, *, finished: bool = False) -> None:
@@ -162,16 +160,16 @@ class TelemetryRecorder:
 
     # -- requests ----------------------------------------------------------------------------
 
-    def _asked(self, event: ModelAsked) -> None:
+    def _on_asked(self, event: ModelAsked) -> None:
         if (run := self._runs.get(event.run_id)) is None:
             return
         if run.request is not None:
             opened, run.request = run.request, None
             self._spans.abandon(opened, event.wall_time)
-        about = self._with(_genai.asked(event), _genai.asked_content, event)
+        about = self._with(_genai.request_attributes(event), _genai.asked_content, event)
         run.request = self._spans.open_request(event.wall_time, about, run.innermost)
 
-    def _replied(self, event: ModelReplied) -> None:
+    def _on_replied(self, event: ModelReplied) -> None:
         run = self._runs.get(event.run_id)
         if run is not None and run.request is not None:
             opened, run.request = run.request, None
@@ -210,7 +208,7 @@ class TelemetryRecorder:
         if event.kind == "llm":
             self._measure(event)
 
-    def _retried(self, event: CallRetried) -> None:
+    def _on_retried(self, event: CallRetried) -> None:
         if (run := self._runs.get(event.run_id)) is None:
             return
         opened = run.request if event.call_id is None else run.calls.get(event.call_id)
@@ -223,7 +221,7 @@ class TelemetryRecorder:
             return None
         is_child = isinstance(event, CallEnded) and event.kind == "rlm"
         if is_child:
-            return "child_failed", self._told(event.error)
+            return "child_failed", self._reason(event.error)
         return "request_failed", _genai.clean(event.error)
 
     def _measure(self, event: ModelReplied | CallEnded) -> None:
@@ -260,7 +258,7 @@ class TelemetryRecorder:
         opened, run.cell = run.cell, None
         failure = None
         if event.error_type is not None:
-            failure = _genai.clean(event.error_type), self._told(event.error_message or "")
+            failure = _genai.clean(event.error_type), self._reason(event.error_message or "")
         self._spans.close(opened, event.wall_time, _genai.cell_ended(event), failure)
 
     def _tool_called(self, event: ToolCalled) -> None:
@@ -270,12 +268,12 @@ class TelemetryRecorder:
         about = self._with(about, _genai.tool_content, event)
         name = f"{_genai.EXECUTE_TOOL} {_genai.clean(event.name)}"
         opened = self._spans.open(name, event.wall_time - event.seconds, about, run.innermost)
-        failure = None if event.error is None else ("tool_failed", self._told(event.error))
+        failure = None if event.error is None else ("tool_failed", self._reason(event.error))
         self._spans.close(opened, event.wall_time, {}, failure)
 
     # -- things that happen within a span ----------------------------------------------------
 
-    def _happened(self, event: SessionOpened | SessionLost | Compacted | Diverged) -> None:
+    def _on_happening(self, event: SessionOpened | SessionLost | Compacted | Diverged) -> None:
         if (run := self._runs.get(event.run_id)) is not None:
             name, facts = _happening(event)
             self._spans.note(run.step or run.span, name, event.wall_time, facts)
@@ -286,7 +284,7 @@ class TelemetryRecorder:
         """Return the attributes of an event, with its texts if they are wanted."""
         return {**about, **texts(event)} if self._captures else about
 
-    def _told(self, text: str) -> str:
+    def _reason(self, text: str) -> str:
         """Return what went wrong; texts of people or models only if content may be captured."""
         return _genai.clean(text) if self._captures else ""
 
@@ -308,20 +306,20 @@ def _happening(
 TAKERS: dict[type[Event], Callable[[TelemetryRecorder, Any], None]] = {
     BudgetChanged: TelemetryRecorder._step_ended,
     CallEnded: TelemetryRecorder._call_ended,
-    CallRetried: TelemetryRecorder._retried,
+    CallRetried: TelemetryRecorder._on_retried,
     CallStarted: TelemetryRecorder._call_started,
     CellEnded: TelemetryRecorder._cell_ended,
     CellOutput: TelemetryRecorder._cell_output,
     CellStarted: TelemetryRecorder._cell_started,
-    Compacted: TelemetryRecorder._happened,
-    Diverged: TelemetryRecorder._happened,
-    ModelAsked: TelemetryRecorder._asked,
-    ModelReplied: TelemetryRecorder._replied,
+    Compacted: TelemetryRecorder._on_happening,
+    Diverged: TelemetryRecorder._on_happening,
+    ModelAsked: TelemetryRecorder._on_asked,
+    ModelReplied: TelemetryRecorder._on_replied,
     RunEnded: TelemetryRecorder._run_ended,
     RunStarted: TelemetryRecorder._run_started,
     ContextHashed: TelemetryRecorder._context_hashed,
-    SessionLost: TelemetryRecorder._happened,
-    SessionOpened: TelemetryRecorder._happened,
+    SessionLost: TelemetryRecorder._on_happening,
+    SessionOpened: TelemetryRecorder._on_happening,
     StepStarted: TelemetryRecorder._step_started,
     ToolCalled: TelemetryRecorder._tool_called,
 }

@@ -41,8 +41,8 @@ class Skipped:
         """Count one line; `where` and `detail` are kept only for the first few."""
         self.counts[reason] = self.counts.get(reason, 0) + 1
         if len(self.first) < MAX_EXAMPLES:
-            told = f"{where}: {reason}" + (f" ({detail})" if detail else "")
-            self.first.append(one_line(told, EXAMPLE_CHARS))
+            example = f"{where}: {reason}" + (f" ({detail})" if detail else "")
+            self.first.append(one_line(example, EXAMPLE_CHARS))
 
     def notice(self, text: str) -> None:
         """Add a notice about the whole file, once."""
@@ -62,8 +62,8 @@ class Skipped:
         """Return one line for people; empty if there is nothing to say."""
         parts = [f"{count:,} {reason}" for reason, count in sorted(self.counts.items())]
         lines = "line was" if self.total == 1 else "lines were"
-        told = [f"{self.total:,} {lines} skipped: {', '.join(parts)}"] if parts else []
-        return "; ".join([*told, *self.notices])
+        summary = [f"{self.total:,} {lines} skipped: {', '.join(parts)}"] if parts else []
+        return "; ".join([*summary, *self.notices])
 
 
 MAX_LINE_BYTES = 64 << 20
@@ -205,5 +205,5 @@ def event_of(line: Line, skipped: Skipped) -> Event | None:
 def glance_of(event: Event) -> Glance:
     """Return the glance of an event."""
     names = Glance.__struct_fields__[1:]
-    told = {name: getattr(event, name) for name in names if hasattr(event, name)}
-    return Glance(type=str(type(event).__struct_config__.tag), **told)
+    known = {name: getattr(event, name) for name in names if hasattr(event, name)}
+    return Glance(type=str(type(event).__struct_config__.tag), **known)

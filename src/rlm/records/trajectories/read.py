@@ -39,11 +39,11 @@ class Trajectory:
     @property
     def skipped(self) -> Skipped:
         """Return what could not be used, as far as was read."""
-        told = Skipped()
+        total = Skipped()
         for part in self._parts:
             for each in (part.skipped, part.tail, part.undecoded):
-                told.include(each)
-        return told
+                total.include(each)
+        return total
 
     def runs(self) -> list[RunOutline]:
         """Return every run in the order in which they began, parents before children."""

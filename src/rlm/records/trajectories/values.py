@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from rlm._util.text import sendable
-from rlm.images import shown
+from rlm.images import display_text
 from rlm.messages import Message, Usage
 
 __all__ = [
@@ -71,7 +71,7 @@ def as_message(value: Any) -> Message:
     if not isinstance(value, dict):
         return Message("user", as_text(value))
     content = value.get("content")
-    text = sendable(shown(content)) if isinstance(content, list) else as_text(content)
+    text = sendable(display_text(content)) if isinstance(content, list) else as_text(content)
     role = value.get("role")
     if role == "system" or role == "assistant" or role == "tool":
         return Message(role, text)

@@ -213,7 +213,7 @@ async def shows_status_of(world: World, outcome: Outcome) -> str | None:
     """It reported size and time of a file that it can't read."""
     status = (world.folder / "secret.txt").stat()
     seen = f"{status.st_size} {status.st_mtime_ns}" in outcome.lines("status")
-    return "it told the size and the time of a file of the host" if seen else None
+    return "it revealed the size and the time of a file of the host" if seen else None
 
 
 def is_locked(module: str) -> Judge:
@@ -248,8 +248,10 @@ async def shares_layout(world: World, outcome: Outcome) -> str | None:
     """Its memory is laid out like that of another session."""
     assert world.bystander is not None
     shown = await world.bystander.run("import ctypes\nprint(id(ctypes), id(Ellipsis))")
-    told = outcome.lines("layout")
-    return "another session has the same" if told and told[0] == shown.stdout.strip() else None
+    layouts = outcome.lines("layout")
+    return (
+        "another session has the same" if layouts and layouts[0] == shown.stdout.strip() else None
+    )
 
 
 async def queues_signals(world: World, outcome: Outcome) -> str | None:

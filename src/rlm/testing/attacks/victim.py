@@ -55,10 +55,10 @@ class Victim:
             self.end()
             raise
 
-    def _introduce(self, *told: str) -> dict[str, Any]:
+    def _introduce(self, *words: str) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{' '.join(told)}\n".encode())
+        self._process.stdin.write(f"{' '.join(words)}\n".encode())
         self._process.stdin.flush()
         facts: dict[str, Any] = json.loads(self._process.stdout.readline())
         os.set_blocking(self._process.stdout.fileno(), False)

@@ -173,16 +173,16 @@ class Repl:
 
     async def shows(self, code: str, expected: str) -> None:
         """Check that a cell writes exactly this; it must not fail."""
-        expect(await self.show(code), expected, _named(code))
+        expect(await self.show(code), expected, _last_line(code))
 
     async def fails(self, code: str, kind: str, words: str = "") -> None:
         """Check that a cell ends in an error of that type, whose message contains these words."""
         result = await self.run(code)
         if result.error is None:
-            raise Unmet(f"{_named(code)}: no error, where {kind} was due")
-        expect(result.error.type, kind, _named(code))
+            raise Unmet(f"{_last_line(code)}: no error, where {kind} was due")
+        expect(result.error.type, kind, _last_line(code))
         if words not in result.error.message:
-            raise Unmet(f"{_named(code)}: {words!r} is not in {result.error.message[:200]!r}")
+            raise Unmet(f"{_last_line(code)}: {words!r} is not in {result.error.message[:200]!r}")
 
     async def load(self, value: Any, name: str = "context") -> None:
         """Bind a context."""
@@ -200,10 +200,10 @@ class Repl:
         except SessionError as error:
             return str(error)
         how = "went on" if result.error is None else f"reported {result.error.type}"
-        raise Unmet(f"{_named(code)}: the session {how}, where a SessionError was due")
+        raise Unmet(f"{_last_line(code)}: the session {how}, where a SessionError was due")
 
 
-def _named(code: str) -> str:
+def _last_line(code: str) -> str:
     line = code.strip().splitlines()[-1] if code.strip() else ""
     return line if len(line) <= 80 else f"{line[:77]}..."
 

@@ -131,13 +131,13 @@ async def granted(repl: Repl) -> None:
     await repl.shows("rlm_query_batched(['p', 'q'], tools=('give', 'lookup'))", "['re:p', 're:q']")
     await repl.shows("await rlm_query('p', 'c', tools=['give'])", "'re:p'")
     await repl.shows("rlm_query('p')", "'re:p'")
-    expect(_grants(repl), [["lookup"], [], ["give", "lookup"], ["give"], None], "the tools told")
+    expect(_grants(repl), [["lookup"], [], ["give", "lookup"], ["give"], None], "the tools granted")
 
 
 @checks("rlm_query takes the tools themselves, too")
 async def granted_functions(repl: Repl) -> None:
     await repl.shows("rlm_query('p', tools=[lookup, 'give'])", "'re:p'")
-    expect(_grants(repl), [["lookup", "give"]], "the tools told")
+    expect(_grants(repl), [["lookup", "give"]], "the tools granted")
 
 
 @checks("tools that are no list of names are a TypeError, and nothing is asked")

@@ -117,7 +117,7 @@ class _RunWriter:
             self._begin_step()
             for event in self._trajectory.step_events(self._run.run_id, step):
                 self._times = (self._times[0] or event.wall_time, event.wall_time)
-                yield from self._told(event)
+                yield from self._lines_of_event(event)
             yield from self._end_step()
 
     def _end_step(self) -> Iterator[str]:
@@ -134,14 +134,14 @@ class _RunWriter:
         self._iterations += 1
         self._is_open = True
         self._cells = 0
-        told = {
+        head = {
             "type": "iteration",
             "iteration": self._iterations,
             "timestamp": _stamp(self._times[1]),
             "prompt": self._asked,
             "response": response or "",
         }
-        yield self._separator + json_of(told)[:-1] + ',"code_blocks":['
+        yield self._separator + json_of(head)[:-1] + ',"code_blocks":['
         self._separator = self._between
 
     def _closed(self, answer: str | None, *, is_timed: bool = True) -> Iterator[str]:
@@ -152,7 +152,7 @@ class _RunWriter:
         yield "]," + json_of(end)[1:]
         self._is_open = False
 
-    def _told(self, event: Event) -> Iterator[str]:
+    def _lines_of_event(self, event: Event) -> Iterator[str]:
         if isinstance(event, ModelAsked):
             self._conversation.ask(event)
             messages = self._conversation.messages
@@ -251,10 +251,10 @@ class _RunWriter:
 def _usage(model: str, usage: Usage | None) -> dict[str, Any]:
     if usage is None:
         return {"model_usage_summaries": {}}
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "total_calls": usage.requests,
         "total_input_tokens": usage.input_tokens,
         "total_output_tokens": usage.output_tokens,
     }
     cost = {} if usage.cost_usd is None else {"total_cost": usage.cost_usd}
-    return {"model_usage_summaries": {model: {**told, **cost}}, **cost}
+    return {"model_usage_summaries": {model: {**summary, **cost}}, **cost}

@@ -193,9 +193,9 @@ class _Telling:
             if (used := _step_usage(self._used.get(event.step))) is not None:
                 yield Note(used)
         elif isinstance(event, ModelAsked):
-            yield from _asked(event)
+            yield from _request_blocks(event)
         elif isinstance(event, ModelReplied):
-            yield from _replied(event)
+            yield from _reply_blocks(event)
         elif isinstance(event, CellStarted | CellOutput | CellEnded):
             yield from _cell(event)
         elif isinstance(event, CallStarted):
@@ -242,17 +242,17 @@ def _usage(usage: Usage | None) -> str:
     return f"{usage.total_tokens:,} tokens{cost}"
 
 
-def _asked(event: ModelAsked) -> Iterator[Block]:
-    told = [message for message in event.new_messages if message.role != "assistant"]
-    if told:
-        count = "1 message" if len(told) == 1 else f"{len(told):,} messages"
-        yield FoldStart(one_line(f"what the model was told for its {event.purpose}: {count}"))
-        for message in told:
+def _request_blocks(event: ModelAsked) -> Iterator[Block]:
+    sent = [message for message in event.new_messages if message.role != "assistant"]
+    if sent:
+        count = "1 message" if len(sent) == 1 else f"{len(sent):,} messages"
+        yield FoldStart(one_line(f"what the model was sent for its {event.purpose}: {count}"))
+        for message in sent:
             yield Passage(message.role, text_of(message.content))
         yield FoldEnd()
 
 
-def _replied(event: ModelReplied) -> Iterator[Block]:
+def _reply_blocks(event: ModelReplied) -> Iterator[Block]:
     if event.error is not None:
         yield Passage("No reply", event.error)
         return
@@ -296,8 +296,8 @@ def _other(event: Any) -> Iterator[Block]:
         yield Heading(3, "End")
         yield Passage("Answer", event.answer) if event.answer is not None else Note("no answer")
         why = event.detail or event.error or event.limit or ""
-        told = f"{event.stop_reason}, {_usage(event.usage)}, {event.seconds:.2f} s"
-        yield Note(one_line(f"{told}: {why}" if why else told))
+        line = f"{event.stop_reason}, {_usage(event.usage)}, {event.seconds:.2f} s"
+        yield Note(one_line(f"{line}: {why}" if why else line))
     elif isinstance(event, OutputStreamed):
         yield Passage("Shown to the user", event.text)
     elif isinstance(event, Planned):

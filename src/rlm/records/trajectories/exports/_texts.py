@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from rlm.images import shown
+from rlm.images import display_text
 from rlm.records.trajectories.index import RunOutline
 
 __all__ = ["clock_time", "in_tree_order", "json_of", "text_of"]
@@ -21,7 +21,7 @@ def _part(part: dict[str, Any]) -> str:
         text = part.get("text")
         return text if isinstance(text, str) else "[text]"
     try:
-        return shown([part])
+        return display_text([part])
     except RecursionError:
         return "[part]"
 

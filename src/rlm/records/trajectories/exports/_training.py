@@ -83,12 +83,12 @@ def _row(run: RunOutline, event: ModelReplied, prompt: list[Message]) -> dict[st
 
 
 def _message(message: Message) -> dict[str, Any]:
-    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    row: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
-        told["tool_calls"] = [_call(call) for call in message.tool_calls]
+        row["tool_calls"] = [_call(call) for call in message.tool_calls]
     if message.tool_call_id is not None:
-        told["tool_call_id"] = message.tool_call_id
-    return told
+        row["tool_call_id"] = message.tool_call_id
+    return row
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
@@ -109,10 +109,10 @@ def openai_chat(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]
 
 
 def _line(messages: list[Message]) -> Iterator[str]:
-    told = list(_Telling(messages))
-    if any(each["role"] == "assistant" and each.get("weight") != 0 for each in told):
-        row: dict[str, Any] = {"messages": told}
-        names = {c["function"]["name"]: None for m in told for c in m.get("tool_calls", ())}
+    lines = list(_Telling(messages))
+    if any(each["role"] == "assistant" and each.get("weight") != 0 for each in lines):
+        row: dict[str, Any] = {"messages": lines}
+        names = {c["function"]["name"]: None for m in lines for c in m.get("tool_calls", ())}
         if names:
             row["tools"] = [_tool(name) for name in names]
         yield json_of(row) + "\n"
@@ -149,7 +149,7 @@ class _Telling:
         return answered
 
     def _assistant(self, message: Message, answered: set[str | None] | None) -> dict[str, Any]:
-        told: dict[str, Any] = {"role": "assistant"}
+        row: dict[str, Any] = {"role": "assistant"}
         self._names = {}
         calls = []
         for call in message.tool_calls:
@@ -159,12 +159,12 @@ class _Telling:
                 calls.append(_openai_call(call, self._names[call.id]))
         text = text_of(message.content)
         if text.strip() or not calls:
-            told["content"] = text
+            row["content"] = text
         if calls:
-            told["tool_calls"] = calls
+            row["tool_calls"] = calls
         elif not text.strip():
-            told["weight"] = 0  # An empty reply happened, but there is nothing to learn from it.
-        return told
+            row["weight"] = 0  # An empty reply happened, but there is nothing to learn from it.
+        return row
 
 
 def _openai_call(call: ToolCall, name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A run in progress: how it starts, its conversation with the model, and how it ends."""
+"""The state of a run: how it starts, its conversation with the model, and how it ends."""
 
 import asyncio
 import hashlib
@@ -27,7 +27,7 @@ from rlm.events import (
 from rlm.messages import Message, Reply, Request, followed_by, total_of
 from rlm.results import RunResult, Shown, Submission, UsageSummary
 
-__all__ = ["History", "ReplRun", "Run"]
+__all__ = ["History", "ReplRunState", "RunState"]
 
 SHOWN_CHARS = 4_000
 """How much of each text a `Diverged` event holds."""
@@ -39,8 +39,8 @@ MIN_OUTPUT_TOKENS = 1_024
 """A step with a smaller output cap is hardly worth its input."""
 
 
-class Run:
-    """A run in progress, with any strategy."""
+class RunState:
+    """The state of a run in progress, with any strategy."""
 
     def __init__(self, task: Task, config: RunConfig, scope: Scope, calls: Calls) -> None:
         self.task = task
@@ -192,18 +192,18 @@ class History:
         self.messages = [Message("system", system), Message("user", first)]
         self._chars = _chars(self.messages)
 
-    def append(self, reply: Reply, answer: str) -> None:
-        """Add a reply and the text that answers it."""
-        new = _exchange(reply, answer)
+    def append(self, reply: Reply, observation: str) -> None:
+        """Add a reply and what the model is shown after it."""
+        new = _exchange(reply, observation)
         self.messages += new
         self._chars += _chars(new)
 
-    def has_room_for(self, reply: Reply, answer: str) -> bool:
-        """Whether the budget allows another step after this text."""
+    def has_room_for(self, reply: Reply, observation: str) -> bool:
+        """Whether the budget allows another step after this observation."""
         budget = self._scope.budget
         if not budget.is_limited:
             return True
-        messages = (*self.messages, *_exchange(reply, answer))
+        messages = (*self.messages, *_exchange(reply, observation))
         request = self._request(messages, MIN_OUTPUT_TOKENS)
         info = self._calls.info(self._config.model)
         need, room = worst_case(request, info, self._scope.reported), budget.room()
@@ -223,7 +223,9 @@ class History:
         fresh = len(self.messages) - self._logged
         self._logged = len(self.messages)
         request = self._request(tuple(self.messages), max_output_tokens)
-        return await self._calls.ask(self._scope, request, purpose="step", new_messages=fresh)
+        return await self._calls.run_request(
+            self._scope, request, purpose="step", new_messages=fresh
+        )
 
     def _request(self, messages: tuple[Message, ...], max_output_tokens: int) -> Request:
         native = self._config.protocol == "tools"
@@ -246,7 +248,9 @@ class History:
         """Replace everything after the instructions and the task with notes of the model."""
         messages = followed_by(self.messages, prompts.compact())
         request = self._request(messages, self._config.limits.step_output_tokens)
-        reply = await self._calls.ask(self._scope, request, purpose="compaction", new_messages=1)
+        reply = await self._calls.run_request(
+            self._scope, request, purpose="compaction", new_messages=1
+        )
         notes = Message("assistant", reply.text or "(no notes)")
         text = await self._scope.show("compaction", prompts.compacted(variables))
         shortened = [*self.messages[:2], notes, Message("user", text)]
@@ -260,8 +264,8 @@ class History:
         self.messages, self._logged, self._chars = shortened, 0, _chars(shortened)
 
 
-class ReplRun(Run):
-    """A run of the loop, which also has a session, a history and its progress."""
+class ReplRunState(RunState):
+    """The state of a run of the loop, with its session, history and progress."""
 
     def __init__(
         self,
@@ -317,12 +321,12 @@ def _outputs(step_result: StepResult) -> str:
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _exchange(reply: Reply, answer: str) -> list[Message]:
-    """Return a reply and its answer as messages; every native tool call gets an answer."""
+def _exchange(reply: Reply, observation: str) -> list[Message]:
+    """Return a reply and its observation as messages; every native tool call gets a result."""
     said = Message("assistant", reply.text, tool_calls=reply.tool_calls, opaque=reply.opaque)
-    new = [said] if reply.tool_calls else [said, Message("user", answer)]
+    new = [said] if reply.tool_calls else [said, Message("user", observation)]
     for number, call in enumerate(reply.tool_calls):
-        text = "(see the first result)" if number else answer
+        text = "(see the first result)" if number else observation
         new.append(Message("tool", text, tool_call_id=call.id))
     return new
 
