@@ -24,6 +24,7 @@ from rlm.protocols import Client, Environment, Recorder
 from rlm.records.recorders.in_process import events_of
 from rlm.results import RunResult
 from rlm.wiring.listeners import Listeners
+from rlm.wiring.registry import setup_code_of
 from rlm.wiring.resources import CallPolicy, Model, ModelSettings, Resources
 from rlm.wiring.runner import Runner
 
@@ -71,6 +72,7 @@ class RLM:
         guards: Guards | None = None,
         system_prompt: str | None = None,
         prologue: str = "",
+        setup_code: str | None = None,
         orchestrator: bool = True,
         preview_chars: int = 0,
         sampling: dict[str, Any] | None = None,
@@ -99,6 +101,8 @@ class RLM:
     ) -> None:
         # Options that `Resources` and `RunConfig` take under the same names are not listed again.
         given = dict(locals())
+        code, options = setup_code_of(setup_code, environment_kwargs)
+        given |= {"setup_code": code, "environment_kwargs": options}
         variables = os.environ if variables is None else variables
         concurrent = (limits or Limits()).max_concurrent_calls
         resources = Resources(
@@ -264,10 +268,12 @@ class RLM:
     async def acompletion(self, prompt: ContextValue, root_prompt: str | None = None) -> Completion:
         """Answer with the prompt as context; without `root_prompt`, the task is in the prompt.
 
+        With `persistent=True` it is a turn of the conversation, except from a tool of that turn.
         Raises the named errors of the reference, with `.partial_answer`, if a limit ended the run.
         """
-        if self._conversation is not None:
-            result = await self._conversation.aask(root_prompt, "" if prompt is None else prompt)
+        conversation = self._conversation
+        if conversation is not None and not conversation.waits_for_this:
+            result = await conversation.aask(root_prompt, "" if prompt is None else prompt)
         else:
             result = await self.aask(FIXED_QUERY if root_prompt is None else root_prompt, prompt)
         compat.raise_if_ended_early(result, self.config.limits)

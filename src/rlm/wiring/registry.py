@@ -24,6 +24,7 @@ __all__ = [
     "environments",
     "make_client",
     "make_environment",
+    "setup_code_of",
 ]
 
 OFFLINE_MODEL = "offline/extractive"
@@ -270,6 +271,17 @@ def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Env
         )
     environment: Environment = maker(**(options or {}))
     return environment
+
+
+def setup_code_of(
+    code: str | None, options: Mapping[str, Any] | None
+) -> tuple[str | None, dict[str, Any]]:
+    """Return `setup_code`, which every environment takes, and the other options."""
+    rest = dict(options or {})
+    inside = rest.pop("setup_code", None)
+    if code and inside:
+        raise ConfigError("setup_code is given twice: as a keyword and as an option")
+    return code or inside, rest
 
 
 def _first(variables: Mapping[str, str], names: tuple[str, ...]) -> str | None:

@@ -58,8 +58,9 @@ class CallbackRecorder:
             self._fire(self._on_subcall_complete, *facts)
 
     async def finish(self) -> None:
-        """Wait until every callback has returned."""
-        await asyncio.to_thread(self._thread.shutdown)
+        """Wait until every callback has returned, without a thread that others may need."""
+        await asyncio.wrap_future(self._thread.submit(int))
+        self._thread.shutdown(wait=False)
 
     def _complete_step(self, event: BudgetChanged | RunEnded) -> None:
         started = self._step_started.pop(event.run_id, None)
