@@ -5,7 +5,7 @@ import dataclasses
 import inspect
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -184,14 +184,32 @@ def test_options_of_commands(name: str, command: click.Command) -> None:
             assert f"`{option.default}` (the default)" in row[1]
 
 
-def test_every_command_is_told() -> None:
+def runnable(group: click.Group, name: str = "rlm") -> Iterator[str]:
+    """The full names of all commands that do something."""
+    for each, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from runnable(command, f"{name} {each}")
+        if not isinstance(command, click.Group) or command.invoke_without_command:
+            yield f"{name} {each}"
+
+
+def test_every_command_is_described() -> None:
     page = (REFERENCE / "cli.md").read_text("utf-8")
-    told = re.findall(r"^## rlm ([\w-]+)$", page, re.MULTILINE)
-    assert sorted(told) == sorted(commands.commands)
+    described = re.findall(r"^## rlm ([\w-]+)$", page, re.MULTILINE)
+    assert sorted(described) == sorted(commands.commands)
     assert sorted(bench.commands) == ["generate", "list", "report", "run"]
     assert sorted(env.commands) == ["check", "list"]
     assert sorted(mcp.commands) == ["connect", "doctor", "install"]
     assert sorted(provenance.commands) == ["verify"]
+
+
+def test_the_list_at_the_top_names_every_command() -> None:
+    page = (REFERENCE / "cli.md").read_text("utf-8")
+    listed = page.split("```text\n", 1)[1].split("\n```", 1)[0].splitlines()
+    names = [re.match(r"rlm(?: [a-z][a-z-]*(?![|a-z-]))*", line) for line in listed]
+    found = [match[0] for match in names if match is not None and match[0] != "rlm"]
+    assert len(found) == len(set(found)) == len(listed) - 2  # besides --version and --help
+    assert sorted(found) == sorted(runnable(commands))
 
 
 def test_exit_codes() -> None:

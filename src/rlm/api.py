@@ -24,7 +24,7 @@ from rlm.protocols import Client, Environment, Recorder
 from rlm.records.recorders.in_process import events_of
 from rlm.results import RunResult
 from rlm.wiring.listeners import Listeners
-from rlm.wiring.registry import default_model
+from rlm.wiring.registry import default_model, setup_code_of
 from rlm.wiring.resources import CallPolicy, Model, ModelSettings, Resources
 from rlm.wiring.runner import Runner
 
@@ -72,6 +72,7 @@ class RLM(compat.ReferenceAttributes):
         guards: Guards | None = None,
         system_prompt: str | None = None,
         prologue: str = "",
+        setup_code: str | None = None,
         orchestrator: bool = True,
         preview_chars: int = 0,
         sampling: dict[str, Any] | None = None,
@@ -103,6 +104,7 @@ class RLM(compat.ReferenceAttributes):
         # The decorator reads `positions` and `reference`, and leaves none of them here.
         # Options that `Resources` and `RunConfig` take under the same names are not listed again.
         given = dict(locals())
+        given |= _setup(given)
         resources = _resources(given)
         given |= {name: getattr(resources, name) for name in ("model", "sub_model", "models")}
         self.config = RunConfig(**{n: given[n] for n in RUN_OPTIONS if given[n] is not None})
@@ -263,10 +265,12 @@ class RLM(compat.ReferenceAttributes):
     async def acompletion(self, prompt: ContextValue, root_prompt: str | None = None) -> Completion:
         """Answer with the prompt as context; without `root_prompt`, the task is in the prompt.
 
+        With `persistent=True` it is a turn of the conversation, except from a tool of that turn.
         Raises the named errors of the reference, with `.partial_answer`, if a limit ended the run.
         """
-        if self._conversation is not None:
-            result = await self._conversation.aask(root_prompt, "" if prompt is None else prompt)
+        conversation = self._conversation
+        if conversation is not None and not conversation.waits_for_this:
+            result = await conversation.aask(root_prompt, "" if prompt is None else prompt)
         else:
             result = await self.aask(FIXED_QUERY if root_prompt is None else root_prompt, prompt)
         compat.raise_if_ended_early(result, self.config.limits)
@@ -323,6 +327,12 @@ async def acompletion(
         return await one.acompletion(prompt, root_prompt)
     finally:
         await one.aclose()
+
+
+def _setup(given: dict[str, Any]) -> dict[str, Any]:
+    """Return `setup_code`, and the options of the environment without it."""
+    code, options = setup_code_of(given["setup_code"], given["environment_kwargs"])
+    return {"setup_code": code, "environment_kwargs": options}
 
 
 def _resources(given: dict[str, Any]) -> Resources:

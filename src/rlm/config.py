@@ -55,6 +55,7 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     profile: Profile | None = None
     system_prompt: str | None = None
     prologue: str = ""
+    setup_code: str = ""
     orchestrator: bool = True
     preview_chars: int = 0
     sampling: dict[str, Any] = field(default_factory=dict)
@@ -64,9 +65,10 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     call_rules: CallRules = field(default_factory=CallRules)
     seed: int = 0
 
-    def allows(self, model: str) -> bool:
-        """Whether code may use a model: only those that the caller listed."""
-        return model in {self.model, self.sub_model, *self.models}
+    @property
+    def allowed_models(self) -> tuple[str, ...]:
+        """The models that code may use: only those that the caller listed."""
+        return tuple(dict.fromkeys((self.model, self.sub_model, *self.models)))
 
     def __post_init__(self) -> None:
         for name, known in (("strategy", Strategy), ("protocol", Protocol), ("profile", Profile)):
@@ -75,6 +77,9 @@ class RunConfig(Struct, frozen=True, kw_only=True):
                 raise ConfigError(
                     f"there is no {name} {value!r}; choose one of {', '.join(choices)}"
                 )
+        if not isinstance(self.setup_code, str):
+            kind = type(self.setup_code).__name__
+            raise ConfigError(f"setup_code must be a str of Python code, not {kind}")
         if self.preview_chars < 0:
             raise ConfigError(f"preview_chars must be 0 or more, not {self.preview_chars}")
         if not 0.0 < self.compaction_fraction <= 1.0:

@@ -79,7 +79,9 @@ class ClientTraits(Struct, frozen=True):
 class ContextSource(Protocol):
     """A stored context: bytes that every session of a run tree can be given."""
 
-    kind: Literal["text", "json", "bytes"]
+    @property
+    def kind(self) -> Literal["text", "json", "tagged_json", "bytes"]:
+        """How to read the bytes; only values of tools are `tagged_json`, see `worker.tagged`."""
 
     @property
     def size_bytes(self) -> int: ...

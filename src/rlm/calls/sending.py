@@ -36,6 +36,11 @@ class Route(Struct, frozen=True):
     max_attempts: int = MAX_ATTEMPTS
     timeout_seconds: float | None = None
 
+    def goes_by(self, name: str) -> bool:
+        """Whether a name means this model: in full, or without its provider."""
+        full = (self.wire_name, *(each for each in self.names if "/" in each))
+        return any(each == name or each.endswith(f"/{name}") for each in full)
+
     @property
     def lane(self) -> Hashable:
         """Models of one server share a lane; a client without an identity has its own."""

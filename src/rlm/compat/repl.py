@@ -22,6 +22,7 @@ from rlm.protocols import BaseSession, Tool, with_defaults
 from rlm.results import CellResult
 from rlm.tools import as_tools
 from rlm.wiring import registry
+from rlm.worker import tagged
 
 __all__ = [
     "E2BREPL",
@@ -172,7 +173,8 @@ class _Calls:
         tool = self._tools.get(name) if isinstance(name, str) else None
         if tool is None or not isinstance(given, dict):
             raise CallRefused(f"there is no tool {name!r}", limit="tools")
-        return {"json": json.dumps(await tool.call(given))}, ()
+        values = {key: tagged.unmarked(value) for key, value in given.items()}
+        return {"json": tagged.dumps(await tool.call(values))}, ()
 
 
 class _SandboxREPL(BaseEnv):

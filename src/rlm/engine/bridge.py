@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from rlm._util.text import all_used
 from rlm._util.untrusted import JsonBounds, TooLarge, read_json
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope, failed
@@ -33,8 +34,10 @@ from rlm.events import (
     ToolCalled,
 )
 from rlm.messages import Message, Reply, Request
+from rlm.portal import Inside, inside
 from rlm.prompts.observation import cut
 from rlm.protocols import Tool
+from rlm.worker import tagged
 from rlm.worker.bounds import CALLS, MAX_CONTEXT_VALUES, MAX_NAME_CHARS, MAX_TOOL_VALUES
 
 __all__ = ["Bridge"]
@@ -80,6 +83,8 @@ class Bridge:
         self.tools = {tool.name: tool for tool in tools}
         self.pictures = RunPictures({} if contexts is None else contexts)
         self.grants = grants
+        self.inside = Inside()
+        """Where the run is. Requests of cells come in the context that opened their session."""
         self._streamed_texts = self._streamed_chars = 0
 
     async def answer(self, kind: str, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
@@ -87,8 +92,10 @@ class Bridge:
         if kind == "llm":
             return await self._llm(arguments, parts)
         if kind == "rlm":
+            inside.set(self.inside)
             return await self._rlm(arguments, parts)
         if kind == "tool":
+            inside.set(self.inside)
             return await self._tool(arguments)
         if kind == "budget":
             return dict(self.scope.budget.left()), ()
@@ -139,14 +146,19 @@ class Bridge:
         return {"failed": {}}, replies
 
     def _model(self, arguments: dict[str, Any], otherwise: str | None = None) -> str:
+        """Return the allowed model that a call names, with or without its provider."""
+        allowed = self.config.allowed_models
         model = arguments.get("model") or otherwise or self.config.sub_model
-        if not isinstance(model, str) or not self.config.allows(model):
-            known = sorted({self.config.model, self.config.sub_model, *self.config.models})
-            raise CallRefused(
-                f"model {model!r} is not allowed here; use one of {', '.join(known)}",
-                limit="models",
-            )
-        return model
+        if not isinstance(model, str):
+            raise CallRefused("malformed model", limit="kind")
+        if model in allowed:
+            return model
+        found = [each for each in allowed if self.calls.router(each).goes_by(model)]
+        if len(found) == 1:
+            return found[0]
+        listed = ", ".join(sorted(found or allowed))
+        problem = "could be several models" if found else "is not allowed here"
+        raise CallRefused(f"model {model!r} {problem}; use one of {listed}", limit="models")
 
     # -- child runs --------------------------------------------------------------------------
 
@@ -233,7 +245,7 @@ class Bridge:
         replies = await _concurrently(room, ask, at_once)
         failed = {str(i): str(each) for i, each in enumerate(replies) if isinstance(each, RLMError)}
         if room < count:
-            refusal = f"all {self.config.limits.max_calls:,} calls are used (max_calls)"
+            refusal = f"{all_used(self.config.limits.max_calls, 'call')} (max_calls)"
             failed.update((str(index), refusal) for index in range(room, count))
         texts = [reply if isinstance(reply, str) else "" for reply in replies]
         return {"failed": failed}, [*texts, *[""] * (count - room)]
@@ -269,7 +281,7 @@ class Bridge:
             known = ", ".join(sorted(self.tools)) or "none"
             raise CallRefused(f"there is no tool {name!r}; tools: {known}", limit="tools")
         self.scope.budget.count_call()
-        encoded = await _canonical(given)
+        encoded, values = await _decoded_arguments(given)
         key = self.scope.key("tool", _digest(tool.name, encoded))
         shown = given if len(encoded) <= MAX_RESULT_CHARS else {CUT: _logged(encoded)}
         about = {"call_id": self.scope.call_id(key), "name": tool.name, "arguments": shown}
@@ -277,7 +289,7 @@ class Bridge:
             return self._stored_result(about, stored)
         started = time.monotonic()
         try:
-            text = json.dumps(await tool.call(given))
+            text = await _encoded_result(await tool.call(values))
         except Exception as error:  # the plugin boundary: a tool is the caller's code
             seconds = time.monotonic() - started
             self.scope.emit(ToolCalled, **about, seconds=seconds, error=str(error))
@@ -368,15 +380,26 @@ def _checked_json(text: str) -> None:
         raise CallRefused(f"a note must be a JSON value: {error}", limit="kind") from error
 
 
-async def _canonical(arguments: dict[str, Any]) -> str:
-    """Return the arguments of a tool as canonical JSON; large ones are encoded in a thread."""
-    if any(isinstance(each, list | dict) or _is_long(each) for each in arguments.values()):
-        return await asyncio.to_thread(_sorted_json, arguments)
-    return _sorted_json(arguments)
+async def _decoded_arguments(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the arguments of a tool as canonical JSON, and as values; large ones in a thread."""
+    if any(isinstance(each, list | dict) or _is_long(each) for each in given.values()):
+        return await asyncio.to_thread(_both_forms, given)
+    return _both_forms(given)
 
 
-def _sorted_json(arguments: dict[str, Any]) -> str:
-    return json.dumps(arguments, sort_keys=True)
+def _both_forms(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    try:
+        values = {name: tagged.unmarked(each) for name, each in given.items()}
+    except ValueError as error:
+        raise CallRefused(f"an argument of the tool can't be read: {error}", limit="kind") from None
+    return json.dumps(given, sort_keys=True), values
+
+
+async def _encoded_result(value: Any) -> str:
+    """Return the result of a tool as the worker reads it; a large one is encoded in a thread."""
+    if isinstance(value, list | tuple | dict | set | frozenset) or _is_long(value):
+        return await asyncio.to_thread(tagged.dumps, value)
+    return tagged.dumps(value)
 
 
 def _is_long(value: Any) -> bool:

@@ -1,8 +1,10 @@
 """The texts for models: `.md` templates and the pure functions that fill them in."""
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from rlm._util.text import counted
 from rlm.config import RunConfig
 from rlm.messages import ModelInfo, ToolSpec
 from rlm.worker.namespace import REPL_NAMES
@@ -18,6 +20,7 @@ __all__ = [
     "first_message",
     "kind_prompt",
     "map_prompt",
+    "prepared_lines",
     "reduce_prompt",
     "system_prompt",
     "tiny_map_prompt",
@@ -59,6 +62,7 @@ NAMES_FOR_ALL = (
 )
 RECURSIVE_NAMES = ("rlm_query", "rlm_query_batched")
 """Aliases work too, but every name in a prompt costs tokens in every request."""
+MAX_PREPARED = 30
 SMALL_PROFILES = ("small", "tiny")
 GRANTING = (
     '`rlm_query(..., tools=["name"])` gives a child only these tools; without it, all of them'
@@ -126,7 +130,7 @@ def first_message(
     """Return the task for the model: the query and the structure of the context, no content."""
     shown = f"\nIt begins:\n{preview}\n" if preview else ""
     shown += f"\n{prologue}\n" if prologue else ""
-    how = f"You have {max_steps} step{'' if max_steps == 1 else 's'}."
+    how = f"You have {counted(max_steps, 'step')}."
     if protocol == "tools":
         how += " Act through the tools execute_python and submit_answer."
     return fill("first", query=query, description=description, preview=shown, steps=how).rstrip()
@@ -169,6 +173,14 @@ def tiny_reduce_prompt(query: str, notes: str) -> str:
 
 def direct_prompt(query: str, context: str) -> str:
     return fill("direct", query=query, context=context).rstrip("\n")
+
+
+def prepared_lines(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what the prompt says about the variables that `setup_code` left, a line each."""
+    shown = [f"`{name}`: prepared for you ({what})" for name, what in variables.items()]
+    left = len(shown) - MAX_PREPARED
+    more = [f"{left} more prepared variables: see `SHOW_VARS()`"] if left > 0 else []
+    return (*shown[:MAX_PREPARED], *more)
 
 
 def _names(small: bool, recursive: bool, tools: tuple[str, ...], grants: bool) -> str:

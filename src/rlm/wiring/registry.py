@@ -25,6 +25,7 @@ __all__ = [
     "make_client",
     "make_environment",
     "missing_key",
+    "setup_code_of",
     "split_model",
 ]
 
@@ -287,6 +288,17 @@ def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Env
         )
     environment: Environment = maker(**(options or {}))
     return environment
+
+
+def setup_code_of(
+    code: str | None, options: Mapping[str, Any] | None
+) -> tuple[str | None, dict[str, Any]]:
+    """Return `setup_code`, which every environment takes, and the other options."""
+    rest = dict(options or {})
+    inside = rest.pop("setup_code", None)
+    if code and inside:
+        raise ConfigError("setup_code is given twice: as a keyword and as an option")
+    return code or inside, rest
 
 
 def _first(variables: Mapping[str, str], names: tuple[str, ...]) -> str | None:

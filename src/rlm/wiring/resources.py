@@ -3,7 +3,6 @@
 import asyncio
 import atexit
 import hashlib
-import json
 import math
 import re
 import weakref
@@ -26,6 +25,7 @@ from rlm.calls.scheduler import Scheduler
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.context import ContextValue, StoredContext, store_context
+from rlm.engine.sessions import ReplValue
 from rlm.engine.task import Services, Task, Toolset
 from rlm.errors import ConfigError, SessionError
 from rlm.limits import Limits
@@ -34,6 +34,7 @@ from rlm.models import warn_if_unknown
 from rlm.portal import existing_portal
 from rlm.protocols import BaseEnvironment, Client, ClientTraits, Environment, with_defaults
 from rlm.wiring import registry
+from rlm.worker import tagged
 
 if TYPE_CHECKING:  # Imported where they are used, because many programs never use them.
     from rlm.chat import ChatStorage
@@ -407,6 +408,7 @@ def _toolset(given: Any) -> Toolset:
     return Toolset(tools, stored, describe_values(given))
 
 
-def _stored(value: Any) -> StoredContext:
-    """Store any JSON value: numbers and flags can't be contexts, but they can be variables."""
-    return StoredContext("json", json.dumps(value).encode(), "")
+def _stored(value: Any) -> ReplValue:
+    """Store any data: numbers and sets can't be contexts, but they can be variables."""
+    text = tagged.dumps(value)
+    return ReplValue("tagged_json" if '"$' in text else "json", text)

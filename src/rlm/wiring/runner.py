@@ -17,7 +17,7 @@ from rlm.engine.task import Task
 from rlm.errors import ConfigError
 from rlm.limits import Budget, Limits
 from rlm.messages import Reply
-from rlm.portal import in_a_run
+from rlm.portal import inside
 from rlm.protocols import Recorder, ReplyStore
 from rlm.records.journal import journaled_run
 from rlm.records.recorders.in_process import CallbackRecorder
@@ -194,12 +194,13 @@ class Runner:
         self, execution: ReplRun | PlainRun, scope: Scope, callbacks: CallbackRecorder | None
     ) -> RunResult:
         """Run to the end; until then, `stop` can reach the run."""
-        self._running[scope.run_id] = execution.run_state, asyncio.get_running_loop()
-        token = in_a_run.set(True)
+        loop = asyncio.get_running_loop()
+        self._running[scope.run_id] = execution.run_state, loop
+        token = inside.set(inside.get()._replace(loop=loop))
         try:
             return await execution.run()
         finally:
-            in_a_run.reset(token)
+            inside.reset(token)
             del self._running[scope.run_id]
             if callbacks is not None:
                 await callbacks.finish()

@@ -68,8 +68,9 @@ class CallbackRecorder:
             self._fire(self._on_subcall_complete, *facts)
 
     async def finish(self) -> None:
-        """Wait until every callback has returned."""
-        await asyncio.to_thread(self._thread.shutdown)
+        """Wait until every callback has returned, without a thread that others may need."""
+        await asyncio.wrap_future(self._thread.submit(int))
+        self._thread.shutdown(wait=False)
 
     def _name(self, event: CallStarted | CallEnded) -> str:
         return bare_name(event.model) if self._as_reference else event.model

@@ -1,4 +1,4 @@
-/** The source that `rlm view` is: its API over HTTP, and its server-sent events. */
+/** Where runs come from: the library of `rlm view`, or a file opened there, over HTTP and server-sent events. */
 
 import type {
   CallList,
@@ -10,17 +10,18 @@ import type {
   RunList,
   RunPage,
   RunWatcher,
-  Source,
   UsageFacts,
   ViewerFacts,
   WholeText,
-} from '../contract'
+} from './contract'
+import { bytes } from './text/format'
 
 const MAX_CALLS = 20_000
 const FIRST_PAUSE_MS = 1_000
 const LONGEST_PAUSE_MS = 15_000
+const AWAY = 'The server does not answer. Is rlm view still running?'
 
-/** What the server said instead of an answer, in its own plain words. */
+/** The error that the server sent instead of an answer. */
 export class Refused extends Error {
   constructor(
     message: string,
@@ -30,8 +31,9 @@ export class Refused extends Error {
   }
 }
 
-function place(...parts: (string | number)[]): string {
-  return `/api/${parts.map((part) => encodeURIComponent(String(part))).join('/')}`
+function errorIn(body: unknown, status: number): Refused {
+  const message = (body as { error?: unknown } | null)?.error
+  return new Refused(typeof message === 'string' ? message : `The server answered ${status}.`, status)
 }
 
 async function answer<T>(address: string, options: RequestInit = {}): Promise<T> {
@@ -39,15 +41,14 @@ async function answer<T>(address: string, options: RequestInit = {}): Promise<T>
   try {
     response = await fetch(address, { cache: 'no-store', ...options })
   } catch {
-    throw new Refused('The server does not answer. Is rlm view still running?', 0)
+    throw new Refused(AWAY, 0)
   }
   const body: unknown = await response.json().catch(() => null)
   if (response.ok && body !== null) return body as T
-  const told = (body as { error?: unknown } | null)?.error
-  throw new Refused(typeof told === 'string' ? told : `The server answered ${response.status}.`, response.status)
+  throw errorIn(body, response.status)
 }
 
-/** The token of the address that was printed, until the server has made a cookie of it. */
+/** The token of the printed address, until the server has stored it in a cookie. */
 let shown = ''
 
 /** Take the token out of the address, so that neither bookmarks nor the history keep it. */
@@ -105,61 +106,98 @@ function listen(address: string, handlers: Handlers): () => void {
   }
 }
 
-export class HttpSource implements Source {
+/** Sends a file and returns the id that the server gives it. A file that is too large is not sent at all. */
+export async function sendFile(file: File, progress: (share: number) => void, signal: AbortSignal): Promise<string> {
+  const { max_bytes } = await answer<{ max_bytes: number }>('/api/opened', { signal })
+  if (file.size > max_bytes) {
+    throw new Refused(`The file has ${bytes(file.size)}, and at most ${bytes(max_bytes)} can be opened here. Open it with: rlm view FILE`, 413)
+  }
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest() // fetch does not report the progress of what it sends.
+    request.open('POST', `/api/opened?${new URLSearchParams({ name: file.name })}`)
+    request.setRequestHeader('X-RLM-Token', token())
+    request.responseType = 'json'
+    request.upload.onprogress = ({ loaded, total }) => progress(total ? loaded / total : 0)
+    request.onerror = request.onabort = () => reject(new Refused(AWAY, 0))
+    request.onload = () => {
+      const id = (request.response as { id?: unknown } | null)?.id
+      if (request.status === 200 && typeof id === 'string') resolve(id)
+      else reject(errorIn(request.response, request.status))
+    }
+    signal.addEventListener('abort', () => request.abort())
+    request.send(file)
+  })
+}
+
+/** Without the id of an opened file, the library of the viewer itself. */
+export class Source {
+  constructor(readonly openedId: string | null = null) {}
+
+  private place(...parts: (string | number)[]): string {
+    const opened = this.openedId === null ? [] : ['opened', this.openedId]
+    return `/api/${[...opened, ...parts].map((part) => encodeURIComponent(String(part))).join('/')}`
+  }
+
+  /** Removes the server's copy of an opened file. */
+  async close(): Promise<void> {
+    if (this.openedId === null) return
+    await answer(this.place(), { method: 'DELETE', headers: { 'X-RLM-Token': token() }, keepalive: true })
+  }
+
   viewer(): Promise<ViewerFacts> {
     const options = shown ? { headers: { Authorization: `Bearer ${shown}` } } : {}
     shown = ''
-    return answer(place('viewer'), options)
+    return answer(this.place('viewer'), options)
   }
 
   runs(): Promise<RunList> {
-    return answer(place('runs'))
+    return answer(this.place('runs'))
   }
 
   run(runId: string): Promise<RunPage> {
-    return answer(place('runs', runId))
+    return answer(this.place('runs', runId))
   }
 
   step(runId: string, step: number, offset: number, limit: number): Promise<EventPage> {
-    return answer(`${place('runs', runId, 'steps', step)}?offset=${offset}&limit=${limit}`)
+    return answer(`${this.place('runs', runId, 'steps', step)}?offset=${offset}&limit=${limit}`)
   }
 
   text(runId: string, index: number, field: string): Promise<WholeText> {
-    return answer(place('runs', runId, 'events', index, 'text', field))
+    return answer(this.place('runs', runId, 'events', index, 'text', field))
   }
 
   calls(runId: string): Promise<CallList> {
-    return answer(`${place('runs', runId, 'calls')}?limit=${MAX_CALLS}`)
+    return answer(`${this.place('runs', runId, 'calls')}?limit=${MAX_CALLS}`)
   }
 
   usage(runId: string): Promise<UsageFacts> {
-    return answer(place('runs', runId, 'usage'))
+    return answer(this.place('runs', runId, 'usage'))
   }
 
   coverage(runId: string): Promise<Coverage> {
-    return answer(place('runs', runId, 'coverage'))
+    return answer(this.place('runs', runId, 'coverage'))
   }
 
   async context(runId: string, start: number, end: number): Promise<string> {
-    return (await answer<{ text: string }>(`${place('runs', runId, 'context')}?start=${start}&end=${end}`)).text
+    return (await answer<{ text: string }>(`${this.place('runs', runId, 'context')}?start=${start}&end=${end}`)).text
   }
 
   search(runId: string, words: string): Promise<Hits> {
-    return answer(`${place('runs', runId, 'search')}?q=${encodeURIComponent(words)}&limit=200`)
+    return answer(`${this.place('runs', runId, 'search')}?q=${encodeURIComponent(words)}&limit=200`)
   }
 
   async fork(runId: string, step: number, edited: string | null): Promise<string> {
     const body = JSON.stringify({ run_id: runId, step, edited })
     const headers = { 'Content-Type': 'application/json', 'X-RLM-Token': token() }
-    return (await answer<{ run_id: string }>(place('fork'), { method: 'POST', headers, body })).run_id
+    return (await answer<{ run_id: string }>('/api/fork', { method: 'POST', headers, body })).run_id
   }
 
   watchRuns(changed: () => void, connection: (state: Connection) => void): () => void {
-    return listen(place('live'), { named: { runs: changed }, connection })
+    return listen(this.place('live'), { named: { runs: changed }, connection })
   }
 
   watchRun(runId: string, watcher: RunWatcher): () => void {
-    const stop = listen(place('runs', runId, 'live'), {
+    const stop = listen(this.place('runs', runId, 'live'), {
       connection: (state) => watcher.connection(state),
       named: {
         rlm: (data) => watcher.event(JSON.parse(data) as Numbered),
