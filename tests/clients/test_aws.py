@@ -41,7 +41,7 @@ SUITE: list[tuple[str, str, str, dict[str, str], bytes, str]] = [
 
 
 def signed(method: str, url: str, headers: dict[str, str], body: bytes, **facts: Any) -> str:
-    given_facts = {"credentials": EXAMPLE, "region": "us-east-1", "service": "service", "when": AT}
+    given_facts: dict[str, Any] = {"credentials": EXAMPLE, "region": "us-east-1", "service": "service", "when": AT}
     return signed_headers(method, url, headers, body, **{**given_facts, **facts})["Authorization"]
 
 

@@ -25,7 +25,8 @@ ACCESS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": SECRET}
 
 def asked(*messages: Message, **facts: Any) -> Request:
     given = messages or (Message("system", "Be brief."), Message("user", "hi"))
-    return Request(**{"model": NOVA, "messages": given, "max_output_tokens": 50, **facts})
+    known: dict[str, Any] = {"model": NOVA, "messages": given, "max_output_tokens": 50}
+    return Request(**{**known, **facts})
 
 
 async def collected(client: HttpClient, request: Request) -> tuple[str, Reply]:

@@ -61,7 +61,8 @@ NAMED = [
 
 def asked(model: str, **facts: Any) -> Request:
     messages = (Message("system", "Be brief."), Message("user", "hi"))
-    return Request(**{"model": model, "messages": messages, "max_output_tokens": 50, **facts})
+    known: dict[str, Any] = {"model": model, "messages": messages, "max_output_tokens": 50}
+    return Request(**{**known, **facts})
 
 
 async def collected(stream: AsyncIterator[str | Reply]) -> tuple[str, Reply]:

@@ -95,7 +95,9 @@ def check_plugins() -> list[dict[str, Any]]:
 def check_settings(variables: Mapping[str, str]) -> list[str]:
     """Return settings that are incomplete or ambiguous, with advice."""
     found = [*_keys_and_addresses(variables)]
-    chosen = [name for name, each in PROVIDERS.items() if usable_key(each, variables)]
+    usable = {name: key for name, each in PROVIDERS.items() if (key := usable_key(each, variables))}
+    first = {key: name for name, key in reversed(usable.items())}
+    chosen = [name for name, key in usable.items() if first[key] == name]
     if len(chosen) > 1 and not variables.get("RLM_MODEL"):
         found.append(
             f"Keys for {', '.join(chosen)} are set: the first of them is used; "
