@@ -101,8 +101,7 @@ class RLM:
     ) -> None:
         # Options that `Resources` and `RunConfig` take under the same names are not listed again.
         given = dict(locals())
-        code, options = setup_code_of(setup_code, environment_kwargs)
-        given |= {"setup_code": code, "environment_kwargs": options}
+        given |= setup_code_of(setup_code, environment_kwargs)
         variables = os.environ if variables is None else variables
         concurrent = (limits or Limits()).max_concurrent_calls
         resources = Resources(
