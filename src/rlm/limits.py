@@ -14,6 +14,7 @@ from operator import itemgetter
 
 from msgspec import Struct
 
+from rlm._util.text import all_used, counted
 from rlm.errors import CallRefused, ConfigError
 from rlm.messages import PICODOLLARS, Usage
 
@@ -105,14 +106,15 @@ class Reservation:
         self.sent = False
 
     def settle(self, used: Amount) -> Amount:
-        """Replace the upper bound with the actual usage; return the overshoot, normally none."""
+        """Replace the upper bound with the actual usage; return the overshoot, normally none.
+
+        A bound of no money at all is that of a model whose price is unknown: then what its provider
+        states is counted, and can't be too much.
+        """
         over = NOTHING
-        if used.tokens > self.amount.tokens or used.picodollars > self.amount.picodollars:
-            over = Amount(
-                0,
-                max(0, used.tokens - self.amount.tokens),
-                max(0, used.picodollars - self.amount.picodollars),
-            )
+        money = used.picodollars - self.amount.picodollars if self.amount.picodollars else 0
+        if used.tokens > self.amount.tokens or money > 0:
+            over = Amount(0, max(0, used.tokens - self.amount.tokens), max(0, money))
         self._end(used, over)
         return over
 
@@ -336,18 +338,20 @@ class Budget:
         if now >= (self.work_deadline if deadline is None else deadline):
             return _Refusal(self, "seconds", "the time limit is reached (max_seconds)", False)
         if taken.calls > ceiling.calls:
-            text = f"all {ceiling.calls:,} calls are used (max_calls)"
+            text = f"{all_used(ceiling.calls, 'call')} (max_calls)"
             return _Refusal(self, "calls", text, False)
         capped = self.limits.max_tokens is not None or self.limits.max_cost_usd is not None
         if capped and self.overshoot != NOTHING:
             text = (
-                f"the server used {self.overshoot.tokens:,} tokens more than a request can, "
-                "so nothing more is sent under this budget"
+                f"the server used {counted(self.overshoot.tokens, 'token')} more than a request "
+                "can, so nothing more is sent under this budget"
             )
             return _Refusal(self, "tokens" if self.limits.max_tokens else "cost_usd", text, False)
         if taken.tokens > ceiling.tokens:
             left = ceiling.tokens - taken.tokens + amount.tokens
-            text = f"{amount.tokens:,} tokens may be needed, {left:,} are free (max_tokens)"
+            text = (
+                f"{counted(amount.tokens, 'token')} may be needed, {left:,} are free (max_tokens)"
+            )
             return _Refusal(self, "tokens", text, self.in_flight > 0)
         if taken.picodollars > ceiling.picodollars:
             need_usd = amount.picodollars / PICODOLLARS

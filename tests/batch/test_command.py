@@ -89,7 +89,7 @@ def test_failed_rows_are_told_and_the_rest_is_answered(tmp_path: Path) -> None:
     tasks.write_text(tasks.read_text() + "nonsense\n" * 7)
     done = rlm("batch", str(tasks), *OFFLINE)
     assert done.returncode == 1
-    assert "7 rows failed; the same command tries them again:" in done.stderr
+    assert "7 rows failed; the same command tries again:" in done.stderr
     assert "row 2: line 3: JSON is malformed" in done.stderr
     assert "and 2 more" in done.stderr
 
@@ -157,7 +157,7 @@ def test_ctrl_c_lets_go_and_the_same_command_goes_on(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=60)
         holds_back = False
         assert process.returncode == 130, err
-        assert "rows are answered. The same command goes on from there." in err
+        assert "rows answered. The same command continues from there." in err
         assert rlm("batch", str(tasks), **variables(one)).returncode == 0
     assert_whole(tasks)
 

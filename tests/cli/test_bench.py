@@ -58,12 +58,14 @@ def test_the_offline_model_finds_needles_and_goes_on(run: Run, tmp_path: Path) -
     code, out, err = run(*arguments, "--n", "2", "--method", "rlm,plain")
     assert (code, out) == (0, "results/report.md\n"), err
     assert "[4/4] s-niah/single 2k " in err
+    assert err.splitlines()[0].startswith("4 runs planned, about 12 requests to models.")
     assert err.count(": score 100, $0.0000, ") == 4
     report = (tmp_path / "results" / "report.md").read_text("utf-8")
     assert "| s-niah/single | offline/extractive | rlm | 2k | 2 | 100.0 | 34–100 |" in report
     code, _, err = run(*arguments, "--n", "3", "--method", "rlm,plain")
     assert code == 0
-    assert err.splitlines()[0] == "4 of 6 results are in results already."
+    assert err.splitlines()[0] == "4 of 6 results found in results."
+    assert err.splitlines()[1].startswith("2 runs planned, about 6 requests to models.")
     assert "[2/2] " in err
     code, _, err = run(*arguments, "--n", "3", "--max-steps", "7")
     assert code == 1
@@ -71,6 +73,16 @@ def test_the_offline_model_finds_needles_and_goes_on(run: Run, tmp_path: Path) -
     code, out, err = run("bench", "report", "results", "--out", "elsewhere")
     assert (code, out, err) == (0, "elsewhere/report.md\n", "")
     assert (tmp_path / "elsewhere" / "s-niah-score.svg").exists()
+
+
+def test_a_quick_try(run: Run) -> None:
+    arguments = ("bench", "run", "s-niah/single", *OFFLINE, "--size", "2k", "--quick")
+    code, _, err = run(*arguments, "--method", "plain")
+    assert code == 0, err
+    assert err.splitlines()[0].startswith("2 runs planned, about 2 requests to models.")
+    code, out, err = run(*arguments, "--n", "3")
+    assert (code, out) == (2, "")
+    assert "--quick and --n exclude each other" in err
 
 
 def test_samples_for_other_engines(run: Run, tmp_path: Path) -> None:
@@ -201,7 +213,7 @@ def test_a_killed_benchmark_leaves_whole_lines_and_goes_on(
     _, err = process.communicate(timeout=60)
     assert process.returncode == (-how if how == signal.SIGKILL else 130), err
     if how == signal.SIGINT:
-        assert b"run the same command again to go on" in err
+        assert b"run the same command again to continue" in err
         assert not (out / ".contexts").exists()
     before = path.read_bytes()
     scored = {line["seed"] for line in map(json.loads, before.splitlines()) if line["score"]}

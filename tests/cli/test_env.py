@@ -149,7 +149,7 @@ def test_several_environments_are_one_table() -> None:
         "| cells: a long echo is cut | ✓ | ✓ |",
         "| **sum** | 1 passed | 1 passed |",
     ]
-    assert done.stderr.splitlines()[1] == "local: 1 rows"
+    assert done.stderr.splitlines()[1] == "local: 1 row"
 
 
 def test_several_environments_are_one_object() -> None:

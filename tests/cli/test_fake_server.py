@@ -77,7 +77,7 @@ def test_it_serves_and_ends_cleanly(script: str, ending: signal.Signals) -> None
     assert "export OPENAI_API_KEY=fake" in lines
     assert "1 /v1/chat/completions chat m\\x1b[31m -> 200" in lines
     assert "2 /v1/chat/completions chat m\\x1b[31m -> 503" in lines
-    assert lines[-1] == "3 requests were received."
+    assert lines[-1] == "3 requests received."
 
 
 def test_a_loop_and_quiet(script: str) -> None:

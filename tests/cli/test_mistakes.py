@@ -64,6 +64,7 @@ def test_what_can_not_work(
         (["ask", "?", "--strategy", "guess"], "'guess' is not one of"),
         (["ask", "?", "--quiet", "--verbose"], "exclude each other"),
         (["ask", "?", "--nonsense"], "No such option"),
+        (["aks", "?"], "No such command 'aks'. Did you mean 'ask'? See 'rlm --help'."),
         (["nonsense\x1b[31m"], "No such command 'nonsense\\x1b[31m'"),
         (["ask", "?", "--schema", "missing.json"], "missing.json: No such file"),
         (["ask", "?", "--schema", "text.txt"], "text.txt is not JSON"),

@@ -26,7 +26,7 @@ def test_a_run_in_two_steps() -> None:
     repl = Repl(f"{OTHER}\n{'Some filler here.' * 50}\n{NEEDLE}\n{'More of it.' * 50}\n")
     printed = play(repl)
     assert len(printed) == 2
-    assert "1 matches in 1 places" in printed[0]
+    assert "matches: 1, places: 1" in printed[0]
     assert NEEDLE in printed[0]
     assert repl.submitted == [NEEDLE]
     assert len(repl.prompts) == 1
@@ -93,7 +93,7 @@ async def test_the_cell_is_short_and_runs_on_any_supported_python() -> None:
 def shown(*passages: str) -> tuple[str, str]:
     """What the search cell prints."""
     listed = "".join(f"--- at {400 * at}\n{text}\n" for at, text in enumerate(passages))
-    return ("user", f"1 matches in 1 places\n{listed}---\n28 steps left")
+    return ("user", f"matches: 1, places: 1\n{listed}---\n28 steps left")
 
 
 async def test_a_submission_that_was_not_taken_is_tried_once_more_then_written_out() -> None:

@@ -103,7 +103,7 @@ async def test_runs_end_with_their_session(place: str, recipe: Recipe) -> None:
         for _ in range(MAX_AT_ONCE):
             await asked(client, "rlm_complete", session=session, query="?", path="")
         text = await refused(client, "rlm_complete", session=session, query="?", path="")
-        assert f"{MAX_AT_ONCE} runs of this session are in progress" in text
+        assert f"this session has {MAX_AT_ONCE} runs in progress" in text
         while model.waiting < MAX_AT_ONCE:
             await asyncio.sleep(0.01)
         await asked(client, "rlm_session_close", session=session)
@@ -240,7 +240,7 @@ async def test_limits_of_a_run_are_the_operators(recipe: Recipe) -> None:
     async with opened("memory", recipe, models=models) as house, house.client() as client:
         session = await session_of(client)
         text = await refused(client, "rlm_complete", session=session, query="?", path="")
-        assert "at most 1 files" in text
+        assert "at most 1 file " in text
         (recipe.root / "b.txt").write_text("much more than is allowed")
         text = await refused(client, "rlm_complete", session=session, query="?", path="b.txt")
         assert "more than 12 bytes" in text

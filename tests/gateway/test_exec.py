@@ -104,7 +104,7 @@ async def test_files_have_limits_in_number_and_bytes(recipe: Recipe) -> None:
         with pytest.raises(Refused, match="more than 11 bytes"):
             await gateway.execute(ME, session, "1", [handle])
         other = (await gateway.open(ME, session, "b.bin"))["handle"]
-        with pytest.raises(Refused, match="at most 1 files"):
+        with pytest.raises(Refused, match="at most 1 file "):
             await gateway.execute(ME, session, "1", [handle, other])
     finally:
         await gateway.close()

@@ -110,6 +110,16 @@ def test_a_project_has_a_file_of_its_own(run: Run, home: Path, name: str) -> Non
     assert held(path)[SECTIONS[name]]["rlm"]["url"] == URL
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_it_says_when_all_projects_get_it(run: Run, home: Path, name: str) -> None:
+    words = "will open it in all of its projects; --project DIRECTORY writes it for one"
+    _, _, err = run("mcp", "install", "--client", name, "--root", ".")
+    assert (words in err) == (name != "claude")  # which knows no projects
+    if name != "claude":
+        _, _, err = run("mcp", "install", "--client", name, "--root", ".", "--project", ".")
+        assert words not in err
+
+
 def test_claude_desktop_has_no_projects(run: Run, home: Path) -> None:
     code, _, err = run("mcp", "install", "--client", "claude", "--url", URL, "--project", ".")
     assert code == 1

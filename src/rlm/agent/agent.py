@@ -19,9 +19,11 @@ from rlm.agent.departures import departures
 from rlm.api import RLM
 from rlm.chat.chat import Chat
 from rlm.compat import raise_if_ended_early
+from rlm.compat.backends import read_backend
 from rlm.context import ContextValue
 from rlm.errors import ConfigError, ModelError
 from rlm.events import Event, Noted, OutputStreamed
+from rlm.limits import Limits
 from rlm.logger import RLMLogger
 from rlm.protocols import Recorder, Tool
 from rlm.records.recorders.in_process import events_of
@@ -79,7 +81,7 @@ class AgentRLM:
             "max_depth": max_depth,
             "max_iterations": max_iterations,
             "max_tokens": max_tokens,
-            "max_budget": max_cost,
+            "limits": _with_cost(options.get("limits"), max_cost),
             "logger": logger,
             "verbose": verbose,
         }
@@ -265,10 +267,17 @@ class _TurnMemory:
 def _model_options(backend: Backend, backend_kwargs: dict[str, Any] | None) -> dict[str, Any]:
     """Return the options of `RLM` for a provider with its options, or for any other model."""
     if isinstance(backend, str) and (backend_kwargs is not None or "/" not in backend):
+        if missing := read_backend(backend, backend_kwargs).missing_key:
+            raise ConfigError(missing)  # An agent may be used much later than it is made.
         return {"backend": backend, "backend_kwargs": backend_kwargs}
     if backend_kwargs:
         raise ConfigError("backend_kwargs needs the name of a provider")
     return {"model": backend}
+
+
+def _with_cost(limits: Limits | None, max_cost: float | None) -> Limits | None:
+    """Return the limits with one on money, which a model of unknown price is refused under."""
+    return limits if max_cost is None else replace(limits or Limits(), max_cost_usd=max_cost)
 
 
 def _own_tools(given: Any) -> dict[str, Tool]:

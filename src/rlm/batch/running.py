@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from rlm._util.limited import in_thread
+from rlm._util.text import counted
 from rlm.api import RLM
 from rlm.batch import outcomes
 from rlm.batch.folder import OrderedAnswers
@@ -246,7 +247,9 @@ class Batch:
         self._end(position)
         self._failures += not final
         if self._failures == self._plan.failures_in_a_row:
-            self.tally.stopped = f"{self._failures} rows failed in a row, the last with: {error}"
+            self.tally.stopped = (
+                f"{counted(self._failures, 'row')} failed in a row, the last with: {error}"
+            )
 
     def _end(self, position: RowPosition, attempt: int | None = None) -> None:
         """Write finished answers, and remove the journal of a run that has answered."""

@@ -12,6 +12,7 @@ import click
 import msgspec
 from msgspec import Struct
 
+from rlm._util.text import counted
 from rlm.api import RLM
 from rlm.batch import Batch, BatchFolder, Plan, Tally
 from rlm.batch.outcomes import RowTable
@@ -68,7 +69,7 @@ class Lines(Silent):
         rate = tally.done_now / seconds if seconds else 0.0
         if tally.done_now:
             words.append(f"{rate:,.1f} rows/s" if rate >= 1 else f"{rate * 60:,.1f} rows/min")
-        words.append(f"{self._budget.used.tokens:,} tokens")
+        words.append(f"{counted(self._budget.used.tokens, 'token')}")
         if self._budget.used.picodollars:
             words.append(f"${self._budget.used.picodollars / PICODOLLARS:,.4f}")
         if tally.failed:
@@ -288,8 +289,8 @@ def _tell(
         _tell_failures(table, tally.failed)
     if interrupted or tally.stopped:
         why = "Cancelled" if interrupted else f"Stopped: {tally.stopped}"
-        done = f"{tally.answered:,} of {tally.total:,} rows are answered"
-        say(f"{why}; {done}. The same command goes on from there.")
+        done = f"{tally.answered:,} of {counted(tally.total, 'row')} answered"
+        say(f"{why}; {done}. The same command continues from there.")
     if interrupted:
         return CANCELLED
     if tally.stopped and not tally.failed:
@@ -298,7 +299,7 @@ def _tell(
 
 
 def _tell_failures(table: RowTable, count: int) -> None:
-    say(f"{count:,} rows failed; the same command tries them again:")
+    say(f"{counted(count, 'row')} failed; the same command tries again:")
     for number, _ in zip(table.numbers("failed"), range(TOLD_FAILURES), strict=False):
         entry = table.get(number)
         if entry is not None:

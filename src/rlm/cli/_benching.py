@@ -13,8 +13,18 @@ import click
 from msgspec import Struct
 
 import rlm
+from rlm._util.text import counted
 from rlm.api import RLM
-from rlm.bench.plan import METHODS, Settings, Work, check_sizes, parse_sizes, show_size, works
+from rlm.bench.plan import (
+    METHODS,
+    Settings,
+    Work,
+    check_sizes,
+    parse_sizes,
+    show_size,
+    size_chars,
+    works,
+)
 from rlm.bench.registry import find_tasks, known_tasks, write_dataset
 from rlm.bench.report import write_report
 from rlm.bench.results import Outcome, Results
@@ -24,6 +34,7 @@ from rlm.cli import _asking as asking
 from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say
 from rlm.cli._output import show_table
 from rlm.errors import UnknownPriceError
+from rlm.prompts import call_chars
 from rlm.records.recorders.console import one_line
 
 __all__ = [
@@ -219,7 +230,7 @@ def write_samples(
 
     written = write_dataset(tasks, chosen, range(seed, seed + count), out, tell)
     if not quiet:
-        say(f"{written:,} samples in {out}")
+        say(f"{counted(written, 'sample')} in {out}")
 
 
 def run_bench(options: Options) -> int:
@@ -235,7 +246,9 @@ def run_bench(options: Options) -> int:
         todo = sum(len(work.methods) for work in left)
         total = len(tasks) * len(sizes) * len(seeds) * len(methods)
         if not options.quiet and todo < total:
-            say(f"{total - todo:,} of {total:,} results are in {options.out} already.")
+            say(f"{total - todo:,} of {counted(total, 'result')} found in {options.out}.")
+        if not options.quiet and todo:
+            say(_plan(left, engine))
         with progress_of(left, quiet=options.quiet) as progress:
             bench = Bench(
                 engine,
@@ -250,6 +263,24 @@ def run_bench(options: Options) -> int:
         if results.outcomes:
             click.echo(str(write_report([options.out], options.out)))
     return code
+
+
+QUICK_COUNT = 2
+RLM_REQUESTS = 5
+"""A typical run of the loop: a few steps, and calls of its cells. Hard questions take far more."""
+
+
+def _plan(left: Sequence[Work], engine: RLM) -> str:
+    """Say how many runs will be made, and about how many requests they will send."""
+    chars = call_chars(engine.runner.resources.info(engine.config.sub_model))
+    runs = requests = 0
+    for work in left:
+        pieces = -(-size_chars(work.size) // chars)
+        each = {"rlm": RLM_REQUESTS, "plain": 1, "mapreduce": pieces + (pieces > 1)}
+        runs += len(work.methods)
+        requests += sum(each[method] for method in work.methods)
+    about = f"about {counted(requests, 'request')} to models"
+    return f"{counted(runs, 'run')} planned, {about}. --n N or --quick makes it fewer."
 
 
 def _run(engine: RLM, bench: Bench, left: list[Any], options: Options) -> int:

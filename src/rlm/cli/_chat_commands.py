@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import click
 from msgspec import Struct
 
+from rlm._util.text import counted
 from rlm.chat.chat import Chat
 from rlm.chat.file import SavedFile
 from rlm.cli._context import STDIN, context_of
@@ -20,7 +21,7 @@ from rlm.cli._output import as_harmless_json, show_table
 from rlm.cli._records import archive
 from rlm.errors import ConfigError
 from rlm.events import CellOutput, CellStarted, StepStarted
-from rlm.records.recorders.console import cell_details, counted, harmless, one_line
+from rlm.records.recorders.console import cell_details, harmless, one_line
 from rlm.results import RunResult
 
 __all__ = ["COMMANDS", "ChatFolder", "perform", "show_chats"]
@@ -227,11 +228,12 @@ def _show_one(conversation: Conversation, rest: str) -> None:
 def _cost(conversation: Conversation, _: str) -> None:
     chat = conversation.chat
     for number, each in enumerate(chat.summaries, 1):
+        tokens = counted(each.usage.total_tokens, "token")
         _show(
             f"turn {number}: {each.stop_reason}, {counted(each.steps, 'step')}, "
-            f"{each.usage.total_tokens:,} tokens, {money(each.cost_usd)}, {each.seconds:.1f} s"
+            f"{tokens}, {money(each.cost_usd)}, {each.seconds:.1f} s"
         )
-    _show(f"in all: {chat.usage.total_tokens:,} tokens, {money(chat.cost_usd)}")
+    _show(f"in all: {counted(chat.usage.total_tokens, 'token')}, {money(chat.cost_usd)}")
 
 
 def _model(conversation: Conversation, rest: str) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import click
 from msgspec.structs import replace
 
+from rlm._util.text import counted
 from rlm.api import RLM
 from rlm.chat.chat import Chat
 from rlm.cli._asking import Options, Setting, make_rlm, prepare
@@ -22,7 +23,6 @@ from rlm.cli._progress import RunDisplay
 from rlm.errors import ConfigError, RLMError, UnknownPriceError
 from rlm.logger import RLMLogger
 from rlm.portal import portal
-from rlm.records.recorders.console import counted
 from rlm.results import RunResult
 
 __all__ = ["Conversation", "Wanted", "converse"]

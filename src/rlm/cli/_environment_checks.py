@@ -10,6 +10,7 @@ import click
 import msgspec
 from msgspec import Struct
 
+from rlm._util.text import counted
 from rlm.cli._errors import say
 from rlm.errors import RLMError
 from rlm.protocols import Environment, with_defaults
@@ -167,7 +168,7 @@ class AsTable(AsLines):
 
     def _latest(self) -> Any:
         table = _table(self._rows[-8:], "")
-        table.caption = f"{len(self._rows)} rows so far"
+        table.caption = f"{counted(len(self._rows), 'row')} so far"
         return table
 
     def result(self, name: str, suites: Suites) -> None:
@@ -269,7 +270,7 @@ def checked(
         environment = make_environment(name, options_of(name, given))
         shown = _Progress(name)
         found[name] = asyncio.run(run_suites(environment, shown, attacks=attacks, only=only))
-        say(f"{name}: {shown.rows} rows")
+        say(f"{name}: {counted(shown.rows, 'row')}")
     return found
 
 

@@ -47,7 +47,8 @@ def say(text: str, code: int = FAILED) -> int:
 def _with_hint(error: click.UsageError) -> str:
     text = error.format_message().rstrip(".")
     path = error.ctx.command_path if error.ctx else "rlm"
-    return f"{text}. See '{path} --help'."
+    end = "" if text.endswith("?") else "."
+    return f"{text}{end} See '{path} --help'."
 
 
 def unknown_price(models: Iterable[str]) -> click.ClickException:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from rlm._util.atomic import replacing
+from rlm._util.text import counted
 from rlm.cli._errors import say
 from rlm.cli._records import find_recorded
 from rlm.errors import ConfigError
@@ -27,7 +28,7 @@ def export_recorded(name: str, form: str, output: Path | None, *, force: bool) -
         _print(pieces)
     else:
         size_bytes = write_new(target, pieces)
-        say(f"Wrote {output} ({size_bytes:,} bytes).")
+        say(f"Wrote {output} ({counted(size_bytes, 'byte')}).")
     if warning := str(trajectory.skipped):
         say(warning)
 

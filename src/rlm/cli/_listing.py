@@ -11,12 +11,13 @@ from contextlib import suppress
 import click
 import msgspec
 
+from rlm._util.text import counted
 from rlm.cli._errors import ANSWERED, FAILED, say
 from rlm.cli._output import as_harmless_json
 from rlm.cli._records import archive, find_run, newest_first, short_id
 from rlm.errors import ConfigError
 from rlm.records.journal import Archive, RunFile, RunSummary
-from rlm.records.recorders.console import counted, one_line
+from rlm.records.recorders.console import one_line
 
 __all__ = ["age", "money", "remove_runs", "show_runs", "summary_of"]
 

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from rlm._util.distribution import install_command
+from rlm._util.text import counted
 from rlm.cli._jsonc import Unreadable, value_of
 from rlm.cli._mcp_connect import connected, token_for
 from rlm.cli._mcp_install import CLIENTS, file_of, is_ours
@@ -112,7 +113,7 @@ def _folders(given: tuple[str, ...]) -> Iterator[Finding]:
 
 def _folder(root: Root) -> Finding:
     page = list_page(root, (), None, 200, ignored=False)
-    count = f"{len(page.entries)} files" if page.after is None else "more than 200 files"
+    count = f"{counted(len(page.entries), 'file')}" if page.after is None else "more than 200 files"
     if not page.entries:
         return Finding("root", False, f"{root.name}: no file to show", "see --all and --allow")
     return Finding("root", True, f"{root.name}: {count} that clients may see")
@@ -177,7 +178,9 @@ async def _as_a_client(asked: Asked) -> list[Finding]:
         async with asyncio.timeout(LONGEST_SECONDS), _gateway(asked) as client:
             tools = (await client.list_tools()).tools
             seconds = time.monotonic() - began
-            found.append(Finding("connection", True, f"{len(tools)} tools after {seconds:.1f} s"))
+            found.append(
+                Finding("connection", True, f"{counted(len(tools), 'tool')} after {seconds:.1f} s")
+            )
             found.append(await _session(client))
     except TimeoutError:
         found.append(Finding("connection", False, f"no answer in {LONGEST_SECONDS:.0f} s", to_do))

@@ -252,6 +252,12 @@ def install_into(wanted: Wanted) -> int:
         say(f"Removed the gateway from {path}{aside}.", 0)
         return 0
     say(f"Wrote the gateway into {path}{aside}.", 0)
+    if wanted.project is None and client.project_file is not None:
+        say(
+            f"{client.title} will open it in all of its projects; "
+            "--project DIRECTORY writes it for one project only.",
+            0,
+        )
     if wanted.url is None and importlib.util.find_spec("mcp") is None:
         say(f"The gateway will not start before you run: {install_command('mcp')}", 0)
     say(f"Next: {client.restart}; `rlm mcp doctor` checks it.", 0)

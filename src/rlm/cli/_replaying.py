@@ -8,6 +8,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
+from rlm._util.text import counted
 from rlm.cli._context import context_of
 from rlm.cli._errors import ANSWERED, FAILED, say
 from rlm.cli._output import as_harmless_json
@@ -16,7 +17,7 @@ from rlm.context import StoredContext
 from rlm.errors import ConfigError
 from rlm.events import ContextHashed, RunStarted
 from rlm.records.journal.facts import ContextFacts
-from rlm.records.recorders.console import counted, harmless, one_line
+from rlm.records.recorders.console import harmless, one_line
 from rlm.records.trajectories import open_trajectory
 from rlm.replay import ReplayReport, replay
 from rlm.replay.rebuilding import check_replayable

@@ -9,6 +9,7 @@ from itertools import chain
 import click
 import msgspec
 
+from rlm._util.text import counted
 from rlm.cli._errors import say
 from rlm.cli._listing import summary_of
 from rlm.cli._output import as_harmless_json, show_facts
@@ -35,7 +36,7 @@ from rlm.events import (
     ToolCalled,
 )
 from rlm.messages import Message, Usage
-from rlm.records.recorders.console import counted, divergence, harmless, loss, one_line, plan
+from rlm.records.recorders.console import divergence, harmless, loss, one_line, plan
 from rlm.records.trajectories import RunOutline, StepUsage, Trajectory, open_trajectory
 
 __all__ = ["InFull", "InShort", "show_recorded"]
@@ -120,7 +121,8 @@ class InFull:
             used = _step_usage(self._used.get(event.step))
             _head(f"step {event.step} of run {event.run_id}{used}")
         elif isinstance(event, ModelAsked):
-            _head(f"asked {event.model} ({event.purpose}), {event.message_count} messages; new:")
+            messages = counted(event.message_count, "message")
+            _head(f"asked {event.model} ({event.purpose}), {messages}; new:")
             for message in event.new_messages:
                 if message.role != "assistant":  # Those are replies, which were shown already.
                     _whole(_content(message), f"[{message.role}]")
@@ -179,7 +181,7 @@ def _notable(event: Event) -> str | None:
         return plan(event)
     if isinstance(event, Compacted):
         before, after = event.messages_before, event.messages_after
-        return f"the history was shortened: {before} messages to {after}"
+        return f"the history was shortened from {counted(before, 'message')} to {after}"
     if isinstance(event, OutputStreamed):
         return f"shown to the user: {one_line(event.text, REPLY_CHARS)!r}"
     if isinstance(event, Noted):
@@ -215,7 +217,7 @@ def _step_usage(used: StepUsage | None) -> str:
 
 def _tokens(usage: Usage) -> str:
     cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.4f}"
-    return f"{usage.total_tokens:,} tokens{cost}"
+    return f"{counted(usage.total_tokens, 'token')}{cost}"
 
 
 def _cost(usage: Usage | None, seconds: float) -> str:
@@ -354,7 +356,7 @@ def _facts(
         calls = "" if first.sub_model == first.model else f"; for calls {first.sub_model}"
         yield "model", f"{first.model}{calls}; strategy {first.strategy}"
         about = f", {first.context_description}" if first.context_description else ""
-        size = f"{first.context_kind} of {first.context_bytes:,} bytes{about}"
+        size = f"{first.context_kind} of {counted(first.context_bytes, 'byte')}{about}"
         yield "context", size if first.context_bytes else "none"
     else:
         yield "model", outline.model
@@ -383,7 +385,7 @@ def _status(outline: RunOutline, recorded: Recorded) -> str:
     attempts = f", attempt {outline.attempts:,}" if outline.attempts > 1 else ""
     return (
         f"{state.get(outline.status, why)}: {counted(outline.steps, 'step')}, "
-        f"{counted(outline.calls, 'call')}, {outline.tokens:,} tokens{cost}, "
+        f"{counted(outline.calls, 'call')}, {counted(outline.tokens, 'token')}{cost}, "
         f"{outline.seconds:.1f} s{attempts}"
     )
 

@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from rlm.cli._options import (
     above_zero,
     environment_option,
     environment_settings_option,
+    exclusive,
     max_depth_option,
     model_option,
     price_option,
@@ -22,6 +24,7 @@ EXAMPLES = """\b
 Examples:
   rlm bench list
   rlm bench run s-niah -m offline/extractive --size 8k,32k --n 5 --out first
+  rlm bench run oolong -m openai/gpt-5-mini --quick
   rlm bench run s-niah/single,depth=50 oolong -m openai/gpt-5-mini --size 8k,128k,1M
   rlm bench run codeqa,tree=src graphwalks --method rlm,plain --max-cost 5
   rlm bench report first
@@ -94,6 +97,7 @@ def generate(
 @sub_model_option
 @size_option
 @count_option
+@click.option("--quick", is_flag=True, help="A first try: 2 samples instead of --n.")
 @seed_option
 @click.option(
     "--method",
@@ -135,14 +139,18 @@ def generate(
 @click.option("--keep-runs", is_flag=True, help="Keep the journals of finished trials.")
 @quiet_option
 @click.pass_context
-def run(ctx: click.Context, /, **given: Any) -> None:
+def run(ctx: click.Context, /, quick: bool, **given: Any) -> None:
     """Answer samples of each TASK, score the answers, and write a report.
 
     A TASK is a name of `rlm bench list`, with or without a variant: s-niah, s-niah/single. Options
     of a task follow after commas: s-niah/single,depth=50. Your own is file.py:Class.
     """
-    from rlm.cli._benching import Options, run_bench
+    from rlm.cli._benching import QUICK_COUNT, Options, run_bench
 
+    if quick:
+        is_given = ctx.get_parameter_source("count") is not ParameterSource.DEFAULT
+        exclusive(ctx, quick=True, n=is_given)
+        given["count"] = QUICK_COUNT
     ctx.exit(run_bench(Options(**given)))
 
 

@@ -10,6 +10,8 @@ import click
 if TYPE_CHECKING:
     from rlm.testing.fake_server import Received
 
+from rlm._util.text import counted
+
 __all__ = ["fake_server"]
 
 EXAMPLES = """\b
@@ -81,7 +83,7 @@ def fake_server(
                 click.echo(f"export {name}={value}", err=True)
             _wait()
     except KeyboardInterrupt:
-        click.echo(f"{server.count} requests were received.", err=True)
+        click.echo(f"{counted(server.count, 'request')} received.", err=True)
 
 
 def _wait() -> NoReturn:

@@ -244,7 +244,7 @@ def mcp(ctx: click.Context, /, **given: Any) -> None:
 @click.option("--dry-run", is_flag=True, help="Print what would be written, without writing it.")
 @click.pass_context
 def install(ctx: click.Context, /, **given: Any) -> None:
-    """Write the gateway into the configuration of a client.
+    """Write the gateway into the configuration of a client: for all projects, or for --project.
 
     The rest of the file stays as it is, including comments, and a copy is kept beside it.
     """

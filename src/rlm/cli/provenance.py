@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from rlm._util.text import counted
+
 __all__ = ["provenance"]
 
 EXAMPLES = """\b
@@ -78,10 +80,12 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the findings as named lines for people."""
     facts = [("lines", f"{found['lines']:,} hold")]
     if "session" in found:
-        facts.append(("session", f"{found['session']}: {found['session_lines']:,} lines"))
+        facts.append(("session", f"{found['session']}: {counted(found['session_lines'], 'line')}"))
     if "sealed_at_line" in found:
         after = found["lines"] - found["sealed_at_line"]
-        facts.append(("kept seal", f"line {found['sealed_at_line']:,}; {after:,} lines after it"))
+        facts.append(
+            ("kept seal", f"line {found['sealed_at_line']:,}; {counted(after, 'line')} after it")
+        )
     facts.append(("last seal", found["seal"]))
     facts.append(("result", "The file is whole." if found["whole"] else f"{found['problem']}."))
     return facts

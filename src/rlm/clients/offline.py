@@ -49,7 +49,7 @@ def passage(place):
 print(ctx.describe())
 matches = ctx.find({pattern}, regex=True, case_sensitive=False, max_matches=100_000)
 places = sorted({{start // 400 * 400 for start, end, text in matches}})
-print(f"{{len(matches):,}} matches in {{len(places):,}} places")
+print(f"matches: {{len(matches):,}}, places: {{len(places):,}}")
 
 # Read the places that hold most of the question's words.
 words = re.compile({words}, re.IGNORECASE)
@@ -71,7 +71,7 @@ REPL_WORDS = re.compile(r"```repl|\bREPL\b|\bllm_query\b|\bFINAL(_VAR)?\b|execut
 SUB_CALL = re.compile(r"\s*you are a sub-llm", re.IGNORECASE)
 ANSWER_NOW = re.compile(r"without code|no (more )?code|answer (the query )?now", re.IGNORECASE)
 TASK_IN_CONTEXT = re.compile(r"task is in .{0,24}context", re.IGNORECASE)
-SEARCHED = re.compile(r"^[\d,]+ matches in [\d,]+ places$", re.MULTILINE)
+SEARCHED = re.compile(r"^matches: [\d,]+, places: [\d,]+$", re.MULTILINE)
 REFUSED = re.compile(r"^The passage at [\d,]+ says: not found", re.IGNORECASE | re.MULTILINE)
 PASSAGE = re.compile(r"^--- at (\d+)\n(.*?)\n(?=---)", re.MULTILINE | re.DOTALL)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rlm._util.python_source import PythonParser
+from rlm._util.text import counted
 from rlm.worker.ctx import count_lines
 
 __all__ = [
@@ -75,10 +76,6 @@ def header_of(cells: list[str]) -> str:
 def key_names(keys: Iterable[Any]) -> str:
     names = [str(key) for key in keys if isinstance(key, str) and NAME.fullmatch(key)]
     return f" with keys {_listed(names)}" if names else ""
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _listed(names: list[str]) -> str:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from rlm.context.describe import counted
+from rlm._util.text import counted
 from rlm.context.opening import Stamp, blocks_of, display_path
 from rlm.context.scanning import FILE_NAME
 from rlm.errors import ConfigError

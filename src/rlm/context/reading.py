@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 from rlm._util.limited import check_wanted
+from rlm._util.text import counted
 from rlm.context import skipping
-from rlm.context.describe import ListShape, counted, describe, describe_text
+from rlm.context.describe import ListShape, describe, describe_text
 from rlm.context.documents import Converter, DocumentError
 from rlm.context.gathering import Gathered
 from rlm.context.opening import (

@@ -8,7 +8,8 @@ from pathlib import Path, PurePosixPath
 
 from msgspec.structs import replace
 
-from rlm.context.describe import MAX_NAMES, SAMPLE_CHARS, counted, table_of
+from rlm._util.text import counted
+from rlm.context.describe import MAX_NAMES, SAMPLE_CHARS, table_of
 from rlm.context.opening import Stamp, encoding_of
 from rlm.context.parts import FilePart, Part, TextPart
 

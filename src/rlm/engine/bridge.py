@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from rlm._util.text import all_used
 from rlm._util.untrusted import JsonBounds, TooLarge, read_json
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope, failed
@@ -108,13 +109,16 @@ class Bridge:
     async def _llm(self, arguments: dict[str, Any], prompts: Sequence[str]) -> Answer:
         model = self._model(arguments)
         images = arguments.get("images")
-        if images is None:
-            return await self._all_of(len(prompts), lambda index: self._ask(prompts[index], model))
-        if not isinstance(images, list) or len(images) != len(prompts):
+        if images is not None and (not isinstance(images, list) or len(images) != len(prompts)):
             raise CallRefused("malformed llm_query", limit="kind")
-        return await self._all_of(
-            len(prompts), lambda index: self._look(prompts[index], images[index], model)
-        )
+
+        def ask(index: int) -> Awaitable[str]:
+            if images is None:
+                return self._ask(prompts[index], model)
+            return self._look(prompts[index], images[index], model)
+
+        answer = await self._all_of(len(prompts), ask)
+        return self._with_failed_replies("llm", arguments, answer)
 
     async def _look(self, prompt: str, images: Sequence[Any], model: str) -> str:
         async with self.pictures.content(prompt, images) as content:
@@ -129,9 +133,22 @@ class Bridge:
         )
         return (await self.calls.counted_call(self.scope, request)).text
 
-    def _model(self, arguments: dict[str, Any]) -> str:
+    def _with_failed_replies(self, kind: str, arguments: dict[str, Any], answer: Answer) -> Answer:
+        """Return the answer with texts in place of failures, if the run has any for them."""
+        told, texts = answer
+        name = f"{kind}_batched" if arguments.get("batched") is True else kind
+        template = self.config.call_rules.failed_replies.get(name)
+        if template is None or not told["failed"]:
+            return answer
+        replies = list(texts)
+        for index, reason in told["failed"].items():
+            replies[int(index)] = template.replace("{reason}", reason)
+        return {"failed": {}}, replies
+
+    def _model(self, arguments: dict[str, Any], otherwise: str | None = None) -> str:
         """Return the allowed model that a call names, with or without its provider."""
-        model, allowed = arguments.get("model") or self.config.sub_model, self.config.allowed_models
+        allowed = self.config.allowed_models
+        model = arguments.get("model") or otherwise or self.config.sub_model
         if not isinstance(model, str):
             raise CallRefused("malformed model", limit="kind")
         if model in allowed:
@@ -146,7 +163,7 @@ class Bridge:
     # -- child runs --------------------------------------------------------------------------
 
     async def _rlm(self, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
-        model = self._model(arguments)
+        model = self._model(arguments, self._child_model())
         granted = self._granted(arguments.get("tools"))
         contexts = arguments.get("contexts")
         if not isinstance(contexts, list) or len(parts) < len(contexts):
@@ -157,7 +174,13 @@ class Bridge:
             has_context = contexts[index] is not None
             return self._child(parts[index], values[index], has_context, model, granted)
 
-        return await self._all_of(len(contexts), child)
+        answer = await self._all_of(len(contexts), child)
+        return self._with_failed_replies("rlm", arguments, answer)
+
+    def _child_model(self) -> str | None:
+        """Return the model of child runs; at the depth limit a child is a plain call."""
+        is_plain = self.scope.depth + 1 >= self.config.limits.max_depth
+        return None if is_plain else self.config.call_rules.child_model
 
     def _granted(self, names: Any) -> tuple[str, ...] | None:
         """Return the tools that a cell grants its children, sorted; refuse any other."""
@@ -222,7 +245,7 @@ class Bridge:
         replies = await _concurrently(room, ask, at_once)
         failed = {str(i): str(each) for i, each in enumerate(replies) if isinstance(each, RLMError)}
         if room < count:
-            refusal = f"all {self.config.limits.max_calls:,} calls are used (max_calls)"
+            refusal = f"{all_used(self.config.limits.max_calls, 'call')} (max_calls)"
             failed.update((str(index), refusal) for index in range(room, count))
         texts = [reply if isinstance(reply, str) else "" for reply in replies]
         return {"failed": failed}, [*texts, *[""] * (count - room)]

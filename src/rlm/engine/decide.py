@@ -10,6 +10,7 @@ from collections import Counter
 from msgspec import Struct, field
 
 from rlm._util.python_source import names_used
+from rlm._util.text import counted
 from rlm.config import Guards
 from rlm.engine.cells import Actions, final_is_supported
 from rlm.prompts import nudges
@@ -132,9 +133,11 @@ class Progress(Struct, eq=False):
         """Return why failures in a row end the run, and the limit they reach; else None."""
         failed, invalid = self.errors_in_a_row, self.invalid_in_a_row
         if failed >= (guards.repl_error_limit or max_errors):
-            return f"{failed} cells failed in a row", "errors"
+            return f"{counted(failed, 'cell')} failed in a row", "errors"
         if invalid >= guards.invalid_response_limit:
-            reason = f"{invalid} replies in a row had neither code nor an answer"
+            reason = (
+                f"{counted(invalid, 'reply', 'replies')} in a row had neither code nor an answer"
+            )
             return reason, "invalid_responses"
         return None
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from rlm import prompts
+from rlm._util.text import counted
 from rlm.calls.billing import bound_tokens, worst_case
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
@@ -156,7 +157,7 @@ async def ending_of(run: ReplRunState, final: FinalCall | None, error: BaseExcep
 def ending_by_shape(run: ReplRunState, found: WrongShape) -> Ending:
     """Return the ending for an answer that has the same wrong shape again and again."""
     times = run.progress.same_mistakes
-    detail = f"the answer had the wrong shape {times} times in a row: {found.problem}"
+    detail = f"the answer had the wrong shape {counted(times, 'time')} in a row: {found.problem}"
     return Ending("error", "none", None, "wrong_shape", detail, found.submission)
 
 

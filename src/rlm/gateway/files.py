@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
+from rlm._util.text import counted
 from rlm.gateway.errors import Refused
 from rlm.gateway.listing import files_below
 from rlm.gateway.paths import Root
@@ -154,14 +155,16 @@ def _start(fd: int, index: LineIndex, start_line: int | None, offset: int | None
     if offset is not None:
         if not 0 <= offset < max(1, index.size_bytes):
             raise Refused(
-                f"there is nothing at {offset:,}: the file has {index.size_bytes:,} bytes"
+                f"there is nothing at {offset:,}: the file has {counted(index.size_bytes, 'byte')}"
             )
         return offset
     start = index.offset_of(fd, 1 if start_line is None else start_line)
     if start is None:
         if not index.size_bytes:
             return 0
-        raise Refused(f"there is no line {start_line}: the file has {index.count(fd):,} lines")
+        raise Refused(
+            f"there is no line {start_line}: the file has {counted(index.count(fd), 'line')}"
+        )
     return start
 
 
@@ -287,7 +290,9 @@ def _at(root: Root, path: tuple[str, ...], ignored: bool) -> Iterable[tuple[str,
 
 def _check_number(number: int, session: GatewaySession) -> None:
     if number > session.ceilings.run_files:
-        raise Refused(f"at most {session.ceilings.run_files:,} files at once; choose fewer")
+        raise Refused(
+            f"at most {counted(session.ceilings.run_files, 'file')} at once; choose fewer"
+        )
 
 
 def load_files(handles: Sequence[Handle], max_bytes: int) -> Loading:
@@ -309,7 +314,7 @@ def load_files(handles: Sequence[Handle], max_bytes: int) -> Loading:
             continue
         total += len(data)
         if is_too_large or total > max_bytes:
-            raise Refused(f"these files have more than {max_bytes:,} bytes; choose fewer")
+            raise Refused(f"these files have more than {counted(max_bytes, 'byte')}; choose fewer")
         found.append(Loaded(handle, data, version_of(facts)))
     if not found:
         raise Refused("none of these files is text that can be read")

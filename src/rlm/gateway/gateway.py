@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlm._util.text import sendable
+from rlm._util.text import counted, sendable
 from rlm.gateway.callers import Caller, RepliesNeeded
 from rlm.gateway.completing import Completer
 from rlm.gateway.errors import Refused
@@ -264,7 +264,7 @@ class Gateway:
         if handles is not None:
             chosen = [session.handle(each) for each in dict.fromkeys(handles)]
             if len(chosen) > session.ceilings.run_files:
-                raise Refused(f"at most {session.ceilings.run_files:,} files at once")
+                raise Refused(f"at most {counted(session.ceilings.run_files, 'file')} at once")
             most = session.ceilings.run_bytes
             loading = await self.threads.run(session.principal, load_files, chosen, most)
             files, skipped = {each.handle.id: each.text for each in loading.files}, loading.skipped

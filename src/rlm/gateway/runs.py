@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from rlm._util.text import counted
 from rlm.errors import ModelError
 from rlm.events import CallEnded, CallStarted, Event, ModelAsked, ModelReplied, StepStarted
 from rlm.gateway.callers import Caller, ChannelClosed, PendingRequests, RepliesNeeded
@@ -154,7 +155,8 @@ class Runs:
         going_on = sum(not run.is_over for run in self._runs.get(session.id, {}).values())
         if going_on >= MAX_AT_ONCE:
             raise Refused(
-                f"{going_on} runs of this session are in progress; wait for one with rlm_continue"
+                f"this session has {counted(going_on, 'run')} in progress; "
+                "wait for one with rlm_continue"
             )
 
     def get(self, session: GatewaySession, run_id: str) -> GatewayRun:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct, structs
 
+from rlm._util.text import all_used
 from rlm.gateway.errors import BudgetSpent, Refused
 from rlm.gateway.paths import Root
 
@@ -100,7 +101,7 @@ class GatewaySession:
         if now - self.started >= self.ceilings.seconds:
             raise BudgetSpent("the time of this session is up; open another")
         if self.calls >= self.ceilings.calls:
-            raise BudgetSpent(f"all {self.ceilings.calls:,} calls of this session are used")
+            raise BudgetSpent(f"{all_used(self.ceilings.calls, 'call')} in this session")
         self.calls += 1
         self.used_at = now
 
@@ -112,7 +113,7 @@ class GatewaySession:
 
     def count_run(self) -> None:
         if self.runs >= self.ceilings.runs:
-            raise BudgetSpent(f"all {self.ceilings.runs:,} runs of this session are used")
+            raise BudgetSpent(f"{all_used(self.ceilings.runs, 'run')} in this session")
         self.runs += 1
 
     def hold_money(self) -> float | None:

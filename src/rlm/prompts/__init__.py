@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from rlm._util.text import counted
 from rlm.config import RunConfig
 from rlm.messages import ModelInfo, ToolSpec
 from rlm.worker.namespace import REPL_NAMES
@@ -129,7 +130,7 @@ def first_message(
     """Return the task for the model: the query and the structure of the context, no content."""
     shown = f"\nIt begins:\n{preview}\n" if preview else ""
     shown += f"\n{prologue}\n" if prologue else ""
-    how = f"You have {max_steps} step{'' if max_steps == 1 else 's'}."
+    how = f"You have {counted(max_steps, 'step')}."
     if protocol == "tools":
         how += " Act through the tools execute_python and submit_answer."
     return fill("first", query=query, description=description, preview=shown, steps=how).rstrip()

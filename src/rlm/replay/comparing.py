@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from rlm._util.text import counted
 from rlm.events import (
     BudgetChanged,
     CallEnded,
@@ -41,7 +42,7 @@ def diff(recorded: str, now: str) -> str:
     lines = difflib.unified_diff(_lines(recorded), _lines(now), "recorded", "now", lineterm="", n=2)
     shown = [line if len(line) <= LINE_CHARS else f"{line[:LINE_CHARS]}…" for line in lines]
     if len(shown) > SHOWN_LINES:
-        shown = [*shown[:SHOWN_LINES], f"… {len(shown) - SHOWN_LINES:,} more lines"]
+        shown = [*shown[:SHOWN_LINES], f"… {counted(len(shown) - SHOWN_LINES, 'more line')}"]
     return "\n".join(shown) or "the texts differ in their line ends, or far below"
 
 

@@ -5,6 +5,7 @@ import math
 import time
 from collections import Counter, deque
 
+from rlm._util.text import counted
 from rlm.server.errors import Closing, too_many, unavailable
 from rlm.server.settings import Settings
 from rlm.server.tokens import Token
@@ -54,13 +55,13 @@ class Admission:
         most = token.max_concurrent_runs
         if most is not None and self._of_token[token.name] >= most:
             raise too_many(
-                f"this token may have {most} requests at once, and has them; wait for one to end",
+                f"this token may have {counted(most, 'request')} at once; wait for one to end",
                 "concurrency_exceeded",
                 self._patience(1),
             )
         if self.running >= self._most and self.queued >= self._most_queued:
             raise too_many(
-                f"{self._most} requests are running and {self._most_queued} are waiting; "
+                f"{counted(self._most, 'request')} running and {self._most_queued} waiting; "
                 "try again later",
                 "queue_full",
                 self._patience(self._most_queued + 1),

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from rlm._util.text import sendable
+from rlm._util.text import counted, sendable
 from rlm.events import (
     CallRetried,
     CellEnded,
@@ -20,7 +20,7 @@ from rlm.events import (
     ToolCalled,
 )
 from rlm.limits import Amount, Budget
-from rlm.records.recorders.console import counted, one_line
+from rlm.records.recorders.console import one_line
 
 __all__ = ["Meter", "Outbox", "Portion", "ProgressRecorder"]
 

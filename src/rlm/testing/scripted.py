@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from msgspec.structs import replace
 
+from rlm._util.text import counted
 from rlm.clients._estimate import capped_reply, request_text, word_by_word
 from rlm.errors import ModelError
 from rlm.messages import ModelInfo, Price, Reply, Request, Usage
@@ -108,8 +109,9 @@ class ScriptedClient:
     def _from_script(self, request: Request) -> Entry:
         if self._next >= len(self.script):
             raise ModelError(
-                f"the script for {request.model} is used up: it has {len(self.script)} entries and "
-                f"this is request {len(self.requests)}; add an entry, or a rule with add_rule()"
+                f"the script for {request.model} is used up: it has "
+                f"{counted(len(self.script), 'entry', 'entries')} and this is request "
+                f"{len(self.requests)}; add an entry, or a rule with add_rule()"
             )
         self._next += 1
         return self.script[self._next - 1]

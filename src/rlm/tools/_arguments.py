@@ -296,6 +296,8 @@ def _takes_dict(wanted: Any) -> bool:
 def _convert(wanted: Any, validate: Callable[[Any], Any] | None, value: Any, name: str) -> Any:
     if wanted is Any and validate is None:
         return value
+    if wanted is float and type(value) is int:
+        return value  # A Python function takes a whole number as it is.
     if validate is None:
         validate = functools.partial(msgspec.convert, type=wanted, strict=False, dec_hook=_decoded)
     try:

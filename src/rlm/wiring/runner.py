@@ -109,7 +109,8 @@ class Runner:
     ) -> tuple[RunResult, Reply | None]:
         """Send messages unchanged, as a run of one request. Nothing is journaled."""
         config, calls = self.with_limits(limits), self.resources.services().calls
-        calls.check_prices((config.model,), limits)
+        if config.call_rules.requires_prices:
+            calls.check_prices((config.model,), limits)
         task = replace(task, settings=self.resources.settings(config, None))
         listening = (*self._listeners.recorders, *recorders)
         budget = Budget(config.limits)
@@ -159,7 +160,7 @@ class Runner:
         """Execute a task once with the strategy of its configuration."""
         services = self.resources.services()
         models = (config.model, config.sub_model, *config.models)
-        for each in budget.chain:
+        for each in budget.chain if config.call_rules.requires_prices else ():
             services.calls.check_prices(models, each.limits)
         scope, callbacks = self._scope(config, run_id, store, recorders, budget)
         strategy, task = ("rlm", task) if session else choose_strategy(services.calls, task, config)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+from rlm._util.text import counted
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
@@ -30,7 +31,8 @@ class Asker:
         room = self.scope.budget.room().calls
         if pieces >= room:
             raise CallRefused(
-                f"map/reduce needs {pieces:,} calls and one more, {room:,} are left (max_calls)",
+                f"map/reduce needs {counted(pieces, 'call')} and one more; "
+                f"left: {room:,} (max_calls)",
                 limit="calls",
             )
 

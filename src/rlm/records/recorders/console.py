@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TextIO
 
+from rlm._util.text import counted
 from rlm.events import (
     CallEnded,
     CallRetried,
@@ -71,11 +72,6 @@ def one_line(text: str, limit: int = LINE_CHARS) -> str:
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun in the right form."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
-
-
 def summary(event: RunEnded, from_journal: int = 0) -> str:
     """Return how a run ended, in one line; `from_journal` replies were paid for before."""
     usage = event.usage
@@ -84,9 +80,10 @@ def summary(event: RunEnded, from_journal: int = 0) -> str:
     why = f"{event.stop_reason} ({event.limit})" if named else event.stop_reason
     replies = counted(from_journal, "reply", "replies")
     free = f", {replies} from the journal for free" if from_journal else ""
+    tokens = counted(usage.total_tokens, "token")
     return (
         f"run {event.run_id} ended: {why}, {counted(event.steps, 'step')}, "
-        f"{counted(usage.requests, 'request')}, {usage.total_tokens:,} tokens{cost}{free}, "
+        f"{counted(usage.requests, 'request')}, {tokens}{cost}{free}, "
         f"{event.seconds:.2f} s"
     )
 
@@ -121,7 +118,8 @@ def plan(event: Planned) -> str:
 
 
 def _shortened(event: Compacted) -> str:
-    return f"the history was shortened: {event.messages_before} messages to {event.messages_after}"
+    before = counted(event.messages_before, "message")
+    return f"the history was shortened from {before} to {event.messages_after}"
 
 
 def cell_details(event: CellStarted | CellOutput) -> list[str]:
@@ -225,7 +223,8 @@ class ConsoleRecorder:
 
     def _line(self, event: Event) -> str | None:
         if isinstance(event, RunStarted):
-            return f"run {event.run_id} on {event.model}, context of {event.context_bytes:,} bytes"
+            size = counted(event.context_bytes, "byte")
+            return f"run {event.run_id} on {event.model}, context of {size}"
         if isinstance(event, StepStarted):
             return f"step {event.step}"
         if isinstance(event, CellEnded):

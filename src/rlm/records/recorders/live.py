@@ -13,9 +13,10 @@ from typing import NamedTuple, TextIO
 
 from rich.cells import cell_len, set_cell_size
 
+from rlm._util.text import counted
 from rlm.events import CellOutput, CellStarted, Diverged, Event, RunEnded, SessionLost
 from rlm.records.recorders._progress import LiveRun, Progress
-from rlm.records.recorders.console import cell_details, counted, divergence, loss, one_line, summary
+from rlm.records.recorders.console import cell_details, divergence, loss, one_line, summary
 
 __all__ = ["LiveRecorder"]
 
@@ -99,7 +100,9 @@ class Drawing:
             return Line(self._fitted(parts, self._columns), bold=True)
         if waiting := progress.requests_open:
             parts.append(Part(f"{counted(waiting, 'call')} open", 1, f"{waiting:,} open"))
-        parts.append(Part(f"{progress.tokens:,} tokens", 2, f"{shortly(progress.tokens)} tokens"))
+        parts.append(
+            Part(counted(progress.tokens, "token"), 2, f"{shortly(progress.tokens)} tokens")
+        )
         if progress.cost_usd is not None:
             parts.append(Part(f"${progress.cost_usd:.4f}", 3, f"${progress.cost_usd:.2f}"))
         parts += self._asides(progress)
@@ -228,7 +231,7 @@ def _calls(run: LiveRun) -> str:
 
 def _calls_shortly(run: LiveRun) -> str:
     failed = f", {run.calls_failed:,} failed" if run.calls_failed else ""
-    return f"{run.calls_done:,}/{run.calls:,} calls{failed}"
+    return f"{run.calls_done:,}/{counted(run.calls, 'call')}{failed}"
 
 
 def stored_replies(count: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from rlm._util.text import counted
 from rlm.events import (
     CallEnded,
     CallRetried,
@@ -154,7 +155,7 @@ def _table(runs: list[RunOutline], anchors: dict[str, str]) -> Iterator[Block]:
         yield Row(tuple(one_line(cell, TITLE_CHARS) for cell in cells), target=anchors[run.run_id])
     yield TableEnd()
     if len(runs) > SHOWN_ROWS:
-        yield Note(f"and {len(runs) - SHOWN_ROWS:,} more runs")
+        yield Note(f"and {counted(len(runs) - SHOWN_ROWS, 'more run')}")
     yield Note("Tokens and cost include child runs; steps and calls do not.")
 
 
@@ -239,13 +240,13 @@ def _usage(usage: Usage | None) -> str:
     if usage is None or not usage.total_tokens:
         return ""
     cost = "" if usage.cost_usd is None else f", {_money(usage.cost_usd)}"
-    return f"{usage.total_tokens:,} tokens{cost}"
+    return f"{counted(usage.total_tokens, 'token')}{cost}"
 
 
 def _request_blocks(event: ModelAsked) -> Iterator[Block]:
     sent = [message for message in event.new_messages if message.role != "assistant"]
     if sent:
-        count = "1 message" if len(sent) == 1 else f"{len(sent):,} messages"
+        count = counted(len(sent), "message")
         yield FoldStart(one_line(f"what the model was sent for its {event.purpose}: {count}"))
         for message in sent:
             yield Passage(message.role, text_of(message.content))
@@ -273,13 +274,13 @@ def _cell(event: CellStarted | CellOutput | CellEnded) -> Iterator[Block]:
         yield Passage(f"Cell {event.cell}", event.code, "python")
     elif isinstance(event, CellOutput):
         cut = event.written_chars - len(event.text)
-        more = f", {cut:,} more characters were written" if cut > 0 else ""
+        more = f", {counted(cut, 'more character')} written" if cut > 0 else ""
         yield Passage(f"{event.stream} of cell {event.cell}{more}", event.text)
     else:
         if event.traceback or event.error_message:
             yield Passage("Error", event.traceback or event.error_message or "")
         error = f", {event.error_type}" if event.error_type else ""
-        calls = "1 call" if event.calls == 1 else f"{event.calls:,} calls"
+        calls = counted(event.calls, "call")
         text = f"cell {event.cell}: {event.seconds:.2f} s, {calls}{error}"
         yield Note(one_line(text), is_trouble=event.error_type is not None)
 
@@ -310,7 +311,7 @@ def _other(event: Any) -> Iterator[Block]:
         yield Note(one_line(f"try {event.attempt} failed: {event.error}"), is_trouble=True)
     elif isinstance(event, Compacted):
         before, after = event.messages_before, event.messages_after
-        yield Note(f"the history was shortened from {before:,} messages to {after:,}")
+        yield Note(f"the history was shortened from {counted(before, 'message')} to {after:,}")
     elif isinstance(event, Diverged):
         yield FoldStart("on resuming, cells printed something else", is_trouble=True)
         yield Passage("Recorded", event.recorded)
