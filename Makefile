@@ -230,6 +230,10 @@ test-clone: ## run make demo and make test in a fresh clone with an empty home a
 test-seeds: $(ready) ## run every command of the source documents in a temporary clone (needs Node)
 	@$(pytest) tests/seeds $(ARGS)
 
+.PHONY: test-originals
+test-originals: $(ready) ## run programs for the reference engine on both engines, or its own tests and examples: DIR=its checkout
+	@$(bin)/python -m tests.originals $(DIR)
+
 test-sandbox-docker: $(ready) ## test the sandbox in a container with Docker's default profile
 	@sh .ci/with-docker $(bin)/python sh .ci/test-sandbox-docker $(bin)/python
 

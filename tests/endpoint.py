@@ -21,8 +21,11 @@ class Endpoint:
 
 
 @contextmanager
-def endpoint(answer: Answer) -> Generator[Endpoint, None, None]:
-    """Serve on loopback until the block ends. `answer` gets the request body."""
+def endpoint(answer: Answer, cost: float | None = None) -> Generator[Endpoint, None, None]:
+    """Serve on loopback until the block ends. `answer` gets the request body.
+
+    `cost` is what each reply states as its charge, as OpenRouter does.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -32,7 +35,8 @@ def endpoint(answer: Answer) -> Generator[Endpoint, None, None]:
             running.bodies.append(body)
             running.keys.append(self.headers["Authorization"])
             message = {"role": "assistant", "content": answer(body)}
-            usage = {"prompt_tokens": 100, "completion_tokens": 10}
+            usage: dict[str, Any] = {"prompt_tokens": 100, "completion_tokens": 10}
+            usage |= {} if cost is None else {"cost": cost}
             choices = [{"message": message, "finish_reason": "stop"}]
             reply = json.dumps({"model": body["model"], "choices": choices, "usage": usage})
             self.send_response(200)

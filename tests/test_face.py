@@ -7,7 +7,6 @@ import pydantic
 import pytest
 
 from rlm import RLM, ConfigError, Guards, Limits, NoAnswerError, RunResult, ScriptedClient
-from rlm.errors import PortalError
 from rlm.events import RunEnded, ToolCalled
 from rlm.messages import Request
 
@@ -71,19 +70,17 @@ async def test_values_and_children_with_fewer_tools() -> None:
     await one.aclose()
 
 
-async def test_async_tools_may_run_models_and_blocking_calls_in_tools_are_refused() -> None:
+async def test_tools_may_run_models_by_awaited_and_by_blocking_calls() -> None:
     inner = RLM(ScriptedClient(rules=[("", "FINAL(inner)")]))
 
     async def good(question: str) -> str:
         return str((await inner.aask(question, "c")).answer)
 
-    def bad(question: str) -> str:
-        with pytest.raises(PortalError, match="aask"):
-            inner.ask(question, "c")
-        return "refused"
+    def blocking(question: str) -> str:
+        return str(inner.ask(question, "c").answer)
 
-    one, _ = engine(code("FINAL([good('a'), bad('b')])"), tools=[good, bad])
-    assert (await one.aask("q", "c")).answer == "['inner', 'refused']"
+    one, _ = engine(code("FINAL([good('a'), blocking('b')])"), tools=[good, blocking])
+    assert (await one.aask("q", "c")).answer == "['inner', 'inner']"
     await one.aclose()
     await inner.aclose()
 

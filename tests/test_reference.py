@@ -1,6 +1,7 @@
 """The tables in the documents say what the code says: names, defaults, descriptions, in order."""
 
 import ast
+import dataclasses
 import inspect
 import re
 import tomllib
@@ -13,7 +14,6 @@ import pytest
 
 import rlm.errors
 from docs.reference import generate
-from rlm import compat
 from rlm.agent import AgentRLM
 from rlm.api import RLM
 from rlm.cli import commands
@@ -23,7 +23,9 @@ from rlm.cli.bench import bench
 from rlm.cli.env import env
 from rlm.cli.mcp import mcp
 from rlm.cli.provenance import provenance
-from rlm.compat import Completion
+from rlm.compat import spelling
+from rlm.compat.backends import PROVIDERS as BACKEND_PROVIDERS
+from rlm.compat.types import Completion
 from rlm.config import Guards
 from rlm.environments.local import LocalEnvironment
 from rlm.errors import LimitExceededError
@@ -251,10 +253,10 @@ SAME_NAMES = {
 def test_keywords_of_the_reference_engine() -> None:
     rows = {unquoted(row[0]): row for row in tables("compatibility.md")["Constructor/keyword"]}
     assert set(inspect.signature(RLM).parameters) >= SAME_NAMES
-    assert not compat.REFERENCE_KEYWORDS & SAME_NAMES
-    assert rows.keys() == compat.REFERENCE_KEYWORDS | SAME_NAMES
-    ours = {name: f"Limits.{limit}" for name, limit in compat.LIMIT_KEYWORDS.items()}
-    ours |= compat.SAME_MEANING | {name: name for name in SAME_NAMES}
+    assert not spelling.REFERENCE_KEYWORDS & SAME_NAMES
+    assert rows.keys() == spelling.REFERENCE_KEYWORDS | SAME_NAMES == set(spelling.POSITIONS)
+    ours = {name: f"Limits.{limit}" for name, limit in spelling.LIMIT_KEYWORDS.items()}
+    ours |= spelling.SAME_MEANING | {name: name for name in SAME_NAMES}
     for name, row in rows.items():
         assert names_in(row[1])[0] == ours.get(name, names_in(row[1])[0])
         assert row[2] in {"works", "works differently", "not in this version"}
@@ -263,7 +265,7 @@ def test_keywords_of_the_reference_engine() -> None:
 def test_backends_and_environments_of_the_reference_engine() -> None:
     found = tables("compatibility.md")
     for name, state in found["Backends and environments/backend"]:
-        provider = compat.BACKEND_PROVIDERS.get(unquoted(name), unquoted(name))
+        provider = BACKEND_PROVIDERS.get(unquoted(name), unquoted(name))
         assert provider in PROVIDERS or provider in ADAPTERS, name
         assert state == "works" or state.startswith("works; "), name
     for name, state in found["Backends and environments/environment"]:
@@ -273,7 +275,9 @@ def test_backends_and_environments_of_the_reference_engine() -> None:
 
 def test_fields_of_a_completion() -> None:
     rows = tables("compatibility.md")["The result/field"]
-    assert {unquoted(row[0]) for row in rows} == set(Completion.__struct_fields__)
+    assert {unquoted(row[0]) for row in rows} == {
+        each.name for each in dataclasses.fields(Completion)
+    }
 
 
 @pytest.mark.parametrize("page", ["errors.md", "compatibility.md"])
@@ -282,7 +286,7 @@ def test_attributes_of_the_named_errors(page: str) -> None:
     written = {unquoted(row[0]): names_in(row[-1]) for row in rows}
     kinds = [k for k in vars(rlm.errors).values() if isinstance(k, type)]
     assert written == {
-        kind.__name__: [name for name in vars(kind("")) if name != "partial_answer"]
+        kind.__name__: [name for name in vars(kind()) if name != "partial_answer"]
         for kind in kinds
         if issubclass(kind, LimitExceededError) and kind is not LimitExceededError
     }

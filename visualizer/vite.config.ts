@@ -1,5 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { existsSync } from 'node:fs'
+import type { ClientRequest, IncomingMessage } from 'node:http'
 import { fileURLToPath } from 'node:url'
 import type { Plugin } from 'vite'
 import { defineConfig, type ViteUserConfig } from 'vitest/config'
@@ -7,13 +8,14 @@ import { defineConfig, type ViteUserConfig } from 'vitest/config'
 const PORT = 3001
 const START_MS = 60_000
 const LINK = /Viewer: (http:\/\/[^\s/]+)\/\?token=([\w.~-]+)/
+const META = /<meta name="rlm-token" content="([\w.~-]+)">/
 
 interface Viewer {
   readonly target: string
   readonly token: string
 }
 
-/** An `rlm view` of the kept runs on a free port; null where there is no rlm to start. */
+/** Starts an `rlm view` of the recorded runs on a free port; null if rlm is not installed. */
 function startViewer(): Promise<Viewer | null> {
   const own = fileURLToPath(new URL('../.venv/bin/rlm', import.meta.url))
   const child: ChildProcess = spawn(existsSync(own) ? own : 'rlm', ['view', '--port', '0'], {
@@ -30,20 +32,43 @@ function startViewer(): Promise<Viewer | null> {
       clearTimeout(timer)
       resolve({ target: found[1]!, token: found[2]! })
     })
-    child.on('error', () => resolve(null))
-    child.on('exit', () => resolve(null))
+    const failed = (reason: string): void => {
+      if (!LINK.test(said)) console.error(`rlm view did not start, so files can't be opened: ${reason}`)
+      resolve(null)
+    }
+    child.on('error', () => failed('rlm is not installed; run `make setup` in the folder above'))
+    child.on('exit', () => failed(said.trim()))
   })
 }
 
-/** RLM_SERVER is the address that an `rlm view` printed, or none; without it, one is started here. */
+/** RLM_SERVER is the address that an `rlm view` printed, or `none`. Without it, one is started here. */
 async function viewerOf(server: string | undefined): Promise<Viewer | null> {
   if (server === 'none') return null
   if (!server) return startViewer()
-  const address = new URL(server)
-  return { target: address.origin, token: address.searchParams.get('token') ?? '' }
+  const { origin, searchParams } = new URL(server)
+  return { target: origin, token: searchParams.get('token') ?? META.exec(await (await fetch(origin)).text())?.[1] ?? '' }
 }
 
-/** Prints the address that has the token: other users of this machine can reach this server, too. */
+/** What everyone who can reach this server may do: open files. Contexts are left out, because the viewer stores them. */
+const OPENED = /^\/api\/opened(?:\/[\w-]+(?:\/.*)?)?$/
+const STORED = /\/(?:context|coverage)$/
+
+/**
+ * Make requests of this page look like those of the viewer's own page. Runs still need the token, which the
+ * browser has only if it was opened with the printed address; other users of this machine can reach this server, too.
+ */
+function passOn(request: ClientRequest, received: IncomingMessage, { target, token }: Viewer): void {
+  const { origin, host } = received.headers
+  if (origin === `http://${host}`) {
+    request.setHeader('Origin', target)
+    request.setHeader('X-RLM-Token', token)
+  }
+  // Not the path as it was received: it may contain dots that lead elsewhere, which are resolved by now.
+  const path = request.path.split('?', 1)[0]!
+  if (OPENED.test(path) && !STORED.test(path)) request.setHeader('Authorization', `Bearer ${token}`)
+}
+
+/** Prints the address with the token. */
 function printsLink(viewer: Viewer): Plugin {
   return {
     name: 'rlm-link',
@@ -81,15 +106,21 @@ export default defineConfig(async ({ command, mode }): Promise<ViteUserConfig> =
         },
       },
     },
-    worker: { format: 'es', rolldownOptions: { output: { hashCharacters: 'hex', entryFileNames: 'assets/[name]-[hash].js' } } },
     server: {
       port: PORT,
       strictPort: true,
-      // The browser's own cookie or header goes along; nothing is added to a request.
-      proxy: viewer ? { '/api': { target: viewer.target, changeOrigin: true } } : undefined,
+      proxy: viewer
+        ? {
+            '/api': {
+              target: viewer.target,
+              changeOrigin: true,
+              configure: (proxy) => proxy.on('proxyReq', (request, received) => passOn(request, received, viewer)),
+            },
+          }
+        : undefined,
     },
     preview: { port: PORT, strictPort: true },
-    // Machines are shared: a test that is slow has not failed.
+    // A slow machine is no failure.
     test: { include: ['test/**/*.test.ts'], environment: 'node', testTimeout: 120_000 },
   }
 })

@@ -4,6 +4,7 @@ The prose is in rlm.md.in; descriptions.toml has one line of meaning for each ke
 missing or superfluous description is an error. Run this with `make docs`.
 """
 
+import dataclasses
 import inspect
 import re
 import string
@@ -18,7 +19,7 @@ from typing import Any, Literal
 from rlm import api
 from rlm.api import RLM
 from rlm.chat.chat import Chat
-from rlm.compat import Completion, ModelUsage, UsageTotals
+from rlm.compat.types import Completion, ModelUsage, UsageTotals
 from rlm.context import ContextValue
 from rlm.events import Event
 from rlm.logger import RLMLogger
@@ -98,6 +99,7 @@ def _constructor(descriptions: Descriptions) -> str:
             descriptions.of("RLM", each.name),
         )
         for each in inspect.signature(RLM, locals=LATER, eval_str=True).parameters.values()
+        if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)  # the reference's
     )
     return _table(("keyword", "default", "type", "meaning"), rows)
 
@@ -145,7 +147,7 @@ def _method_row(
 def _fields(owner: type, descriptions: Descriptions) -> str:
     """Return the table of its fields, then of its properties."""
     hints = typing.get_type_hints(owner)
-    kinds = {name: hints[name] for name in typing.cast("Any", owner).__struct_fields__}
+    kinds = {name: hints[name] for name in _field_names(owner)}
     for name, value in vars(owner).items():
         if isinstance(value, property):
             kinds[name] = typing.get_type_hints(value.fget, localns=LATER)["return"]
@@ -154,6 +156,12 @@ def _fields(owner: type, descriptions: Descriptions) -> str:
         for name, kind in kinds.items()
     )
     return _table(("field", "type", "meaning"), rows)
+
+
+def _field_names(owner: Any) -> list[str]:
+    if dataclasses.is_dataclass(owner):
+        return [each.name for each in dataclasses.fields(owner)]
+    return list(owner.__struct_fields__)
 
 
 def _type_text(kind: Any, aliases: dict[Any, str] = ALIASES, *, code: bool = False) -> str:

@@ -40,7 +40,12 @@ class Document(NamedTuple):
 
 def documents(folder: Path = FOLDER) -> tuple[Document, ...]:
     """Return all documents in order; raise ValueError for an invalid entry."""
-    return tuple(_document(path) for path in sorted(folder.glob("*.toml")))
+    return tuple(_document(path) for path in sorted(folder.glob("[0-9]*.toml")))
+
+
+def systems(folder: Path = FOLDER) -> tuple[Document, ...]:
+    """Return what programs for other systems use; here `lines` names a use, not lines."""
+    return tuple(_document(path) for path in sorted(folder.glob("[a-z]*.toml")))
 
 
 def _document(path: Path) -> Document:
@@ -63,7 +68,7 @@ def _promise(path: Path, name: str, given: dict[str, Any]) -> Promise:
 
 def render(given: tuple[Document, ...] | None = None) -> str:
     """Return the generated part of the page: the counts, then one table per document."""
-    read = documents() if given is None else given
+    read = (*documents(), *systems()) if given is None else given
     parts = [_counts(read), *map(_table, read)]
     return "\n\n".join([BEGIN, *parts, END])
 

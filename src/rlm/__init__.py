@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rlm.calls.cache import ReplyCache as ReplyCache
     from rlm.calls.rate_limits import RateLimit as RateLimit
     from rlm.chat.chat import Chat as Chat
-    from rlm.compat import Completion as Completion
+    from rlm.compat.types import Completion as Completion
     from rlm.config import Guards as Guards
     from rlm.context import files as files
     from rlm.errors import BudgetExceededError as BudgetExceededError
@@ -47,7 +47,7 @@ _HOMES = {
     "CallRefused": "rlm.errors",
     "CancellationError": "rlm.errors",
     "Chat": "rlm.chat.chat",
-    "Completion": "rlm.compat",
+    "Completion": "rlm.compat.types",
     "ConfigError": "rlm.errors",
     "ErrorThresholdExceededError": "rlm.errors",
     "Guards": "rlm.config",

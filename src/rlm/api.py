@@ -4,13 +4,13 @@ import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from rlm import compat
 from rlm.calls.cache import ReplyCache
 from rlm.calls.rate_limits import RateLimit
 from rlm.compat import Completion
-from rlm.config import Guards, RunConfig
+from rlm.config import CallRules, Guards, RunConfig
 from rlm.context import ContextValue
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Task
@@ -24,6 +24,7 @@ from rlm.protocols import Client, Environment, Recorder
 from rlm.records.recorders.in_process import events_of
 from rlm.results import RunResult
 from rlm.wiring.listeners import Listeners
+from rlm.wiring.registry import default_model, setup_code_of
 from rlm.wiring.resources import CallPolicy, Model, ModelSettings, Resources
 from rlm.wiring.runner import Runner
 
@@ -45,20 +46,20 @@ RESOURCE_OPTIONS = (
 )
 
 
-class RLM:
+class RLM(compat.ReferenceAttributes):
     """Answers queries about contexts far larger than the model's window.
 
     `RLM("provider/model").ask(query, context)`. `clients={"mine": client}` adds a provider of your
     own, used as "mine/model"; in place of a model's name you may pass a Client, or a function that
     takes a prompt. The keywords of the reference engine are accepted too; see
-    docs/reference/compatibility.md.
+    docs/guides/migrating.md.
     """
 
     @compat.accepts_reference_keywords
     def __init__(
         self,
         model: Model | None = None,
-        *,
+        *positions: Any,
         sub_model: Model | None = None,
         models: Sequence[Model] = (),
         clients: Mapping[str, Client] | None = None,
@@ -71,12 +72,14 @@ class RLM:
         guards: Guards | None = None,
         system_prompt: str | None = None,
         prologue: str = "",
+        setup_code: str | None = None,
         orchestrator: bool = True,
         preview_chars: int = 0,
         sampling: dict[str, Any] | None = None,
         sub_sampling: dict[str, Any] | None = None,
         compaction: bool = True,
         compaction_fraction: float = 0.85,
+        call_rules: CallRules | None = None,
         prices: Mapping[str, tuple[float, float] | Price] | None = None,
         windows: Mapping[str, int] | None = None,
         tools: Any = None,
@@ -96,22 +99,20 @@ class RLM:
         client_options: Mapping[str, Mapping[str, Any]] | None = None,
         variables: Mapping[str, str] | None = None,
         seed: int = 0,
+        **reference: Unpack[compat.ReferenceKeywords],
     ) -> None:
+        # The decorator reads `positions` and `reference`, and leaves none of them here.
         # Options that `Resources` and `RunConfig` take under the same names are not listed again.
         given = dict(locals())
-        variables = os.environ if variables is None else variables
-        concurrent = (limits or Limits()).max_concurrent_calls
-        resources = Resources(
-            model=model if model is not None else _model_from(variables),
-            settings=ModelSettings.of(clients, prices, windows, client_options, variables),
-            policy=CallPolicy(cache, rate_limits or {}, hedge_after_seconds, concurrent),
-            **{name: given[name] for name in RESOURCE_OPTIONS},
-        )
+        given |= _setup(given)
+        resources = _resources(given)
         given |= {name: getattr(resources, name) for name in ("model", "sub_model", "models")}
         self.config = RunConfig(**{n: given[n] for n in RUN_OPTIONS if given[n] is not None})
         self.logger = logger
-        listeners = Listeners(recorders, logger, verbose, [given[name] for name in CALLBACKS])
+        callbacks, is_reference = [given[name] for name in CALLBACKS], self.spelling.is_reference
+        listeners = Listeners(recorders, logger, verbose, callbacks, is_reference)
         self.runner = Runner(self.config, resources, listeners)
+        listeners.add(compat.announce(self))
         self._conversation = self._new_chat(keeps_messages=True) if persistent else None
 
     # -- asking ------------------------------------------------------------------------------
@@ -264,19 +265,16 @@ class RLM:
     async def acompletion(self, prompt: ContextValue, root_prompt: str | None = None) -> Completion:
         """Answer with the prompt as context; without `root_prompt`, the task is in the prompt.
 
+        With `persistent=True` it is a turn of the conversation, except from a tool of that turn.
         Raises the named errors of the reference, with `.partial_answer`, if a limit ended the run.
         """
-        if self._conversation is not None:
-            result = await self._conversation.aask(root_prompt, "" if prompt is None else prompt)
+        conversation = self._conversation
+        if conversation is not None and not conversation.waits_for_this:
+            result = await conversation.aask(root_prompt, "" if prompt is None else prompt)
         else:
             result = await self.aask(FIXED_QUERY if root_prompt is None else root_prompt, prompt)
         compat.raise_if_ended_early(result, self.config.limits)
-        metadata = None
-        if self.logger:
-            from rlm.logger import trajectory
-
-            metadata = trajectory(list(result.events))
-        return Completion.of(result, prompt, self.config.model, metadata)
+        return compat.completion_of(self, result, prompt, logged=self.logger is not None)
 
     def completion(self, prompt: ContextValue, root_prompt: str | None = None) -> Completion:
         """The blocking form of `acompletion`; Ctrl-C ends it with CancellationError."""
@@ -331,7 +329,33 @@ async def acompletion(
         await one.aclose()
 
 
-def _model_from(variables: Mapping[str, str]) -> str:
-    if model := variables.get("RLM_MODEL"):
+def _setup(given: dict[str, Any]) -> dict[str, Any]:
+    """Return `setup_code`, and the options of the environment without it."""
+    code, options = setup_code_of(given["setup_code"], given["environment_kwargs"])
+    return {"setup_code": code, "environment_kwargs": options}
+
+
+def _resources(given: dict[str, Any]) -> Resources:
+    """Return what the object keeps, of the arguments of its constructor."""
+    variables = os.environ if given["variables"] is None else given["variables"]
+    concurrent = (given["limits"] or Limits()).max_concurrent_calls
+    return Resources(
+        model=_usual_model(variables) if given["model"] is None else given["model"],
+        settings=ModelSettings.of(
+            given["clients"], given["prices"], given["windows"], given["client_options"], variables
+        ),
+        policy=CallPolicy(
+            given["cache"], given["rate_limits"] or {}, given["hedge_after_seconds"], concurrent
+        ),
+        **{name: given[name] for name in RESOURCE_OPTIONS},
+    )
+
+
+def _usual_model(variables: Mapping[str, str]) -> str:
+    """Return the configured model, else that of the first provider with a key."""
+    if model := default_model(variables):
         return model
-    raise ConfigError("no model: pass RLM('provider/model') or set RLM_MODEL=provider/model")
+    raise ConfigError(
+        "no model: pass RLM('provider/model'), set RLM_MODEL=provider/model, or set the key of a "
+        "provider, such as OPENAI_API_KEY or ANTHROPIC_API_KEY"
+    )

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from rlm.errors import ConfigError
 from rlm.limits import Limits
 
-__all__ = ["Guards", "RunConfig"]
+__all__ = ["CallRules", "Guards", "RunConfig"]
 
 Strategy = Literal["rlm", "direct", "mapreduce", "auto"]
 Protocol = Literal["fences", "tools"]
@@ -27,6 +27,21 @@ class Guards(Struct, frozen=True):
     wrong_shape_limit: int | None = 3
 
 
+class CallRules(Struct, frozen=True):
+    """How calls from cells behave; the reference engine's rules differ from ours.
+
+    `failed_replies`: the text that stands for a failed call, with `{reason}` in it, by kind: "llm",
+    "llm_batched", "rlm", "rlm_batched". Without one, a call raises CallFailed, and an item of a
+    batch is a FailedReply. `child_model`: the model of child runs if a cell names none, in place of
+    `sub_model`. `requires_prices`: whether `max_cost_usd` refuses a model of unknown price, or
+    counts only what its provider states.
+    """
+
+    failed_replies: dict[str, str] = field(default_factory=dict)
+    child_model: str | None = None
+    requires_prices: bool = True
+
+
 class RunConfig(Struct, frozen=True, kw_only=True):
     """Everything about a run except its query, its context and its collaborators."""
 
@@ -40,17 +55,20 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     profile: Profile | None = None
     system_prompt: str | None = None
     prologue: str = ""
+    setup_code: str = ""
     orchestrator: bool = True
     preview_chars: int = 0
     sampling: dict[str, Any] = field(default_factory=dict)
     sub_sampling: dict[str, Any] = field(default_factory=dict)
     compaction: bool = True
     compaction_fraction: float = 0.85
+    call_rules: CallRules = field(default_factory=CallRules)
     seed: int = 0
 
-    def allows(self, model: str) -> bool:
-        """Whether code may use a model: only those that the caller listed."""
-        return model in {self.model, self.sub_model, *self.models}
+    @property
+    def allowed_models(self) -> tuple[str, ...]:
+        """The models that code may use: only those that the caller listed."""
+        return tuple(dict.fromkeys((self.model, self.sub_model, *self.models)))
 
     def __post_init__(self) -> None:
         for name, known in (("strategy", Strategy), ("protocol", Protocol), ("profile", Profile)):
@@ -59,9 +77,12 @@ class RunConfig(Struct, frozen=True, kw_only=True):
                 raise ConfigError(
                     f"there is no {name} {value!r}; choose one of {', '.join(choices)}"
                 )
+        if not isinstance(self.setup_code, str):
+            kind = type(self.setup_code).__name__
+            raise ConfigError(f"setup_code must be a str of Python code, not {kind}")
         if self.preview_chars < 0:
             raise ConfigError(f"preview_chars must be 0 or more, not {self.preview_chars}")
-        if not 0.1 <= self.compaction_fraction <= 1.0:
+        if not 0.0 < self.compaction_fraction <= 1.0:
             raise ConfigError(
-                f"compaction_fraction must lie between 0.1 and 1.0, not {self.compaction_fraction}"
+                f"compaction_fraction must be above 0 and at most 1, not {self.compaction_fraction}"
             )

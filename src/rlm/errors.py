@@ -148,7 +148,7 @@ class PortalError(RLMError):
 class LimitExceededError(RLMError):
     """A run ended at a limit (reference spelling); the best answer so far is `partial_answer`."""
 
-    def __init__(self, message: str, *, partial_answer: str | None = None) -> None:
+    def __init__(self, message: str = "", *, partial_answer: str | None = None) -> None:
         super().__init__(message)
         self.partial_answer = partial_answer
 
@@ -158,13 +158,14 @@ class BudgetExceededError(LimitExceededError):
 
     def __init__(
         self,
-        message: str,
-        *,
-        partial_answer: str | None = None,
         spent: float | None = None,
         budget: float | None = None,
+        message: str | None = None,
+        *,
+        partial_answer: str | None = None,
     ) -> None:
-        super().__init__(message, partial_answer=partial_answer)
+        text = message or f"${spent or 0:.6f} of ${budget or 0:.6f} is spent"
+        super().__init__(text, partial_answer=partial_answer)
         self.spent = spent
         self.budget = budget
 
@@ -174,13 +175,13 @@ class TimeoutExceededError(LimitExceededError):
 
     def __init__(
         self,
-        message: str,
-        *,
-        partial_answer: str | None = None,
         elapsed: float | None = None,
         timeout: float | None = None,
+        partial_answer: str | None = None,
+        message: str | None = None,
     ) -> None:
-        super().__init__(message, partial_answer=partial_answer)
+        text = message or f"{elapsed or 0:.1f} of {timeout or 0:.1f} seconds have passed"
+        super().__init__(text, partial_answer=partial_answer)
         self.elapsed = elapsed
         self.timeout = timeout
 
@@ -190,13 +191,13 @@ class TokenLimitExceededError(LimitExceededError):
 
     def __init__(
         self,
-        message: str,
-        *,
-        partial_answer: str | None = None,
         tokens_used: int | None = None,
         token_limit: int | None = None,
+        partial_answer: str | None = None,
+        message: str | None = None,
     ) -> None:
-        super().__init__(message, partial_answer=partial_answer)
+        text = message or f"{tokens_used or 0:,} of {token_limit or 0:,} tokens are used"
+        super().__init__(text, partial_answer=partial_answer)
         self.tokens_used = tokens_used
         self.token_limit = token_limit
 
@@ -206,14 +207,14 @@ class ErrorThresholdExceededError(LimitExceededError):
 
     def __init__(
         self,
-        message: str,
-        *,
-        partial_answer: str | None = None,
         error_count: int | None = None,
         threshold: int | None = None,
         last_error: str | None = None,
+        partial_answer: str | None = None,
+        message: str | None = None,
     ) -> None:
-        super().__init__(message, partial_answer=partial_answer)
+        text = message or f"{error_count or 0} cells failed in a row, {threshold or 0} may"
+        super().__init__(text, partial_answer=partial_answer)
         self.error_count = error_count
         self.threshold = threshold
         self.last_error = last_error
@@ -221,3 +222,6 @@ class ErrorThresholdExceededError(LimitExceededError):
 
 class CancellationError(LimitExceededError):
     """The run was cancelled."""
+
+    def __init__(self, partial_answer: str | None = None, message: str | None = None) -> None:
+        super().__init__(message or "the run was cancelled", partial_answer=partial_answer)

@@ -106,14 +106,15 @@ class Reservation:
         self.sent = False
 
     def settle(self, used: Amount) -> Amount:
-        """Replace the upper bound with the actual usage; return the overshoot, normally none."""
+        """Replace the upper bound with the actual usage; return the overshoot, normally none.
+
+        A bound of no money at all is that of a model whose price is unknown: then what its provider
+        states is counted, and can't be too much.
+        """
         over = NOTHING
-        if used.tokens > self.amount.tokens or used.picodollars > self.amount.picodollars:
-            over = Amount(
-                0,
-                max(0, used.tokens - self.amount.tokens),
-                max(0, used.picodollars - self.amount.picodollars),
-            )
+        money = used.picodollars - self.amount.picodollars if self.amount.picodollars else 0
+        if used.tokens > self.amount.tokens or money > 0:
+            over = Amount(0, max(0, used.tokens - self.amount.tokens), max(0, money))
         self._end(used, over)
         return over
 

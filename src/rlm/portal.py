@@ -1,6 +1,6 @@
 """Run the engine from blocking code, on an event loop in a background thread.
 
-It also works inside a running loop (a notebook), in threads, and after a fork.
+It also works inside a running loop (a notebook), in threads, in tools of a run, and after a fork.
 """
 
 import asyncio
@@ -9,19 +9,87 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rlm.errors import PortalError
 
-__all__ = ["Portal", "existing_portal", "in_a_run", "portal"]
+__all__ = [
+    "MAX_NESTED_TOOLS",
+    "Inside",
+    "Portal",
+    "ToolCall",
+    "existing_portal",
+    "inside",
+    "portal",
+]
 
 LAST_SECONDS = 2.0
 """How long the end of the program waits for connections to close."""
 
+MAX_NESTED_TOOLS = 8
+"""How many tools may wait for one another's blocking calls; each level has threads of its own."""
+
 T = TypeVar("T")
 
-in_a_run: ContextVar[bool] = ContextVar("in_a_run", default=False)
-"""Set during a run, and so in every task and thread that works for it."""
+
+class ToolCall:
+    """One call of a tool, which may itself make blocking calls and wait for them.
+
+    `on_wait` is called with True when the first of them begins, and with False when the last has
+    ended, in any thread.
+    """
+
+    def __init__(self, on_wait: Callable[[bool], None]) -> None:
+        self._on_wait = on_wait
+        self._lock = threading.Lock()
+        self._waiting: set[concurrent.futures.Future[Any]] = set()
+        self._is_over = False
+
+    def begin(self, future: "concurrent.futures.Future[Any]") -> None:
+        """Note a blocking call; cancel it at once if the call of the tool is over."""
+        with self._lock:
+            is_first = not self._waiting
+            self._waiting.add(future)
+            is_over = self._is_over
+        if is_over:
+            future.cancel()
+            raise PortalError(
+                "the tool that makes this blocking call was cancelled, or is too late"
+            )
+        if is_first:
+            self._on_wait(True)
+
+    def end(self, future: "concurrent.futures.Future[Any]") -> None:
+        with self._lock:
+            self._waiting.discard(future)
+            is_last = not self._waiting and not self._is_over
+        if is_last:
+            self._on_wait(False)
+
+    def cancel(self) -> None:
+        """Cancel what the tool waits for, and refuse further calls: no caller awaits its result."""
+        with self._lock:
+            self._is_over = True
+            waiting = list(self._waiting)
+        for future in waiting:
+            future.cancel()
+
+
+class Inside(NamedTuple):
+    """Where code runs: in which run, and below which tools and turns.
+
+    `loop` is that of the run, `tools` counts the tools above, `call` is the lowest of them, and
+    `turns` are the conversations that wait for this run.
+    """
+
+    loop: asyncio.AbstractEventLoop | None = None
+    tools: int = 0
+    call: ToolCall | None = None
+    turns: tuple[object, ...] = ()
+
+
+inside: ContextVar[Inside] = ContextVar("inside", default=Inside())  # noqa: B039 - it is frozen
+"""Set in every task and thread that works for a run."""
 
 
 class Portal:
@@ -56,17 +124,31 @@ class Portal:
         Ctrl-C cancels it; with `on_interrupt`, the first Ctrl-C calls that instead and keeps
         waiting.
         """
-        if threading.current_thread() is self._thread or in_a_run.get():
-            raise PortalError(
-                "a blocking rlm call was made from inside a run (from a tool or a recorder): "
-                "use an async tool and the async form there, `await rlm.aask(...)`"
-            )
+        here = inside.get()
+        self._check(here)
         future = asyncio.run_coroutine_threadsafe(function(), self.loop)
-        try:
+        if here.call is None:
             return _waited_for(future, on_interrupt)
-        except KeyboardInterrupt:
-            future.cancel()
-            raise
+        try:
+            here.call.begin(future)
+            return _waited_for(future, on_interrupt)
+        finally:
+            here.call.end(future)
+
+    def _check(self, here: Inside) -> None:
+        """Refuse a call that would wait for itself: from the loop that serves it, or too deep."""
+        loop = asyncio._get_running_loop()
+        in_run = loop is not None and loop is here.loop
+        if in_run or threading.current_thread() is self._thread:
+            raise PortalError(
+                "a blocking rlm call was made on the event loop of a run (from an async tool or a "
+                "recorder): use the async form there, `await rlm.aask(...)`"
+            )
+        if here.tools > MAX_NESTED_TOOLS:
+            raise PortalError(
+                f"blocking rlm calls are nested more than {MAX_NESTED_TOOLS} tools deep: a tool "
+                "seems to ask a run that calls the same tool again"
+            )
 
     def close_later(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Close something later that the program did not close; at exit the portal waits for it."""
@@ -82,12 +164,16 @@ def _waited_for(
     future: "concurrent.futures.Future[T]", on_interrupt: Callable[[], None] | None
 ) -> T:
     try:
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            if on_interrupt is None:
+                raise
+        on_interrupt()
         return future.result()
     except KeyboardInterrupt:
-        if on_interrupt is None:
-            raise
-    on_interrupt()
-    return future.result()
+        future.cancel()
+        raise
 
 
 _lock = threading.Lock()

@@ -57,26 +57,31 @@ class ClientTraits(Struct, frozen=True):
 
     `identity` distinguishes its server, with all its settings, from every other one, in later
     processes too; None if that is impossible. A request is sent at most `max_attempts` times.
+    `model_name` is what its model is called, in place of the name of its class.
     """
 
     identity: str | None = None
     max_attempts: int = MAX_ATTEMPTS
+    model_name: str | None = None
 
     @classmethod
     def of(cls, client: Client) -> "ClientTraits":
-        """Read the attributes of a client; an identity that is no text, or empty, is none."""
+        """Read the attributes of a client; a text that is none, or empty, counts as missing."""
         had = {
             name: getattr(client, name) for name in cls.__struct_fields__ if hasattr(client, name)
         }
-        if not isinstance(had.get("identity"), str) or not had["identity"]:
-            had["identity"] = None
+        for name in ("identity", "model_name"):
+            if not isinstance(had.get(name), str) or not had[name]:
+                had[name] = None
         return cls(**had)
 
 
 class ContextSource(Protocol):
     """A stored context: bytes that every session of a run tree can be given."""
 
-    kind: Literal["text", "json", "bytes"]
+    @property
+    def kind(self) -> Literal["text", "json", "tagged_json", "bytes"]:
+        """How to read the bytes; only values of tools are `tagged_json`, see `worker.tagged`."""
 
     @property
     def size_bytes(self) -> int: ...

@@ -197,7 +197,7 @@ async def test_tools_that_can_not_be_are_refused_at_once() -> None:
         agent.register_tool("analyze_text", len)
     with pytest.raises(ConfigError, match="that is a name of the REPL itself"):
         agent.register_tool("llm_query", len)
-    with pytest.raises(ConfigError, match="must be callable, not int"):
+    with pytest.raises(ConfigError, match="must be callable, or an object with methods"):
         agent.register_tool("n", WRONG)
     with pytest.raises(ConfigError, match="add_context"):
         await said(agent, "Use it.", tools={"n": 3})

@@ -30,6 +30,28 @@ def test_weakening_is_refused_when_it_is_asked_for(options: dict[str, Any]) -> N
         create_enforced_agent(ScriptedClient(), **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "setting"),
+    [
+        ({"environment": "local"}, "environment='local'"),
+        ({"environment": "inprocess"}, "environment='inprocess'"),
+        ({"enable_tools": False}, "enable_tools=False"),
+        ({"enable_streaming": False}, "enable_streaming=False"),
+        ({"environment_kwargs": {"without": ["landlock"]}}, "without in environment_kwargs"),
+    ],
+)
+async def test_an_agent_warns_where_it_departs_from_an_enforced_one(
+    options: dict[str, Any], setting: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await AgentRLM(ScriptedClient(), **options).aclose()
+    (record,) = [each for each in caplog.records if "create_enforced_agent" in each.message]
+    assert record.levelname == "WARNING"
+    assert setting in record.message
+    caplog.clear()
+    await AgentRLM(ScriptedClient()).aclose()
+    assert not caplog.records
+
+
 async def test_an_answer_in_one_piece_is_refused_before_anything_is_sent() -> None:
     client = ScriptedClient(["FINAL(x)"])
     agent = create_enforced_agent(client)

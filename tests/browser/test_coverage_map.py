@@ -152,7 +152,7 @@ def test_a_click_on_a_square_names_its_readers(
     click(page, number)
     inspect = page.locator(".inspect")
     expect(inspect.locator(":is(h2, h3)")).to_have_text(f"Characters {start:,} to {end:,}")
-    words = "100 % of it was read" if readers else "Nobody looked at this part."
+    words = "100 % of it was read" if readers else "This part was never read."
     expect(inspect).to_contain_text(words)
     found = inspect.locator(".readers a").all_inner_texts()
     if place == 16_000:
@@ -182,7 +182,7 @@ def test_a_reader_is_one_click_away(page: Page) -> None:
     _, squares = pieces(page)
     click(page, next(at for at, (start, end) in enumerate(squares) if start <= 9_000 < end))
     page.get_by_role("link", name="step 2: passed to a call").click()
-    prompt = page.get_by_role("article", name="The opened call").get_by_label("Prompt")
+    prompt = page.get_by_role("article", name="Selected call").get_by_label("Prompt")
     expect(prompt).to_contain_text(f"Tell me:{TEXT[8_000:8_020]}")
 
 
@@ -200,7 +200,7 @@ def test_the_map_is_walked_by_keys_and_gaps_are_told(page: Page) -> None:
     gaps = page.locator(".gaps button").all_inner_texts()
     assert gaps == ["4,000 to 8,000", "12,000 to 15,500", "16,500 to 20,000", "0 to 2,000"]
     page.get_by_role("button", name="16,500 to 20,000").click()
-    expect(page.locator(".inspect")).to_contain_text("Nobody looked at this part.")
+    expect(page.locator(".inspect")).to_contain_text("This part was never read.")
 
 
 def test_a_child_run_has_a_map_of_what_it_read(visit: Visits, mapped: Mapped) -> None:

@@ -1,17 +1,16 @@
-"""Logs that need no server, and logs of the reference engine."""
+"""Files that are dropped on the page, and the page of the development server."""
 
-import functools
+import http.client
 import socket
 import subprocess
-import threading
 from collections.abc import Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 
-from rlm.viewer.assets import STATIC
+from rlm.viewer import opened
 from tests.browser.driving import Page, Visits, expect
 from tests.browser.story import Story
 from tests.browser.viewers import viewing
@@ -30,24 +29,6 @@ DROP = """([name, text]) => {
     document.querySelector('#app').dispatchEvent(new DragEvent(kind, options))
   }
 }"""
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        pass
-
-
-@pytest.fixture
-def static_page() -> Iterator[str]:
-    """The built page on a server that knows nothing of runs."""
-    handler = functools.partial(Quiet, directory=str(STATIC))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 class Dev(NamedTuple):
@@ -76,12 +57,11 @@ def dev(story: Story) -> Iterator[Dev]:
         lines = []
         for line in process.stdout:
             lines.append(line)
-            if "With your runs:" in line:
+            if "With your runs:" in line or "did not start" in line:
                 break
-        else:
-            raise AssertionError("".join(lines))
         try:
-            yield Dev(f"http://127.0.0.1:{port}/", line.split()[-1])
+            assert any("With your runs:" in line for line in lines), "".join(lines)
+            yield Dev(f"http://127.0.0.1:{port}/", lines[-1].split()[-1])
         finally:
             process.terminate()
             process.wait(60)
@@ -106,20 +86,112 @@ def test_the_server_opens_a_log_of_the_reference_engine(visit: Visits) -> None:
         shows_the_reference_run(page)
 
 
-def test_a_log_of_the_reference_engine_is_dropped_on_a_page_without_a_server(
-    visit: Visits, static_page: str
-) -> None:
-    visit.forgive("404")
-    page = visit(static_page)
-    expect(page.get_by_role("heading", name="Open a log")).to_be_visible()
-    page.evaluate(DROP, [REFERENCE_LOG.name, REFERENCE_LOG.read_text("utf-8")])
+def drop(page: Page, name: str, text: str) -> None:
+    page.evaluate(DROP, [name, text])
+
+
+def test_a_log_of_the_reference_engine_is_dropped(visit: Visits, story_url: str) -> None:
+    page = visit(story_url)
+    expect(page.locator(".list-page")).to_be_visible()
+    drop(page, REFERENCE_LOG.name, REFERENCE_LOG.read_text("utf-8"))
     expect(page.locator(".run-row .query a")).to_have_count(2)
+    expect(page.locator(".where")).to_have_text(REFERENCE_LOG.name)
     expect(page.locator(".opening")).to_have_count(0)
     shows_the_reference_run(page)
     expect(page.get_by_role("button", name="Fork from here")).to_be_disabled()
+    page.reload()
+    expect(page.get_by_role("button", name="Fork from here")).to_be_disabled()
+    page.get_by_role("button", name="Close file").click()
+    expect(page.locator(".where")).to_have_text("all runs")
+    expect(page.get_by_role("button", name="Close file")).to_have_count(0)
+    methods = [method for method, url in visit.asked if "/api/opened" in url]
+    assert (methods.count("POST"), methods.count("DELETE")) == (1, 1)
 
 
-def test_the_development_page_shows_kept_runs_to_who_has_its_link(
+def test_a_second_file_takes_the_place_of_the_first(visit: Visits, story_url: str) -> None:
+    page = visit(story_url)
+    expect(page.locator(".list-page")).to_be_visible()
+    for name in ("one.jsonl", "two.jsonl"):
+        drop(page, name, REFERENCE_LOG.read_text("utf-8"))
+        expect(page.locator(".where")).to_have_text(name)
+    with page.expect_response(lambda response: response.request.method == "DELETE") as closed:
+        page.get_by_role("button", name="Close file").click()
+    assert closed.value.status == 200
+    methods = [method for method, url in visit.asked if "/api/opened" in url]
+    assert (methods.count("POST"), methods.count("DELETE")) == (2, 2)
+
+
+def test_a_file_that_was_removed_meanwhile_says_so(visit: Visits, story_url: str) -> None:
+    visit.forgive("404")
+    page = visit(story_url)
+    expect(page.locator(".list-page")).to_be_visible()
+    drop(page, "one.jsonl", REFERENCE_LOG.read_text("utf-8"))
+    expect(page.locator(".run-row .query a")).to_have_count(2)
+    page.evaluate(
+        """async () => {
+          const token = document.querySelector('meta[name="rlm-token"]').content
+          const place = `/api/opened/${sessionStorage.getItem('rlm-opened')}`
+          await fetch(place, {method: 'DELETE', headers: {'X-RLM-Token': token}})
+        }"""
+    )
+    page.locator(".run-row .query a").first.click()
+    expect(page.get_by_role("alert")).to_contain_text("no longer open")
+    page.reload()
+    expect(page.locator(".where")).to_have_text("all runs")
+
+
+def test_a_file_that_is_too_large_is_not_sent(
+    visit: Visits, story_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlm.viewer.app.MAX_FILE_BYTES", 1_000)
+    monkeypatch.setattr(opened, "MAX_FILE_BYTES", 1_000)
+    page = visit(story_url)
+    expect(page.locator(".list-page")).to_be_visible()
+    drop(page, "large.jsonl", " " * 1_001)
+    expect(page.get_by_role("alert")).to_contain_text("1.00 kB can be opened here")
+    expect(page.get_by_role("alert")).to_contain_text("rlm view FILE")
+    assert [method for method, _ in visit.asked if method == "POST"] == []
+
+
+def test_a_dropped_log_shows_what_the_server_shows(
+    visit: Visits, story: Story, story_url: str, tmp_path: Path
+) -> None:
+    from rlm.records.journal import Archive, Places, events_of
+
+    run = Archive(Places(story.state)).places.find(story.main.run_id)
+    log = tmp_path / "story.jsonl"
+    log.write_bytes(b"\n".join(line.strip() for line in events_of(run.path)) + b"\n")
+    recorded, dropped = visit(f"{story_url}#/run/{story.main.run_id}"), visit(story_url)
+    expect(dropped.locator(".list-page")).to_be_visible()
+    dropped.locator("input[type=file]").first.set_input_files(log)
+    texts = []
+    for page in (recorded, dropped):
+        expect(page.locator(".answer")).to_contain_text("34 tickets")
+        facts = page.locator(".run-facts").inner_text()
+        steps = page.locator(".step-row").all_inner_texts()
+        page.locator(".step-row", has_text="step 2").click()
+        expect(page.locator(".calls-head")).to_be_visible()
+        calls = page.locator(".calls-head").inner_text()
+        page.get_by_role("link", name="Tokens and cost").click()
+        expect(page.locator(".usage-chart .total").first).to_be_visible()
+        texts.append((facts, steps, calls, page.locator(".usage-chart .total").all_inner_texts()))
+    assert texts[0] == texts[1]
+    expect(dropped.locator(".where")).to_have_text("story.jsonl")
+
+
+@pytest.mark.parametrize("text", ["", "not a log\n\x00", '{"a": 1}\n', "[" * 100_000])
+def test_a_file_that_is_no_log_says_so(visit: Visits, story_url: str, text: str) -> None:
+    page = visit(story_url)
+    expect(page.locator(".list-page")).to_be_visible()
+    drop(page, "<img src=x>.jsonl", text)
+    expect(page.get_by_role("alert")).to_contain_text("<img src=x>.jsonl contains no runs")
+    expect(page.get_by_text("This file contains no runs.")).to_be_visible()
+
+
+# -- the development server -----------------------------------------------------------------------
+
+
+def test_the_development_page_shows_recorded_runs_at_its_printed_address(
     visit: Visits, story: Story, dev: Dev
 ) -> None:
     page = visit(f"{dev.link}#/run/{story.main.run_id}")
@@ -132,51 +204,64 @@ def test_the_development_page_shows_kept_runs_to_who_has_its_link(
 
 
 def test_the_development_page_opens_a_dropped_log(visit: Visits, dev: Dev) -> None:
+    """At its plain address, without a token: files are opened, runs are not shown."""
     page = visit(dev.url)
     expect(page.get_by_role("heading", name="Open a log")).to_be_visible()
-    page.evaluate(DROP, [REFERENCE_LOG.name, REFERENCE_LOG.read_text("utf-8")])
+    drop(page, REFERENCE_LOG.name, REFERENCE_LOG.read_text("utf-8"))
     expect(page.locator(".run-row .query a")).to_have_count(2)
     expect(page.locator(".opening")).to_have_count(0)
     shows_the_reference_run(page)
-    assert [url for _, url in visit.asked if "/api/" in url] == []
-
-
-def test_a_dropped_log_shows_what_the_server_shows(
-    visit: Visits, story: Story, story_url: str, static_page: str, tmp_path: Path
-) -> None:
-    """The same events in both: a page that reads a file counts as the server does."""
-    from rlm.records.journal import Archive, Places, events_of
-
-    run = Archive(Places(story.state)).places.find(story.main.run_id)
-    log = tmp_path / "story.jsonl"
-    log.write_bytes(b"\n".join(line.strip() for line in events_of(run.path)) + b"\n")
-    visit.forgive("404")
-    served, dropped = visit(f"{story_url}#/run/{story.main.run_id}"), visit(static_page)
-    dropped.locator("input[type=file]").first.set_input_files(log)
-    texts = []
-    for page in (served, dropped):
-        expect(page.locator(".answer")).to_contain_text("34 tickets")
-        facts = page.locator(".run-facts").inner_text()
-        steps = page.locator(".step-row").all_inner_texts()
-        page.locator(".step-row", has_text="step 2").click()
-        expect(page.locator(".calls-head")).to_be_visible()
-        calls = page.locator(".calls-head").inner_text()
-        page.get_by_role("link", name="Tokens and cost").click()
-        expect(page.locator(".usage-chart .total").first).to_be_visible()
-        texts.append((facts, steps, calls, page.locator(".usage-chart .total").all_inner_texts()))
-    assert texts[0] == texts[1]
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [("", "holds no run"), ("not a log\n\x00", "holds no run"), ('{"a": 1}\n', "holds no run")],
-)
-def test_what_is_no_log_is_said_in_a_sentence(
-    visit: Visits, static_page: str, text: str, words: str
-) -> None:
-    visit.forgive("404")
-    page = visit(static_page)
+    page.reload()
+    expect(page.locator(".run-facts .status")).to_contain_text("answered")
+    assert page.context.cookies() == []
+    page.get_by_role("button", name="Close file").click()
     expect(page.get_by_role("heading", name="Open a log")).to_be_visible()
-    page.evaluate(DROP, ["<img src=x>.jsonl", text])
-    expect(page.get_by_role("alert")).to_contain_text(words)
-    expect(page.get_by_role("alert")).to_contain_text("<img src=x>")
+    assert {url.partition("/api/")[2][:6] for _, url in visit.asked if "/api/" in url} == {"opened"}
+
+
+def test_the_development_page_opens_a_log_of_ours_beside_the_runs(
+    visit: Visits, story: Story, dev: Dev, tmp_path: Path
+) -> None:
+    from tests.records.trajectories.samples import one_run, written
+
+    page = visit(dev.link)
+    expect(page.locator(".list-page")).to_be_visible()
+    log = written(tmp_path / "own.jsonl", one_run("own-run"))
+    page.locator("input[type=file]").first.set_input_files(log)
+    expect(page.locator(".run-facts .status")).to_contain_text("answered")
+    expect(page.get_by_role("heading", name="query of own-run")).to_be_visible()
+    page.get_by_role("button", name="Close file").click()
+    expect(page.locator(f"[id='row-{story.main.run_id}']")).to_be_visible()
+
+
+def test_the_development_server_gives_others_only_what_they_opened(dev: Dev) -> None:
+    """Neither runs, nor stored contexts, nor a way to open files from pages of other sites."""
+    address = urlsplit(dev.url)
+    own = {"Origin": f"http://{address.netloc}"}
+
+    def status(method: str, path: str, headers: dict[str, str] | None = None) -> int:
+        connection = http.client.HTTPConnection(address.netloc, timeout=60)
+        try:
+            connection.request(method, path, b"{}" if method == "POST" else None, headers or {})
+            response = connection.getresponse()
+            assert response.getheader("Set-Cookie") is None
+            return response.status
+        finally:
+            connection.close()
+
+    assert status("POST", "/api/opened?name=a", own) == 200
+    assert status("POST", "/api/opened?name=a", {"Origin": "http://localhost:1"}) == 403
+    assert status("POST", "/api/opened?name=a") == 403
+    assert status("POST", "/api/opened?name=a", {"Host": "evil.example", **own}) == 403
+    crossing = {**own, "Sec-Fetch-Site": "cross-site"}
+    assert status("POST", "/api/opened?name=a", crossing) == 403
+    assert status("POST", "/api/fork", own) == 403
+    for path in ("/api/runs", "/api/viewer", "/api/live", "/api/openedx", "/api/runs/r"):
+        assert status("GET", path, own) == 403
+    for path in ("../runs", "%2e%2e/runs", "x/../../runs", "x/runs/%2E./.%2e/../../viewer"):
+        assert status("GET", f"/api/opened/{path}", own) == 403
+    for path in ("x/runs", "x/viewer", "x/runs/r/calls", "/api/runs"):
+        assert status("GET", f"/api/opened/{path}", own) in {403, 404}
+    for name in ("context", "coverage"):
+        assert status("GET", f"/api/opened/x/runs/r/{name}", own) == 403
+        assert status("GET", f"/api/opened/x/runs/r/{name}?start=0", own) == 403

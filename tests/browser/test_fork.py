@@ -79,7 +79,7 @@ def test_an_edited_reply_goes_on_in_a_new_run(visit: Visits, setting: Setting) -
     expect(text).to_have_value(STEPS[0])
     text.fill(STEPS[0].replace("first", "edited"))
     assert posts(visit) == []
-    page.get_by_role("button", name="Fork and run on").click()
+    page.get_by_role("button", name="Fork and continue").click()
     answered(page, setting, "the edited answer, number 1")
     assert len(posts(visit)) == 1
     assert setting.model.count == asked + 2, "only what came after the edited reply was asked for"
@@ -154,7 +154,7 @@ def test_a_request_without_the_token_is_refused(visit: Visits, setting: Setting)
     for headers in (json_only, {**json_only, "X-RLM-Token": "guessed"}):
         status, error = page.evaluate(SEND, [address, order, headers])
         assert status == 403
-        assert "load it again" in error
+        assert "reload it" in error
     token = page.locator("meta[name=rlm-token]").get_attribute("content")
     assert len(token) > 20
     refused = [

@@ -71,7 +71,7 @@ def test_texts_of_five_million_characters_come_in_parts(visit: Visits, url: str)
     expect(output.locator(".more")).to_contain_text(f"of {LINE_CHARS:,} characters")
     output.get_by_role("button", name="Show more").click()
     expect(output.locator(".more")).to_contain_text("60,000 of")
-    output.get_by_role("button", name="Later").click()
+    output.get_by_role("button", name="Next part").click()
     expect(output.locator(".more")).to_contain_text("characters 60,001 to 120,000")
     assert len(output.locator("pre").inner_text()) == 60_000
     is_harmless(page)
@@ -79,10 +79,10 @@ def test_texts_of_five_million_characters_come_in_parts(visit: Visits, url: str)
 
 def test_replies_as_written_and_calls_show_only_text(visit: Visits, url: str) -> None:
     page = visit(f"{url}{RUN}/step/1")
-    page.get_by_role("button", name="As written").click()
+    page.get_by_role("button", name="Show as written").click()
     expect(page.get_by_label("Reply as it was written")).to_contain_text("[press](javascript:")
     page.locator(".call-row").first.click()
-    expect(page.get_by_role("article", name="The opened call")).to_contain_text("<svg onload=")
+    expect(page.get_by_role("article", name="Selected call")).to_contain_text("<svg onload=")
     is_harmless(page)
 
 
@@ -138,9 +138,8 @@ def test_a_dropped_hostile_log_is_harmless_too(visit: Visits, url: str, log: Pat
     expect(page.locator(".answer")).to_contain_text("<img src=x onerror=")
     page.locator(".step-row", has_text="step 1").click()
     expect(page.locator(".failure").first).to_contain_text("window.__pwned=")
-    expect(page.locator(".output-stdout").nth(1)).to_have_text(
-        "outputhalf ⟨U+D83D⟩ a pair ⟨U+DC00⟩"
-    )
+    expect(page.locator(".output-stdout").first).to_contain_text("⟨U+202E⟩gnp.exe")
+    expect(page.locator(".output-stdout")).to_have_count(1)  # The line with LONE is not JSON.
     is_harmless(page)
     page.get_by_role("link", name="Calls", exact=True).click()
     expect(page.locator(".gantt")).to_be_visible()

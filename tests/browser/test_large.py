@@ -72,7 +72,7 @@ def reads_well(page: Page, large: Large, timed: Callable[[str], None]) -> None:
     assert most < MAX_NODES
     expect(page.locator(".call-row").last).to_contain_text(f"Part {BUSY_CALLS - 1}:")
     page.locator(".call-row").last.click()
-    prompt = page.get_by_role("article", name="The opened call").get_by_label("Prompt")
+    prompt = page.get_by_role("article", name="Selected call").get_by_label("Prompt")
     expect(prompt).to_contain_text(f"Part {BUSY_CALLS - 1}:")
     timed("its last call is opened")
     page.keyboard.press("Escape")
@@ -110,12 +110,14 @@ def test_the_server_opens_it(visit: Visits, large: Large, timed: Callable[[str],
         reads_well(page, large, timed)
 
 
-def test_the_page_alone_opens_it(visit: Visits, large: Large, timed: Callable[[str], None]) -> None:
+def test_a_dropped_one_is_opened_by_the_server(
+    visit: Visits, large: Large, timed: Callable[[str], None]
+) -> None:
     with rlm_view(str(large.path.parent / ".."), RLM_STATE_DIR=str(large.path.parent)) as viewer:
         page = visit(viewer.url)
         expect(page.locator(".list-page")).to_be_visible()
         timed("a page is there")
         page.locator("input[type=file]").set_input_files(large.path)
         expect(page.locator(".answer")).to_contain_text("42")
-        timed("the dropped log is read and its run shown")
+        timed("the dropped log is copied and read, and its run shown")
         reads_well(page, large, timed)

@@ -57,9 +57,9 @@ def test_the_list_is_filtered_by_words_status_and_model(visit: Visits, story_url
     expect(page.locator(".bar")).to_contain_text("1 of 5 runs")
     assert queries(page) == ["Who wrote the oldest ticket?"]
     page.keyboard.press("Escape")
-    page.get_by_label("Filter by words").fill("no such words")
-    expect(page.get_by_text("No run fits this filter.")).to_be_visible()
-    page.get_by_label("Filter by words").fill("")
+    page.get_by_label("Filter runs by words").fill("no such words")
+    expect(page.get_by_text("No runs match this filter.")).to_be_visible()
+    page.get_by_label("Filter runs by words").fill("")
     page.get_by_role("combobox", name="Status").select_option("failed")
     expect(page.locator(".bar")).to_contain_text("1 of 5 runs")
     assert queries(page) == ["Translate the tickets."]
@@ -119,7 +119,7 @@ def test_help_is_one_key_away_and_keeps_other_keys_out(visit: Visits, story_url:
     page = visit(story_url)
     expect(page.locator(".run-row.active")).to_be_visible()
     page.keyboard.press("?")
-    help_ = page.get_by_role("dialog", name="Keys")
+    help_ = page.get_by_role("dialog", name="Keyboard shortcuts")
     expect(help_).to_be_visible()
     page.keyboard.press("o")
     expect(help_).to_be_visible()
@@ -149,7 +149,7 @@ def test_the_tree_of_runs_is_walked_down_to_depth_3(
     page.keyboard.press("End")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name=GREAT_GRANDCHILD)).to_be_visible()
-    path = page.get_by_role("navigation", name="Where this run stands").get_by_role("link")
+    path = page.get_by_role("navigation", name="Parent runs").get_by_role("link")
     expect(path).to_have_count(4)
     path.last.click()
     expect(page.get_by_role("heading", name=GRANDCHILD)).to_be_visible()
@@ -174,7 +174,7 @@ def test_a_step_shows_reply_code_output_and_variables(
     expect(variables.first).to_be_visible()
     names = {each.split()[1] for each in variables.all_inner_texts()}
     assert {"chunks", "notes", "found", "size"} <= names
-    page.get_by_text("What the model was told").click()
+    page.get_by_text("Messages to the model").click()
     expect(page.locator(".message").first).to_be_visible()
 
 
@@ -196,14 +196,14 @@ def test_a_call_shows_its_whole_prompt_and_reply(
 ) -> None:
     page = visit(story_url)
     at_step(page, story, 2)
-    rows = page.get_by_role("list", name="Calls; Enter opens one")
+    rows = page.get_by_role("list", name="Calls. Press Enter to open one")
     expect(page.locator(".calls-head")).to_contain_text(f"{CALLS} calls")
     assert page.locator(".call-row").count() < CALLS, "only rows in view exist"
     rows.focus()
     for _ in range(4):
         page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    detail = page.get_by_role("article", name="The opened call")
+    detail = page.get_by_role("article", name="Selected call")
     expect(detail.get_by_label("Prompt")).to_contain_text("Part 3. Which of these tickets")
     expect(detail.get_by_label("Prompt")).to_contain_text("customer")
     expect(detail.get_by_label("Reply")).to_have_text("yes: 4")
@@ -246,10 +246,10 @@ def test_search_finds_and_opens_the_call(visit: Visits, story: Story, story_url:
     hit = page.locator(".hit", has_text=re.compile("prompt"))
     expect(hit.locator("mark")).to_have_text("Part 17.")
     hit.click()
-    prompt = page.get_by_role("article", name="The opened call").get_by_label("Prompt")
+    prompt = page.get_by_role("article", name="Selected call").get_by_label("Prompt")
     expect(prompt).to_contain_text("Part 17. Which of these")
     page.evaluate("location.hash = location.hash.replace(/step.*/, 'search?q=never said')")
-    expect(page.get_by_text("Nothing says “never said”.")).to_be_visible()
+    expect(page.get_by_text("No text contains “never said”.")).to_be_visible()
 
 
 def test_a_run_that_is_not_there_is_told_in_a_sentence(visit: Visits, story_url: str) -> None:

@@ -10,8 +10,8 @@ from tests.browser.models import Part, cell
 from tests.browser.viewers import rlm_view
 
 pytestmark = pytest.mark.heavy
-AWAY = "ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET"
-"""What a browser says of a server that was ended."""
+AWAY = "ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|status of 503"
+"""What a browser reports while the viewer stops, which it answers with 503, and when it is away."""
 
 QUERY = "How does it end?"
 STEPS = [
@@ -51,7 +51,7 @@ def test_a_run_is_followed_from_its_start_to_its_end(visit: Visits, tmp_path: Pa
             at(page, 2)
             going.release()  # the cell has begun; its call waits
             expect(page.locator(".call-row")).to_contain_text("And then?")
-            expect(page.locator(".call-row")).to_contain_text("under way")
+            expect(page.locator(".call-row")).to_contain_text("in progress")
             expect(page.locator(".cell .python")).to_contain_text("note = llm_query")
             going.release()
             at(page, 3)

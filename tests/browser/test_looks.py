@@ -67,7 +67,7 @@ def test_the_theme_can_be_chosen_and_is_remembered(
 ) -> None:
     page = visit(story_url, scheme=scheme)
     for words, theme in (("Auto", "dark"), ("Dark", "light"), ("Light", None)):
-        page.get_by_role("button", name=f"Theme: {words}").click()
+        page.get_by_role("button", name=f"Change the theme, now {words}").click()
         root = page.locator("html")
         if theme is None:
             expect(root).not_to_have_attribute("data-theme", re.compile("."))

@@ -1,4 +1,4 @@
-"""Calls in time, tokens and cost, two runs side by side: what they show is what happened."""
+"""Calls over time, tokens and cost, two runs side by side: what they show is what happened."""
 
 import re
 
@@ -15,7 +15,7 @@ DRAWN = "document.querySelector('.gantt canvas').toDataURL()"
 
 
 def chart(page: Page) -> Page:
-    return page.get_by_role("application", name=re.compile("Calls in time"))
+    return page.get_by_role("application", name=re.compile("Calls over time"))
 
 
 def calls_page(visit: Visits, story: Story, url: str) -> Page:
@@ -67,7 +67,7 @@ def test_keys_go_from_call_to_call_and_enter_opens_it(
     number = re.match(r"Part \d+\.", prompt)
     assert number, prompt
     page.keyboard.press("Enter")
-    opened = page.get_by_role("article", name="The opened call")
+    opened = page.get_by_role("article", name="Selected call")
     expect(opened.get_by_label("Prompt")).to_contain_text(number[0])
     expect(page.get_by_role("heading", name="Step 2", exact=True)).to_be_visible()
 
@@ -88,7 +88,7 @@ def test_a_click_chooses_a_call_and_a_double_click_opens_it(
     expect(page.locator(".chosen")).to_contain_text("step 2")
     words = page.locator(".chosen p").nth(1).inner_text().split("→")[0]
     chart(page).dblclick(position={"x": x, "y": y})
-    opened = page.get_by_role("article", name="The opened call")
+    opened = page.get_by_role("article", name="Selected call")
     expect(opened.get_by_label("Prompt")).to_contain_text(words.split(".")[0])
 
 
@@ -99,7 +99,7 @@ def test_a_call_can_be_opened_from_the_list_below(
     page.get_by_role("list", name=re.compile("The same calls as a list")).focus()
     page.keyboard.press("End")
     expect(page.locator(".call-row.active")).to_contain_text("request")
-    page.locator(".call-row", has_text="child run").last.click()
+    page.locator(".call-row", has_text="child run").last.locator(".kind").click()
     page.get_by_role("list", name=re.compile("The same calls as a list")).focus()
     expect(page.locator(".chosen")).to_contain_text("depth 2")
     page.keyboard.press("Enter")
@@ -148,7 +148,7 @@ def test_two_runs_are_compared(visit: Visits, story: Story, story_url: str) -> N
     page.keyboard.press("x")
     expect(page.get_by_role("button", name="Compare 2 of 2")).to_be_enabled()
     page.keyboard.press("c")
-    expect(page.get_by_role("heading", name="Two runs")).to_be_visible()
+    expect(page.get_by_role("heading", name="Compare two runs")).to_be_visible()
     row = page.locator(".compare-facts tr", has_text="steps")
     assert row.locator("td").all_inner_texts() == ["5", "2", "−3"]
     answers = page.get_by_role("group", name="Answers")

@@ -45,14 +45,12 @@ def a_list(page: Page, story: Story) -> None:
 def a_run(page: Page, story: Story) -> None:
     expect(page.locator(".variables tr").first).to_be_visible()
     page.locator(".call-row").nth(3).click()
-    expect(
-        page.get_by_role("article", name="The opened call").get_by_label("Reply")
-    ).to_be_visible()
+    expect(page.get_by_role("article", name="Selected call").get_by_label("Reply")).to_be_visible()
     page.locator(".reading").evaluate("each => each.scrollTo(0, 0)")
 
 
 def a_gantt(page: Page, story: Story) -> None:
-    chart = page.get_by_role("application", name=re.compile("Calls in time"))
+    chart = page.get_by_role("application", name=re.compile("Calls over time"))
     chart.focus()
     for _ in range(20):
         page.keyboard.press("ArrowRight")
@@ -104,7 +102,7 @@ def test_a_picture_of_what_goes_on(visit: Visits, tmp_path: Path, scheme: str) -
         page.locator(".run-row", has_text="Which version").get_by_role("link").click()
         expect(page.locator(".calls-head")).to_contain_text("64 calls")
         expect(page.locator(".going")).to_have_text("live")
-        expect(page.locator(".call-row", has_text="under way").first).to_be_visible()
+        expect(page.locator(".call-row", has_text="in progress").first).to_be_visible()
         take(page, "live", scheme)
 
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rlm.clients.openai import OpenAICompatClient
+from rlm.clients.compatible import OpenAICompatClient
 from tests.clients.misbehaving import Server, serving
 
 

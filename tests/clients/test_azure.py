@@ -3,7 +3,7 @@
 import pytest
 from aiohttp import web
 
-from rlm.clients.openai import OpenAICompatClient, azure_address
+from rlm.clients.compatible import OpenAICompatClient, azure_address
 from rlm.clients.responses import ResponsesClient
 from rlm.errors import ConfigError
 from tests.clients.misbehaving import Server, asked, completion

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from rlm.clients import _http
-from rlm.clients.openai import OpenAICompatClient
+from rlm.clients.compatible import OpenAICompatClient
 from rlm.errors import ConfigError
 from rlm.messages import ModelInfo, Price
 from tests.clients.misbehaving import Server, asked, completion, replies
@@ -89,7 +89,7 @@ def test_a_header_with_a_line_break_is_refused_without_being_shown() -> None:
 
 
 def test_importing_it_does_not_import_aiohttp() -> None:
-    code = "import sys, rlm.clients.openai; assert 'aiohttp' not in sys.modules"
+    code = "import sys, rlm.clients.compatible; assert 'aiohttp' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

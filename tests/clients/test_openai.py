@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlm.clients.openai import OpenAICompatClient
+from rlm.clients.compatible import OpenAICompatClient
 from rlm.errors import ConfigError
 from rlm.messages import Message, ToolCall, ToolSpec, Usage
 from tests.clients.misbehaving import (

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from rlm.clients import _http
-from rlm.clients.openai import OpenAICompatClient
+from rlm.clients.compatible import OpenAICompatClient
 from rlm.errors import ModelError
 from tests.clients.misbehaving import (
     Behaviour,

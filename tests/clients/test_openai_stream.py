@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rlm.clients.openai import OpenAICompatClient
+from rlm.clients.compatible import OpenAICompatClient
 from rlm.errors import ModelError
 from rlm.messages import Reply, ToolCall, Usage
 from tests.clients.misbehaving import (

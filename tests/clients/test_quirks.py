@@ -7,7 +7,7 @@ import pytest
 
 from rlm.clients._chat import ChatDialect
 from rlm.clients._quirks import QUIRKS, cap_name, is_claude, is_reasoning, quirks_for
-from rlm.clients.openai import OpenAICompatClient
+from rlm.clients.compatible import OpenAICompatClient
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Message, ToolCall
 from rlm.wiring.registry import PROVIDERS

@@ -184,3 +184,36 @@ async def test_a_worker_that_died_between_two_turns_is_replaced() -> None:
     second = await chat.aask("Second?")
     await chat.aclose()
     assert second.answer == "2"
+
+
+LATE = """
+import threading, time
+said = []
+def later():
+    while len(said) < 3:
+        time.sleep(0.02)
+        try: said.append(tick())
+        except Exception as error: said.append(str(error))
+threading.Thread(target=later, daemon=True).start()
+time.sleep(0.03)
+FINAL(1)
+"""
+
+
+async def test_a_thread_that_a_turn_left_behind_can_call_nothing_between_turns() -> None:
+    calls = 0
+
+    def tick() -> int:
+        nonlocal calls
+        calls += 1
+        return calls
+
+    one = engine(code(LATE), code("FINAL(said[-1])"), tools=[tick])
+    chat = one.chat("text")
+    await chat.aask("First?")
+    answered = calls
+    await asyncio.sleep(0.3)
+    assert calls == answered
+    assert (await chat.aask("Second?")).answer == "the run has ended"
+    await chat.aclose()
+    await one.aclose()

@@ -1,6 +1,7 @@
 """The attack list: what can work does work on the unprotected control, or it proves nothing."""
 
 import contextlib
+import json
 import os
 import pickle
 import signal
@@ -13,12 +14,14 @@ from typing import Any
 import pytest
 
 from rlm.environments.local import LocalEnvironment
+from rlm.errors import CallRefused
 from rlm.protocols import Environment, Host, Session
 from rlm.results import CellResult
 from rlm.testing.attacks import ATTACKS, attack, attempt, judges
 from rlm.testing.attacks.attempt import Attack, Outcome
 from rlm.testing.attacks.world import World
 from rlm.testing.conformance import Report, Row
+from rlm.testing.conformance.vault import Vault
 from tests.environments.plain import PlainEnvironment
 from tests.environments.test_conformance import BrokenEnvironment, Wrapped, without
 
@@ -26,7 +29,7 @@ GROUPS = list(dict.fromkeys(each.group for each in ATTACKS))
 LONG = {"endless", "protocol", "resources"}
 """These take many seconds; `make test-all` has them."""
 
-HELD_BY_THE_HOST = {"endless", "deaths", "protocol"}
+HELD_BY_THE_HOST = {"endless", "deaths", "protocol", "proxies"}
 """Groups that the host's side of a session stops, whatever the environment."""
 
 HELD = {
@@ -199,6 +202,46 @@ async def test_nothing_is_left() -> None:
     assert "RLM_CHECK_API_KEY" not in os.environ
     assert signal.getsignal(signal.SIGURG) is handler
     assert open_fds() == fds
+
+
+# -- a host that is careless with its objects ------------------------------------------------------
+
+CARELESS_ROWS = {
+    "use members of an object that are not exposed, by their names",
+    "forge the names of members in frames",
+    "put further members on a proxy",
+    "set an argument that is fixed",
+    "change the default of a method, or what it returned",
+}
+
+
+async def test_a_host_that_looks_members_up_by_any_name_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a host must not do: follow the name in the frame, and pass on what a cell sends."""
+
+    class Careless:
+        def __init__(self, vault: Vault) -> None:
+            self.vault = vault
+
+        async def answer(self, kind: str, arguments: dict[str, Any], parts: Any) -> Any:
+            found: Any = self.vault
+            try:
+                for name in arguments["name"].split(".")[1:]:
+                    found = getattr(found, "_reveal" if name == "reveal" else name)
+                given = dict(arguments["arguments"])
+                positional = given.pop("*", [])
+                result = found(*positional, **given) if callable(found) else found
+                if arguments["name"] == "vault.put":
+                    found.__func__.__defaults__[0].append(1)
+            except (TypeError, AttributeError, ValueError) as error:
+                raise CallRefused(str(error), limit="tools") from None
+            return {"json": json.dumps(result, default=str)}, ()
+
+    monkeypatch.setattr("rlm.testing.conformance.bench.bridge_to", Careless)
+    report = await attacked(PlainEnvironment(), "proxies: ")
+    worked = {row.name for row in report.rows if row.verdict == "SUCCEEDED"}
+    assert worked >= CARELESS_ROWS, told(report.rows)
 
 
 # -- environments that are careless in one way each ------------------------------------------------

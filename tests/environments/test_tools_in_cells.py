@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import pytest
 from rlm.environments.local import LocalEnvironment
 from rlm.errors import CallRefused
 from rlm.tools import as_tools
+from rlm.worker import tagged
 from tests.environments.conftest import FakeHost, Repl
 
 if TYPE_CHECKING:
@@ -56,8 +56,9 @@ class ToolHost:
     ) -> tuple[dict[str, Any], Sequence[str]]:
         if kind != "tool":
             raise CallRefused(kind, limit="kind")
-        result = await self.tools[arguments["name"]].call(arguments["arguments"])
-        return {"json": json.dumps(result)}, ()
+        given = {name: tagged.unmarked(each) for name, each in arguments["arguments"].items()}
+        result = await self.tools[arguments["name"]].call(given)
+        return {"json": tagged.dumps(result)}, ()
 
 
 @pytest.fixture
@@ -81,8 +82,8 @@ async def test_calls_in_every_spelling(repl: Repl) -> None:
         "await search('a')",
     ):
         assert await repl.show(spelling) == "['a 0', 'a 1']"
-    assert await repl.show("echo(1, {'a': 2}, x=3)") == "[[1, {'a': 2}], {'x': 3}]"
-    assert await repl.show("echo(*'ab', **{'two words': 1})") == "[['a', 'b'], {'two words': 1}]"
+    assert await repl.show("echo(1, {'a': 2}, x=3)") == "[(1, {'a': 2}), {'x': 3}]"
+    assert await repl.show("echo(*'ab', **{'two words': 1})") == "[('a', 'b'), {'two words': 1}]"
     line = await repl.show("search.__doc__")
     assert line == "'`search(q: str, limit: int = 2) -> list[str]`: Search for a word.'"
 
@@ -96,10 +97,10 @@ async def test_values_in_both_directions(repl: Repl) -> None:
     assert await repl.show("shelve({'title': 'T', 'year': '1984'})['year']") == "1984"
     assert await repl.show("shelve(book={'title': 'T'})") == "{'title': 'T', 'year': 0}"
     assert await repl.show("odd('nan') != odd('nan'), odd('lone') == '\\ud800', odd('set')") == (
-        "(True, True, [1])"
+        "(True, True, {1})"
     )
     assert await repl.show(
-        "x = echo(float('inf'), '\\ud800')[0]; x == [float('inf'), '\\ud800']"
+        "x = echo(float('inf'), '\\ud800')[0]; x == (float('inf'), '\\ud800')"
     ) == ("True")
 
 

@@ -10,6 +10,7 @@ from tests.seeds.nodes import exists
 from tests.seeds.reading import DIGESTS, text_of
 
 ALL = promises.documents()
+SYSTEMS = promises.systems()
 MARKUP = ("#", "```")
 
 
@@ -41,7 +42,7 @@ def test_no_line_is_forgotten(document: Document) -> None:
         assert span(each.lines)[-1] <= last
 
 
-@pytest.mark.parametrize("document", ALL, ids=lambda each: each.number)
+@pytest.mark.parametrize("document", [*ALL, *SYSTEMS], ids=lambda each: each.number)
 def test_every_promise_is_shown_by_a_test_that_exists(document: Document) -> None:
     missing = [each.name for each in document.promises if not exists(each.test)]
     assert missing == []

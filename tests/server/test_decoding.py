@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from rlm.context import EncodedJson, store_context, store_encoded
-from rlm.server import bodies
+from rlm.server import bodies, decoding
 from rlm.server.body_worker import read
 from rlm.testing.scripted import ScriptedClient
 from tests.server.serving import WITH_REPL, Answer, Client, server
@@ -94,13 +94,13 @@ COUNTS = "```repl\nFINAL(str((type(context).__name__, len(context))))\n```"
 def decoded_here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Record the sizes of what is decoded in this process."""
     sizes: list[int] = []
-    decode = bodies.decode
+    decode = decoding.decode
 
     def recording(body: Any, kind: Any) -> Any:
         sizes.append(len(body))
         return decode(body, kind)
 
-    monkeypatch.setattr(bodies, "decode", recording)
+    monkeypatch.setattr("rlm.server.bodies.decode", recording)
     return sizes
 
 

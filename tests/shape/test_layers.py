@@ -7,20 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.shape.tree import SOURCE, Import, Module, imports_of, load_modules
+from tests.shape.tree import REFERENCE_PATHS, SOURCE, Import, Module, imports_of, load_modules
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("__main__",),
+    ("__main__", "core", "utils"),
     ("cli",),
     ("bench", "server"),
     ("agent", "batch", "gateway", "replay", "viewer"),
     ("api",),
+    ("compat",),
     ("wiring",),
     ("chat",),
     ("records", "testing"),
     ("engine",),
     ("calls", "clients", "context", "environments", "tools", "typed"),
-    ("compat", "logger", "models", "portal", "prompts", "web"),
+    ("logger", "models", "portal", "prompts", "web"),
     ("protocols",),
     ("config", "results"),
     ("events", "limits"),
@@ -32,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 
 `rlm.worker` is in no layer: every unit may import it, and it imports only the standard library.
 `rlm` itself (its __init__) may import anything, lazily; only `cli` may import from it.
+`REFERENCE_PATHS` are above all layers; only the package that one is in may name it, lazily.
 """
 
 WORKER = "worker"
@@ -41,7 +43,7 @@ HEIGHT = {unit: -layer for layer, units in enumerate(LAYERS) for unit in units}
 
 
 def unit_of(module: str) -> str:
-    """`rlm.clients.openai` belongs to `clients`; `rlm` itself to the unit with the empty name."""
+    """`rlm.clients.gguf` belongs to `clients`; `rlm` itself to the unit with the empty name."""
     return module.split(".")[1] if "." in module else ""
 
 
@@ -49,7 +51,9 @@ def complaints(modules: dict[str, Module]) -> list[str]:
     found = []
     for module in modules.values():
         unit = unit_of(module.name)
-        if unit == WORKER:
+        if module.name in REFERENCE_PATHS:
+            found += _path_complaints(module)
+        elif unit == WORKER:
             found += _worker_complaints(module, modules)
         elif unit and unit not in HEIGHT:
             found.append(
@@ -57,11 +61,28 @@ def complaints(modules: dict[str, Module]) -> list[str]:
             )
         else:
             for each in imports_of(module, modules):
-                if (each.target + ".").startswith("rlm.") and (reason := _reason(unit, each)):
+                if (each.target + ".").startswith("rlm.") and (
+                    reason := _path_reason(module, each) or _reason(unit, each)
+                ):
                     found.append(
                         f"{module.path.name}:{each.line}: {module.name} {reason} {each.target}"
                     )
     return found
+
+
+def _path_complaints(module: Module) -> list[str]:
+    """A path of the reference passes on names, and does nothing else."""
+    allowed = ast.Expr | ast.ImportFrom | ast.Assign | ast.AnnAssign
+    others = [node for node in module.tree.body if not isinstance(node, allowed)]
+    return [f"{module.path.name}:{node.lineno}: {module.name} may only import" for node in others]
+
+
+def _path_reason(module: Module, each: Import) -> str | None:
+    """Why a module may not name a path of the reference; its own package may, for type checkers."""
+    if each.target not in REFERENCE_PATHS:
+        return None
+    is_face = module.is_package and each.target.startswith(f"{module.name}.")
+    return None if is_face and each.typing_only else "may not import the reference's path"
 
 
 def _reason(unit: str, each: Import) -> str | None:
@@ -73,7 +94,7 @@ def _reason(unit: str, each: Import) -> str | None:
         )
     if target == "":
         return None if unit == "cli" else "imports the face of the package, which is above:"
-    if target in {unit, WORKER} or target not in HEIGHT:
+    if target in {unit, WORKER} or target not in HEIGHT or each.target in REFERENCE_PATHS:
         return None  # a target in no layer has its own complaint
     return None if HEIGHT[target] < HEIGHT[unit] else "may not look up or sideways to"
 
@@ -164,6 +185,9 @@ def _sample(folder: Path, files: dict[str, str]) -> dict[str, Module]:
         ({"rlm/clients/a.py": "from ..environments import b"}, "up or sideways"),
         ({"rlm/api.py": "from rlm import RLM"}, "face of the package"),
         ({"rlm/novel.py": ""}, "add 'novel' to LAYERS"),
+        ({"rlm/api.py": "from rlm.core.types import x"}, "the reference's path"),
+        ({"rlm/clients/a.py": "from rlm.clients.base_lm import x"}, "the reference's path"),
+        ({"rlm/core/types.py": "def f():\n    pass"}, "may only import"),
         ({"rlm/__init__.py": "from rlm.errors import RLMError"}, "lazily"),
         ({"rlm/worker/main.py": "import aiohttp"}, "may not import aiohttp"),
         (

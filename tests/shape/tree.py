@@ -17,6 +17,22 @@ PLUGINS = {
 """Packages beside the engine, and the folders that hold them."""
 
 
+REFERENCE_PATHS = frozenset(
+    {
+        *("rlm.clients.azure_openai", "rlm.clients.base_lm", "rlm.clients.openai"),
+        *("rlm.clients.portkey", "rlm.core", "rlm.core.comms_utils", "rlm.core.lm_handler"),
+        *("rlm.core.rlm", "rlm.core.types", "rlm.environments.base_env"),
+        *("rlm.environments.daytona_repl", "rlm.environments.docker_repl"),
+        *("rlm.environments.e2b_repl", "rlm.environments.ipython_repl"),
+        *("rlm.environments.local_repl", "rlm.environments.modal_repl"),
+        *("rlm.environments.prime_repl", "rlm.logger.rlm_logger", "rlm.logger.verbose"),
+        *("rlm.utils", "rlm.utils.exceptions", "rlm.utils.parsing", "rlm.utils.prompts"),
+        *("rlm.utils.rlm_utils", "rlm.utils.token_utils"),
+    }
+)
+"""Modules at the import paths of the reference engine: they only pass on names of ours."""
+
+
 @cache
 def repository_files(root: Path = ROOT) -> tuple[Path, ...]:
     """Every file that is tracked by git or would be added to it."""

@@ -156,6 +156,10 @@ def test_values_are_described() -> None:
     assert describe_values([search]) == ()
 
 
+CYCLE: list[Any] = []
+CYCLE.append(CYCLE)
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -164,8 +168,9 @@ def test_values_are_described() -> None:
         ([search, 5], r"tools\[1\] is no function but int"),
         ([search, search], "two tools are named 'search'"),
         ([lambda: 1], "a lambda has no name"),
-        ({"x": {1, 2}}, "tool 'x' is neither callable nor a JSON value"),
-        ({"x": object()}, "tool 'x' is neither callable nor a JSON value"),
+        ({"x": [object()]}, "tool 'x' holds something that is no data: a object is no data"),
+        ({"x": CYCLE}, "tool 'x' refers to itself"),
+        ({"x": object()}, "tool 'x' is an object of Python's own type object: pass a function"),
         ({5: search}, "can't be named 5"),
         ({"budget": search}, "can't be named 'budget'"),
         ({"x": {"tool": search, "description": 5}}, "tool 'x': the description must be a str"),

@@ -19,6 +19,7 @@ PLACES = [
     *("/api/viewer", "/api/runs", "/api/live", RUN, f"{RUN}/steps/1", f"{RUN}/calls"),
     *(f"{RUN}/usage", f"{RUN}/coverage", f"{RUN}/context", f"{RUN}/search?q=x", f"{RUN}/live"),
     *(f"{RUN}/events/0/text/query", "/api/nothing", "/api/fork"),
+    *("/api/opened", "/api/opened/x", "/api/opened/x/viewer", "/api/opened/x/runs/r"),
 ]
 
 

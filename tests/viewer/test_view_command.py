@@ -37,21 +37,21 @@ sys.exit(_errors.run(commands))
 ADDRESS = re.compile(r"Viewer: (http://\S+)")
 
 
-def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def started(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     static = folder / "static" if (folder / "static").exists() else static_folder(folder)
     return subprocess.Popen(
         [sys.executable, "-c", START, str(static), "view", "--port", "0", *arguments],
         stderr=subprocess.PIPE,
         text=True,
-        env=environment({"RLM_STATE_DIR": str(folder / "state")}),
+        env=environment({"RLM_STATE_DIR": str(folder / "state"), **variables}),
     )
 
 
 @contextmanager
 def viewing(
-    folder: Path, *arguments: str
+    folder: Path, *arguments: str, **variables: str
 ) -> Generator[tuple[str, subprocess.Popen[str]], None, None]:
-    with started(folder, *arguments) as process:
+    with started(folder, *arguments, **variables) as process:
         assert process.stderr is not None
         try:
             line = process.stderr.readline()

@@ -96,7 +96,7 @@ def test_an_environment_opens_under_its_name() -> None:
 def test_a_built_in_name_stays_ours() -> None:
     assert type(make_environment("local")).__module__ == "rlm.environments.local"
     client, _ = make_client("openai/gpt-5-mini", {"OPENAI_API_KEY": "k"})
-    assert type(client).__module__ == "rlm.clients.openai"
+    assert type(client).__module__ == "rlm.clients.compatible"
 
 
 def test_a_task_is_known_to_bench() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlm.clients.openai import OpenAICompatClient
+from rlm.clients.compatible import OpenAICompatClient
 from rlm.errors import ConfigError
 from rlm.wiring.registry import make_client, split_model
 

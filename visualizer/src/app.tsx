@@ -1,4 +1,4 @@
-/** The page: what is above every view, the view itself, and the way to open a file. */
+/** The page: its header, the current view, and opening of files. */
 
 import { Component, type ComponentChildren, type JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
@@ -7,7 +7,7 @@ import { ListPage } from './pages/list'
 import { RunFrame } from './pages/runframe'
 import { ForkDialog } from './parts/fork'
 import { Help, helping } from './parts/help'
-import { connection, opening, openFile, problem, source, sourceNumber, viewer } from './state/app'
+import { canOpen, closeFile, connection, opening, openFile, problem, source, sourceNumber, viewer } from './state/app'
 import { wordsOf } from './state/asked'
 import { useKeys } from './state/keys'
 import { go, route, to } from './state/route'
@@ -54,11 +54,16 @@ function Top(): JSX.Element {
         </span>
       )}
       <span class="push" />
+      {source.value && source.value.openedId !== null && (
+        <button type="button" onClick={() => void closeFile()}>
+          Close file
+        </button>
+      )}
       {source.value && <FileButton>Open file</FileButton>}
-      <button type="button" onClick={nextTheme} aria-label={`Theme: ${THEME_WORDS[theme.value]}; change it`}>
+      <button type="button" onClick={nextTheme} aria-label={`Change the theme, now ${THEME_WORDS[theme.value]}`}>
         {THEME_WORDS[theme.value]}
       </button>
-      <button type="button" onClick={() => (helping.value = true)} aria-label="Keys and help" title="Keys (?)">
+      <button type="button" onClick={() => (helping.value = true)} aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)">
         ?
       </button>
     </header>
@@ -70,27 +75,43 @@ function Welcome(): JSX.Element {
     <div class="welcome">
       <h1>Open a log</h1>
       <p>
-        Drop a <code>.jsonl</code> log of a run anywhere on this page, or pick one. It is read in this browser alone; nothing is sent anywhere.
+        Drop the <code>.jsonl</code> log of a run anywhere on this page, or choose one. It stays on this machine: the server of this page reads it.
       </p>
       <p>
-        <FileButton>Pick a file</FileButton>
+        <FileButton>Choose a file</FileButton>
       </p>
       <p class="faint">
-        Logs of rlm and of the reference engine both open. To watch runs live, to fork them and to see what was read of the context, use <code>rlm view</code>.
+        You can open logs of rlm and of the reference engine. To see your recorded runs, open the address that the terminal shows.
       </p>
+    </div>
+  )
+}
+
+function NotConnected(): JSX.Element {
+  return (
+    <div class="welcome">
+      <h1>Not connected</h1>
+      <p>
+        This page needs the server of <code>rlm view</code>. Start it, and open the address that it prints.
+      </p>
+      {import.meta.env.DEV && (
+        <p class="faint">
+          <code>npm run dev</code> starts that server if rlm is installed: run <code>make setup</code> once.
+        </p>
+      )}
     </div>
   )
 }
 
 function View(): JSX.Element {
   const now = route.value
-  if (!source.value) return <Welcome />
+  if (!source.value) return canOpen() ? <Welcome /> : <NotConnected />
   if (now.page === 'list') return <ListPage />
   if (now.page === 'compare') return <ComparePage one={now.one} other={now.other} />
   return <RunFrame route={now} />
 }
 
-/** What cannot be shown must not take the rest of the page with it. */
+/** A view that fails must not take the rest of the page with it. */
 class Guard extends Component<{ at: string; children: ComponentChildren }, { error: string | null }> {
   override state = { error: null as string | null }
 
@@ -106,7 +127,7 @@ class Guard extends Component<{ at: string; children: ComponentChildren }, { err
     if (this.state.error === null) return this.props.children
     return (
       <p class="problem page-problem" role="alert">
-        This cannot be shown: {visible(this.state.error)}
+        This view failed: {visible(this.state.error)}
       </p>
     )
   }
@@ -155,13 +176,13 @@ export function App(): JSX.Element {
         event.preventDefault()
         document.querySelector<HTMLElement>('main')?.focus()
       }}>
-        Skip to the content
+        Skip to content
       </a>
       <Top />
       {problem.value && (
         <p class="problem page-problem" role="alert">
           {visible(problem.value)}
-          <button type="button" onClick={() => (problem.value = null)} aria-label="Close this message">
+          <button type="button" onClick={() => (problem.value = null)} aria-label="Dismiss this message">
             ✕
           </button>
         </p>
@@ -173,10 +194,10 @@ export function App(): JSX.Element {
       </main>
       {opening.value && (
         <div class="opening" role="status">
-          Reading {visible(opening.value.name)}: {percent(Math.round(opening.value.share * 100))}
+          {opening.value.doing} {visible(opening.value.name)}: {percent(Math.round(opening.value.share * 100))}
         </div>
       )}
-      {over && <div class="dropping">Drop it to open it</div>}
+      {over && <div class="dropping">Drop the file to open it</div>}
       <ForkDialog />
       <Help />
     </>

@@ -1,4 +1,4 @@
-/** What a source tells: the answers of the server's API, and of a file that was opened without one. */
+/** The answers of the server's API. */
 
 import type { RunEnded, RunEvent, RunStarted } from './events'
 
@@ -39,6 +39,8 @@ export interface Outline {
 export interface RunList {
   readonly runs: readonly Outline[]
   readonly skipped: { readonly count: number; readonly reasons: readonly string[] }
+  /** Present while files are read for the first time; `done` is between 0 and 1. */
+  readonly reading?: { readonly files: number; readonly done: number }
 }
 
 export interface StepRow {
@@ -75,7 +77,7 @@ export interface RunPage {
   readonly context: ContextFacts
 }
 
-/** An event with its number within its run; `cut` names fields that stand shortened, and their sizes. */
+/** An event with its number within its run; `cut` names the fields that are shortened, with their sizes. */
 export type Numbered<E extends RunEvent = RunEvent> = E & {
   readonly index: number
   readonly cut?: Readonly<Record<string, number>>
@@ -88,7 +90,7 @@ export interface EventPage {
 
 export interface WholeText {
   readonly text: string
-  /** Told when even this text is cut. */
+  /** Present if even this text is cut. */
   readonly chars?: number
 }
 
@@ -114,9 +116,9 @@ export interface CallRow {
 export interface CallList {
   readonly calls: readonly CallRow[]
   readonly total: number
-  /** What the runs asked themselves, step by step. */
+  /** The requests of the runs themselves, step by step. */
   readonly requests: readonly CallRow[]
-  /** From when to when the run took. */
+  /** When the run started, and when it ended or was last active. */
   readonly start: number
   readonly end: number
 }
@@ -128,7 +130,7 @@ export interface UsagePoint {
   readonly cost_usd: number | null
 }
 
-/** `tokens` and `cost_usd` are those of the whole run; points tell only what events say. */
+/** `tokens` and `cost_usd` are those of the whole run; points contain only what events report. */
 export interface UsageFacts {
   readonly points: readonly UsagePoint[]
   readonly tokens: number
@@ -189,22 +191,4 @@ export interface RunWatcher {
   event(event: Numbered): void
   ended(): void
   connection(state: Connection): void
-}
-
-/** Where runs come from. Every page asks only this. */
-export interface Source {
-  viewer(): Promise<ViewerFacts>
-  runs(): Promise<RunList>
-  run(runId: string): Promise<RunPage>
-  step(runId: string, step: number, offset: number, limit: number): Promise<EventPage>
-  text(runId: string, index: number, field: string): Promise<WholeText>
-  calls(runId: string): Promise<CallList>
-  usage(runId: string): Promise<UsageFacts>
-  coverage(runId: string): Promise<Coverage>
-  context(runId: string, start: number, end: number): Promise<string>
-  search(runId: string, words: string): Promise<Hits>
-  fork(runId: string, step: number, edited: string | null): Promise<string>
-  /** Both return what ends the watching. */
-  watchRuns(changed: () => void, connection: (state: Connection) => void): () => void
-  watchRun(runId: string, watcher: RunWatcher): () => void
 }

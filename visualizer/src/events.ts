@@ -1,8 +1,6 @@
 // Made by `npm run types` from src/rlm/records/events.schema.json; not written by hand.
 // schema-sha256: 49034ece7c18fcbbae9ef0e877190f6052169fd6e3f144eadb03ee4f153ef914
 
-export const SCHEMA_VERSION = 1
-
 /**
  * A run starts, or is resumed after it was killed: then its events are sent again.
  *
@@ -483,54 +481,3 @@ export type RunEvent =
   | Diverged
   | BudgetChanged
   | RunEnded
-
-export type EventType = RunEvent['type']
-
-export const EVENT_TYPES: readonly EventType[] = [
-  'run_started',
-  'context_hashed',
-  'planned',
-  'step_started',
-  'model_asked',
-  'model_replied',
-  'cell_started',
-  'cell_output',
-  'cell_ended',
-  'call_started',
-  'call_ended',
-  'call_retried',
-  'tool_called',
-  'output_streamed',
-  'noted',
-  'session_opened',
-  'session_lost',
-  'compacted',
-  'diverged',
-  'budget_changed',
-  'run_ended',
-]
-
-/** Which kinds of values a field may have: string, number, boolean, object, array, 0 for null; ! is required. */
-export const SHAPES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
-  run_started: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', query: '!s', model: '!s', sub_model: '!s', strategy: '!s', environment: '!s', context_kind: '!s', context_bytes: '!n', context_sha256: '!s', context_description: '!s', parent_call_id: 's0', path: 's', settings: 'o' },
-  context_hashed: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', context_sha256: '!s' },
-  planned: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', strategy: '!s', reason: '!s', kind: 's', pieces: 'n', piece_chars: 'n', unread: 'n' },
-  step_started: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n' },
-  model_asked: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', purpose: '!s', model: '!s', new_messages: '!a', message_count: '!n', max_output_tokens: '!n', digest: 's' },
-  model_replied: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', purpose: '!s', model: '!s', text: 's', reasoning: 's', finish_reason: 's', tool_calls: 'a', usage: 'o0', seconds: 'n', retries: 'n', stored: 'b', error: 's0', limit: 's0' },
-  cell_started: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', cell: '!n', code: '!s' },
-  cell_output: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', cell: '!n', stream: '!s', text: '!s', written_chars: '!n' },
-  cell_ended: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', cell: '!n', seconds: '!n', calls: '!n', error_type: 's0', error_message: 's0', traceback: 's0', interrupted: 'b', new_variables: 'o', changed_variables: 'o', submitted: 'b' },
-  call_started: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', call_id: '!s', kind: '!s', model: '!s', prompt: '!s' },
-  call_ended: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', call_id: '!s', kind: '!s', model: '!s', reply: 's', usage: 'o0', seconds: 'n', retries: 'n', stored: 'b', child_run_id: 's0', error: 's0', limit: 's0' },
-  call_retried: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', model: '!s', attempt: '!n', wait_seconds: '!n', error: '!s', call_id: 's0' },
-  tool_called: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', call_id: '!s', name: '!s', arguments: '!o', result: 's', seconds: 'n', stored: 'b', error: 's0' },
-  output_streamed: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', text: '!s' },
-  noted: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', key: '!s', value: '!s' },
-  session_opened: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', environment: '!s', layers: '!a', seconds: '!n' },
-  session_lost: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', reason: '!s', lost_variables: 'a', restored: 'b' },
-  compacted: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', messages_before: '!n', messages_after: '!n', chars_before: '!n', chars_after: '!n' },
-  diverged: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', recorded: '!s', now: '!s' },
-  budget_changed: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', calls: '!n', tokens: '!n', cost_usd: '!n0', overshoot_tokens: 'n' },
-  run_ended: { type: '!s', run_id: '!s', parent_id: 's0', depth: 'n', step: 'n', wall_time: 'n', monotonic_time: 'n', schema_version: 'n', stop_reason: '!s', answer_source: '!s', answer: '!s0', steps: '!n', usage: '!o', seconds: '!n', limit: 's0', error: 's0', detail: 's', answer_json: 's0' },
-}

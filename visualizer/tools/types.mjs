@@ -1,4 +1,4 @@
-// Writes src/events.ts from the JSON Schema of the events. `--check` only says whether it is fresh.
+// Writes src/events.ts from the JSON Schema of the events. `--check` only reports whether it is up to date.
 import { createHash } from 'node:crypto'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
@@ -31,24 +31,6 @@ function definition(name, schema) {
   return `${about}export interface ${name} {\n${fields.join('')}}\n`
 }
 
-const LETTERS = { string: 's', integer: 'n', number: 'n', boolean: 'b', object: 'o', array: 'a', null: '0' }
-
-/** What a field's value may be, a letter a kind; a required field has a `!` in front. */
-function lettersOf(schema) {
-  if (schema.$ref) return 'o'
-  if (schema.enum) return 's'
-  if (schema.anyOf) return schema.anyOf.map(lettersOf).join('')
-  return LETTERS[schema.type] ?? '*'
-}
-
-function shape(schema) {
-  const required = new Set(schema.required)
-  const fields = Object.entries(schema.properties).map(
-    ([field, its]) => `${field}: '${required.has(field) ? '!' : ''}${lettersOf(its)}'`,
-  )
-  return `{ ${fields.join(', ')} }`
-}
-
 /** The whole file, from the bytes of the schema. */
 export function typesFrom(bytes) {
   const schema = JSON.parse(bytes.toString('utf8'))
@@ -56,19 +38,8 @@ export function typesFrom(bytes) {
   const events = Object.values(schema.discriminator.mapping).map((ref) => ref.split('/').at(-1))
   const parts = [
     `// Made by \`npm run types\` from src/rlm/records/events.schema.json; not written by hand.\n// schema-sha256: ${hash}\n`,
-    `export const SCHEMA_VERSION = ${schema['x-schema-version']}\n`,
     ...Object.entries(schema.$defs).map(([name, its]) => definition(name, its)),
     `${comment(schema.description)}export type RunEvent =\n${events.map((name) => `  | ${name}\n`).join('')}`,
-    `export type EventType = RunEvent['type']\n`,
-    `export const EVENT_TYPES: readonly EventType[] = [\n${Object.keys(schema.discriminator.mapping)
-      .map((tag) => `  '${tag}',\n`)
-      .join('')}]\n`,
-    `/** Which kinds of values a field may have: string, number, boolean, object, array, 0 for null; ! is required. */
-export const SHAPES: Readonly<Record<string, Readonly<Record<string, string>>>> = {\n${Object.entries(
-      schema.discriminator.mapping,
-    )
-      .map(([tag, ref]) => `  ${tag}: ${shape(schema.$defs[ref.split('/').at(-1)])},\n`)
-      .join('')}}\n`,
   ]
   return parts.join('\n')
 }

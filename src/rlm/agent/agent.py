@@ -6,7 +6,8 @@ A turn is a run in the session of the whole conversation. The memory of the agen
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+import logging
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,12 +15,15 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from rlm.agent.context import AgentContext
+from rlm.agent.departures import departures
 from rlm.api import RLM
 from rlm.chat.chat import Chat
 from rlm.compat import raise_if_ended_early
+from rlm.compat.backends import read_backend
 from rlm.context import ContextValue
 from rlm.errors import ConfigError, ModelError
 from rlm.events import Event, Noted, OutputStreamed
+from rlm.limits import Limits
 from rlm.logger import RLMLogger
 from rlm.protocols import Recorder, Tool
 from rlm.records.recorders.in_process import events_of
@@ -35,12 +39,15 @@ Backend = Model
 
 Self = TypeVar("Self", bound="AgentRLM")
 
+log = logging.getLogger("rlm")
+
 
 class AgentRLM:
     """An assistant: `async for chunk in agent.chat(message)`.
 
     `max_iterations`, `max_tokens` and `max_cost` apply to each turn. Further keywords are those of
-    `RLM`. Turns run one at a time, on one event loop; a second one waits.
+    `RLM`; `tools` are registered as with `register_tool`. Turns run one at a time, on one event
+    loop; a second one waits.
     """
 
     def __init__(
@@ -60,6 +67,11 @@ class AgentRLM:
         max_cost: float | None = None,
         **options: Any,
     ) -> None:
+        for setting, _ in departures(
+            environment, environment_kwargs, enable_tools, enable_streaming
+        ):
+            log.warning("this agent has %s, which create_enforced_agent would refuse", setting)
+        tools, self._sub_tools = _tools_in(options)
         options = {
             "compaction": True,
             **options,
@@ -69,7 +81,7 @@ class AgentRLM:
             "max_depth": max_depth,
             "max_iterations": max_iterations,
             "max_tokens": max_tokens,
-            "max_budget": max_cost,
+            "limits": _with_cost(options.get("limits"), max_cost),
             "logger": logger,
             "verbose": verbose,
         }
@@ -80,6 +92,9 @@ class AgentRLM:
         self._tools_enabled = enable_tools
         self._streaming_enabled = enable_streaming
         self._tools: dict[str, Tool] = {}
+        if tools and not enable_tools:
+            raise ConfigError("tools= was given, but this agent was made with enable_tools=False")
+        self._tools.update(_own_tools(tools))
         self._conversation: Chat | None = None
         self._is_new_conversation = False
         self._is_new_memory = True
@@ -88,16 +103,14 @@ class AgentRLM:
 
     # -- what it knows and may do ------------------------------------------------------------
 
-    def register_tool(self, name: str, function: Callable[..., Any]) -> None:
-        """Let cells call a function of this program by name, from the next turn on.
+    def register_tool(self, name: str, function: Any) -> None:
+        """Let cells call a function, or the methods of an object, from the next turn on.
 
         It may be a coroutine function. Its signature and docstring are shown to the model.
         """
-        if not callable(function) and not hasattr(function, "call"):
-            raise ConfigError(f"tool {name!r} must be callable, not {type(function).__name__}")
         if not self._tools_enabled:
             raise ConfigError(f"tool {name!r}: this agent was made with enable_tools=False")
-        self._tools[name] = _own_tools({name: function})[name]
+        self._tools.update(_own_tools({name: function}))
         self.missing_tools = tuple(each for each in self.missing_tools if each != name)
 
     def add_context(self, key: str, data: Any) -> None:
@@ -157,6 +170,8 @@ class AgentRLM:
         self, message: str, context: ContextValue = None, tools: Any = None
     ) -> AsyncGenerator[Event, None]:
         """Yield the events of one turn, to show progress."""
+        if self._conversation is not None and self._conversation.waits_for_this:
+            raise ConfigError("a turn of this agent is waiting for the tool that asks it")
         async with self._one_turn:
             self._grant(tools)
             chat = await self._ready()
@@ -225,7 +240,7 @@ class AgentRLM:
         """Set the tools of this turn; none if tools are disabled."""
         if further and not self._tools_enabled:
             raise ConfigError("tools= was given, but this agent was made with enable_tools=False")
-        self._rlm.grant_tools({**self._tools, **_own_tools(further)})
+        self._rlm.grant_tools({**self._tools, **_own_tools(further)}, self._sub_tools)
 
     def _note(self, event: Noted) -> None:
         """Store a note of a cell; the REPL of a child's parent does not have it yet."""
@@ -252,23 +267,47 @@ class _TurnMemory:
 def _model_options(backend: Backend, backend_kwargs: dict[str, Any] | None) -> dict[str, Any]:
     """Return the options of `RLM` for a provider with its options, or for any other model."""
     if isinstance(backend, str) and (backend_kwargs is not None or "/" not in backend):
+        if missing := read_backend(backend, backend_kwargs).missing_key:
+            raise ConfigError(missing)  # An agent may be used much later than it is made.
         return {"backend": backend, "backend_kwargs": backend_kwargs}
     if backend_kwargs:
         raise ConfigError("backend_kwargs needs the name of a provider")
     return {"model": backend}
 
 
+def _with_cost(limits: Limits | None, max_cost: float | None) -> Limits | None:
+    """Return the limits with one on money, which a model of unknown price is refused under."""
+    return limits if max_cost is None else replace(limits or Limits(), max_cost_usd=max_cost)
+
+
 def _own_tools(given: Any) -> dict[str, Tool]:
-    """Return tools by name; values, and names that agents already have, are refused."""
+    """Return tools by name; values, and names that agents already have, are refused.
+
+    An object is one of them; its methods follow wherever it is granted.
+    """
     tools, values = as_tools(given)
     if values:
         name = next(iter(values))
-        raise ConfigError(f"tool {name!r} is a value; give it to the agent with add_context")
+        raise ConfigError(
+            f"tool {name!r} must be callable, or an object with methods, and it is data; give that "
+            "to the agent with add_context"
+        )
     taken = {entry.name for entry in AGENT_NAMES}
     for tool in tools:
         if tool.name in taken:
             raise ConfigError(f"a tool can't be named {tool.name!r}: agents have that name already")
-    return {tool.name: tool for tool in tools}
+    return {tool.name: tool for tool in tools if "." not in tool.name}
+
+
+def _tools_in(options: dict[str, Any]) -> tuple[Any, Any]:
+    """Remove and return the tools of the agent and of child runs, in either spelling."""
+    found = []
+    for ours, theirs in (("tools", "custom_tools"), ("sub_tools", "custom_sub_tools")):
+        given = [value for name in (ours, theirs) if (value := options.pop(name, None)) is not None]
+        if len(given) > 1:
+            raise ConfigError(f"{ours} and {theirs} are two spellings of one option: give one")
+        found.append(given[0] if given else None)
+    return found[0], found[1]
 
 
 def rest_of(streamed: str, submitted: str) -> str:

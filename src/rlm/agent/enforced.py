@@ -4,13 +4,11 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from rlm.agent.agent import AgentRLM, Backend
+from rlm.agent.departures import departures
 from rlm.context import ContextValue
 from rlm.errors import RLMEnforcementError
 
 __all__ = ["create_enforced_agent"]
-
-WEAKENING = ("allow_unsafe", "without")
-"""Options of the sandbox that remove some of its layers."""
 
 
 class _EnforcedAgent(AgentRLM):
@@ -19,19 +17,13 @@ class _EnforcedAgent(AgentRLM):
     def __init__(
         self, backend: Backend, backend_kwargs: dict[str, Any] | None, **options: Any
     ) -> None:
-        if options.get("environment", "agent") != "agent":
-            raise RLMEnforcementError(
-                f"an enforced agent runs in environment='agent', not {options['environment']!r}; "
-                "use AgentRLM for another one"
-            )
-        for name in ("enable_tools", "enable_streaming"):
-            if not options.get(name, True):
-                raise RLMEnforcementError(
-                    f"an enforced agent can't have {name}=False; use AgentRLM"
-                )
-        for name in WEAKENING:
-            if (options.get("environment_kwargs") or {}).get(name):
-                raise RLMEnforcementError(f"an enforced agent can't have {name} in its sandbox")
+        for _, refusal in departures(
+            options.get("environment", "agent"),
+            options.get("environment_kwargs"),
+            options.get("enable_tools", True),
+            options.get("enable_streaming", True),
+        ):
+            raise RLMEnforcementError(refusal)
         super().__init__(backend, backend_kwargs, **options)
 
     def chat(

@@ -25,7 +25,7 @@ class Route(Struct, frozen=True):
 
     `identity` distinguishes this server from all others, in later processes too; None if that is
     impossible. Rate limits may be given under any of `names`. A request is sent at most
-    `max_attempts` times.
+    `max_attempts` times, and each time its reply is awaited for `timeout_seconds` at most.
     """
 
     client: Client
@@ -34,6 +34,12 @@ class Route(Struct, frozen=True):
     identity: str | None = None
     names: tuple[str, ...] = ()
     max_attempts: int = MAX_ATTEMPTS
+    timeout_seconds: float | None = None
+
+    def goes_by(self, name: str) -> bool:
+        """Whether a name means this model: in full, or without its provider."""
+        full = (self.wire_name, *(each for each in self.names if "/" in each))
+        return any(each == name or each.endswith(f"/{name}") for each in full)
 
     @property
     def lane(self) -> Hashable:
@@ -120,26 +126,31 @@ class WireAttempt(Struct, gc=False):
     async def _exchange(self) -> Reply:
         """Ask the client. Whatever it raises becomes a ModelError."""
         route, model = self.route, self.request.model
-        seconds = self.deadline - self.scheduler.clock()
-        if seconds <= 0:
+        now, patience = self.scheduler.clock(), route.timeout_seconds
+        if self.deadline <= now:
             raise ModelError(f"no time is left to ask {model} (call_seconds, max_seconds)")
+        own = patience is not None and now + patience < self.deadline
+        deadline = now + patience if patience is not None and own else self.deadline
+        seconds = deadline - now
         wire_request = msgspec.structs.replace(self.request, model=route.wire_name)
         try:
-            with TimeLimit(self.scheduler.deadlines, self.deadline):
+            with TimeLimit(self.scheduler.deadlines, deadline):
                 reply = await self._reply(wire_request, seconds)
             if not isinstance(reply, Reply):
                 raise TypeError(f"it returned {type(reply).__name__}, not a Reply")
             return reply
         except ModelError as error:
-            error.timed_out = error.timed_out and self.patient
+            error.timed_out = error.timed_out and (self.patient or own)
             raise
         except ConfigError:
             raise
         except TimeoutError as error:
+            why = "the timeout of its client" if own else "call_seconds, max_seconds"
             raise ModelError(
-                f"{model} did not answer within {seconds:.0f} s (call_seconds, max_seconds)",
+                f"{model} did not answer within {seconds:.3g} s ({why})",
+                retryable=own,
                 ambiguous=True,
-                timed_out=self.patient,
+                timed_out=self.patient or own,
             ) from error
         except Exception as error:  # the plugin boundary: clients are replaceable
             raise ModelError(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from rlm.errors import ConfigError
 from rlm.events import Event
 from rlm.limits import Limits
 from rlm.messages import Usage
-from rlm.portal import portal
+from rlm.portal import inside, portal
 from rlm.prompts import FIXED_QUERY
 from rlm.protocols import Recorder
 from rlm.records.recorders.in_process import events_of
@@ -86,7 +86,7 @@ class Chat:
         `strict` is that of `RLM.aask`; a turn without an answer is still a turn. Cancelling it
         keeps the chat and its variables. A turn that failed or was cancelled is not recorded.
         """
-        async with self._one_turn:
+        async with self._turn():
             limits = self._spending.limits_left(self.usage)
             new_name = await self._add_contexts(context)
             if query is None:
@@ -136,7 +136,7 @@ class Chat:
 
     async def aadd_context(self, context: ContextValue) -> str:
         """Add a context without a turn; return its name in the REPL."""
-        async with self._one_turn:
+        async with self._turn():
             name = await self._add_contexts("" if context is None else context)
             assert name is not None
             return name
@@ -177,7 +177,7 @@ class Chat:
 
     async def avariables(self) -> dict[str, str]:
         """Return the variables of the REPL by name, and what they are, such as `list[3]`."""
-        async with self._one_turn:
+        async with self._turn():
             if self._session is None or self._session.worker is None:
                 return self._storage.waiting_variables()
             return await self._session.described_variables()
@@ -188,7 +188,7 @@ class Chat:
 
     async def afetch(self, name: str) -> str | None:
         """Return the text of a variable or context of the REPL; None if it does not exist."""
-        async with self._one_turn:
+        async with self._turn():
             return None if self._session is None else await self._session.lookup(name)
 
     def fetch(self, name: str) -> str | None:
@@ -202,7 +202,7 @@ class Chat:
 
         An existing file is replaced when the new one is complete.
         """
-        async with self._one_turn:
+        async with self._turn():
             await self._add_contexts(None)
             worker = None if self._session is None else self._session.worker
             saving = asyncio.create_task(
@@ -252,6 +252,27 @@ class Chat:
         self.close()
 
     # -- one turn ----------------------------------------------------------------------------
+
+    @property
+    def waits_for_this(self) -> bool:
+        """Whether the calling code works for a turn of this chat, such as a tool of its cells."""
+        return self in inside.get().turns
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[None, None]:
+        """Use the session alone; refuse to wait for a turn that waits for the caller."""
+        if self.waits_for_this:
+            raise ConfigError(
+                "a turn of this chat is waiting for the code that asks it (a tool?), so it can't "
+                "be asked: use `rlm.ask(...)` or another chat there"
+            )
+        async with self._one_turn:
+            here = inside.get()
+            token = inside.set(here._replace(turns=(*here.turns, self)))
+            try:
+                yield
+            finally:
+                inside.reset(token)
 
     async def _add_contexts(self, context: ContextValue) -> str | None:
         """Store the contexts that were passed in; return the name of the newest, if any."""

@@ -52,6 +52,7 @@ class Options(Struct, frozen=True, kw_only=True):
     quiet: bool
     verbose: bool
     max_concurrent_calls: int | None = None
+    setup_code: str | None = None
 
     @property
     def manner(self) -> Manner:
@@ -148,6 +149,7 @@ def make_rlm(options: Options, made_of: Setting, recorders: list[Recorder]) -> R
         sub_model=choice.sub_model,
         environment=options.environment,
         environment_kwargs=dict(options.environment_options),
+        setup_code=options.setup_code,
         strategy=options.strategy,
         limits=options.limits(),
         prices=dict.fromkeys(choice.names, options.price) if options.price else None,

@@ -153,6 +153,7 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
     sub_model: str | None
     environment: str
     environment_options: tuple[tuple[str, Any], ...]
+    setup_code: str | None
     on: str | None
     strategy: Strategy
     max_steps: int | None
@@ -179,6 +180,7 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
             sub_model=self.sub_model,
             environment=environment,
             environment_options=settings,
+            setup_code=self.setup_code,
             strategy=self.strategy,
             max_steps=self.max_steps,
             max_depth=self.max_depth,

@@ -26,6 +26,7 @@ __all__ = [
     "quiet_option",
     "recorded_argument",
     "run_argument",
+    "setup_code_option",
     "strategy_option",
     "sub_model_option",
     "verbose_option",
@@ -33,6 +34,7 @@ __all__ = [
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+MAX_CODE_BYTES = 1 << 20
 PROPOSED = 20
 """The number of runs offered as completions, newest first."""
 
@@ -57,6 +59,20 @@ def key_and_value(text: str) -> tuple[str, Any]:
         return key, json.loads(value)
     except ValueError:
         return key, value
+
+
+def code_in(name: str) -> str:
+    """Return the text of a Python file."""
+    try:
+        with Path(name).open("rb") as file:
+            data = file.read(MAX_CODE_BYTES + 1)
+        if len(data) > MAX_CODE_BYTES:
+            raise click.BadParameter(f"{name} has more than {MAX_CODE_BYTES:,} bytes")
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise click.BadParameter(f"{name}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise click.BadParameter(f"{name} is not UTF-8: {error.reason}") from error
 
 
 def above_zero(value: str) -> float:
@@ -144,6 +160,12 @@ environment_settings_option = click.option(
     multiple=True,
     metavar="KEY=VALUE",
     help="An option of the environment, such as image=python:3.13-slim; may be repeated.",
+)
+setup_code_option = click.option(
+    "--setup-code",
+    type=code_in,
+    metavar="FILE",
+    help="Python code that runs in every new session, before the first cell.",
 )
 max_depth_option = click.option(
     "--max-depth",

@@ -28,7 +28,7 @@ from rlm.server.engines import PREFIX, Engines
 from rlm.server.settings import MIB, Settings
 from rlm.server.tokens import read_tokens
 from rlm.web.hosts import HostPolicy
-from rlm.wiring.registry import make_environment
+from rlm.wiring.registry import make_environment, setup_code_of
 
 if TYPE_CHECKING:
     from rlm.viewer.app import ViewerApp
@@ -48,6 +48,7 @@ class Options(Struct, frozen=True, kw_only=True):
     environment: str
     environment_options: tuple[tuple[str, Any], ...]
     environments: tuple[str, ...]
+    setup_code: str | None
     max_steps: int | None
     max_depth: int | None
     budget_usd: float | None
@@ -192,10 +193,9 @@ def _engines(
     """Return one `RLM` per model and environment; they share the environments."""
     variables, doubtful = settings.variables, settings.taken
     by_name = {choice.model: choice for choice in choices}
+    setup_code, rest = setup_code_of(options.setup_code, dict(options.environment_options))
     environments = {
-        options.environment: make_environment(
-            options.environment, dict(options.environment_options)
-        ),
+        options.environment: make_environment(options.environment, rest),
         **{name: make_environment(name, {}) for name in options.environments},
     }
 
@@ -206,6 +206,7 @@ def _engines(
             choice.model,
             sub_model=choice.sub_model,
             environment=environment,
+            setup_code=setup_code,
             limits=replace(options.limits(), max_concurrent_calls=options.calls_at_once),
             prices=dict.fromkeys(choice.names, options.price) if options.price else None,
             journal=folder,

@@ -14,6 +14,7 @@ from rlm.cli._options import (
     model_option,
     price_option,
     quiet_option,
+    setup_code_option,
     strategy_option,
     sub_model_option,
     verbose_option,
@@ -47,6 +48,7 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
 @sub_model_option
 @environment_option
 @environment_settings_option
+@setup_code_option
 @strategy_option
 @click.option("--max-steps", type=click.IntRange(min=1), help="At most N steps of the root run.")
 @max_depth_option

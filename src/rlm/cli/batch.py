@@ -13,6 +13,7 @@ from rlm.cli._options import (
     model_option,
     price_option,
     quiet_option,
+    setup_code_option,
     strategy_option,
     sub_model_option,
 )
@@ -54,6 +55,7 @@ Exit codes: 0 every row has an answer, 1 some failed or an error, 2 wrong usage,
 @sub_model_option
 @environment_option
 @environment_settings_option
+@setup_code_option
 @click.option("--on", metavar="ray[://ADDRESS]", help="Run the code of cells on a Ray cluster.")
 @strategy_option
 @click.option("--max-steps", type=click.IntRange(min=1), help="At most N steps per row.")

@@ -14,6 +14,7 @@ from rlm.cli._options import (
     model_option,
     price_option,
     quiet_option,
+    setup_code_option,
     sub_model_option,
     verbose_option,
 )
@@ -43,6 +44,7 @@ Exit codes: 0 answers, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
 @click.option("--list", "listed", is_flag=True, help="List saved chats and exit.")
 @environment_option
 @environment_settings_option
+@setup_code_option
 @click.option("--max-steps", type=click.IntRange(min=1), help="Steps of a turn.")
 @max_depth_option
 @click.option(

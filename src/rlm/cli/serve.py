@@ -12,6 +12,7 @@ from rlm.cli._options import (
     environment_settings_option,
     max_depth_option,
     price_option,
+    setup_code_option,
     sub_model_option,
 )
 from rlm.server import DEFAULT_PORT
@@ -51,6 +52,7 @@ Then, with any client of OpenAI's interface:
 @sub_model_option
 @environment_option
 @environment_settings_option
+@setup_code_option
 @click.option(
     "--allow-environment",
     "environments",

@@ -5,9 +5,11 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from rlm import models
 from rlm._util.text import sendable
-from rlm.clients._fields import parse
+from rlm.clients._fields import merged_body, parse
 from rlm.clients._http import Endpoint
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Message, ModelInfo, Reply, Request
@@ -121,10 +123,10 @@ SMALLEST_BUDGET = 1024
 
 
 def given_options(sampling: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of the options; None values are dropped."""
+    """Return a copy of the options; None values are dropped, and `extra_body` is merged."""
     options = {
         name: value
-        for name, value in sampling.items()
+        for name, value in merged_body(sampling).items()
         if value is not None and name not in LEFT_OUT
     }
     for name in COUNT_NAMES:
@@ -240,6 +242,23 @@ class Dialect(Protocol):
         """Return the error that a response or event of status 200 reports, if any."""
 
 
+EXTRAS = {"extra_headers": "headers", "extra_query": "query"}
+"""Sampling options that belong to the request around the body, as OpenAI's package names them."""
+
+
+def _without_extras(request: Request) -> tuple[Request, dict[str, Any]]:
+    """Return the request without the options in `EXTRAS`, and those under our names."""
+    if not EXTRAS.keys() & request.sampling.keys():
+        return request, {}
+    sampling, extras = dict(request.sampling), dict[str, Any]()
+    for name in EXTRAS.keys() & sampling.keys():
+        value = sampling.pop(name)
+        if not isinstance(value, Mapping | None):
+            raise ConfigError(f"sampling {name} must be a dict, not {type(value).__name__}")
+        extras[EXTRAS[name]] = value
+    return replace(request, sampling=sampling), extras
+
+
 class HttpClient:
     """A `Client` for one server that speaks one dialect. It never retries by itself."""
 
@@ -262,11 +281,13 @@ class HttpClient:
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
         """Send one request, and return its reply."""
+        request, extras = _without_extras(request)
         async with self._endpoint.post(
             self._dialect.path(request, stream=False),
             self._dialect.body(request, stream=False),
             model=request.model,
             timeout_seconds=timeout_seconds,
+            **extras,
         ) as response:
             return self._reply(request, await response.read())
 
@@ -274,11 +295,13 @@ class HttpClient:
         self, request: Request, *, timeout_seconds: float
     ) -> AsyncGenerator[str | Reply, None]:
         """Yield the text piece by piece, then the whole reply."""
+        request, extras = _without_extras(request)
         async with self._endpoint.post(
             self._dialect.path(request, stream=True),
             self._dialect.body(request, stream=True),
             model=request.model,
             timeout_seconds=timeout_seconds,
+            **extras,
         ) as response:
             if response.is_json:  # a server that does not stream
                 reply = self._reply(request, await response.read())

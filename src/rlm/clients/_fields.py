@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from rlm._util.text import sendable
@@ -13,6 +14,7 @@ __all__ = [
     "count_of",
     "dicts_in",
     "dump",
+    "merged_body",
     "money_of",
     "parse",
     "status_of",
@@ -40,6 +42,20 @@ def dump(value: object) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"the request cannot be written as JSON: {error}") from error
     return sendable(text).encode()
+
+
+def merged_body(sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """Return sampling options with those of `extra_body` merged in, which take precedence.
+
+    Merged options are checked like all others, so none can lift the output cap.
+    """
+    options = dict(sampling)
+    extra = options.pop("extra_body", None)
+    if extra is None:
+        return options
+    if not isinstance(extra, Mapping):
+        raise ConfigError(f"sampling extra_body must be a dict, not {type(extra).__name__}")
+    return {**options, **extra}
 
 
 LARGEST_COUNT = 1 << 40

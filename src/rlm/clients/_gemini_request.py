@@ -64,14 +64,21 @@ def options_of(request: Request) -> dict[str, Any]:
     cap = output_cap(request, options, own)
     translated = _translated(options)
     tools = [*_declared(request.tools), *options.pop("tools", ())]
+    beside = {name: options.pop(name) for name in _extra_names(request) if name in options}
     named = {_camel(name): value for name, value in options.items()}
-    body = {name: named.pop(name) for name in TOP_LEVEL if name in named}
+    body = {**beside, **{name: named.pop(name) for name in TOP_LEVEL if name in named}}
     if tools:
         body["tools"] = tools
     config = {**translated, **named, **{_camel(name): value for name, value in own.items()}}
     _translate_effort(config, request.model, cap)
     _translate_choice(config, body)
     return {**body, "generationConfig": {**config, "maxOutputTokens": cap}}
+
+
+def _extra_names(request: Request) -> list[str]:
+    """Return the names in `extra_body`, which belong to the body itself and not to its config."""
+    extra = request.sampling.get("extra_body") or {}
+    return [name for name in extra if name not in ("contents", "systemInstruction")]
 
 
 def _translated(options: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from rlm._util.loop_end import LoopEnd, at_loop_end
@@ -53,7 +53,8 @@ class Endpoint:
     """POST to one base URL. `key_variable` is named in advice; the key itself never is.
 
     `auth` holds the headers for the key, each with the text before it: {"x-api-key": ""}. `fixed`
-    holds headers of the dialect; the user's `headers` override them, and may hold secrets.
+    holds headers of the dialect; the user's `headers` override them, and may hold secrets, as may
+    the values of `query`, which is added to every address.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Endpoint:
         key_variable: str,
         auth: Mapping[str, str] = BEARER,
         fixed: Mapping[str, str] | None = None,
+        query: Mapping[str, Any] | None = None,
     ) -> None:
         parts = urlsplit(base_url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -74,14 +76,14 @@ class Endpoint:
         self.base_url = base_url.rstrip("/")
         self.host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
         self.key_variable = key_variable
+        self._query = dict(query or {})
         self._headers = {"Content-Type": "application/json", **(fixed or {}), **headers}
         key = (api_key or "").strip()
         if key:
             self._headers |= {name: before + key for name, before in auth.items()}
-        for name, value in self._headers.items():
-            if _CONTROL.search(name + value):
-                raise ConfigError(f"the header {name!r} holds a line break or control character")
-        long_values = (v for v in headers.values() if len(v) >= SHORTEST_SECRET_CHARS)
+        _check_headers(self._headers)
+        given = (*headers.values(), *map(str, self._query.values()))
+        long_values = (value for value in given if len(value) >= SHORTEST_SECRET_CHARS)
         self._secrets = sorted({key, parts.password or "", *long_values} - {""}, key=len)[::-1]
         self._proxy = _proxy(parts.scheme, parts.hostname)
         self._pool = _Pool()
@@ -91,18 +93,29 @@ class Endpoint:
 
     @asynccontextmanager
     async def post(
-        self, path: str, body: bytes, *, model: str, timeout_seconds: float
+        self,
+        path: str,
+        body: bytes,
+        *,
+        model: str,
+        timeout_seconds: float,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator["Response", None]:
-        """Return an accepted response to read from; every failure is raised as a ModelError."""
+        """Return an accepted response to read from; every failure is raised as a ModelError.
+
+        `headers` and `query` are added to those of all requests.
+        """
         import aiohttp
 
+        _check_headers(headers or {})
         session = await self._pool.session()
         progress = _Progress()
         try:
             async with session.post(
-                self.base_url + path,
+                self.base_url + _with_query(path, {**self._query, **(query or {})}),
                 data=body,
-                headers=self._headers,
+                headers={**self._headers, **(headers or {})},
                 allow_redirects=False,
                 proxy=self._proxy,
                 timeout=aiohttp.ClientTimeout(total=max(timeout_seconds, SHORTEST_TIMEOUT_SECONDS)),
@@ -197,6 +210,21 @@ class Endpoint:
             text = text.replace(secret, "[secret]")
         text = " ".join(_CONTROL.sub(" ", text).split())
         return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ConfigError(f"the header {name!r} must have a text as its value")
+        if _CONTROL.search(name + value):
+            raise ConfigError(f"the header {name!r} holds a line break or control character")
+
+
+def _with_query(path: str, query: Mapping[str, Any]) -> str:
+    """Return the path with more parameters; it may have some of its own."""
+    if not query:
+        return path
+    return f"{path}{'&' if '?' in path else '?'}{urlencode(query, doseq=True)}"
 
 
 class Response:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from rlm.clients._fields import merged_body
 from rlm.clients._http import BEARER
 from rlm.errors import ConfigError
 
@@ -123,12 +124,12 @@ def cap_name(quirks: Quirks, model: str) -> CapName:
 
 
 def checked_sampling(quirks: Quirks, model: str, sampling: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options to send; None values are dropped.
+    """Return the options to send; None values are dropped, and `extra_body` is merged.
 
     OpenAI's reasoning models refuse some options even with default values: those are dropped. Other
     values are sent, so that the provider refuses them in its own words.
     """
-    kept = {name: value for name, value in sampling.items() if value is not None}
+    kept = {name: value for name, value in merged_body(sampling).items() if value is not None}
     if kept.get("n", 1) != 1:
         raise ConfigError("sampling n must be 1: one request is one reply, and is budgeted as one")
     for name, help_text in quirks.refuses.items():

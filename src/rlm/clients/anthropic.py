@@ -284,6 +284,7 @@ class AnthropicClient(HttpClient):
         api_key: str | None = None,
         *,
         headers: Mapping[str, str] | None = None,
+        query: Mapping[str, Any] | None = None,
         infos: Mapping[str, ModelInfo] | None = None,
         key_variable: str | None = None,
         provider: str = "anthropic",
@@ -295,5 +296,6 @@ class AnthropicClient(HttpClient):
             key_variable=key_variable or "ANTHROPIC_API_KEY",
             auth={"x-api-key": ""},
             fixed=VERSION,
+            query=query,
         )
         super().__init__(endpoint, AnthropicDialect(), provider=provider, infos=infos)

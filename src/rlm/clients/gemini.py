@@ -232,6 +232,7 @@ class GeminiClient(HttpClient):
         api_key: str | None = None,
         *,
         headers: Mapping[str, str] | None = None,
+        query: Mapping[str, Any] | None = None,
         infos: Mapping[str, ModelInfo] | None = None,
         key_variable: str | None = None,
         provider: str = "gemini",
@@ -243,5 +244,6 @@ class GeminiClient(HttpClient):
             api_key=api_key,
             key_variable=key_variable or "GEMINI_API_KEY (or GOOGLE_API_KEY)",
             auth={"x-goog-api-key": ""},
+            query=query,
         )
         super().__init__(endpoint, GeminiDialect(), provider=provider, infos=infos)

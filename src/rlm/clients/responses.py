@@ -9,7 +9,7 @@ from rlm.clients._dialect import ErrorReport, HttpClient, refuse
 from rlm.clients._fields import arguments_of, dicts_in, dump, status_of, text_of, usage_of
 from rlm.clients._http import Endpoint
 from rlm.clients._quirks import QUIRKS, Quirks, checked_sampling, is_reasoning, quirks_for
-from rlm.clients.openai import azure_address
+from rlm.clients.compatible import azure_address
 from rlm.errors import ConfigError
 from rlm.messages import Message, ModelInfo, Reply, Request, ToolCall, ToolSpec
 
@@ -365,6 +365,7 @@ class ResponsesClient(HttpClient):
         api_key: str | None = None,
         *,
         headers: Mapping[str, str] | None = None,
+        query: Mapping[str, Any] | None = None,
         infos: Mapping[str, ModelInfo] | None = None,
         key_variable: str | None = None,
         provider: str = "openai-responses",
@@ -378,5 +379,6 @@ class ResponsesClient(HttpClient):
             api_key=api_key,
             key_variable=key_variable or quirks.key_variable,
             auth=quirks.auth,
+            query=query,
         )
         super().__init__(endpoint, ResponsesDialect(quirks), provider=provider, infos=infos)

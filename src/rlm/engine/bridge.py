@@ -34,8 +34,10 @@ from rlm.events import (
     ToolCalled,
 )
 from rlm.messages import Message, Reply, Request
+from rlm.portal import Inside, inside
 from rlm.prompts.observation import cut
 from rlm.protocols import Tool
+from rlm.worker import tagged
 from rlm.worker.bounds import CALLS, MAX_CONTEXT_VALUES, MAX_NAME_CHARS, MAX_TOOL_VALUES
 
 __all__ = ["Bridge"]
@@ -81,6 +83,8 @@ class Bridge:
         self.tools = {tool.name: tool for tool in tools}
         self.pictures = RunPictures({} if contexts is None else contexts)
         self.grants = grants
+        self.inside = Inside()
+        """Where the run is. Requests of cells come in the context that opened their session."""
         self._streamed_texts = self._streamed_chars = 0
 
     async def answer(self, kind: str, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
@@ -88,8 +92,10 @@ class Bridge:
         if kind == "llm":
             return await self._llm(arguments, parts)
         if kind == "rlm":
+            inside.set(self.inside)
             return await self._rlm(arguments, parts)
         if kind == "tool":
+            inside.set(self.inside)
             return await self._tool(arguments)
         if kind == "budget":
             return dict(self.scope.budget.left()), ()
@@ -103,13 +109,16 @@ class Bridge:
     async def _llm(self, arguments: dict[str, Any], prompts: Sequence[str]) -> Answer:
         model = self._model(arguments)
         images = arguments.get("images")
-        if images is None:
-            return await self._all_of(len(prompts), lambda index: self._ask(prompts[index], model))
-        if not isinstance(images, list) or len(images) != len(prompts):
+        if images is not None and (not isinstance(images, list) or len(images) != len(prompts)):
             raise CallRefused("malformed llm_query", limit="kind")
-        return await self._all_of(
-            len(prompts), lambda index: self._look(prompts[index], images[index], model)
-        )
+
+        def ask(index: int) -> Awaitable[str]:
+            if images is None:
+                return self._ask(prompts[index], model)
+            return self._look(prompts[index], images[index], model)
+
+        answer = await self._all_of(len(prompts), ask)
+        return self._with_failed_replies("llm", arguments, answer)
 
     async def _look(self, prompt: str, images: Sequence[Any], model: str) -> str:
         async with self.pictures.content(prompt, images) as content:
@@ -124,20 +133,37 @@ class Bridge:
         )
         return (await self.calls.counted_call(self.scope, request)).text
 
-    def _model(self, arguments: dict[str, Any]) -> str:
-        model = arguments.get("model") or self.config.sub_model
-        if not isinstance(model, str) or not self.config.allows(model):
-            known = sorted({self.config.model, self.config.sub_model, *self.config.models})
-            raise CallRefused(
-                f"model {model!r} is not allowed here; use one of {', '.join(known)}",
-                limit="models",
-            )
-        return model
+    def _with_failed_replies(self, kind: str, arguments: dict[str, Any], answer: Answer) -> Answer:
+        """Return the answer with texts in place of failures, if the run has any for them."""
+        told, texts = answer
+        name = f"{kind}_batched" if arguments.get("batched") is True else kind
+        template = self.config.call_rules.failed_replies.get(name)
+        if template is None or not told["failed"]:
+            return answer
+        replies = list(texts)
+        for index, reason in told["failed"].items():
+            replies[int(index)] = template.replace("{reason}", reason)
+        return {"failed": {}}, replies
+
+    def _model(self, arguments: dict[str, Any], otherwise: str | None = None) -> str:
+        """Return the allowed model that a call names, with or without its provider."""
+        allowed = self.config.allowed_models
+        model = arguments.get("model") or otherwise or self.config.sub_model
+        if not isinstance(model, str):
+            raise CallRefused("malformed model", limit="kind")
+        if model in allowed:
+            return model
+        found = [each for each in allowed if self.calls.router(each).goes_by(model)]
+        if len(found) == 1:
+            return found[0]
+        listed = ", ".join(sorted(found or allowed))
+        problem = "could be several models" if found else "is not allowed here"
+        raise CallRefused(f"model {model!r} {problem}; use one of {listed}", limit="models")
 
     # -- child runs --------------------------------------------------------------------------
 
     async def _rlm(self, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
-        model = self._model(arguments)
+        model = self._model(arguments, self._child_model())
         granted = self._granted(arguments.get("tools"))
         contexts = arguments.get("contexts")
         if not isinstance(contexts, list) or len(parts) < len(contexts):
@@ -148,7 +174,13 @@ class Bridge:
             has_context = contexts[index] is not None
             return self._child(parts[index], values[index], has_context, model, granted)
 
-        return await self._all_of(len(contexts), child)
+        answer = await self._all_of(len(contexts), child)
+        return self._with_failed_replies("rlm", arguments, answer)
+
+    def _child_model(self) -> str | None:
+        """Return the model of child runs; at the depth limit a child is a plain call."""
+        is_plain = self.scope.depth + 1 >= self.config.limits.max_depth
+        return None if is_plain else self.config.call_rules.child_model
 
     def _granted(self, names: Any) -> tuple[str, ...] | None:
         """Return the tools that a cell grants its children, sorted; refuse any other."""
@@ -249,7 +281,7 @@ class Bridge:
             known = ", ".join(sorted(self.tools)) or "none"
             raise CallRefused(f"there is no tool {name!r}; tools: {known}", limit="tools")
         self.scope.budget.count_call()
-        encoded = await _canonical(given)
+        encoded, values = await _decoded_arguments(given)
         key = self.scope.key("tool", _digest(tool.name, encoded))
         shown = given if len(encoded) <= MAX_RESULT_CHARS else {CUT: _logged(encoded)}
         about = {"call_id": self.scope.call_id(key), "name": tool.name, "arguments": shown}
@@ -257,7 +289,7 @@ class Bridge:
             return self._stored_result(about, stored)
         started = time.monotonic()
         try:
-            text = json.dumps(await tool.call(given))
+            text = await _encoded_result(await tool.call(values))
         except Exception as error:  # the plugin boundary: a tool is the caller's code
             seconds = time.monotonic() - started
             self.scope.emit(ToolCalled, **about, seconds=seconds, error=str(error))
@@ -348,15 +380,26 @@ def _checked_json(text: str) -> None:
         raise CallRefused(f"a note must be a JSON value: {error}", limit="kind") from error
 
 
-async def _canonical(arguments: dict[str, Any]) -> str:
-    """Return the arguments of a tool as canonical JSON; large ones are encoded in a thread."""
-    if any(isinstance(each, list | dict) or _is_long(each) for each in arguments.values()):
-        return await asyncio.to_thread(_sorted_json, arguments)
-    return _sorted_json(arguments)
+async def _decoded_arguments(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the arguments of a tool as canonical JSON, and as values; large ones in a thread."""
+    if any(isinstance(each, list | dict) or _is_long(each) for each in given.values()):
+        return await asyncio.to_thread(_both_forms, given)
+    return _both_forms(given)
 
 
-def _sorted_json(arguments: dict[str, Any]) -> str:
-    return json.dumps(arguments, sort_keys=True)
+def _both_forms(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    try:
+        values = {name: tagged.unmarked(each) for name, each in given.items()}
+    except ValueError as error:
+        raise CallRefused(f"an argument of the tool can't be read: {error}", limit="kind") from None
+    return json.dumps(given, sort_keys=True), values
+
+
+async def _encoded_result(value: Any) -> str:
+    """Return the result of a tool as the worker reads it; a large one is encoded in a thread."""
+    if isinstance(value, list | tuple | dict | set | frozenset) or _is_long(value):
+        return await asyncio.to_thread(tagged.dumps, value)
+    return tagged.dumps(value)
 
 
 def _is_long(value: Any) -> bool:

@@ -23,6 +23,7 @@ from rlm.engine.sessions import RunSession
 from rlm.engine.task import Ending, Services, Task
 from rlm.events import StepStarted
 from rlm.messages import Reply
+from rlm.portal import inside
 from rlm.prompts.observation import budget_worth_showing, observation
 from rlm.results import CellResult, RunResult, Submission
 
@@ -47,14 +48,15 @@ class ReplRun:
         self.session = kept_session or services.new_session(config, task)
         contexts, grants = self.session.contexts, services.child_toolset.names
         calls, tools = services.calls, services.toolset.tools
-        bridge = Bridge(calls, config, scope, self.start_child, tools, contexts, grants)
-        self.session.serve(scope, bridge)
+        self.bridge = Bridge(calls, config, scope, self.start_child, tools, contexts, grants)
+        self.session.serve(scope, self.bridge)
         self.history = History(calls, scope, config)
         self.run_state = ReplRunState(task, config, scope, calls, self.session, self.history)
         self.final_call: FinalCall | None = None
 
     async def run(self) -> RunResult:
         """Execute the whole run; every limit ends it with a result, not with an error."""
+        self.bridge.inside = inside.get()
         self.run_state.announce(self.services.environment.name, "rlm")
         try:
             ending = await self._steps()
@@ -65,6 +67,7 @@ class ReplRun:
                 self.final_call.held.release()
             if self.closes_session:
                 await self.session.close()
+            await self.session.leave(self.bridge)
         return await self.run_state.finish(ending)
 
     async def _steps(self) -> Ending:
@@ -143,7 +146,7 @@ class ReplRun:
             calls.info(self.config.model),
             calls.info(self.config.sub_model),
             self.scope.depth,
-            self.services.tool_lines,
+            (*self.services.tool_lines, *prompts.prepared_lines(self.session.prepared)),
             grants=bool(self.services.child_toolset.names),
         )
         first = prompts.first_message(

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from rlm._util.python_source import names_bound
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
-from rlm.errors import CallRefused, SessionError, SessionRestored
+from rlm.errors import CallRefused, ConfigError, SessionError, SessionRestored
 from rlm.events import CellEnded, CellOutput, CellStarted, SessionLost, SessionOpened
 from rlm.prompts import nudges
 from rlm.protocols import BaseEnvironment, BaseSession, ContextSource, Host, Session, Tool
@@ -26,7 +26,7 @@ from rlm.worker.bounds import (
     MAX_VARIABLES,
 )
 
-__all__ = ["FRESH_ANSWER", "RunSession"]
+__all__ = ["FRESH_ANSWER", "ReplValue", "RunSession"]
 
 Done = TypeVar("Done")
 
@@ -43,14 +43,12 @@ RUN_NAME = "_rlm_run"
 """A private REPL variable: the id of the run that `answer` belongs to."""
 
 
-class _Value:
+class ReplValue:
     """A small value to bind in the REPL; implements `rlm.protocols.ContextSource`."""
 
-    kind: Literal["text", "json", "bytes"]
-
-    def __init__(self, kind: Literal["text", "json"], text: str) -> None:
+    def __init__(self, kind: Literal["text", "json", "tagged_json"], text: str) -> None:
         self.kind = kind
-        self._data = text.encode()
+        self._data = text.encode("utf-8", "surrogatepass")
 
     @property
     def size_bytes(self) -> int:
@@ -60,7 +58,7 @@ class _Value:
         yield self._data
 
 
-FRESH_ANSWER: ContextSource = _Value("json", '{"content": "", "ready": false}')
+FRESH_ANSWER: ContextSource = ReplValue("json", '{"content": "", "ready": false}')
 """The value of `answer` at the start of every run."""
 
 
@@ -94,10 +92,24 @@ class RunSession:
         self._earlier: frozenset[str] = frozenset()  # variables from before the current run
         self._rebound: set[str] = set()  # those of them that this run has bound again
         self._is_reused = False
+        self.prepared: dict[str, str] = {}
+        """The variables that `setup_code` left, with their descriptions."""
 
     def serve(self, scope: Scope, host: Host) -> None:
         """Run cells for this run from now on."""
         self._scope, self._host = scope, host
+
+    async def leave(self, host: Host) -> None:
+        """Answer nothing for a run that has ended: threads of its cells may still ask."""
+        if self._host is not host:
+            return
+        self._host = None
+        if self._answering:
+            self._cancelling = True
+            for each in self._answering:
+                each.cancel()
+            await asyncio.wait(self._answering, timeout=CANCEL_SECONDS)
+            self._cancelling = False
 
     @property
     def scope(self) -> Scope:
@@ -109,7 +121,7 @@ class RunSession:
     ) -> tuple[dict[str, Any], Sequence[str]]:
         """Pass a request to the current run (the Host protocol)."""
         if self._host is None:
-            raise SessionError("there is no current run")
+            raise CallRefused("the run has ended", limit="cancelled")
         task = asyncio.current_task()
         if task is None or not self.outlives_runs:
             return await self._host.answer(kind, arguments, parts)
@@ -120,7 +132,7 @@ class RunSession:
             if not self._cancelling:
                 raise
             task.uncancel()  # The cell continues until it has unwound.
-            raise CallRefused("the run was cancelled", limit="cancelled") from None
+            raise CallRefused("the run has ended", limit="cancelled") from None
         finally:
             self._answering.discard(task)
 
@@ -150,7 +162,7 @@ class RunSession:
     async def _renew_answer(self) -> None:
         """Bind a fresh `answer`; close the session if its worker died since the last run."""
         assert self._session is not None
-        run_id = _Value("text", self.scope.run_id)
+        run_id = ReplValue("text", self.scope.run_id)
         try:
             await self._uninterrupted(self._session.load("answer", FRESH_ANSWER))
             await self._uninterrupted(self._session.load(RUN_NAME, run_id))
@@ -177,10 +189,31 @@ class RunSession:
         )
         for name, context in self.contexts.items():
             await self._session.load(name, context)
+        if self._config.setup_code.strip():
+            await self._set_up(self._session)
         if self.restore is not None:
             self.loss = await self.restore(self._session)
             self.restore = None
             await self._renew_answer()  # a saved chat may have had its own
+
+    async def _set_up(self, session: BaseSession) -> None:
+        """Run `setup_code` in a new worker; its output is dropped, its variables stay.
+
+        An answer that it submits counts for nothing.
+        """
+        try:
+            result = await self._execute(self._config.setup_code)
+            if result.error is not None:
+                report = (result.error.traceback or result.error.message).strip()
+                raise ConfigError(f"setup_code failed, so the run did not start:\n{report}")
+            await session.load("answer", FRESH_ANSWER)
+        except SessionError as error:
+            await self.close()
+            raise SessionError(f"setup_code ended its session: {error}") from error
+        except BaseException:  # Half of it ran: the next run needs a new worker.
+            await self.close()
+            raise
+        self.prepared = dict(result.new_variables)
 
     async def add_context(self, name: str, context: ContextSource) -> None:
         """Bind another value; it is bound again whenever the worker is replaced."""
@@ -385,7 +418,7 @@ class RunSession:
         await self.close()
         self.scope.emit(SessionLost, reason=reason, lost_variables=lost)
         await self._start()
-        self._earlier = frozenset()
+        self._earlier, self._rebound = frozenset(self.variables), set()
         text = nudges.session_lost(reason, lost)
         return CellResult(error=CellError("SessionLost", reason, text), seconds=seconds)
 

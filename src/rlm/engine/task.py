@@ -11,7 +11,7 @@ from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.context import StoredContext
 from rlm.engine.sessions import RunSession
-from rlm.protocols import BaseEnvironment, Tool
+from rlm.protocols import BaseEnvironment, ContextSource, Tool
 from rlm.results import AnswerSource, StopReason, Submission
 
 __all__ = ["Ending", "Services", "Task", "Toolset"]
@@ -42,22 +42,26 @@ class Toolset(Struct, frozen=True):
     """
 
     tools: tuple[Tool, ...] = ()
-    values: Mapping[str, StoredContext] = field(default_factory=dict)
+    values: Mapping[str, ContextSource] = field(default_factory=dict)
     value_lines: tuple[str, ...] = ()
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of tools and values."""
-        return frozenset({*(tool.name for tool in self.tools), *self.values})
+        """The names of tools and values; the methods of an object go by the object's name."""
+        return frozenset({*(_owner(tool) for tool in self.tools), *self.values})
 
     def only(self, names: Collection[str]) -> "Toolset":
         """Return the tools and values with these names."""
         lines = zip(self.values, self.value_lines, strict=True)
         return Toolset(
-            tuple(tool for tool in self.tools if tool.name in names),
+            tuple(tool for tool in self.tools if _owner(tool) in names),
             {name: value for name, value in self.values.items() if name in names},
             tuple(line for name, line in lines if name in names),
         )
+
+
+def _owner(tool: Tool) -> str:
+    return tool.name.partition(".")[0]
 
 
 class Services(Struct, frozen=True):
@@ -86,7 +90,11 @@ class Services(Struct, frozen=True):
         return (*names, *tools, *self.toolset.value_lines)
 
     def new_session(self, config: RunConfig, task: Task) -> RunSession:
-        contexts = {"context": task.context, **task.context.beside(), **self.toolset.values}
+        contexts: dict[str, ContextSource] = {
+            "context": task.context,
+            **task.context.beside(),
+            **self.toolset.values,
+        }
         return RunSession(self.environment, config, contexts, self.toolset.tools)
 
 

@@ -45,12 +45,24 @@ class Cloud(RemoteEnvironment):
     refusals: ClassVar[frozenset[str]]
     endings: ClassVar[frozenset[str]] = frozenset()
 
+    def __init__(self, *, api_key: str | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self.api_key = api_key
+
     @classmethod
     def problem(cls) -> str | None:
         """Return what is missing: the SDK or a key."""
+        return cls._missing(has_key=cls.has_key())
+
+    def obstacle(self) -> str | None:
+        """Return what is missing; a key that was passed in is enough."""
+        return self._missing(has_key=bool(self.api_key) or self.has_key())
+
+    @classmethod
+    def _missing(cls, *, has_key: bool) -> str | None:
         if importlib.util.find_spec(cls.package) is None:
             return f"environment={cls.name!r} needs an SDK: {install_command(cls.name)}"
-        if not cls.has_key():
+        if not has_key:
             return f"environment={cls.name!r} needs a key: {cls.key_help}"
         return None
 
@@ -190,9 +202,10 @@ class Cloud(RemoteEnvironment):
         text = " ".join(str(error).split())
         if " " not in text:  # A KeyError, for example: one word explains nothing.
             text = f"{type(error).__name__} {text}".rstrip()
-        for name in self.key_names:
-            if key := os.environ.get(name):
-                text = text.replace(key, f"${name}")
+        keys = {f"${name}": os.environ.get(name) for name in self.key_names}
+        for name, key in {"api_key": self.api_key, **keys}.items():
+            if key:
+                text = text.replace(key, name)
         return text if len(text) <= _MAX_WORDS_CHARS else f"{text[:_MAX_WORDS_CHARS]}…"
 
     @staticmethod

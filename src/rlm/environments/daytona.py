@@ -26,7 +26,7 @@ class _Sandbox(NamedTuple):
 class DaytonaEnvironment(Cloud):
     """Opens each session in a Daytona sandbox. Options have the names that Daytona uses.
 
-    `snapshot`: one of yours or Daytona's own; or `image`, the name of one in a registry or a
+    `api_key`: yours, else that in DAYTONA_API_KEY. `snapshot`: one of yours or Daytona's own; or `image`, the name of one in a registry or a
     `daytona.Image`, with `cpu` (cores), `memory` and `disk` (GiB). It needs Python 3.9.
     `timeout`: after this many seconds, in whole minutes, Daytona ends a sandbox, whatever happens
     here; `auto_stop_interval`: after this many minutes without activity, 0 for
@@ -45,6 +45,7 @@ class DaytonaEnvironment(Cloud):
     def __init__(
         self,
         *,
+        api_key: str | None = None,
         name: str = "rlm-sandbox",
         snapshot: str | None = None,
         image: Any = None,
@@ -58,7 +59,7 @@ class DaytonaEnvironment(Cloud):
         python: str = "python3",
         hardened: bool = False,
     ) -> None:
-        super().__init__(python=python, hardened=hardened)
+        super().__init__(api_key=api_key, python=python, hardened=hardened)
         self._begins = name
         self._snapshot = snapshot
         self._image = image
@@ -91,7 +92,8 @@ class DaytonaEnvironment(Cloud):
         else:
             size = sdk.Resources(**self._size)
             params = sdk.CreateSandboxFromImageParams(image=self._image, resources=size, **choices)
-        client = sdk.AsyncDaytona()
+        known = [sdk.DaytonaConfig(api_key=self.api_key)] if self.api_key else []
+        client = sdk.AsyncDaytona(*known)
         try:
             return _Sandbox(client, await client.create(params, timeout=_CREATE_SECONDS))
         except BaseException as error:

@@ -30,6 +30,7 @@ class E2BEnvironment(Cloud):
     def __init__(
         self,
         *,
+        api_key: str | None = None,
         template: str | None = None,
         timeout: int = 3_600,
         network_access: bool = False,
@@ -37,7 +38,7 @@ class E2BEnvironment(Cloud):
         python: str = "python3",
         hardened: bool = False,
     ) -> None:
-        super().__init__(python=python, hardened=hardened)
+        super().__init__(api_key=api_key, python=python, hardened=hardened)
         self._choices: dict[str, Any] = {
             "template": template,
             "timeout": timeout,
@@ -48,7 +49,8 @@ class E2BEnvironment(Cloud):
 
     async def make(self, sdk: Any) -> Any:
         """Make a sandbox, in a fraction of a second."""
-        return await sdk.AsyncSandbox.create(**self._choices)
+        key = {"api_key": self.api_key} if self.api_key else {}
+        return await sdk.AsyncSandbox.create(**self._choices, **key)
 
     async def run(self, sdk: Any, sandbox: Any, command: Sequence[str]) -> Pipe:
         """Run the command line in a shell, which the worker replaces."""

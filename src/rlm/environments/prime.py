@@ -41,6 +41,7 @@ class PrimeEnvironment(Cloud):
     def __init__(
         self,
         *,
+        api_key: str | None = None,
         name: str = "rlm-sandbox",
         docker_image: str = "python:3.11-slim",
         timeout_minutes: int = 60,
@@ -54,7 +55,7 @@ class PrimeEnvironment(Cloud):
         python: str = "python3",
         hardened: bool = False,
     ) -> None:
-        super().__init__(python=python, hardened=hardened)
+        super().__init__(api_key=api_key, python=python, hardened=hardened)
         self._begins = name
         self._choices: dict[str, Any] = {
             "docker_image": docker_image,
@@ -79,7 +80,7 @@ class PrimeEnvironment(Cloud):
         wish = sdk.CreateSandboxRequest(
             name=f"{self._begins}-{secrets.token_hex(4)}", **self._choices
         )
-        client = sdk.AsyncSandboxClient()
+        client = sdk.AsyncSandboxClient(*([self.api_key] if self.api_key else []))
         try:
             sandbox = _Sandbox(client, (await client.create(wish)).id)
         except BaseException:

@@ -77,7 +77,7 @@ class RemoteEnvironment(BaseEnvironment):
 
     async def open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
         """Make a sandbox and wait until its worker is ready."""
-        if (problem := self.problem()) is not None:
+        if (problem := self.obstacle()) is not None:
             raise ConfigError(problem)
         try:
             async with asyncio.timeout(self.start_seconds):
@@ -87,6 +87,10 @@ class RemoteEnvironment(BaseEnvironment):
                 f"no sandbox of {self.name} was ready within {self.start_seconds:g} s; "
                 "see the provider's list of sandboxes"
             ) from None
+
+    def obstacle(self) -> str | None:
+        """Return why this environment, with its options, can't be used here."""
+        return self.problem()
 
     async def describe(self) -> dict[str, Any]:
         """Return what the sandbox of the last session reported about itself."""

@@ -1,5 +1,6 @@
 """The texts for models: `.md` templates and the pure functions that fill them in."""
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +20,7 @@ __all__ = [
     "first_message",
     "kind_prompt",
     "map_prompt",
+    "prepared_lines",
     "reduce_prompt",
     "system_prompt",
     "tiny_map_prompt",
@@ -60,6 +62,7 @@ NAMES_FOR_ALL = (
 )
 RECURSIVE_NAMES = ("rlm_query", "rlm_query_batched")
 """Aliases work too, but every name in a prompt costs tokens in every request."""
+MAX_PREPARED = 30
 SMALL_PROFILES = ("small", "tiny")
 GRANTING = (
     '`rlm_query(..., tools=["name"])` gives a child only these tools; without it, all of them'
@@ -170,6 +173,14 @@ def tiny_reduce_prompt(query: str, notes: str) -> str:
 
 def direct_prompt(query: str, context: str) -> str:
     return fill("direct", query=query, context=context).rstrip("\n")
+
+
+def prepared_lines(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what the prompt says about the variables that `setup_code` left, a line each."""
+    shown = [f"`{name}`: prepared for you ({what})" for name, what in variables.items()]
+    left = len(shown) - MAX_PREPARED
+    more = [f"{left} more prepared variables: see `SHOW_VARS()`"] if left > 0 else []
+    return (*shown[:MAX_PREPARED], *more)
 
 
 def _names(small: bool, recursive: bool, tools: tuple[str, ...], grants: bool) -> str:

@@ -247,10 +247,11 @@ class Body:
                 return decode(data, kind)
             weight = await asyncio.to_thread(_weight, self._file)
             self._in_memory = await self._bodies.memory.wait_for(self._token, weight.total)
+            file = self._file
             if weight.values <= MANY_VALUES_BYTES:
-                return await asyncio.to_thread(_decode_file, self._file, kind)
+                return await asyncio.to_thread(lambda: _decode_file(file, kind))
             owner.set(self._token.name)
-            return await in_thread(_decode_in_process, self._file, kind, weight)
+            return await in_thread(lambda: _decode_in_process(file, kind, weight))
         except JobStopped as error:
             raise _not_decoded(error) from None
         except msgspec.ValidationError as error:

@@ -1,38 +1,49 @@
-"""What sandboxed code may call by name: functions of the program, and tools of MCP servers.
+"""What sandboxed code may call by name: functions and objects of the program, and MCP tools.
 
-`FunctionTool` makes a tool of a function, `mcp` stands for all tools of a server; `as_tools`
-accepts what callers pass as tools. Values may be passed too: they become variables in the REPL.
+`FunctionTool` makes a tool of a function, `ObjectTool` of an object and its methods, and `mcp`
+stands for all tools of a server; `as_tools` accepts what callers pass as tools. Data may be passed
+too: they become variables in the REPL.
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 from rlm.errors import ConfigError
 from rlm.protocols import ReleasableTool, Tool
 from rlm.tools._function import FunctionTool, checked_name, prompt_line
 from rlm.tools._mcp import McpServer, mcp, tools_of_all
+from rlm.tools._objects import ObjectTool, has_methods, is_data, is_data_class, refusal
+from rlm.worker import tagged
 
-__all__ = ["FunctionTool", "McpServer", "as_tools", "describe_values", "mcp", "release_tools"]
+__all__ = [
+    "FunctionTool",
+    "McpServer",
+    "ObjectTool",
+    "as_tools",
+    "describe_values",
+    "mcp",
+    "release_tools",
+]
 
 
 def as_tools(given: Any) -> tuple[tuple[Tool, ...], dict[str, Any]]:
     """Return the tools and the REPL variables that a caller passed.
 
-    `given` is None, a list of functions, Tool objects or servers, or a dict name → one of these, a
-    value, or {"tool": any of them, "description": text}. The name of a server is put before the
-    names of its tools; a name that is taken gets a number. Call `release_tools` when done.
+    `given` is None, a list of functions, Tool objects or servers, or a dict name → one of these,
+    an object, data, or {"tool": any of them, "description": text, "expose": names}. An object comes
+    with a tool for each of its methods, `name.method`. The name of a server is put before the names
+    of its tools; a name that is taken gets a number. Call `release_tools` when done.
     """
     tools: dict[str, Tool] = {}
     entries = _entries(given)
     values = _values(entries)
     for name, entry, description in entries:
-        made = None if isinstance(entry, McpServer) else _tool(name, entry, description)
-        if made is None:
-            continue
-        if made.name in tools:
-            raise ConfigError(f"two tools are named {made.name!r}")
-        tools[made.name] = made
+        for made in _tools(name, entry, description):
+            if made.name in tools:
+                raise ConfigError(f"two tools are named {made.name!r}")
+            tools[made.name] = made
     servers: list[tuple[str, McpServer]] = []
     for name, entry, description in entries:
         if isinstance(entry, McpServer):
@@ -79,32 +90,66 @@ def _entries(given: Any) -> list[tuple[str | None, Any, str | None]]:
 
 
 def _values(entries: list[tuple[str | None, Any, str | None]]) -> dict[str, Any]:
-    """Return what is neither a tool nor a server, by name."""
-    return {
-        checked_name(name): _json_value(name, entry)
-        for name, entry, _ in entries
-        if not isinstance(entry, McpServer) and not callable(entry) and not _is_tool(entry)
-    }
+    """Return what is data, by name."""
+    return {checked_name(name): entry for name, entry, _ in entries if _is_value(entry, name)}
 
 
 def _unwrapped(name: Any, entry: Any) -> tuple[Any, str | None]:
     wrapped = isinstance(entry, Mapping) and "tool" in entry
-    if not wrapped or not entry.keys() <= {"tool", "description"}:
+    if not wrapped or not entry.keys() <= {"tool", "description", "expose"}:
         return entry, None
-    description = entry.get("description")
+    tool, description, expose = entry["tool"], entry.get("description"), entry.get("expose")
     if description is not None and not isinstance(description, str):
         raise ConfigError(f"tool {name!r}: the description must be a str")
-    return entry["tool"], description
+    if expose is None:
+        return tool, description
+    if inspect.isroutine(tool) or isinstance(tool, McpServer) or _is_tool(tool):
+        raise ConfigError(f"tool {name!r}: expose is for objects, modules and classes")
+    return ObjectTool(tool, name=name, description=description, expose=expose), None
 
 
-def _tool(name: str | None, entry: Any, description: str | None) -> Tool | None:
-    """Return the tool that an entry means, or None if it is a value."""
-    if _is_tool(entry):
+def _tools(name: str | None, entry: Any, description: str | None) -> Iterator[Tool]:
+    """Yield the tools that an entry means; none if it is data or a server."""
+    if isinstance(entry, McpServer) or _is_value(entry, name):
+        return
+    if isinstance(entry, ObjectTool):
+        yield from entry.renamed(name, description).tools
+    elif _is_tool(entry):
         renamed = name not in (None, entry.name) or description is not None
         tool: Tool = _Named(entry, name, description) if renamed else entry
-        checked_name(tool.name)
-        return tool
-    return FunctionTool(entry, name=name, description=description) if callable(entry) else None
+        _check_tool_name(tool.name)
+        yield tool
+    elif isinstance(entry, ModuleType) or (isinstance(entry, type) and not is_data_class(entry)):
+        raise refusal(checked_name(entry.__name__ if name is None else name), entry)
+    elif callable(entry) and not has_methods(entry):
+        yield FunctionTool(entry, name=name, description=description)
+    else:
+        yield from ObjectTool(entry, name=name, description=description).tools
+
+
+def _check_tool_name(name: Any) -> None:
+    """Check the name of a Tool; a recorded one may be a member, `object.method`."""
+    owner, dot, member = str(name).partition(".")
+    checked_name(owner if dot else name)
+    if dot and (not member.isidentifier() or member.startswith("_")):
+        raise ConfigError(f"a tool can't be named {name!r}: it must be a Python name")
+
+
+def _is_value(entry: Any, name: str | None) -> bool:
+    """Return whether an entry is data; a container that holds something else is refused."""
+    if isinstance(entry, McpServer) or callable(entry) or _is_tool(entry):
+        return False
+    if is_data(entry):
+        return True
+    if not isinstance(entry, list | tuple | dict | set | frozenset):
+        return False
+    try:
+        tagged.marked(entry)
+    except TypeError as error:
+        raise ConfigError(f"tool {name!r} holds something that is no data: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"tool {name!r} refers to itself, or is nested too deep") from None
+    return True
 
 
 class _Named:
@@ -134,11 +179,3 @@ def _is_tool(entry: Any) -> bool:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
-
-
-def _json_value(name: Any, value: Any) -> Any:
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"tool {name!r} is neither callable nor a JSON value: {error}") from error
-    return value

@@ -26,6 +26,7 @@ from msgspec.inspect import (
 from rlm.tools import _schemas
 from rlm.tools._presets import Presets
 from rlm.tools._schemas import is_pydantic
+from rlm.worker import tagged
 
 __all__ = ["DICT_HINT", "POSITIONAL", "Parameters", "body_of", "summary"]
 
@@ -295,10 +296,18 @@ def _takes_dict(wanted: Any) -> bool:
 def _convert(wanted: Any, validate: Callable[[Any], Any] | None, value: Any, name: str) -> Any:
     if wanted is Any and validate is None:
         return value
+    if wanted is float and type(value) is int:
+        return value  # A Python function takes a whole number as it is.
+    if validate is None:
+        validate = functools.partial(msgspec.convert, type=wanted, strict=False, dec_hook=_decoded)
     try:
-        if validate is not None:
+        try:
             return validate(value)
-        return msgspec.convert(value, wanted, strict=False, dec_hook=_decoded)
+        except (ValueError, TypeError):  # What fits as JSON is good enough: {1: "a"}, say.
+            in_json = tagged.plain_json(value)
+            if in_json == value:
+                raise
+            return validate(in_json)
     except Exception as error:  # A caller's validator may raise anything.
         error.add_note(f"argument {name!r}")
         raise

@@ -17,6 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from rlm.errors import ConfigError, ToolError
+from rlm.portal import MAX_NESTED_TOOLS, ToolCall, inside
 from rlm.tools import _arguments, _results
 from rlm.tools._results import with_notes
 from rlm.worker.namespace import REPL_NAMES
@@ -24,18 +25,25 @@ from rlm.worker.namespace import REPL_NAMES
 __all__ = ["FunctionTool", "checked_name", "is_taken", "prompt_line"]
 
 MAX_THREADS = 32
-"""Tools that may run in threads of one event loop at the same time; further calls wait."""
+"""Tools that may run in threads of one event loop at the same time; further calls wait.
+
+A tool that waits for a run of its own keeps its place, so the tools of that run have others: no
+tool ever waits for one above it.
+"""
 
 _TAKEN = frozenset(entry.name for entry in REPL_NAMES)
 _CONTEXT = re.compile(r"context_\d+")
-_places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+_places: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, asyncio.Semaphore]] = (
+    WeakKeyDictionary()
+)
 
 
 class FunctionTool:
     """A function, method, class or other callable as a tool; implements `rlm.protocols.Tool`.
 
     Functions run in a thread and coroutines on the loop, both for at most `timeout_seconds`; a
-    thread cannot be stopped, so a late function continues unobserved.
+    thread cannot be stopped, so a late function continues unobserved. A function may make blocking
+    calls of `RLM`: their time does not count, and they are cancelled with the call of the tool.
     """
 
     def __init__(
@@ -48,7 +56,7 @@ class FunctionTool:
     ) -> None:
         if not callable(function):
             raise ConfigError(f"a tool must be callable, not {type(function).__name__}")
-        self.name = checked_name(name if name is not None else _name_of(function))
+        self.name = self._checked_name(name if name is not None else _name_of(function))
         if not timeout_seconds > 0:
             raise ConfigError(f"tool {self.name!r}: timeout_seconds must be more than 0")
         self.timeout_seconds = timeout_seconds
@@ -57,7 +65,14 @@ class FunctionTool:
         self._parameters = _arguments.Parameters(function)
         self.usage = f"{self.name}{self._parameters.shown}"
         text = description or _arguments.summary(function)
-        self.description = prompt_line(self.usage, with_notes(text, self._parameters.notes))
+        self.description = prompt_line(self.usage, self._noted(text))
+
+    @staticmethod
+    def _checked_name(name: Any) -> str:
+        return checked_name(name)
+
+    def _noted(self, text: str) -> str:
+        return with_notes(text, self._parameters.notes)
 
     def __repr__(self) -> str:
         return f"FunctionTool({self.usage})"
@@ -80,21 +95,28 @@ class FunctionTool:
 
     async def _finished(self, call: Callable[[], Any]) -> Any:
         """Return the JSON-compatible result of a call, in time."""
-        place = contextlib.nullcontext() if self._on_loop else _place()
+        above = inside.get()
+        place = contextlib.nullcontext() if self._on_loop else _place(above.tools)
         async with place:
-            clock = asyncio.timeout(self.timeout_seconds)
+            clock = PausingTimeout(self.timeout_seconds)
+            now = ToolCall(clock.pause_or_go_on)
+            token = inside.set(above._replace(tools=above.tools + 1, call=now))
             try:
-                async with clock:
+                async with clock.timeout:
                     return await self._result(call)
             except TimeoutError:
-                if not clock.expired():
+                if not clock.timeout.expired():
                     raise
+                now.cancel()
                 raise ToolError(f"no result within {self.timeout_seconds:g} s") from None
             except asyncio.CancelledError:
+                now.cancel()
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
                 raise ToolError("it was cancelled") from None
+            finally:
+                inside.reset(token)
 
     async def _result(self, call: Callable[[], Any]) -> Any:
         if self._on_loop:
@@ -145,8 +167,35 @@ def _is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body)
 
 
-def _place() -> asyncio.Semaphore:
-    return _places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_THREADS))
+def _place(tools_above: int) -> asyncio.Semaphore:
+    """Return the places of one level of nested tools; deeper ones can't wait for each other."""
+    levels = _places.setdefault(asyncio.get_running_loop(), {})
+    level = min(tools_above, MAX_NESTED_TOOLS + 1)
+    return levels.setdefault(level, asyncio.Semaphore(MAX_THREADS))
+
+
+class PausingTimeout:
+    """A `timeout` that can be paused from any thread; what is left counts afterwards."""
+
+    def __init__(self, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._left = seconds
+        self.timeout = asyncio.timeout(seconds)
+
+    def pause_or_go_on(self, paused: bool) -> None:
+        with contextlib.suppress(RuntimeError):  # The loop was closed; no caller waits any more.
+            self._loop.call_soon_threadsafe(self._pause if paused else self._go_on)
+
+    def _pause(self) -> None:
+        with contextlib.suppress(RuntimeError):  # It has ended, in time or too late.
+            if (when := self.timeout.when()) is not None:
+                self._left = max(0.0, when - self._loop.time())
+                self.timeout.reschedule(None)
+
+    def _go_on(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            if self.timeout.when() is None:
+                self.timeout.reschedule(self._loop.time() + self._left)
 
 
 def _called(call: Callable[[], Any]) -> tuple[bool, Any]:

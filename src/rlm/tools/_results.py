@@ -1,17 +1,18 @@
 """Turn what a tool returns into a value that a cell can hold, within limits."""
 
 import itertools
-import json
 import re
 import unicodedata
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence, ValuesView
 from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from rlm.errors import ToolError
+from rlm.worker import tagged
 
 __all__ = ["collected", "cut", "error_line", "one_line", "plain", "problem", "with_notes"]
 
@@ -54,6 +55,8 @@ MAX_ITEMS = 1_000_000
 """The most items to collect from an iterator, which may be endless."""
 
 _LISTED = (Iterator, AbstractSet, Sequence, ValuesView)
+_ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _MAX_CHARS = 500
 _MAX_PROBLEMS = 3
 _HOST_PATH = re.compile(
@@ -62,13 +65,15 @@ _HOST_PATH = re.compile(
 
 
 def plain(value: Any) -> Any:
-    """Return the result in JSON's types; ToolError if it is too large."""
-    value = msgspec.to_builtins(value, enc_hook=_encodable)
+    """Return the result as data, never as an object; ToolError if it is too large.
+
+    Data are what `rlm.worker.tagged` can write: JSON's types, tuples, sets and bytes.
+    """
     try:
-        text = json.dumps(value)
-    except TypeError:  # A key that JSON does not have, such as a tuple.
-        value = _with_text_keys(value)
-        text = json.dumps(value)
+        value = _data(value)
+        text = tagged.dumps(value)
+    except RecursionError:
+        raise ToolError("the result refers to itself, or is nested too deep") from None
     if len(text) > MAX_RESULT_BYTES:
         size, most = len(text) / (1 << 20), MAX_RESULT_BYTES >> 20
         raise ToolError(
@@ -127,23 +132,78 @@ def _shortened(text: str, arguments: Any) -> str:
     return line if len(line) <= _MAX_CHARS else line[: _MAX_CHARS - 1] + "…"
 
 
+def _data(value: Any) -> Any:
+    """Return a value in the types of data, at any depth."""
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if isinstance(value, dict):
+        return {_key(key): _data(each) for key, each in value.items()}
+    if isinstance(value, set | frozenset):
+        return _set(value)
+    if isinstance(value, tuple):
+        return tuple(map(_data, value))
+    if isinstance(value, list):
+        return list(map(_data, value))
+    if isinstance(value, bytearray | memoryview):
+        return bytearray(value) if isinstance(value, bytearray) else bytes(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _data(getattr(value, each.name, None)) for each in fields(value)}
+    return _known(value)
+
+
+def _known(value: Any) -> Any:
+    """Return what msgspec knows in plain types: dates, enums, structs; the rest by its methods."""
+
+    def hook(each: Any) -> Any:
+        if each is value:
+            raise _Unknown
+        return _encodable(each)
+
+    try:
+        return msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=hook)
+    except _Unknown:
+        return _data(_encodable(value))
+
+
+class _Unknown(Exception):
+    """Msgspec does not know the type of a value."""
+
+
+def _set(value: AbstractSet[Any]) -> Any:
+    """Return a set of data, or a list if its members can't be members as data."""
+    members = list(map(_data, value))
+    try:
+        return frozenset(members) if isinstance(value, frozenset) else set(members)
+    except TypeError:
+        return members
+
+
+def _key(key: Any) -> Any:
+    """Return the key of a dict as data, or as text if that can't be a key."""
+    found = _data(key)
+    try:
+        hash(found)
+    except TypeError:
+        return str(key)
+    return found
+
+
 def _encodable(value: Any) -> Any:
-    """Return what msgspec does not know in types it knows, or as text."""
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, int):
-        return int.__int__(value)
-    if isinstance(value, float):
-        return float.__float__(value)
-    if not isinstance(value, type) and callable(getattr(value, "model_dump", None)):
+    """Return what msgspec does not know in types it knows, or as text without an address."""
+    for base in (str, int, float):
+        if isinstance(value, base):
+            return base(value) if base is not str else str.__str__(value)
+    # Methods count only where the class has them: some objects answer any name with something.
+    if callable(getattr(type(value), "model_dump", None)):
         return value.model_dump()
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, _LISTED):
         return _listed(value)
-    if not isinstance(value, type) and callable(getattr(value, "tolist", None)):
+    if callable(getattr(type(value), "tolist", None)):
         return value.tolist()  # numpy's scalars and arrays, and what behaves like them
-    return str(value)
+    return _ADDRESS.sub("", str(value))
 
 
 def _listed(items: Iterable[Any]) -> list[Any]:
@@ -155,12 +215,3 @@ def _listed(items: Iterable[Any]) -> list[Any]:
 def _check_count(count: int) -> None:
     if count > MAX_ITEMS:
         raise ToolError(f"the result has more than {MAX_ITEMS:,} items; ask for less")
-
-
-def _with_text_keys(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            key if isinstance(key, str | int | float | None) else str(key): _with_text_keys(each)
-            for key, each in value.items()
-        }
-    return list(map(_with_text_keys, value)) if isinstance(value, list | tuple) else value

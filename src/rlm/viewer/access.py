@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rlm.errors import ConfigError
-from rlm.viewer.library import Busy, Unknown
+from rlm.viewer.library import Busy, TooLarge, Unknown
 from rlm.web.events import Stopping
 from rlm.web.hosts import HostPolicy, bracketed, is_loopback
 from rlm.web.responses import STATUS_MESSAGES, json_response, without_paths
@@ -120,7 +120,7 @@ def error_response(error: Exception) -> Response:
 
 
 def _status_of(error: ConfigError) -> int:
-    statuses = {Refused: 403, Unknown: 404, Busy: 503}
+    statuses = {Refused: 403, Unknown: 404, TooLarge: 413, Busy: 503}
     return next((status for kind, status in statuses.items() if isinstance(error, kind)), 400)
 
 

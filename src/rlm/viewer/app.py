@@ -1,11 +1,7 @@
 """The viewer as an ASGI application: its routes, and the page's files."""
 
 import asyncio
-import re
-import threading
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -18,28 +14,21 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rlm.errors import ConfigError
 from rlm.viewer.access import HEADERS, Access, error_response
-from rlm.viewer.answers import Answers
 from rlm.viewer.assets import STATIC, load_assets, page_with
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.forking import MAX_EDIT_CHARS, Engines, Forks
-from rlm.viewer.library import Library, Threads, Unknown
-from rlm.viewer.live import Live
+from rlm.viewer.library import Library, Threads
+from rlm.viewer.opened import MAX_FILE_BYTES, OpenedFiles
+from rlm.viewer.routes import LibraryView, RunRoutes
 from rlm.web.border import Border
-from rlm.web.events import EventStream, while_connected
+from rlm.web.events import while_connected
 from rlm.web.responses import json_response
 
 __all__ = ["ViewerApp"]
 
-MAX_ID_CHARS = 500
-MAX_QUERY_CHARS = 1_000
-MAX_CONTEXT_CHARS = 100_000
-MAX_EVENTS = 2_000
-MAX_CALLS = 20_000
-MAX_HITS = 1_000
 MAX_BODY_BYTES = 8 * MAX_EDIT_CHARS
-RUN = "/api/runs/{run_id}"
-_FIELD = re.compile(r"[^/\x00-\x1f]{1,300}")
-T = TypeVar("T")
+OPENED = "/api/opened/{opened_id}"
+WHY_NOT_FORK_OPENED = "an opened file can't be forked; `rlm view` lists the runs that can"
 
 
 class ForkRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,8 +57,8 @@ class ViewerApp:
         self._library = library
         self._assets = load_assets(static)
         self._threads = Threads()
-        self._answers = Answers(library, contexts)
-        self._live = Live(library, self._threads)
+        self._view = LibraryView(library, contexts, self._threads)
+        self._opened = OpenedFiles(contexts, self._threads)
         self._forks = Forks(library.archive, engines, self._threads)
         self._closing = asyncio.Event()
         self._app = Border(self._routed(), access.admit, error_response, HEADERS)
@@ -88,23 +77,20 @@ class ViewerApp:
     async def close(self) -> None:
         self.stop()
         await self._forks.close()
+        self._opened.close()
         self._threads.close()
 
     def _routed(self) -> ASGIApp:
+        runs = RunRoutes(self._view_of, self._threads, self._closing)
         router = Router(
             [
                 Route("/api/viewer", self._viewer),
-                Route("/api/runs", self._runs),
-                _stream("/api/live", self._runs_live),
-                Route(RUN, self._run),
-                Route(f"{RUN}/steps/{{step}}", self._step),
-                Route(f"{RUN}/events/{{index}}/text/{{field}}", self._text),
-                Route(f"{RUN}/calls", self._calls),
-                Route(f"{RUN}/usage", self._usage),
-                Route(f"{RUN}/coverage", self._coverage),
-                Route(f"{RUN}/context", self._context),
-                Route(f"{RUN}/search", self._search),
-                _stream(f"{RUN}/live", self._run_live),
+                *runs.below("/api"),
+                Route("/api/opened", self._open_limits),
+                Route("/api/opened", self._open, methods=["POST"]),
+                Route(OPENED, self._close_opened, methods=["DELETE"]),
+                Route(f"{OPENED}/viewer", self._opened_viewer),
+                *runs.below(OPENED),
                 Route("/api/fork", self._fork, methods=["POST"]),
                 Route("/{path:path}", self._asset),
             ],
@@ -118,15 +104,10 @@ class ViewerApp:
 
         return routed
 
-    async def _while_open(self, request: Request, work: Coroutine[Any, Any, T]) -> T:
-        """Cancel work that the client, or the whole viewer, no longer waits for."""
-        return await while_connected(request.receive, work, self._closing)
-
-    async def _answer(
-        self, request: Request, find: Callable[..., Any], *arguments: Any
-    ) -> Response:
-        found = await self._while_open(request, self._threads.run(find, *arguments))
-        return json_response(found)
+    def _view_of(self, request: Request) -> LibraryView:
+        """Return what a request is about: an opened file, or the library of the viewer."""
+        opened_id = request.path_params.get("opened_id")
+        return self._view if opened_id is None else self._opened.find(opened_id)
 
     # -- the page ----------------------------------------------------------------------------
 
@@ -144,76 +125,42 @@ class ViewerApp:
             self.access.set_cookie(request, response)
         return response
 
-    # -- answers -----------------------------------------------------------------------------
-
     async def _viewer(self, request: Request) -> Response:
-        response = json_response(
-            {
-                "version": self._version,
-                "title": self._library.title,
-                "can_fork": self._forks.why_not is None,
-                "why_not_fork": self._forks.why_not,
-                "live": True,
-            }
-        )
+        response = self._facts(self._view, self._forks.why_not, live=True)
         self.access.set_cookie(request, response)
         return response
 
-    async def _runs(self, request: Request) -> Response:
-        return await self._answer(request, self._answers.runs)
-
-    async def _run(self, request: Request) -> Response:
-        return await self._answer(request, self._answers.run, _run_id(request))
-
-    async def _step(self, request: Request) -> Response:
-        step = _whole_number(_part(request, "step"), "step")
-        offset, limit = _number(request, "offset", 0), _number(request, "limit", 500, MAX_EVENTS)
-        return await self._answer(
-            request, self._answers.step, _run_id(request), step, offset, limit
+    def _facts(self, view: LibraryView, why_not_fork: str | None, *, live: bool) -> Response:
+        return json_response(
+            {
+                "version": self._version,
+                "title": view.library.title,
+                "can_fork": why_not_fork is None,
+                "why_not_fork": why_not_fork,
+                "live": live,
+            }
         )
 
-    async def _text(self, request: Request) -> Response:
-        number, field = _whole_number(_part(request, "index"), "index"), _part(request, "field")
-        if not _FIELD.fullmatch(field):
-            raise Unknown("no event has such a field")
-        return await self._answer(request, self._answers.text, _run_id(request), number, field)
+    # -- opened files ------------------------------------------------------------------------
 
-    async def _calls(self, request: Request) -> Response:
-        limit = _number(request, "limit", MAX_CALLS, MAX_CALLS)
-        return await self._answer(request, self._answers.calls, _run_id(request), limit)
+    async def _open_limits(self, request: Request) -> Response:
+        return json_response({"max_bytes": MAX_FILE_BYTES})
 
-    async def _usage(self, request: Request) -> Response:
-        return await self._answer(request, self._answers.usage, _run_id(request))
+    async def _open(self, request: Request) -> Response:
+        name, claimed = request.query_params.get("name", ""), request.headers.get("content-length")
+        size_bytes = int(claimed) if claimed is not None else None  # h11 has checked the number.
+        opening = self._opened.add(name, size_bytes, request.stream())
+        return json_response({"id": await while_connected(None, opening, self._closing)})
 
-    async def _coverage(self, request: Request) -> Response:
-        return await self._answer(request, self._answers.coverage, _run_id(request))
+    async def _opened_viewer(self, request: Request) -> Response:
+        # No cookie here: an id of a file must never lead to the token.
+        return self._facts(self._view_of(request), WHY_NOT_FORK_OPENED, live=False)
 
-    async def _context(self, request: Request) -> Response:
-        start = _number(request, "start", 0)
-        end = min(_number(request, "end", start + 2_000), start + MAX_CONTEXT_CHARS)
-        return await self._answer(request, self._answers.context, _run_id(request), start, end)
+    async def _close_opened(self, request: Request) -> Response:
+        self._opened.remove(request.path_params["opened_id"])
+        return json_response({})
 
-    async def _search(self, request: Request) -> Response:
-        """Search the events of a run until the client disconnects."""
-        query = request.query_params.get("q", "")
-        if not query or len(query) > MAX_QUERY_CHARS:
-            raise ConfigError(f"search for 1 to {MAX_QUERY_CHARS:,} characters")
-        limit, stop = _number(request, "limit", 200, MAX_HITS), threading.Event()
-        try:
-            return await self._answer(
-                request, self._answers.search, _run_id(request), query, limit, stop
-            )
-        finally:
-            stop.set()
-
-    # -- streams and forks -------------------------------------------------------------------
-
-    async def _runs_live(self, request: Request) -> EventStream:
-        return self._live.runs(self._closing)
-
-    async def _run_live(self, request: Request) -> EventStream:
-        after = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        return await self._live.run(_run_id(request), after, self._closing)
+    # -- forks -------------------------------------------------------------------------------
 
     async def _fork(self, request: Request) -> Response:
         body = await _body(request)
@@ -222,14 +169,9 @@ class ViewerApp:
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"this is not a request to fork a run: {error}") from error
         start = self._forks.start(order.run_id, order.step, order.edited)
-        return json_response({"run_id": await self._while_open(request, start)})
-
-
-def _stream(path: str, endpoint: Callable[[Request], Any]) -> Route:
-    """A route without HEAD, which a stream could never answer."""
-    route = Route(path, endpoint, methods=["GET"])
-    route.methods = {"GET"}
-    return route
+        return json_response(
+            {"run_id": await while_connected(request.receive, start, self._closing)}
+        )
 
 
 async def _body(request: Request) -> bytes:
@@ -239,28 +181,3 @@ async def _body(request: Request) -> bytes:
         if len(body) > MAX_BODY_BYTES:
             raise HTTPException(413)
     return bytes(body)
-
-
-def _part(request: Request, name: str) -> str:
-    """Return a decoded part of the path."""
-    return unquote(request.path_params[name])
-
-
-def _run_id(request: Request) -> str:
-    run_id = _part(request, "run_id")
-    if len(run_id) > MAX_ID_CHARS:
-        raise Unknown("there is no such run here")
-    return run_id
-
-
-def _number(request: Request, name: str, default: int, maximum: int | None = None) -> int:
-    """Return a number of the query string, but never more than the maximum."""
-    text = request.query_params.get(name)
-    number = default if text is None else _whole_number(text, name)
-    return number if maximum is None else min(number, maximum)
-
-
-def _whole_number(text: str, name: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= 15):
-        raise ConfigError(f"{name} must be a whole number, 0 or more")
-    return int(text)

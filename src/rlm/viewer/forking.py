@@ -39,9 +39,7 @@ class Forks:
     def why_not(self) -> str | None:
         """The reason why nothing can be forked here, or None."""
         if self._archive is None or self._engines is None:
-            return (
-                "only journaled runs can be forked: start the viewer with `rlm view`, or with RUN"
-            )
+            return "only journaled runs can be forked; start `rlm view` without a file, or with RUN"
         return None
 
     async def start(self, run_id: str, step: int, edited: str | None) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "OneFile",
     "RunSource",
     "Threads",
+    "TooLarge",
     "Unknown",
 ]
 
@@ -44,6 +45,10 @@ class Unknown(ConfigError):
 
 class Busy(ConfigError):
     """Too many requests at once."""
+
+
+class TooLarge(ConfigError):
+    """The body of a request is too large."""
 
 
 class RunSource(Protocol):
@@ -145,6 +150,12 @@ class Library:
     @property
     def archive(self) -> Archive | None:
         return self.source.archive
+
+    @property
+    def events(self) -> int:
+        """The number of events that are indexed in memory."""
+        with self._lock:
+            return sum(file.events for file in self._files.values())
 
     # -- keeping up --------------------------------------------------------------------------
 

@@ -44,14 +44,14 @@ def event(data: bytes, name: str = "", event_id: str = "") -> bytes:
 
 
 async def while_connected(
-    receive: Receive, work: Coroutine[Any, Any, T], closing: asyncio.Event | None = None
+    receive: Receive | None, work: Coroutine[Any, Any, T], closing: asyncio.Event | None = None
 ) -> T:
     """Return the result of `work`; cancel it if the client disconnects or `closing` is set.
 
-    The body of the request must have been read before.
+    The body of the request must have been read before; if `work` reads it, `receive` is None.
     """
     task = asyncio.ensure_future(work)
-    watches = [asyncio.ensure_future(_disconnect(receive))]
+    watches = [] if receive is None else [asyncio.ensure_future(_disconnect(receive))]
     if closing is not None:
         watches.append(asyncio.ensure_future(closing.wait()))
     try:

@@ -23,17 +23,28 @@ class Listeners:
         logger: "RLMLogger | None",
         verbose: bool,
         callbacks: Sequence[Callable[..., Any] | None] = (),
+        as_reference: bool = False,
     ) -> None:
-        if logger is not None and not hasattr(logger, "record"):
+        is_recorder = hasattr(logger, "record")
+        if logger is not None and not is_recorder and not hasattr(logger, "log"):
             raise ConfigError(f"logger must be an RLMLogger or a recorder, not {logger!r}")
         own: list[Recorder] = []
         if verbose:
             from rlm.records.recorders.console import ConsoleRecorder
 
             own.append(ConsoleRecorder(sys.stderr))
-        self.recorders = (*recorders, *own, *([] if logger is None else [logger]))
+        self.recorders: tuple[Recorder, ...] = (*recorders, *own)
+        if logger is not None and is_recorder:
+            self.recorders = (*self.recorders, logger)
         self._callbacks = callbacks
+        self._as_reference = as_reference
+
+    def add(self, recorders: Sequence[Recorder]) -> None:
+        """Add recorders that hear of every run from now on."""
+        self.recorders = (*self.recorders, *recorders)
 
     def new_callbacks(self) -> CallbackRecorder | None:
         """Return a recorder for one run, which awaits its callbacks; None if there are none."""
-        return CallbackRecorder(*self._callbacks) if any(self._callbacks) else None
+        if not any(self._callbacks):
+            return None
+        return CallbackRecorder(*self._callbacks, as_reference=self._as_reference)

@@ -24,6 +24,9 @@ __all__ = [
     "environments",
     "make_client",
     "make_environment",
+    "missing_key",
+    "setup_code_of",
+    "split_model",
 ]
 
 OFFLINE_MODEL = "offline/extractive"
@@ -33,7 +36,7 @@ OLLAMA_PORT = 11434
 Dialect = Literal["chat", "anthropic", "gemini", "responses"]
 
 CLIENTS: dict[Dialect, tuple[str, str]] = {
-    "chat": ("rlm.clients.openai", "OpenAICompatClient"),
+    "chat": ("rlm.clients.compatible", "OpenAICompatClient"),
     "anthropic": ("rlm.clients.anthropic", "AnthropicClient"),
     "gemini": ("rlm.clients.gemini", "GeminiClient"),
     "responses": ("rlm.clients.responses", "ResponsesClient"),
@@ -207,6 +210,21 @@ def make_client(
     return client(address, key, key_variable=used, provider=provider_name, **options), wire_name
 
 
+def missing_key(
+    model: str, variables: Mapping[str, str] = os.environ, options: Mapping[str, Any] | None = None
+) -> str | None:
+    """Return which key a model needs, if it needs one and has none."""
+    provider = PROVIDERS.get(split_model(model)[0])
+    if provider is None or not provider.needs_key or (options or {}).get("api_key"):
+        return None
+    found = _first(variables, provider.key_variables)
+    return None if found else _needs_key(model, provider)
+
+
+def _needs_key(model: str, provider: Provider) -> str:
+    return f"{model} needs a key: set {provider.key_variables[0]}"
+
+
 def _offered_client(offer: Offer, model: str, wire_name: str, options: Mapping[str, Any]) -> Client:
     """Return the client of a plugin."""
     loaded = offer.load()
@@ -225,7 +243,7 @@ def _address_and_key(
     """Return the address, the key, and the variable to name if the key is refused."""
     key = options.pop("api_key", None) or _first(variables, provider.key_variables)
     if key is None and provider.needs_key:
-        raise ConfigError(f"{model} needs a key: set {provider.key_variables[0]}")
+        raise ConfigError(_needs_key(model, provider))
     named = options.pop("base_url", None) or _first(variables, provider.base_url_variables)
     address = named or provider.base_url
     if address is None:
@@ -270,6 +288,17 @@ def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Env
         )
     environment: Environment = maker(**(options or {}))
     return environment
+
+
+def setup_code_of(
+    code: str | None, options: Mapping[str, Any] | None
+) -> tuple[str | None, dict[str, Any]]:
+    """Return `setup_code`, which every environment takes, and the other options."""
+    rest = dict(options or {})
+    inside = rest.pop("setup_code", None)
+    if code and inside:
+        raise ConfigError("setup_code is given twice: as a keyword and as an option")
+    return code or inside, rest
 
 
 def _first(variables: Mapping[str, str], names: tuple[str, ...]) -> str | None:

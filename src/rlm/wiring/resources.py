@@ -3,7 +3,6 @@
 import asyncio
 import atexit
 import hashlib
-import json
 import math
 import re
 import weakref
@@ -26,6 +25,7 @@ from rlm.calls.scheduler import Scheduler
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.context import ContextValue, StoredContext, store_context
+from rlm.engine.sessions import ReplValue
 from rlm.engine.task import Services, Task, Toolset
 from rlm.errors import ConfigError, SessionError
 from rlm.limits import Limits
@@ -34,15 +34,19 @@ from rlm.models import warn_if_unknown
 from rlm.portal import existing_portal
 from rlm.protocols import BaseEnvironment, Client, ClientTraits, Environment, with_defaults
 from rlm.wiring import registry
+from rlm.worker import tagged
 
 if TYPE_CHECKING:  # Imported where they are used, because many programs never use them.
     from rlm.chat import ChatStorage
     from rlm.records.journal import Archive
 
-__all__ = ["CallPolicy", "Model", "ModelSettings", "Resources"]
+__all__ = ["SENDING_OPTIONS", "CallPolicy", "Model", "ModelSettings", "Resources"]
 
 SMALL_CONTEXT_CHARS = 1_000_000
 """Larger contexts, and files, are read and encoded in a thread."""
+
+SENDING_OPTIONS = ("max_attempts", "timeout_seconds")
+"""Options of a client that `rlm.calls` follows, whatever the client."""
 
 _SECRET = re.compile(r"key|token|secret|password|credential", re.IGNORECASE)
 
@@ -101,6 +105,18 @@ class ModelSettings(Struct, frozen=True):
         if name in self.windows:
             known = replace(known, window_tokens=self.windows[name])
         return known
+
+    def sending_options(self, name: str) -> dict[str, Any]:
+        """Return the options of a model that every client understands; raise for a wrong value."""
+        given = self.client_options.get(name, {})
+        found = {option: given[option] for option in SENDING_OPTIONS if option in given}
+        attempts, seconds = found.get("max_attempts", 1), found.get("timeout_seconds")
+        if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
+            raise ConfigError(f"max_attempts of {name} must be 1 or more, not {attempts!r}")
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if seconds is not None and not (is_number and 0 < seconds < math.inf):
+            raise ConfigError(f"timeout_seconds of {name} must be a positive number")
+        return found
 
     def identity(self, provider: str, options: Mapping[str, Any]) -> str:
         """Return a digest of the server: its provider, its address and what decides replies.
@@ -180,8 +196,9 @@ class Resources:
                 f"cache= can't tell replies of {name} from those of other servers: give its client "
                 "an attribute `identity`, a text that changes with everything it is set up with"
             )
-        attempts = ClientTraits.of(client).max_attempts
-        self.routes[name] = Route(client, wire_name, info, identity, names, attempts)
+        sending = {"max_attempts": ClientTraits.of(client).max_attempts}
+        sending |= self._settings.sending_options(name)
+        self.routes[name] = Route(client, wire_name, info, identity, names, **sending)
         return name
 
     def _client_of(self, model: str) -> tuple[Client, str, str, str | None]:
@@ -190,7 +207,11 @@ class Resources:
         if provider in self._settings.clients and wire_name:
             client = self._settings.clients[provider]
             return client, wire_name, provider, ClientTraits.of(client).identity
-        options = self._settings.client_options.get(model, {})
+        options = {
+            option: value
+            for option, value in self._settings.client_options.get(model, {}).items()
+            if option not in SENDING_OPTIONS
+        }
         client, wire_name = registry.make_client(model, self._settings.variables, **options)
         provider = registry.split_model(model)[0]
         identity = ClientTraits.of(client).identity or self._settings.identity(provider, options)
@@ -345,7 +366,7 @@ atexit.register(_close_all)
 def _as_client(model: Any) -> tuple[Client, str]:
     """Return the client and its name; a function gets a client of its own."""
     if hasattr(model, "complete"):
-        return model, type(model).__name__
+        return model, ClientTraits.of(model).model_name or type(model).__name__
     from rlm.clients.callable import CallableClient
 
     return CallableClient(model), getattr(model, "__name__", type(model).__name__)
@@ -387,6 +408,7 @@ def _toolset(given: Any) -> Toolset:
     return Toolset(tools, stored, describe_values(given))
 
 
-def _stored(value: Any) -> StoredContext:
-    """Store any JSON value: numbers and flags can't be contexts, but they can be variables."""
-    return StoredContext("json", json.dumps(value).encode(), "")
+def _stored(value: Any) -> ReplValue:
+    """Store any data: numbers and sets can't be contexts, but they can be variables."""
+    text = tagged.dumps(value)
+    return ReplValue("tagged_json" if '"$' in text else "json", text)

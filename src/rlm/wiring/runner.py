@@ -17,7 +17,7 @@ from rlm.engine.task import Task
 from rlm.errors import ConfigError
 from rlm.limits import Budget, Limits
 from rlm.messages import Reply
-from rlm.portal import in_a_run
+from rlm.portal import inside
 from rlm.protocols import Recorder, ReplyStore
 from rlm.records.journal import journaled_run
 from rlm.records.recorders.in_process import CallbackRecorder
@@ -109,7 +109,8 @@ class Runner:
     ) -> tuple[RunResult, Reply | None]:
         """Send messages unchanged, as a run of one request. Nothing is journaled."""
         config, calls = self.with_limits(limits), self.resources.services().calls
-        calls.check_prices((config.model,), limits)
+        if config.call_rules.requires_prices:
+            calls.check_prices((config.model,), limits)
         task = replace(task, settings=self.resources.settings(config, None))
         listening = (*self._listeners.recorders, *recorders)
         budget = Budget(config.limits)
@@ -159,7 +160,7 @@ class Runner:
         """Execute a task once with the strategy of its configuration."""
         services = self.resources.services()
         models = (config.model, config.sub_model, *config.models)
-        for each in budget.chain:
+        for each in budget.chain if config.call_rules.requires_prices else ():
             services.calls.check_prices(models, each.limits)
         scope, callbacks = self._scope(config, run_id, store, recorders, budget)
         strategy, task = ("rlm", task) if session else choose_strategy(services.calls, task, config)
@@ -193,12 +194,13 @@ class Runner:
         self, execution: ReplRun | PlainRun, scope: Scope, callbacks: CallbackRecorder | None
     ) -> RunResult:
         """Run to the end; until then, `stop` can reach the run."""
-        self._running[scope.run_id] = execution.run_state, asyncio.get_running_loop()
-        token = in_a_run.set(True)
+        loop = asyncio.get_running_loop()
+        self._running[scope.run_id] = execution.run_state, loop
+        token = inside.set(inside.get()._replace(loop=loop))
         try:
             return await execution.run()
         finally:
-            in_a_run.reset(token)
+            inside.reset(token)
             del self._running[scope.run_id]
             if callbacks is not None:
                 await callbacks.finish()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from . import images as pictures
-from . import loose_json, wire
+from . import loose_json, tagged, wire
 from .channel import question
 from .replies import CallFailed, FailedReply, ToolFailed
 
@@ -140,9 +140,10 @@ def call_tool(name: str, /, *arguments: Any, **named: Any) -> Dialogue:
         named = {**arguments[0], **named}
     elif arguments:
         named = {_POSITIONAL: list(arguments), **named}
-    arguments_json = wire.to_json({"name": str(name), "arguments": named})
+    given = {key: tagged.marked(value) for key, value in named.items()}
+    arguments_json = wire.to_json({"name": str(name), "arguments": given})
     answer = yield question("tool", arguments_json, [])
-    return json.loads(meta(answer, ToolFailed)["json"])
+    return tagged.loads(meta(answer, ToolFailed)["json"])
 
 
 def _ask_models(

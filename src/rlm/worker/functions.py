@@ -10,12 +10,12 @@ import functools
 import json
 import sys
 
-from . import calls
+from . import calls, tagged
 from .bounds import checked
-from .calls import call_tool, llm_query
+from .calls import llm_query
 from .replies import CallFailed, FailedReply, ToolFailed, awaitable, vote
 
-__all__ = ["CallFunctions", "made_tools", "parameters", "provide_names", "renamed", "value_of"]
+__all__ = ["CallFunctions", "parameters", "provide_names", "renamed", "value_of"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,16 +58,6 @@ class CallFunctions:
             form.__module__ = "__main__"
         self._twins[blocking] = twin
         return blocking
-
-    def make_tool(self, name: str, description: str) -> Callable[..., Any]:
-        """Make a function that calls a tool and has its name."""
-
-        def dialogue(*arguments: Any, **named: Any) -> Dialogue:
-            return call_tool(name, *arguments, **named)
-
-        dialogue.__name__ = dialogue.__qualname__ = name
-        dialogue.__doc__ = description
-        return self.make(dialogue)
 
     def _run(self, dialogue: Dialogue) -> Any:
         try:
@@ -126,16 +116,13 @@ def provide_names(
     namespace.load("context", "")
 
 
-def made_tools(listed: list[dict[str, str]], functions: CallFunctions) -> dict[str, Any]:
-    """Return a function for each tool, by name."""
-    return {t["name"]: functions.make_tool(t["name"], t["description"]) for t in listed}
-
-
 def value_of(kind: str, data: bytes | bytearray) -> Any:
     """Decode the bytes of a stored context; ValueError if they are invalid."""
     if kind == "bytes":
         return bytes(data)
     text = data.decode("utf-8", "surrogatepass")
+    if kind == "tagged_json":
+        return tagged.loads(text)
     return json.loads(text) if kind == "json" else text
 
 

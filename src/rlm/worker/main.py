@@ -11,7 +11,7 @@ import sys
 
 import __main__
 
-from . import agent_names, bounds, files, functions, shared, wire
+from . import agent_names, bounds, files, functions, proxies, shared, wire
 from .channel import Channel, ChannelClosed
 from .checkpoints import Checkpoints
 from .finals import Finals
@@ -154,7 +154,7 @@ class Worker:
         self._max_text_chars = self._finals.max_chars = settings["max_submission_chars"]
         if settings.get("names") == "agent":
             agent_names.provide_agent_names(self._namespace, self._functions)
-        self._namespace.set_tools(functions.made_tools(settings["tools"], self._functions))
+        self._namespace.set_tools(proxies.made_tools(settings["tools"], self._functions))
         if settings.get("shell") == "ipython":
             self._use_ipython()
         self._memory = self._runner.memory = MemoryLimit(settings.get("cell_memory_bytes"))
@@ -182,7 +182,7 @@ class Worker:
     def _change_tools(self, frame: wire.Frame, data: bytearray) -> None:
         """Replace the tools."""
         listed = functions.value_of("json", data)
-        self._namespace.set_tools(functions.made_tools(listed, self._functions))
+        self._namespace.set_tools(proxies.made_tools(listed, self._functions))
         self._channel.send(wire.VALUE, frame.id, [wire.to_json({})])
 
     def _load_shared(self, frame: wire.Frame) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import mmap
 
+from . import tagged
 from .forms import FORMS, SHORT, UCS_2, WIDTHS, Table
 
 __all__ = ["be_told", "is_supported", "value_of"]
@@ -53,9 +54,11 @@ def value_of(fd: int, layout: dict[str, Any], *, zero_copy: bool | None = None) 
         return _bytes(fd, layout["size"], zero_copy)
     if kind == "texts":
         return _texts(fd, layout, zero_copy)
-    if kind not in {"text", "json"}:
+    if kind not in {"text", "json", "tagged_json"}:
         raise ValueError(f"a shared context can't be of kind {kind!r}")
     text = _text(fd, FORMS.index(layout["form"]), layout["chars"], zero_copy)
+    if kind == "tagged_json":
+        return tagged.loads(text)
     return json.loads(text) if kind == "json" else text
 
 

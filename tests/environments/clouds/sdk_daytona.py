@@ -60,6 +60,10 @@ class CreateSandboxFromImageParams(Model):
     sdk_path = "daytona:CreateSandboxFromImageParams"
 
 
+class DaytonaConfig(Model):
+    sdk_path = "daytona:DaytonaConfig"
+
+
 class Resources(Model):
     sdk_path = "daytona:Resources"
 
@@ -80,7 +84,9 @@ class AsyncDaytona(Watched):
     sdk_path = CLIENT
 
     def __init__(self, config: Any = None) -> None:
-        self.machine.note(CLIENT, AsyncDaytona.__init__, (), {} if config is None else config)
+        self.machine.note(
+            CLIENT, AsyncDaytona.__init__, (), {} if config is None else {"config": config}
+        )
         self.machine.open_clients += 1
         self._is_open = True
 
@@ -196,6 +202,7 @@ def modules(machine: Machine) -> dict[str, ModuleType]:
         AsyncDaytona,
         CreateSandboxFromImageParams,
         CreateSandboxFromSnapshotParams,
+        DaytonaConfig,
         Resources,
         SessionExecuteRequest,
     )

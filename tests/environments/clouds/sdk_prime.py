@@ -68,8 +68,8 @@ class Sandbox(Watched):
 class AsyncSandboxClient(Watched):
     sdk_path = CLIENT
 
-    def __init__(self) -> None:
-        self.machine.note(CLIENT, type(self), (), {})
+    def __init__(self, api_key: str | None = None) -> None:
+        self.machine.note(CLIENT, type(self), () if api_key is None else (api_key,), {})
         self.machine.open_clients += 1
         self._is_open = True
 

@@ -117,6 +117,39 @@ async def test_a_wrong_key_is_a_config_error_that_does_not_tell_it(name: str) ->
         assert machine.open_clients == 0
 
 
+CLIENTS = {
+    "daytona": "AsyncDaytona",
+    "e2b": "AsyncSandbox.create",
+    "prime": "AsyncSandboxClient",
+}
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+async def test_a_key_may_be_passed_in_as_an_option_and_is_not_told(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    mine = "mine-9876543210"
+    with on_double(name, api_key=mine) as (environment, machine):
+        for variable in environment.key_names:
+            monkeypatch.delenv(variable, raising=False)
+        assert environment.problem() is not None
+        session = await opened(environment)
+        await session.close()
+        (made,) = [call for call in machine.calls if call[0].endswith(f":{CLIENTS[name]}")]
+        assert mine in repr(
+            [getattr(each, "_fields", each) for each in (*made[2], *made[3].values())]
+        )
+        machine.faults[CLOUDS[name].create] = [
+            error_of(name, REFUSALS, f"key {mine} is\nnot valid")
+        ]
+        with pytest.raises(ConfigError, match="key api_key is not valid") as caught:
+            await opened(environment)
+        assert mine not in str(caught.value)
+        await nothing_is_left(machine)
+
+
 # -- making and starting ---------------------------------------------------------------------------
 
 

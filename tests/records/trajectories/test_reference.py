@@ -103,6 +103,18 @@ def test_logs_of_older_versions(tmp_path: Path) -> None:
     assert (run.started, run.seconds, run.model) == (0.0, 0.0, "")
 
 
+def test_a_log_is_recognised_whatever_the_order_of_its_keys(tmp_path: Path) -> None:
+    """Programs that rewrite logs sort their keys, and some put a byte order mark in front."""
+    rows = [json.loads(line) for line in REFERENCE_LOG.read_text("utf-8").splitlines()]
+    path = tmp_path / "reference.jsonl"
+    lines = [json.dumps(row, sort_keys=True) for row in rows]
+    path.write_text("\r\n".join(lines), "utf-8-sig")
+    assert "type" not in lines[0][:8]
+    trajectory = open_trajectory(path)
+    assert trajectory.runs() == open_trajectory(REFERENCE_LOG).runs()
+    assert trajectory.skipped.total == 0
+
+
 def test_a_child_can_not_be_nested_without_end(tmp_path: Path) -> None:
     iteration: dict[str, Any] = {"type": "iteration", "final_answer": "x", "code_blocks": []}
     for _ in range(80):

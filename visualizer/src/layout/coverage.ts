@@ -57,7 +57,7 @@ export function spanFrom(spans: readonly ReadSpan[], place: number): number {
   return low
 }
 
-/** Everybody who read something of a part, once each, in the order of the spans. */
+/** All readers of a part, once each, in the order of the spans. */
 export function readersOf(spans: readonly ReadSpan[], start: number, end: number): number[] {
   const found = new Set<number>()
   for (let at = spanFrom(spans, start); at < spans.length && spans[at]!.start < end; at += 1) {
@@ -79,7 +79,7 @@ export function documentAt(documents: readonly ContextDocument[], place: number)
   return documents.find((each) => each.start <= place && place < each.end) ?? null
 }
 
-/** The longest parts nobody read, longest first. */
+/** The longest parts that were never read, longest first. */
 export function gaps(coverage: Coverage, most: number): { start: number; end: number }[] {
   const found: { start: number; end: number }[] = []
   let at = 0

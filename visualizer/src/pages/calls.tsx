@@ -1,4 +1,4 @@
-/** All calls of a tree in time: a picture to zoom into, and the same as a list. */
+/** All calls of a tree over time: a chart to zoom into, and the same calls as a list. */
 
 import type { JSX } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
@@ -27,17 +27,17 @@ export function addressOf(call: CallRow): string {
   return to.step(call.run_id, call.step, call.kind === 'request' ? null : call.call_id)
 }
 
-/** One call in a sentence, for the tip and for those who listen. */
-function told(call: CallRow, start: number): string {
+/** One call in a sentence, for the tooltip and for screen readers. */
+function sentence(call: CallRow, start: number): string {
   const parts = [
     `${KIND_WORDS[call.kind]} ${oneLine(call.model, 40)}`,
     `step ${call.step}, depth ${call.depth}`,
     `at ${seconds(call.start - start)}`,
-    call.end === null ? 'under way' : `took ${seconds(call.end - call.start)}`,
+    call.end === null ? 'in progress' : `took ${seconds(call.end - call.start)}`,
     call.tokens ? `${count(call.tokens)} tokens` : '',
     call.cost_usd !== null ? dollars(call.cost_usd) : '',
-    call.stored ? 'from a store' : '',
-    call.retries ? `${call.retries}× retried` : '',
+    call.stored ? 'stored reply' : '',
+    call.retries ? `retried ${call.retries}×` : '',
     call.error !== null ? `failed: ${oneLine(call.error, 80)}` : '',
   ]
   return parts.filter(Boolean).join(', ')
@@ -51,7 +51,7 @@ function Legend({ by, depths }: { by: 'kind' | 'depth'; depths: readonly number[
             <li key={kind}>
               <span class={`swatch swatch-${kind}`} aria-hidden="true" />
               {KIND_WORDS[kind]}
-              <span class="faint">{{ request: ' of a run itself', llm: ' (plain)', rlm: ' (slanted lines)', tool: ' (upright lines)' }[kind]}</span>
+              <span class="faint">{{ request: ' by a run itself', llm: ' (plain)', rlm: ' (slanted lines)', tool: ' (upright lines)' }[kind]}</span>
             </li>
           ))
         : depths.slice(0, 8).map((depth) => (
@@ -62,7 +62,7 @@ function Legend({ by, depths }: { by: 'kind' | 'depth'; depths: readonly number[
           ))}
       <li>
         <span class="swatch swatch-stored" aria-hidden="true" />
-        from a store <span class="faint">(hollow)</span>
+        stored reply <span class="faint">(hollow)</span>
       </li>
       <li>
         <span class="swatch swatch-failed" aria-hidden="true" />
@@ -167,7 +167,7 @@ function Chart({ gantt, by, chosen, choose, view, setView }: ChartProps): JSX.El
         data-keys=""
         role="application"
         aria-roledescription="chart"
-        aria-label={`Calls in time. Left and right go from call to call, plus and minus zoom, Enter opens. ${active ? told(active.call, gantt.start) : ''}`}
+        aria-label={`Calls over time. Left and right move between calls, plus and minus zoom, Enter opens a call. ${active ? sentence(active.call, gantt.start) : ''}`}
         onKeyDown={pressed}
         onScroll={(event) => setScroll(event.currentTarget.scrollTop)}
         onMouseMove={(event) => {
@@ -189,7 +189,7 @@ function Chart({ gantt, by, chosen, choose, view, setView }: ChartProps): JSX.El
       </div>
       {tip && (
         <div class="tip" style={{ left: `${Math.min(tip.x + 12, Math.max(0, width - 330))}px`, top: `${tip.y + 14}px` }}>
-          <strong>{told(tip.call, gantt.start)}</strong>
+          <strong>{sentence(tip.call, gantt.start)}</strong>
           <Line text={tip.call.prompt} most={160} />
         </div>
       )}
@@ -201,14 +201,14 @@ function Chosen({ call, start }: { call: CallRow; start: number }): JSX.Element 
   return (
     <div class="chosen" aria-live="polite">
       <p>
-        <a href={addressOf(call)}>Open in its step</a>
+        <a href={addressOf(call)}>Show in its step</a>
         {call.child_run_id !== null && (
           <>
             {' · '}
             <a href={to.run(call.child_run_id)}>Open the child run</a>
           </>
         )}
-        <span class="faint"> · {told(call, start)}</span>
+        <span class="faint"> · {sentence(call, start)}</span>
       </p>
       <p>
         <Line text={call.prompt} most={200} empty="(no prompt)" /> <span class="faint">→</span> <Line text={call.error ?? call.reply} most={200} empty="(nothing yet)" />
@@ -223,7 +223,7 @@ function CallTable({ gantt, chosen, choose }: { gantt: Gantt; chosen: number; ch
   return (
     <Windowed
       class="call-table"
-      label="The same calls as a list; up and down choose, Enter opens"
+      label="The same calls as a list. Up and down select a call, Enter opens it"
       count={bars.length}
       rowHeight={ROW_HEIGHT}
       active={chosen}
@@ -275,8 +275,8 @@ export function CallsBody({ runId }: { runId: string }): JSX.Element {
     return laidOut(all, latest(all), value ?? undefined)
   }, [value])
   const depths = useMemo(() => [...new Set(gantt.bars.map((bar) => bar.call.depth))].sort((a, b) => a - b), [gantt])
-  if (!value) return <Waiting error={error} what="Reading the calls" />
-  if (!gantt.bars.length) return <p class="empty">This run has asked nothing yet.</p>
+  if (!value) return <Waiting error={error} what="Loading calls" />
+  if (!gantt.bars.length) return <p class="empty">This run has not sent any requests yet.</p>
   const whole = { from: gantt.start, to: Math.max(gantt.end, gantt.start + 1e-3) }
   const view = zoom ?? whole
   const middle = (view.from + view.to) / 2
@@ -284,9 +284,9 @@ export function CallsBody({ runId }: { runId: string }): JSX.Element {
   return (
     <div class="calls-page">
       <div class="bar">
-        <h2>Calls in time</h2>
+        <h2>Calls over time</h2>
         <span class="faint">
-          {plural(value.requests.length, 'request')} of runs themselves, {plural(value.total, 'call')}
+          {plural(value.requests.length, 'request')} by the runs themselves, {plural(value.total, 'call')}
           {value.total > value.calls.length ? `, the first ${count(value.calls.length)} are shown` : ''}, at most {count(gantt.most)} at once
           {failed ? `, ${count(failed)} failed` : ''}
         </span>

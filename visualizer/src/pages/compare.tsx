@@ -27,11 +27,11 @@ export function Diff({ one, other, label }: { one: string; other: string; label:
       {lines.map((line, at) =>
         'folded' in line ? (
           <p key={at} class="fold">
-            {count(line.folded)} equal lines
+            {count(line.folded)} unchanged lines
           </p>
         ) : (
           <p key={at} class={line.kind}>
-            <span class="sign" aria-label={line.kind}>
+            <span class="sign" role="img" aria-label={line.kind}>
               {SIGN[line.kind]}
             </span>
             <Words text={cut(line.text, 2_000)} />
@@ -65,12 +65,12 @@ function StepDiff({ one, other, step }: { one: RunPage; other: RunPage; step: nu
         {!has(other) && <span class="faint"> only in A</span>}
         {value && value[0] === value[1] && <span class="faint"> {value[0] ? 'the same in both' : 'no code in either'}</span>}
       </summary>
-      {!value ? <Waiting error={error} what="Reading" /> : open && <Diff one={value[0] ?? ''} other={value[1] ?? ''} label={`Code of step ${step}`} />}
+      {!value ? <Waiting error={error} what="Loading" /> : open && <Diff one={value[0] ?? ''} other={value[1] ?? ''} label={`Code of step ${step}`} />}
     </details>
   )
 }
 
-/** A step whose code differs is shown at once; an equal one when somebody opens it. */
+/** A step whose code differs is open from the start; the others open on demand. */
 export function opensByItself(codes: readonly string[] | null | undefined, chosen: boolean | null): boolean {
   return chosen ?? (codes ? codes[0] !== codes[1] : false)
 }
@@ -81,7 +81,7 @@ const FACTS: readonly Fact[] = [
   ['query', ({ run }) => <Line key="q" text={run.query} most={300} />],
   ['status', ({ run }) => standing(run)],
   ['model', ({ run }) => <Line key="m" text={run.model} />],
-  ['for calls', ({ started }) => <Line key="s" text={started?.sub_model ?? ''} />],
+  ['model for calls', ({ started }) => <Line key="s" text={started?.sub_model ?? ''} />],
   ['started', ({ run }) => moment(run.started)],
   ['steps', ({ run }) => count(run.steps), ({ run }) => run.steps, count],
   ['calls', ({ run }) => count(run.all_calls), ({ run }) => run.all_calls, count],
@@ -139,25 +139,25 @@ export function ComparePage({ one, other }: { one: string; other: string }): JSX
     `compare ${sourceNumber.value} ${one} ${other}`,
   )
   const [shown, setShown] = useState(STEPS_AT_ONCE)
-  if (!value) return <Waiting error={error} what="Reading both runs" />
+  if (!value) return <Waiting error={error} what="Loading both runs" />
   const [left, right] = value
   const steps = [...new Set([...left.steps, ...right.steps].map((each) => each.step))].filter((step) => step > 0).sort((a, b) => a - b)
   const answers = value.map((page) => page.ended?.answer ?? page.run.answer ?? '')
   return (
     <div class="compare-page">
       <h1>
-        Two runs <a class="swap" href={to.compare(other, one)}>swap A and B</a>
+        Compare two runs <a class="swap" href={to.compare(other, one)}>swap A and B</a>
       </h1>
       <FactTable one={left} other={right} />
       <h2>Answers</h2>
-      {answers[0] || answers[1] ? <Diff one={answers[0] ?? ''} other={answers[1] ?? ''} label="Answers" /> : <p class="faint">Neither has one.</p>}
+      {answers[0] || answers[1] ? <Diff one={answers[0] ?? ''} other={answers[1] ?? ''} label="Answers" /> : <p class="faint">Neither run has an answer.</p>}
       <h2>Code, step by step</h2>
       {steps.slice(0, shown).map((step) => (
         <StepDiff key={step} one={left} other={right} step={step} />
       ))}
       {steps.length > shown && (
         <button type="button" onClick={() => setShown(shown + STEPS_AT_ONCE)}>
-          More steps
+          Show more steps
         </button>
       )}
     </div>

@@ -1,4 +1,4 @@
-/** What was read of the context, and what nobody looked at. */
+/** Which parts of the context were read, and which were not. */
 
 import type { JSX } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
@@ -99,7 +99,7 @@ function ContextMap({ coverage, chosen, choose }: MapProps): JSX.Element {
       data-keys=""
       role="application"
       aria-roledescription="map"
-      aria-label={`Map of the context; arrow keys go through it. ${piece ? `Characters ${count(piece.start)} to ${count(piece.end)}, ${percent(100 * piece.share)} read` : ''}`}
+      aria-label={`Map of the context. The arrow keys move through it. ${piece ? `Characters ${count(piece.start)} to ${count(piece.end)}, ${percent(100 * piece.share)} read` : ''}`}
       onKeyDown={pressed}
       onMouseMove={(event) => {
         const piece = pieces[under(event)]
@@ -119,7 +119,7 @@ function ContextMap({ coverage, chosen, choose }: MapProps): JSX.Element {
             {words}
           </li>
         ))}
-        <li class="faint">a square is {plural((pieces[0]?.end ?? 1) - (pieces[0]?.start ?? 0), 'character')}; one read in part is filled in part</li>
+        <li class="faint">one square is {plural((pieces[0]?.end ?? 1) - (pieces[0]?.start ?? 0), 'character')}; a partly read square is partly filled</li>
       </ul>
     </div>
   )
@@ -140,7 +140,7 @@ function Shown({ coverage, text, shown, part }: { coverage: Coverage; text: stri
   const slice = (start: number, end: number): string => chars.slice(start - shown.start, end - shown.start).join('')
   const cuts = [shown.start, part.start, part.end, shown.end]
   return (
-    <pre class="context-text" tabIndex={0} aria-label="The text, and some of what stands around it">
+    <pre class="context-text" tabIndex={0} aria-label="The text, with some of what surrounds it">
       {[0, 1, 2].map((which) => (
         <span key={which} class={which === 1 ? 'inside' : 'around'}>
           {segments(coverage.spans, cuts[which]!, cuts[which + 1]!).map((segment) => (
@@ -172,7 +172,7 @@ function Inspect({ runId, coverage, part }: { runId: string; coverage: Coverage;
         )}
       </h2>
       <p>
-        {readers.length ? `${percent(100 * readShare(coverage.spans, part.start, part.end))} of it was read, by ${plural(readers.length, 'reader')}:` : 'Nobody looked at this part.'}
+        {readers.length ? `${percent(100 * readShare(coverage.spans, part.start, part.end))} of it was read, by ${plural(readers.length, 'reader')}:` : 'This part was never read.'}
       </p>
       {readers.length > 0 && (
         <ul class="readers">
@@ -188,7 +188,7 @@ function Inspect({ runId, coverage, part }: { runId: string; coverage: Coverage;
         </ul>
       )}
       {value === null ? (
-        <Waiting error={error} what="Reading the context" />
+        <Waiting error={error} what="Loading the context" />
       ) : (
         <>
           <Shown coverage={coverage} text={value} shown={shown} part={{ start: part.start, end: until }} />
@@ -240,7 +240,7 @@ function Gaps({ coverage, choose }: { coverage: Coverage; choose: (part: Part) =
   if (!longest.length) return null
   return (
     <section>
-      <h2>The longest parts nobody looked at</h2>
+      <h2>The longest parts never read</h2>
       <ul class="gaps">
         {longest.map((gap) => (
           <li key={gap.start}>
@@ -258,29 +258,29 @@ function Gaps({ coverage, choose }: { coverage: Coverage; choose: (part: Part) =
 export function CoverageBody({ runId }: { runId: string }): JSX.Element {
   const { value, error, again } = useAsked(() => theSource().coverage(runId), `coverage ${sourceNumber.value} ${runId}`)
   const [chosen, setChosen] = useState<Part | null>(null)
-  if (!value) return <Waiting error={error} what="Comparing what was printed and passed on with the context" />
-  if (!value.available) return <p class="empty">{oneLine(value.why_not ?? 'The context of this run is not at hand.', 600)}</p>
+  if (!value) return <Waiting error={error} what="Comparing outputs and prompts with the context" />
+  if (!value.available) return <p class="empty">{oneLine(value.why_not ?? 'The context of this run is not available.', 600)}</p>
   return (
     <div class="coverage-page">
       <header class="coverage-head">
         <p class="big">{percent(value.unread_percent)}</p>
         <p>
-          <strong>of the context was never looked at</strong>
+          <strong>of the context was never read</strong>
           <br />
           <span class="faint">
             {count(value.chars)} characters{value.documents.length > 1 ? ` in ${plural(value.documents.length, 'document')}` : ''},{' '}
             {plural(value.readers.length, 'reader')}.{' '}
             {value.exact ? 'Found by matching every output and every prompt with the context.' : 'An estimate: not every output could be matched with the context.'}{' '}
-            What a cell read without printing it or passing it on does not count.
+            Text that a cell processed without printing it or passing it on does not count.
           </span>
         </p>
         <span class="push" />
         <button type="button" onClick={() => void again()}>
-          Look again
+          Refresh
         </button>
       </header>
       <ContextMap coverage={value} chosen={chosen} choose={setChosen} />
-      {chosen ? <Inspect runId={runId} coverage={value} part={chosen} /> : <p class="faint">Click a square, or go through the map with the arrow keys, to see who read it.</p>}
+      {chosen ? <Inspect runId={runId} coverage={value} part={chosen} /> : <p class="faint">Click a square, or move through the map with the arrow keys, to see its text and what read it.</p>}
       <div class="two">
         <Gaps coverage={value} choose={setChosen} />
         <Documents coverage={value} choose={setChosen} />

@@ -1,4 +1,4 @@
-/** All runs: filter, sort by any column, choose two to compare. */
+/** All runs: filter them, sort by any column, select two to compare. */
 
 import type { JSX } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
@@ -6,11 +6,11 @@ import type { Outline } from '../contract'
 import { Badge, standing, Status, Waiting } from '../parts/small'
 import { useNarrow, Windowed } from '../parts/windowed'
 import { Line } from '../parts/words'
-import { connection, source, sourceNumber, theSource } from '../state/app'
+import { connection, source, sourceNumber, theSource, viewer } from '../state/app'
 import { throttled, useAsked } from '../state/asked'
 import { useKeys } from '../state/keys'
 import { go, to } from '../state/route'
-import { count, dollars, moment, plural, seconds, short } from '../text/format'
+import { count, dollars, moment, percent, plural, seconds, short } from '../text/format'
 import { oneLine, visible } from '../text/hostile'
 import { arranged, COLUMNS, type Column, NO_FILTER, type Filter } from './arranged'
 
@@ -23,7 +23,7 @@ function Picked({ run, picked, toggle }: { run: Outline; picked: boolean; toggle
       type="checkbox"
       checked={picked}
       onChange={toggle}
-      aria-label={`Choose for comparison: ${oneLine(run.query, 60) || oneLine(run.run_id, 60)}`}
+      aria-label={`Select for comparison: ${oneLine(run.query, 60) || oneLine(run.run_id, 60)}`}
     />
   )
 }
@@ -48,7 +48,7 @@ function WideRow({ run, isActive, picked, toggle }: RowProps): JSX.Element {
         <a href={to.run(run.run_id)}>
           <Line text={run.query} empty={run.run_id} />
         </a>
-        {run.attempts > 1 && <Badge kind="quiet" title="How often the run was started">{`attempt ${run.attempts}`}</Badge>}
+        {run.attempts > 1 && <Badge kind="quiet" title="How many times the run was started">{`attempt ${run.attempts}`}</Badge>}
       </span>
       <span role="cell" class="model">
         <Line text={run.model} most={60} />
@@ -90,7 +90,7 @@ function Head({ column, descending, sort }: { column: Column; descending: boolea
   return (
     <div class="run-row head" role="row">
       <span role="columnheader" class="pick">
-        <span class="hidden">chosen</span>
+        <span class="hidden">selected</span>
       </span>
       {COLUMNS.map(({ name, words, isNumber }) => (
         <span
@@ -127,13 +127,13 @@ function Filters({ filter, change, models, field, sort, column, narrow }: Filter
       <input
         ref={field}
         type="search"
-        placeholder="Filter by words  /"
-        aria-label="Filter by words in query, answer or id"
+        placeholder="Filter runs  /"
+        aria-label="Filter runs by words in the query, answer, model or id"
         value={filter.words}
         onInput={(event) => change({ ...filter, words: event.currentTarget.value })}
       />
       <select aria-label="Status" value={filter.standing} onChange={(event) => change({ ...filter, standing: event.currentTarget.value })}>
-        <option value="">every status</option>
+        <option value="">any status</option>
         {['running', 'answered', 'limit', 'failed', 'cancelled', 'killed'].map((word) => (
           <option key={word} value={word}>
             {word}
@@ -141,7 +141,7 @@ function Filters({ filter, change, models, field, sort, column, narrow }: Filter
         ))}
       </select>
       <select aria-label="Model" value={filter.model} onChange={(event) => change({ ...filter, model: event.currentTarget.value })}>
-        <option value="">every model</option>
+        <option value="">any model</option>
         {models.map((model) => (
           <option key={model} value={model}>
             {oneLine(model, 40)}
@@ -161,6 +161,11 @@ function Filters({ filter, change, models, field, sort, column, narrow }: Filter
   )
 }
 
+function emptyWords(isReading: boolean): string {
+  if (isReading) return ''
+  return viewer.value?.live ? 'No runs yet. They will appear here as soon as they start.' : 'This file contains no runs.'
+}
+
 export function ListPage(): JSX.Element {
   const { value, error, again } = useAsked(() => theSource().runs(), `runs ${sourceNumber.value}`)
   const [filter, setFilter] = useState<Filter>(NO_FILTER)
@@ -171,6 +176,7 @@ export function ListPage(): JSX.Element {
   const field = useRef<HTMLInputElement | null>(null)
   const narrow = useNarrow()
   useEffect(() => {
+    if (!viewer.value?.live) return
     const reload = throttled(again, 500)
     const stop = source.value?.watchRuns(
       () => reload.want(),
@@ -211,7 +217,7 @@ export function ListPage(): JSX.Element {
     c: compare,
     '/': () => field.current?.focus(),
   })
-  if (!value) return <Waiting error={error} what="Reading the runs" />
+  if (!value) return <Waiting error={error} what="Loading runs" />
   const Row = narrow ? NarrowRow : WideRow
   return (
     <div class="list-page">
@@ -219,13 +225,18 @@ export function ListPage(): JSX.Element {
         <h1>Runs</h1>
         <span class="faint">{runs.length === value.runs.length ? plural(runs.length, 'run') : `${count(runs.length)} of ${plural(value.runs.length, 'run')}`}</span>
         <Filters {...{ filter, models, field, sort, column, narrow }} change={setFilter} />
-        <button type="button" class="compare" disabled={picked.length !== 2} onClick={compare} title="Choose two runs, then compare them (c)">
+        <button type="button" class="compare" disabled={picked.length !== 2} onClick={compare} title="Select two runs to compare them (c)">
           Compare{picked.length ? ` ${picked.length} of 2` : ''}
         </button>
       </div>
       {value.skipped.count > 0 && (
         <p class="notice">
           {plural(value.skipped.count, 'line')} could not be read: {visible(value.skipped.reasons.slice(0, 5).join('; '))}
+        </p>
+      )}
+      {value.reading && (
+        <p class="notice quiet" role="status">
+          Reading {plural(value.reading.files, 'file')}: {percent(Math.round(100 * value.reading.done))}
         </p>
       )}
       {error && <p class="problem">{visible(error)}</p>}
@@ -245,7 +256,7 @@ export function ListPage(): JSX.Element {
           }}
         />
       ) : (
-        <p class="empty">{value.runs.length ? 'No run fits this filter.' : 'No runs yet. They appear here as soon as one starts.'}</p>
+        <p class="empty">{value.runs.length ? 'No runs match this filter.' : emptyWords(value.reading !== undefined)}</p>
       )}
     </div>
   )

@@ -1,4 +1,4 @@
-/** A run: its tree, its steps, and the step that is being read. */
+/** A run: its tree, its steps, and the selected step. */
 
 import type { JSX } from 'preact'
 import { useCallback, useEffect, useRef } from 'preact/hooks'
@@ -25,7 +25,7 @@ function Answer({ page }: { page: Page }): JSX.Element {
   const { run, ended } = page
   const answer = ended?.answer ?? run.answer
   if (answer === null || answer === undefined) {
-    return <p class="faint">{run.status === 'running' ? 'No answer yet: the run goes on.' : 'The run has no answer.'}</p>
+    return <p class="faint">{run.status === 'running' ? 'No answer yet: the run is in progress.' : 'The run has no answer.'}</p>
   }
   const cutTo = (ended as { cut?: Record<string, number> } | null)?.cut?.['answer']
   if (cutTo || answer.length > MAX_MARKDOWN_CHARS) {
@@ -65,15 +65,15 @@ function Overview({ page }: { page: Page }): JSX.Element {
         <Facts
           facts={[
             ['status', standing(run)],
-            ['stopped by', oneLine(run.stop_reason, 60) || '–'],
-            ['answer from', oneLine(run.answer_source, 60) || '–'],
+            ['stop reason', oneLine(run.stop_reason, 60) || '–'],
+            ['answer source', oneLine(run.answer_source, 60) || '–'],
             ...(run.limit ? ([['limit', oneLine(run.limit, 60)]] as const) : []),
             ['model', <Words key="m" text={run.model} />],
-            ['for calls', <Words key="s" text={started?.sub_model ?? '–'} />],
+            ['model for calls', <Words key="s" text={started?.sub_model ?? '–'} />],
             ['environment', <Words key="e" text={started?.environment ?? '–'} />],
             ['strategy', oneLine(started?.strategy ?? '–', 60)],
             ['started', moment(run.started)],
-            ['took', seconds(run.seconds)],
+            ['duration', seconds(run.seconds)],
             ['tokens', usage ? `${count(usage.input_tokens ?? 0)} in, ${count(usage.output_tokens ?? 0)} out` : count(run.tokens)],
             ['cost', dollars(run.cost_usd)],
             ['child runs', count(run.children)],
@@ -85,12 +85,12 @@ function Overview({ page }: { page: Page }): JSX.Element {
       <section>
         <h2>Context</h2>
         <p>
-          <Words text={context.description || 'Nothing is told of it.'} />
+          <Words text={context.description || 'No description was recorded.'} />
         </p>
         {context.bytes > 0 && (
           <p class="faint">
             {oneLine(context.kind, 40)}, {bytes(context.bytes)}
-            {context.available ? <> · <a href={to.coverage(run.run_id)}>what was read of it</a></> : ' · its text is not at hand'}
+            {context.available ? <> · <a href={to.coverage(run.run_id)}>what was read</a></> : ' · its text is not available'}
           </p>
         )}
       </section>
@@ -104,13 +104,13 @@ function Overview({ page }: { page: Page }): JSX.Element {
   )
 }
 
-/** What scrolls: the part that is read on wide pages, all of the view on narrow ones. */
+/** The element that scrolls: the selected step on wide pages, the whole view on narrow ones. */
 function scrollerOf(element: HTMLElement | null): HTMLElement | null {
   if (!element || getComputedStyle(element).overflowY === 'auto') return element
   return element.closest<HTMLElement>('.run-view')
 }
 
-/** Goes to the newest step while the run goes on and the reader has not gone elsewhere. */
+/** Goes to the newest step while the run is in progress, unless the user has gone elsewhere. */
 function useFollowing(page: Page, step: number | null): { box: { current: HTMLElement | null }; grown: () => void } {
   const box = useRef<HTMLElement | null>(null)
   const isRunning = page.run.status === 'running'
@@ -187,10 +187,10 @@ export function RunBody({ page, step, call }: { page: Page; step: number | null;
           <a class={`step-row overview-row ${step === null ? 'current' : ''}`} href={to.run(run.run_id)}>
             <span class="name">overview</span>
           </a>
-          {steps.length ? <Steps runId={run.run_id} steps={steps} current={step} /> : <p class="faint">No step yet.</p>}
+          {steps.length ? <Steps runId={run.run_id} steps={steps} current={step} /> : <p class="faint">No steps yet.</p>}
         </section>
       </aside>
-      <section class="reading" ref={box} aria-label="What is being read" tabIndex={-1}>
+      <section class="reading" ref={box} aria-label="Selected step" tabIndex={-1}>
         {step === null ? <Overview page={page} /> : <StepView runId={run.run_id} step={step} row={steps[at]} opened={call} grown={grown} />}
       </section>
     </div>

@@ -1,4 +1,4 @@
-/** What every page of a run has in common: whose it is, how it stands, and the ways to its views. */
+/** What every page of a run has in common: its parents, its status, and links to its views. */
 
 import type { JSX } from 'preact'
 import { useRef } from 'preact/hooks'
@@ -29,7 +29,7 @@ function Path({ page }: { page: RunPage }): JSX.Element {
     id = parent.parent_id
   }
   return (
-    <nav class="path" aria-label="Where this run stands">
+    <nav class="path" aria-label="Parent runs">
       <a href={to.list()}>Runs</a>
       {above.map((run) => (
         <span key={run.run_id}>
@@ -61,7 +61,7 @@ function Live({ page }: { page: RunPage }): JSX.Element | null {
           live
         </span>
       )}
-      <button type="button" aria-pressed={following.value} onClick={follow} title="Go to the newest step and stay there (f)">
+      <button type="button" aria-pressed={following.value} onClick={follow} title="Follow the newest step (f)">
         {following.value ? 'Following' : 'Follow'}
       </button>
     </span>
@@ -147,7 +147,7 @@ function Body({ page, route }: { page: RunPage; route: RunRoute }): JSX.Element 
 
 export function RunFrame({ route }: { route: RunRoute }): JSX.Element {
   const { value, error } = useRunPage(route.runId)
-  if (!value) return <Waiting error={error} what="Reading the run" />
+  if (!value) return <Waiting error={error} what="Loading the run" />
   return (
     <div class="run-page">
       <Head key={value.run.run_id} page={value} route={route} />

@@ -1,4 +1,4 @@
-/** Where in a tree of runs some words stand. */
+/** The places in a tree of runs that contain some words. */
 
 import type { JSX } from 'preact'
 import { Waiting } from '../parts/small'
@@ -6,7 +6,7 @@ import { Windowed } from '../parts/windowed'
 import { theSource } from '../state/app'
 import { useAsked } from '../state/asked'
 import { to } from '../state/route'
-import { count } from '../text/format'
+import { count, plural } from '../text/format'
 import { oneLine } from '../text/hostile'
 import type { Hit } from '../contract'
 
@@ -34,7 +34,7 @@ export function placeOf(hit: Hit): string {
   return `${hit.step === 0 ? 'start' : `step ${hit.step}`}, ${field}${cell}${call}`
 }
 
-/** The step it stands in; a call is opened there, by the number of its event. */
+/** The step of a hit; a call is opened there, by the number of its event. */
 function addressOf(hit: Hit): string {
   if (hit.type === 'run_started' || hit.type === 'run_ended') return to.run(hit.run_id)
   return to.step(hit.run_id, hit.step, /^(?:call_|tool_)/.test(hit.type) ? `#${hit.index}` : null)
@@ -57,15 +57,15 @@ export function SearchBody({ runId, words }: { runId: string; words: string }): 
   const { value, error } = useAsked(() => theSource().search(runId, words), `search ${runId} ${words}`)
   if (!value) return <Waiting error={error} what="Searching" />
   const { hits, more } = value
-  if (!hits.length) return <p class="empty">Nothing says “{oneLine(words, 80)}”.</p>
+  if (!hits.length) return <p class="empty">No text contains “{oneLine(words, 80)}”.</p>
   return (
     <div class="search-page">
       <p class="faint">
-        {more ? `The first ${count(hits.length)} places` : `${count(hits.length)} ${hits.length === 1 ? 'place' : 'places'}`}
+        {more ? `The first ${count(hits.length)} matches` : plural(hits.length, 'match', 'matches')}
       </p>
       <Windowed
         class="hits"
-        label="Places found"
+        label="Matches"
         count={hits.length}
         rowHeight={ROW_HEIGHT}
         row={(at) => {

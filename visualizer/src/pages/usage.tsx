@@ -1,4 +1,4 @@
-/** Tokens and cost as they grew, by depth. */
+/** Tokens and cost over time, by depth. */
 
 import type { JSX } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
@@ -62,8 +62,8 @@ function Chart({ title, unit, stack, from, until, whole, format }: ChartProps): 
     depth,
     value: (tops[number]?.[at] ?? 0) - (number > 0 ? (tops[number - 1]?.[at] ?? 0) : 0),
   }))
-  const told = tops.at(-1)?.[at] ?? 0
-  const total = hover === null ? Math.max(told, whole ?? 0) : told
+  const reported = tops.at(-1)?.[at] ?? 0
+  const total = hover === null ? Math.max(reported, whole ?? 0) : reported
   const moment = hover === null ? last : (times[at] ?? start)
   const isComplete = stack.isComplete && (hover !== null || whole !== null)
   return (
@@ -140,8 +140,8 @@ export function UsageBody({ runId }: { runId: string }): JSX.Element {
   }, [runId])
   const tokens = useMemo(() => stacked(value?.points ?? [], 'tokens'), [value])
   const cost = useMemo(() => stacked(value?.points ?? [], 'cost_usd'), [value])
-  if (!value) return <Waiting error={error} what="Adding up" />
-  if (!value.points.length) return <p class="empty">Nothing was used yet, or this log does not say.</p>
+  if (!value) return <Waiting error={error} what="Loading usage" />
+  if (!value.points.length) return <p class="empty">No usage yet, or this log does not record it.</p>
   const span = { from: value.start, until: value.end }
   return (
     <div class="usage-page">
@@ -149,7 +149,7 @@ export function UsageBody({ runId }: { runId: string }): JSX.Element {
       {cost.most > 0 ? (
         <Chart title="Cost" unit="US dollars" stack={cost} {...span} whole={value.cost_usd} format={dollars} />
       ) : (
-        <p class="faint">What it cost is not known: no price is known for these models.</p>
+        <p class="faint">The cost is unknown: there are no prices for these models.</p>
       )}
     </div>
   )

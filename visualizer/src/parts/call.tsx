@@ -1,4 +1,4 @@
-/** Calls of a step: a windowed list, and below it the one that was opened, with its whole texts. */
+/** The calls of a step: a windowed list, and below it the selected call with its complete texts. */
 
 import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
@@ -25,7 +25,7 @@ export function CallFlags({ call }: { call: Pick<StepCall, 'stored' | 'retries' 
           stored
         </Badge>
       )}
-      {call.retries > 0 && <Badge kind="warn" title="How often it was sent again">{`${call.retries}× retried`}</Badge>}
+      {call.retries > 0 && <Badge kind="warn" title="How many times it was sent again">{`retried ${call.retries}×`}</Badge>}
     </>
   )
 }
@@ -43,7 +43,7 @@ function Whole({ runId, index, field, label, isThere }: { runId: string; index: 
       ) : value ? (
         <LongText text={value.text} total={value.chars} label={label} />
       ) : (
-        <Waiting error={error} what="Reading" />
+        <Waiting error={error} what="Loading" />
       )}
     </section>
   )
@@ -52,14 +52,14 @@ function Whole({ runId, index, field, label, isThere }: { runId: string; index: 
 export function CallDetail({ runId, call }: { runId: string; call: StepCall; version: number }): JSX.Element {
   const isTool = call.kind === 'tool'
   return (
-    <article class="call-detail" aria-label="The opened call">
+    <article class="call-detail" aria-label="Selected call">
       <Facts
         facts={[
           ['kind', KIND_WORDS[call.kind]],
           [isTool ? 'tool' : 'model', <Words key="model" text={call.model} />],
-          ['took', call.seconds === null ? 'still under way' : seconds(call.seconds)],
+          ['duration', call.seconds === null ? 'in progress' : seconds(call.seconds)],
           ...(isTool ? [] : ([['tokens', count(call.tokens)], ['cost', dollars(call.cost)], ['retries', count(call.retries)]] as const)),
-          ['from', call.stored ? 'a store, not the model' : isTool ? 'the tool' : 'the model'],
+          [isTool ? 'result from' : 'reply from', call.stored ? 'a cache or the journal' : isTool ? 'the tool' : 'the model'],
           ['started', moment(call.start)],
           ...(call.childRunId === null
             ? []
@@ -68,7 +68,7 @@ export function CallDetail({ runId, call }: { runId: string; call: StepCall; ver
       />
       {call.waits.map((wait) => (
         <p key={wait.attempt} class="notice">
-          Try {wait.attempt} failed: <Words text={wait.error} /> It was sent again after {seconds(wait.seconds)}.
+          Attempt {wait.attempt} failed: <Words text={wait.error} /> It was sent again after {seconds(wait.seconds)}.
         </p>
       ))}
       {call.error !== null && (
@@ -137,7 +137,7 @@ export function CallRows({ runId, calls, opened, version }: CallRowsProps): JSX.
       <div class="call-box" style={{ height: `${Math.min(calls.length, MAX_ROWS) * ROW_HEIGHT + 2}px` }}>
         <Windowed
           class="call-list"
-          label="Calls; Enter opens one"
+          label="Calls. Press Enter to open one"
           count={calls.length}
           rowHeight={ROW_HEIGHT}
           active={at}
@@ -158,7 +158,7 @@ export function CallRows({ runId, calls, opened, version }: CallRowsProps): JSX.
                   <span class="faint" aria-hidden="true">
                     {' → '}
                   </span>
-                  <Line text={each.error ?? each.reply} most={90} empty={each.replyIndex < 0 ? 'under way' : '(empty)'} />
+                  <Line text={each.error ?? each.reply} most={90} empty={each.replyIndex < 0 ? 'in progress' : '(empty)'} />
                 </span>
                 {!narrow && <CallFlags call={each} />}
                 {!narrow && <span class="number">{each.tokens ? `${short(each.tokens)} tok` : ''}</span>}
@@ -186,7 +186,7 @@ function summary(calls: readonly StepCall[]): string {
   const tokens = calls.reduce((sum, call) => sum + call.tokens, 0)
   const parts = [
     tokens ? `${short(tokens)} tokens` : '',
-    stored ? `${count(stored)} from a store` : '',
+    stored ? `${count(stored)} stored` : '',
     failed ? `${count(failed)} failed` : '',
   ]
   return parts.filter(Boolean).join(', ') || 'click or press Enter to open one'

@@ -5,7 +5,7 @@ import type { Numbered } from '../contract'
 import type { CellEnded, CellOutput } from '../events'
 import { theSource } from '../state/app'
 import type { StepCell } from '../state/step'
-import { count, seconds } from '../text/format'
+import { count, plural, seconds } from '../text/format'
 import { CallRows } from './call'
 import { LongText } from './longtext'
 import { Badge } from './small'
@@ -18,7 +18,7 @@ function Output({ runId, output }: { runId: string; output: Numbered<CellOutput>
   const lost = output.written_chars - kept
   return (
     <div class={`output output-${output.stream}`}>
-      <p class="tag">{output.stream === 'stderr' ? 'errors' : 'output'}</p>
+      <p class="tag">{output.stream === 'stderr' ? 'stderr' : 'output'}</p>
       <LongText
         text={output.text}
         total={kept}
@@ -43,14 +43,16 @@ function Variables({ ended }: { ended: CellEnded }): JSX.Element | null {
   return (
     <details class="variables" open={named.length <= 8}>
       <summary>
-        {named.length === 1 ? '1 variable' : `${count(named.length)} variables`} new or changed
+        {plural(named.length, 'new or changed variable')}
       </summary>
       <table>
         <tbody>
           {named.slice(0, MAX_VARIABLES).map(({ name, value, sign, word }) => (
             <tr key={`${sign}${name}`}>
               <td class="sign" title={word}>
-                <span aria-label={word}>{sign}</span>
+                <span role="img" aria-label={word}>
+                  {sign}
+                </span>
               </td>
               <th scope="row">
                 <Words text={name} />
@@ -113,7 +115,7 @@ export function Cell({ runId, cell, opened, version, actions }: CellProps): JSX.
     <section class={`cell ${ended?.error_type ? 'cell-failed' : ''}`} aria-label={`Cell ${cell.number}`}>
       <header>
         <h4>Cell {cell.number}</h4>
-        {ended?.submitted && <Badge kind="good">answers</Badge>}
+        {ended?.submitted && <Badge kind="good">submits the answer</Badge>}
         {ended?.error_type && <Badge kind="error">failed</Badge>}
         <span class="faint">{ended ? seconds(ended.seconds) : 'running…'}</span>
         <span class="push" />

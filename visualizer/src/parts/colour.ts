@@ -26,7 +26,7 @@ export function sharp(canvas: HTMLCanvasElement, width: number, height: number):
   return context
 }
 
-/** Depths in colours that can be told apart; beyond the last they begin again, and numbers tell. */
+/** A distinct colour for each depth; after the last one they repeat. */
 export function depthName(depth: number): `--depth-${number}` {
   return `--depth-${((depth % 6) + 6) % 6}`
 }

@@ -1,4 +1,4 @@
-/** Fork from here: edit a reply or one of its cells, and let a new run go on from it. */
+/** Fork from here: edit a reply or one of its cells, and a new run continues from it. */
 
 import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
@@ -13,7 +13,7 @@ import { visible } from '../text/hostile'
 export interface ForkPlan {
   readonly runId: string
   readonly step: number
-  /** Where the whole reply is, if what is known of it is cut. */
+  /** Returns the complete reply, also if the events have it shortened. */
   readonly reply: () => Promise<string>
   /** For one cell: its code and its number among equals. */
   readonly cell: { readonly number: number; readonly code: () => Promise<string>; readonly occurrence: number } | null
@@ -24,7 +24,7 @@ export const forking = signal<ForkPlan | null>(null)
 export function ForkButton({ plan, children }: { plan: ForkPlan; children: string }): JSX.Element {
   const facts = viewer.value
   const can = facts?.can_fork ?? false
-  const why = can ? 'A new run goes on from here with your text' : (facts?.why_not_fork ?? 'This viewer cannot fork runs.')
+  const why = can ? 'A new run continues from here with your text' : (facts?.why_not_fork ?? "This viewer can't fork runs.")
   return (
     <button type="button" class="fork" disabled={!can} title={visible(why)} onClick={() => (forking.value = plan)}>
       {children}
@@ -32,11 +32,11 @@ export function ForkButton({ plan, children }: { plan: ForkPlan; children: strin
   )
 }
 
-/** Why there is no forking, in words that can be read without a mouse. */
+/** Why forking is not available, for those who can't see the tooltip of the button. */
 export function NoFork(): JSX.Element | null {
   const facts = viewer.value
   if (!facts || facts.can_fork) return null
-  return <p class="faint no-fork">No forking here: {visible(facts.why_not_fork ?? 'this viewer cannot.')}</p>
+  return <p class="faint no-fork">Forking is not available: {visible(facts.why_not_fork ?? "this viewer can't fork runs")}.</p>
 }
 
 interface Texts {
@@ -78,7 +78,7 @@ function Editor({ plan }: { plan: ForkPlan }): JSX.Element {
     const cell = plan.cell
     const whole = cell ? withCell(texts.reply, texts.edited, edited, cell.occurrence) : edited
     if (whole === null) {
-      setError('This cell does not stand in the text of the reply; edit the whole reply instead.')
+      setError('The code of this cell is not in the text of the reply; edit the whole reply instead.')
       return
     }
     setBusy(true)
@@ -95,9 +95,9 @@ function Editor({ plan }: { plan: ForkPlan }): JSX.Element {
   const what = plan.cell ? `cell ${plan.cell.number} of step ${plan.step}` : `the reply of step ${plan.step}`
   return (
     <dialog ref={dialog} class="editor" onClose={close} aria-labelledby="fork-title">
-      <h2 id="fork-title">Fork with {what} changed</h2>
+      <h2 id="fork-title">Edit {what} and fork</h2>
       <p class="faint">
-        Everything before this step stays as it was recorded and costs nothing. A new run goes on from your text; this one does not change.
+        Everything before this step stays as it was recorded and costs nothing. A new run continues from your text; this run does not change.
       </p>
       <textarea
         aria-label={`Text of ${what}`}
@@ -120,7 +120,7 @@ function Editor({ plan }: { plan: ForkPlan }): JSX.Element {
           Cancel
         </button>
         <button type="button" class="primary" disabled={!texts || busy} onClick={send}>
-          {busy ? 'Starting…' : texts && edited === texts.edited ? 'Run again from here' : 'Fork and run on'}
+          {busy ? 'Starting…' : texts && edited === texts.edited ? 'Run again from here' : 'Fork and continue'}
         </button>
       </div>
     </dialog>

@@ -1,4 +1,4 @@
-/** The keys, on demand. */
+/** The keyboard shortcuts. */
 
 import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
@@ -7,10 +7,10 @@ import { useEffect, useRef } from 'preact/hooks'
 export const helping = signal(false)
 
 const KEYS: readonly (readonly [string, readonly (readonly [string, string])[]])[] = [
-  ['Everywhere', [['?', 'this help'], ['/', 'search, or filter the list'], ['g l', 'list of runs'], ['Esc', 'leave a field, or the step']]],
-  ['A run', [['j k ↓ ↑', 'next and previous step'], ['o Enter', 'open'], ['t', 'tree of runs, then arrows'], ['f', 'follow the newest step'], ['g r', 'the run'], ['g c', 'calls in time'], ['g s', 'tokens and cost'], ['g u', 'coverage: what was never used']]],
-  ['The list', [['j k ↓ ↑', 'next and previous run'], ['o Enter', 'open'], ['x', 'choose for comparison'], ['c', 'compare the two chosen']]],
-  ['Pictures', [['← →', 'from call to call, or through the map'], ['+ − 0', 'zoom in, out, all'], ['⇧← ⇧→', 'move in time'], ['Enter', 'open the call']]],
+  ['Everywhere', [['?', 'show this list'], ['/', 'search the run, or filter the list'], ['g l', 'list of runs'], ['Esc', 'leave a field or the step']]],
+  ['A run', [['j k ↓ ↑', 'next and previous step'], ['o Enter', 'open'], ['t', 'tree of runs; then use the arrow keys'], ['f', 'follow the newest step'], ['g r', 'steps'], ['g c', 'calls over time'], ['g s', 'tokens and cost'], ['g u', 'coverage: what was never read']]],
+  ['The list', [['j k ↓ ↑', 'next and previous run'], ['o Enter', 'open'], ['x', 'select for comparison'], ['c', 'compare the two selected runs']]],
+  ['Charts and maps', [['← →', 'move between calls, or through the map'], ['+ − 0', 'zoom in, zoom out, show all'], ['⇧← ⇧→', 'move in time'], ['Enter', 'open the call']]],
 ]
 
 export function Help(): JSX.Element | null {
@@ -25,7 +25,7 @@ function Overlay(): JSX.Element {
   }
   return (
     <dialog ref={dialog} class="help" onClose={close} onClick={(event) => event.target === dialog.current && close()} aria-labelledby="help-title">
-      <h2 id="help-title">Keys</h2>
+      <h2 id="help-title">Keyboard shortcuts</h2>
       <div class="help-groups">
         {KEYS.map(([group, keys]) => (
           <section key={group}>

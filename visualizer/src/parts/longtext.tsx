@@ -1,4 +1,4 @@
-/** A text of any length: a little of it at first, more on demand, never so much that the page is slow. */
+/** A text of any length: its beginning first, more on demand, never so much that the page is slow. */
 
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
@@ -71,10 +71,10 @@ export function LongText({ text, total, load, as = 'plain', label, first = FIRST
               {parts > 1 && (
                 <>
                   <button type="button" disabled={part <= 0} onClick={() => setPart(part - 1)}>
-                    Earlier
+                    Previous part
                   </button>
                   <button type="button" disabled={part >= parts - 1} onClick={() => setPart(part + 1)}>
-                    Later
+                    Next part
                   </button>
                 </>
               )}

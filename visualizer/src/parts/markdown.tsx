@@ -61,7 +61,7 @@ function Table({ block }: { block: Extract<Block, { kind: 'table' }> }): JSX.Ele
 function One({ block }: { block: Block }): JSX.Element {
   switch (block.kind) {
     case 'heading':
-      // The page has headings of its own; these are part of somebody's text.
+      // The page has headings of its own; these are part of a text.
       return (
         <p class={`heading h${block.level}`} role="heading" aria-level={Math.min(6, block.level + 3)}>
           <Inlines parts={block.parts} />

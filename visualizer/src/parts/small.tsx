@@ -1,4 +1,4 @@
-/** Small things that many pages show. */
+/** Small components that many pages use. */
 
 import type { ComponentChildren, JSX } from 'preact'
 import type { Outline } from '../contract'
@@ -13,7 +13,7 @@ export const SIGNS: Readonly<Record<string, string>> = {
   limit: '!',
 }
 
-/** One word for how a run stands. */
+/** The status of a run in one word. */
 export function standing(run: Pick<Outline, 'status' | 'stop_reason' | 'error'>): string {
   if (run.status !== 'ended') return run.status
   if (run.stop_reason === 'steps' || run.stop_reason === 'limit') return 'limit'
@@ -23,7 +23,7 @@ export function standing(run: Pick<Outline, 'status' | 'stop_reason' | 'error'>)
 
 export function Status({ run }: { run: Outline }): JSX.Element {
   const word = standing(run)
-  const why = [run.stop_reason && `stopped by ${run.stop_reason}`, run.limit && `limit: ${run.limit}`, run.error]
+  const why = [run.stop_reason && `stop reason: ${run.stop_reason}`, run.limit && `limit: ${run.limit}`, run.error]
   return (
     <span class={`status status-${word}`} title={visible(why.filter(Boolean).join('; ')) || word}>
       <span aria-hidden="true">{SIGNS[word] ?? '·'}</span> {word}

@@ -1,4 +1,4 @@
-/** The steps of a run in time: one row a step, with a bar that shows when it was and how long. */
+/** The steps of a run over time: one row per step, with a bar that shows when it ran and for how long. */
 
 import type { JSX } from 'preact'
 import type { StepRow } from '../contract'
@@ -16,7 +16,7 @@ export function Steps({ runId, steps, current }: { runId: string; steps: readonl
   return (
     <Windowed
       class="steps"
-      label="Steps in time; j and k go through them"
+      label="Steps over time. j and k move through them"
       count={steps.length}
       rowHeight={ROW_HEIGHT}
       active={at}

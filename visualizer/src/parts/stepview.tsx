@@ -1,4 +1,4 @@
-/** One step, read like a notebook: what was asked, the reply, and in it the cells as they ran. */
+/** One step, like a notebook: the messages, the reply, and in it the cells as they ran. */
 
 import type { JSX } from 'preact'
 import { useEffect, useMemo, useState } from 'preact/hooks'
@@ -6,8 +6,7 @@ import type { Numbered, StepRow } from '../contract'
 import type { ModelAsked, ModelReplied } from '../events'
 import { theSource } from '../state/app'
 import { useStep } from '../state/loading'
-import { costOf, tokensOf } from '../source/values'
-import type { Exchange, Notice, StepCell, StepModel } from '../state/step'
+import { costOf, type Exchange, type Notice, type StepCell, type StepModel, tokensOf } from '../state/step'
 import { count, dollars, moment, plural, seconds, short } from '../text/format'
 import { oneLine } from '../text/hostile'
 import { parts } from '../text/reply'
@@ -32,10 +31,10 @@ function Asked({ runId, asked }: { runId: string; asked: Numbered<ModelAsked> })
   return (
     <details class="asked">
       <summary>
-        What the model was told{asked.purpose === 'step' ? '' : ` (${oneLine(asked.purpose, 60)})`}
+        Messages to the model{asked.purpose === 'step' ? '' : ` (${oneLine(asked.purpose, 60)})`}
         <span class="faint">
           {' · '}
-          {plural(asked.new_messages.length, 'new message')} of {count(asked.message_count)}
+          {count(asked.new_messages.length)} new of {count(asked.message_count)}
         </span>
       </summary>
       {shown.map((message, at) => (
@@ -84,7 +83,7 @@ function ReplyFacts({ replied }: { replied: Numbered<ModelReplied> }): JSX.Eleme
       {usage && <span>{dollars(costOf(usage))}</span>}
       {replied.purpose !== 'step' && <Badge kind="quiet">{oneLine(replied.purpose, 60)}</Badge>}
       {replied.finish_reason && replied.finish_reason !== 'stop' && <Badge kind="warn">{oneLine(replied.finish_reason, 40)}</Badge>}
-      {(replied.retries ?? 0) > 0 && <Badge kind="warn">{`${replied.retries}× retried`}</Badge>}
+      {(replied.retries ?? 0) > 0 && <Badge kind="warn">{`retried ${replied.retries}×`}</Badge>}
       {replied.stored && (
         <Badge kind="stored" title="The reply came from a cache or the journal, not from the model">
           stored
@@ -177,7 +176,7 @@ function Reply({ runId, step, model, exchange, opened, version }: ReplyProps): J
             <span class="push" />
             {!isLong && text && (
               <button type="button" class="quiet" aria-pressed={raw} onClick={() => setRaw(!raw)}>
-                {raw ? 'As markdown' : 'As written'}
+                {raw ? 'Show formatted' : 'Show as written'}
               </button>
             )}
           </header>
@@ -194,7 +193,7 @@ function Reply({ runId, step, model, exchange, opened, version }: ReplyProps): J
               part.kind === 'words' ? <Markdown key={at} blocks={part.blocks} /> : <CellOf key={`cell${part.cell}`} {...shared} number={part.cell} />,
             )
           )}
-          {!text && !replied.error && !codes.size && <p class="faint">An empty reply.</p>}
+          {!text && !replied.error && !codes.size && <p class="faint">The reply is empty.</p>}
           {rest.map((number) => (
             <CellOf key={`cell${number}`} {...shared} number={number} />
           ))}
@@ -221,7 +220,7 @@ function NoticeLine({ notice }: { notice: Notice }): JSX.Element {
       return (
         <p class="notice">
           The session was lost: <Words text={notice.reason} />{' '}
-          {notice.restored ? 'Its last checkpoint took over.' : `A fresh one took over${notice.lost_variables?.length ? `, without ${oneLine(notice.lost_variables.slice(0, 20).join(', '))}` : ''}.`}
+          {notice.restored ? 'It continued from its last checkpoint.' : `A new one was started${notice.lost_variables?.length ? `, without ${oneLine(notice.lost_variables.slice(0, 20).join(', '))}` : ''}.`}
         </p>
       )
     case 'compacted':
@@ -236,13 +235,13 @@ function NoticeLine({ notice }: { notice: Notice }): JSX.Element {
         <p class="notice quiet">
           Strategy <Words text={notice.strategy} />: <Words text={notice.reason} />
           {(notice.pieces ?? 0) > 0 && `; ${count(notice.pieces ?? 0)} pieces of at most ${count(notice.piece_chars ?? 0)} characters`}
-          {(notice.unread ?? 0) > 0 && `, ${count(notice.unread ?? 0)} of them left out at first`}
+          {(notice.unread ?? 0) > 0 && `, ${count(notice.unread ?? 0)} of them not read at first`}
         </p>
       )
     case 'diverged':
       return (
         <details class="notice">
-          <summary>On resuming, the cells printed something else than what is recorded</summary>
+          <summary>After resuming, the cells printed something other than what was recorded</summary>
           <div class="two">
             <div>
               <p class="tag">recorded</p>
@@ -304,20 +303,20 @@ export function StepView({ runId, step, row, opened, grown }: StepViewProps): JS
       </header>
       {plan && <NoFork />}
       {error && <Waiting error={error} what="" />}
-      {!error && loaded === 0 && total === 0 && <Waiting error={null} what="Reading the step" />}
+      {!error && loaded === 0 && total === 0 && <Waiting error={null} what="Loading the step" />}
       {model.notices.map((notice) => (
         <NoticeLine key={notice.index} notice={notice} />
       ))}
       {model.retries.map((wait) => (
         <p key={wait.attempt} class="notice">
-          Try {wait.attempt} failed: <Words text={wait.error} /> It was sent again after {seconds(wait.seconds)}.
+          Attempt {wait.attempt} failed: <Words text={wait.error} /> It was sent again after {seconds(wait.seconds)}.
         </p>
       ))}
       {model.exchanges.map((exchange, at) => (
         <Reply key={at} runId={runId} step={step} model={model} exchange={exchange} opened={opened} version={loaded} />
       ))}
       {model.streamed && (
-        <section class="told">
+        <section class="streamed">
           <p class="tag">shown to the user</p>
           <LongText text={model.streamed} label="Shown to the user" />
         </section>
@@ -339,10 +338,10 @@ export function StepView({ runId, step, row, opened, grown }: StepViewProps): JS
       )}
       {loaded < total && (
         <p class="faint" aria-live="polite">
-          {count(loaded)} of {count(total)} events read
+          {count(loaded)} of {count(total)} events loaded
           {isPaused && (
             <button type="button" onClick={goOn}>
-              Read on
+              Load more
             </button>
           )}
         </p>

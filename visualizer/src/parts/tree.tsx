@@ -113,7 +113,7 @@ export function Tree({ tree, current }: { tree: readonly Outline[]; current: str
               {hasChildren ? (isOpen ? '▾' : '▸') : '·'}
             </button>
             <a href={to.run(run.run_id)} tabIndex={-1} title={`${standing(run)}, ${plural(run.steps, 'step')}, ${seconds(run.seconds)}, ${dollars(run.cost_usd)}`}>
-              <span class={`sign sign-${standing(run)}`} aria-label={standing(run)}>
+              <span class={`sign sign-${standing(run)}`} role="img" aria-label={standing(run)}>
                 {SIGNS[standing(run)] ?? '·'}
               </span>
               <Line text={run.query} most={120} empty={run.run_id} />

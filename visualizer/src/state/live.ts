@@ -1,4 +1,4 @@
-/** A run that goes on: its page is asked for again as events come, and whoever looks is told. */
+/** A run in progress: its page is loaded again as events arrive, and listeners get the events. */
 
 import { signal } from '@preact/signals'
 import { useEffect } from 'preact/hooks'

@@ -32,7 +32,7 @@ class Walk {
   constructor(
     private readonly runId: string,
     private readonly step: number,
-    private readonly told: () => void,
+    private readonly changed: () => void,
   ) {}
 
   readonly reload = throttled(() => this.on(), LIVE_MS)
@@ -47,12 +47,12 @@ class Walk {
         this.loaded += page.events.length
         this.total = Math.max(page.total, this.loaded)
         this.error = null
-        this.told()
+        this.changed()
         if (page.events.length === 0) return
       } while (this.loaded < this.total && this.loaded < this.most)
     } catch (error) {
       this.error = wordsOf(error)
-      this.told()
+      this.changed()
     }
   }
 

@@ -1,4 +1,4 @@
-/** Where the reader is: the part of the address behind the #, so that no server needs to know. */
+/** The current view: the part of the address after the #, which no server gets to see. */
 
 import { signal } from '@preact/signals'
 
@@ -46,12 +46,12 @@ export const to = {
   compare: (one: string, other: string): string => `#/compare/${encode(one)}/${encode(other)}`,
 }
 
-/** Goes there; `replacing` leaves no trace in the history, as for what happens by itself. */
+/** Goes to a view; `replacing` adds nothing to the history, for moves that happen by themselves. */
 export function go(address: string, replacing = false): void {
   if (location.hash === address) return
   if (replacing) history.replaceState(null, '', address)
   else location.hash = address
-  // At once, not when the browser tells: the next key may come before.
+  // At once, not at the browser's event: the next key may come before it.
   arrive()
 }
 

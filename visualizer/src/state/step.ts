@@ -21,14 +21,22 @@ import type {
   SessionLost,
   SessionOpened,
   ToolCalled,
+  Usage,
 } from '../events'
-import { costOf, tokensOf } from '../source/values'
 import { cut } from '../text/hostile'
 
 const KEPT_CHARS = 200
 const ARGUMENT_CHARS = 4_000
 const STREAMED_CHARS = 100_000
 const MAX_NOTES = 200
+
+export function tokensOf(usage: Usage | null | undefined): number {
+  return (usage?.input_tokens ?? 0) + (usage?.output_tokens ?? 0)
+}
+
+export function costOf(usage: Usage | null | undefined): number | null {
+  return usage?.cost_usd ?? null
+}
 
 export interface StepCall {
   readonly id: string
@@ -145,7 +153,7 @@ export class StepModel {
     return this.byId.get(id)
   }
 
-  /** The reply that the step's cells stand in. */
+  /** The reply that contains the step's cells. */
   get mainReply(): Numbered<ModelReplied> | null {
     const replies = this.exchanges.map((each) => each.replied).filter((each) => each !== null)
     return replies.find((each) => each.purpose === 'step') ?? replies[0] ?? null

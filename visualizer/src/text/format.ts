@@ -38,7 +38,7 @@ function pad(value: number): string {
   return String(value).padStart(2, '0')
 }
 
-/** A cost nobody knows is a dash, never $0. */
+/** An unknown cost is a dash, never $0. */
 export function dollars(value: number | null | undefined): string {
   if (value == null || !Number.isFinite(value)) return UNKNOWN
   if (value === 0) return '$0'
@@ -85,7 +85,7 @@ export function ticks(most: number, wanted = 4): number[] {
   return Array.from({ length: Math.floor(most / step + 1e-9) + 1 }, (_, at) => at * step)
 }
 
-/** A time on an axis whose marks are `step` apart: as exact as it takes to tell them apart. */
+/** A time on an axis whose marks are `step` apart: precise enough to distinguish them. */
 export function onAxis(value: number, step: number): string {
   if (value === 0 || !Number.isFinite(value) || !(step > 0)) return '0 s'
   if (step >= 1) return value < 60 ? `${Math.round(value)} s` : seconds(Math.round(value)).replace(/ 00 s$/, '')

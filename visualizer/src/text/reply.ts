@@ -35,7 +35,7 @@ export function parts(text: string, codes: ReadonlyMap<number, string>): ReplyPa
 
 /**
  * The whole reply with one cell's code changed: the `occurrence`-th place (from 0) where that code
- * stands. null if it does not stand there, as with cells that came as native tool calls.
+ * occurs. null if it does not occur, as with cells that came as native tool calls.
  */
 export function withCell(text: string, code: string, edited: string, occurrence = 0): string | null {
   const wanted = bare(code)

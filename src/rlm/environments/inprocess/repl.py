@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from rlm.environments.inprocess.calls import DirectChannel, StartCall
 from rlm.environments.inprocess.interrupts import ThreadInterrupts
 from rlm.worker.finals import Finals
-from rlm.worker.functions import CallFunctions, made_tools, provide_names, value_of
+from rlm.worker.functions import CallFunctions, provide_names, value_of
 from rlm.worker.namespace import Namespace
+from rlm.worker.proxies import made_tools
 from rlm.worker.runner import Runner, parts_of_done
 from rlm.worker.variables import Variables
 

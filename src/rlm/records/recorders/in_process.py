@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rlm.events import BudgetChanged, CallEnded, CallStarted, Event, RunEnded, StepStarted
+from rlm.logger.rows import bare_name
 from rlm.protocols import Recorder
 
 __all__ = ["CallbackRecorder", "MemoryRecorder", "events_of"]
@@ -28,7 +29,11 @@ PREVIEW_CHARS = 80
 
 
 class CallbackRecorder:
-    """Call `on_iteration_*` for steps, and `on_subcall_*` for calls from cells."""
+    """Call `on_iteration_*` for steps, and `on_subcall_*` for calls from cells.
+
+    `as_reference`: as in the reference engine, only child runs are told of, and a model's name has
+    no provider.
+    """
 
     def __init__(
         self,
@@ -36,7 +41,10 @@ class CallbackRecorder:
         on_iteration_complete: Callable[[int, int, float], Any] | None = None,
         on_subcall_start: Callable[[int, str, str], Any] | None = None,
         on_subcall_complete: Callable[[int, str, float, str | None], Any] | None = None,
+        *,
+        as_reference: bool = False,
     ) -> None:
+        self._as_reference = as_reference
         self._on_iteration_start = on_iteration_start
         self._on_iteration_complete = on_iteration_complete
         self._on_subcall_start = on_subcall_start
@@ -50,16 +58,22 @@ class CallbackRecorder:
             self._fire(self._on_iteration_start, event.depth, event.step)
         elif isinstance(event, (BudgetChanged, RunEnded)):
             self._complete_step(event)
+        elif self._as_reference and getattr(event, "kind", "rlm") != "rlm":
+            return
         elif isinstance(event, CallStarted):
             preview = event.prompt[:PREVIEW_CHARS]
-            self._fire(self._on_subcall_start, event.depth + 1, event.model, preview)
+            self._fire(self._on_subcall_start, event.depth + 1, self._name(event), preview)
         elif isinstance(event, CallEnded):
-            facts = (event.depth + 1, event.model, event.seconds, event.error)
+            facts = (event.depth + 1, self._name(event), event.seconds, event.error)
             self._fire(self._on_subcall_complete, *facts)
 
     async def finish(self) -> None:
-        """Wait until every callback has returned."""
-        await asyncio.to_thread(self._thread.shutdown)
+        """Wait until every callback has returned, without a thread that others may need."""
+        await asyncio.wrap_future(self._thread.submit(int))
+        self._thread.shutdown(wait=False)
+
+    def _name(self, event: CallStarted | CallEnded) -> str:
+        return bare_name(event.model) if self._as_reference else event.model
 
     def _complete_step(self, event: BudgetChanged | RunEnded) -> None:
         started = self._step_started.pop(event.run_id, None)

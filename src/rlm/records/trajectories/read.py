@@ -1,8 +1,12 @@
 """Open a log, a folder of logs or a journal, and read it piece by piece."""
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
+
+import msgspec
+from msgspec import Struct
 
 from rlm.errors import ConfigError
 from rlm.events import Event
@@ -20,6 +24,10 @@ _DATABASE = b"SQLite format 3\0"
 _TYPE = re.compile(rb'\s*\{\s*"type"\s*:\s*"(\w{1,40})"')
 _LOOKED_AT_LINES = 20
 _LOOKED_AT_BYTES = 1 << 20
+
+
+class _Typed(Struct):
+    type: str = ""
 
 
 class Trajectory:
@@ -168,7 +176,17 @@ def source_of(path: Path) -> Source:
         head = file.read(_LOOKED_AT_BYTES)
     if head.startswith(_DATABASE):
         return JournalSource(path)
-    for text in head.split(b"\n", _LOOKED_AT_LINES)[:_LOOKED_AT_LINES]:
-        if (found := _TYPE.match(text)) is not None:
-            return ReferenceSource(path) if found[1] in REFERENCE_TYPES else LogSource(path)
+    for text in head.removeprefix(BOM_UTF8).split(b"\n", _LOOKED_AT_LINES)[:_LOOKED_AT_LINES]:
+        if kind := _type_of(text):
+            return ReferenceSource(path) if kind in REFERENCE_TYPES else LogSource(path)
     return LogSource(path)
+
+
+def _type_of(line: bytes) -> bytes:
+    """Return the type that a line states: at its start, or anywhere if it is a complete object."""
+    if (found := _TYPE.match(line)) is not None:
+        return found[1]
+    try:
+        return msgspec.json.decode(line, type=_Typed).type.encode()
+    except (ValueError, RecursionError):
+        return b""

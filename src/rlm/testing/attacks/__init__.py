@@ -18,6 +18,7 @@ from rlm.testing.attacks import (
     open_files,
     processes,
     protocol,
+    proxies,
     resources,
 )
 from rlm.testing.attacks.attempt import Attack
@@ -38,6 +39,7 @@ ATTACKS: tuple[Attack, ...] = (
     *endless.ATTACKS,
     *protocol.ATTACKS,
     *neighbours.ATTACKS,
+    *proxies.ATTACKS,
 )
 
 

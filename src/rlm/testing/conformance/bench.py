@@ -9,6 +9,8 @@ from typing import Any, Literal
 from rlm.errors import CallRefused, RLMError, SessionError
 from rlm.protocols import Environment, Session, with_defaults
 from rlm.results import CellResult
+from rlm.testing.conformance.vault import VAULT_TOOLS, Vault, bridge_to
+from rlm.worker import tagged
 
 __all__ = [
     "Bench",
@@ -23,7 +25,10 @@ __all__ = [
 
 CELL_SECONDS = 30.0
 CLOSE_SECONDS = 10.0
-TOOLS = [{"name": name, "description": f"does {name}"} for name in ("lookup", "give", "broken")]
+_PLAIN_TOOLS = [
+    {"name": name, "description": f"does {name}"} for name in ("lookup", "give", "broken")
+]
+TOOLS = [*_PLAIN_TOOLS, *VAULT_TOOLS]
 
 
 class Unmet(Exception):
@@ -48,8 +53,8 @@ def _short(value: object) -> str:
 class StoredContext:
     """A context in memory; implements `rlm.protocols.ContextSource`."""
 
-    def __init__(self, kind: Literal["text", "json", "bytes"], data: bytes) -> None:
-        self.kind: Literal["text", "json", "bytes"] = kind
+    def __init__(self, kind: Literal["text", "json", "tagged_json", "bytes"], data: bytes) -> None:
+        self.kind: Literal["text", "json", "tagged_json", "bytes"] = kind
         self.size_bytes = len(data)
         self._data = data
 
@@ -65,6 +70,8 @@ def stored(value: Any) -> StoredContext:
         return StoredContext("text", value.encode("utf-8", "surrogatepass"))
     if isinstance(value, bytes):
         return StoredContext("bytes", value)
+    if isinstance(value, set | frozenset | tuple):
+        return StoredContext("tagged_json", tagged.dumps(value).encode())
     return StoredContext("json", json.dumps(value).encode())
 
 
@@ -72,10 +79,12 @@ class SuiteHost:
     """A host that answers every prompt with `re:<prompt>`, and records what it was asked.
 
     A prompt `fail:reason` fails and `refuse` is refused, as is everything past `max_prompts`.
-    With `hold_until`, answers wait until that many calls are in flight at once.
+    With `hold_until`, answers wait until that many calls are in flight at once. The tools of the
+    vault are real ones.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, vault: Vault | None = None) -> None:
+        self._bridge = bridge_to(Vault() if vault is None else vault)
         self.reply: Callable[[str], str] = "re:{}".format
         self.max_prompts: int | None = None
         self.start_over()
@@ -104,6 +113,8 @@ class SuiteHost:
                 if self.in_flight >= self.hold_until:
                     self.release.set()
                 await self.release.wait()
+            if kind == "tool" and "vault" in arguments["name"]:
+                return await self._bridge.answer(kind, arguments, parts)
             return self._answer(kind, arguments, parts)
         finally:
             self.in_flight -= 1
@@ -203,6 +214,7 @@ class Bench:
     def __init__(self, environment: Environment) -> None:
         self.environment = with_defaults(environment)
         self.patience = self.environment.patience
+        self.vault = Vault()
         self._shared: Repl | None = None
 
     def excuse_for(self, row: str) -> str | None:
@@ -227,7 +239,7 @@ class Bench:
 
     async def open(self, **options: Any) -> Repl:
         """Open a fresh session, which the caller closes."""
-        host = SuiteHost()
+        host = SuiteHost(self.vault)
         settings = {"seed": 0, "tools": TOOLS, **options}
         return Repl(self, await self.environment.open(host, settings), host)
 

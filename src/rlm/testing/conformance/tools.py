@@ -14,6 +14,10 @@ _VALUES: tuple[Any, ...] = (
     {"a": [1, {"b": None, "ü": [True, "x"]}], "2": [[]]},
 )
 _LARGE = 5_000_000
+_TYPES: tuple[Any, ...] = (
+    *({1, "b"}, frozenset({(1, 2), None}), b"\x00\xff", bytearray(b"x"), (1, [2, (3,)]), ()),
+    *({1: "a", None: {2}, (3,): b"", "$set": [1]}, {"$set": [1]}, {"$dict": {"$tuple": ()}}),
+)
 
 
 @checks("a result keeps its type and value")
@@ -22,6 +26,58 @@ async def results(repl: Repl) -> None:
         kind = "type(None)" if value is None else type(value).__name__
         code = f"x = give(value={value!r})\nprint(x == {value!r}, isinstance(x, {kind}))"
         await repl.shows(code, "True True")
+
+
+@checks("sets, tuples, bytes and keys of every type keep their types in both directions")
+async def types(repl: Repl) -> None:
+    for value in _TYPES:
+        for call in ("give(value={})", "give({})", "call_tool('give', {})", "vault.echo({})"):
+            code = f"x = {call.format(repr(value))}\nx == {value!r}, type(x) is type({value!r})"
+            await repl.shows(code, "(True, True)")
+
+
+@checks("a tool may be given as a value of every type, as a variable", fresh=True)
+async def variables(repl: Repl) -> None:
+    for value in ({1, "b"}, frozenset({(1, 2)}), (1, {"$set": [2]}, {3: b"\xff"}), b"\x00"):
+        await repl.load(value, "GIVEN")
+        await repl.shows(f"GIVEN == {value!r}, type(GIVEN) is type({value!r})", "(True, True)")
+
+
+@checks("methods of an object of the host are called by their names, and can be awaited")
+async def methods(repl: Repl) -> None:
+    await repl.shows("vault.echo(1), vault.echo(value=[2]), vault.echo()", "(1, [2], None)")
+    await repl.shows("await vault.echo('x')", "'x'")
+    await repl.shows("import asyncio\nawait asyncio.gather(vault.echo(1), vault.echo(2))", "[1, 2]")
+    await repl.shows("call_tool('vault.echo', 3), vault.reveal()", "(3, 'nothing')")
+    await repl.fails("vault.echo(1, 2)", "ToolFailed", "usage: vault.echo(value: Any = None)")
+
+
+@checks("what a method returns is data, a copy of what the host has")
+async def copies(repl: Repl) -> None:
+    await repl.shows("vault.put(1).append(2)\nvault.put(3)", "[]")
+    await repl.shows("type(vault.itself()).__name__, 'object' in vault.itself()", "('str', True)")
+
+
+@checks("an object has no members but those it shows")
+async def members(repl: Repl) -> None:
+    await repl.shows("dir(vault)", "['echo', 'itself', 'put', 'reveal']")
+    for name in ("opened", "inner", "secret", "_enter", "anything"):
+        await repl.fails(f"vault.{name}", "AttributeError", "there are: echo, put, itself, reveal")
+        await repl.fails(f"call_tool('vault.{name}')", "ToolFailed", "there is no tool")
+    await repl.fails("vault.opened = 1", "AttributeError")
+    expect(repl.bench.vault.entered, [], "what was reached of the object")
+
+
+@checks("an object and its methods explain themselves, and cells can't lose them")
+async def explained(repl: Repl) -> None:
+    await repl.shows("'vault.echo(value: Any = None)' in repr(vault)", "True")
+    code = "import inspect\nstr(inspect.signature(vault.put)), vault.put.__doc__"
+    shown = "`vault.put(item: int, shelf: list[int] = []) -> list[int]`: Return the shelf"
+    result = await repl.show(code)
+    expect("item: 'int', shelf: 'list[int]' = []" in result, True, "its signature")
+    expect(shown in result, True, "its line")
+    await repl.run("vault = 1")
+    await repl.shows("vault.echo(4)", "4")
 
 
 @checks("a large result arrives whole, as a value")

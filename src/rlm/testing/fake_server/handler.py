@@ -50,6 +50,7 @@ class Handler:
             request.headers,
             connection=connection.number,
             size_bytes=len(request.body),
+            query=request.query,
         )
         self._log.begin(received)
         try:

@@ -140,6 +140,7 @@ class Received(Struct):
     disconnected: bool = False
     connection: int = 0
     size_bytes: int = 0
+    query: Mapping[str, str] = {}
 
     def __repr__(self) -> str:
         return f"Received({self.number}, {self.path!r}, status={self.status})"

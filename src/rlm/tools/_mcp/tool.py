@@ -15,6 +15,7 @@ from rlm.tools._mcp.connection import Listed
 from rlm.tools._mcp.server import Lease
 from rlm.tools._results import cut, one_line, with_notes
 from rlm.tools._schemas import Schemas, properties_of, required_of
+from rlm.worker import tagged
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
@@ -223,7 +224,7 @@ class McpTool:
     async def call(self, arguments: dict[str, Any]) -> Any:
         """Call it at the server; `{"*": [...]}` holds positional arguments."""
         try:
-            bound = self._parameters.bind(arguments)
+            bound = self._parameters.bind(tagged.plain_json(arguments))
         except TypeError as error:
             problem = _results.problem(error, arguments)
             raise ToolError(f"{self.name}: {problem}; usage: {self.usage}") from error

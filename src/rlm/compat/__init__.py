@@ -1,0 +1,25 @@
+"""The reference engine's face: its constructor, attributes, result, types, logs and classes.
+
+`spelling.py` decides, once, whether an `RLM` was called as the reference is; the rest follows that
+decision. One-line modules at the reference's own paths (`rlm.core.types`, `rlm.clients.base_lm` …)
+offer these names to programs that import them there; nothing of ours imports those.
+"""
+
+from rlm.compat.attributes import ReferenceAttributes
+from rlm.compat.recording import announce
+from rlm.compat.results import completion_of, raise_if_ended_early
+from rlm.compat.spelling import ReferenceKeywords, Spelling, accepts_reference_keywords
+from rlm.compat.types import Completion, ModelUsage, UsageTotals
+
+__all__ = [
+    "Completion",
+    "ModelUsage",
+    "ReferenceAttributes",
+    "ReferenceKeywords",
+    "Spelling",
+    "UsageTotals",
+    "accepts_reference_keywords",
+    "announce",
+    "completion_of",
+    "raise_if_ended_early",
+]

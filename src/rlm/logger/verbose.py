@@ -1,0 +1,7 @@
+"""The reference engine's path to `VerbosePrinter`."""
+
+from rlm.compat.verbose import VerbosePrinter
+
+__all__ = [
+    "VerbosePrinter",
+]
