@@ -104,7 +104,7 @@ class RLM(compat.ReferenceAttributes):
         # The decorator reads `positions` and `reference`, and leaves none of them here.
         # Options that `Resources` and `RunConfig` take under the same names are not listed again.
         given = dict(locals())
-        given |= _setup(given)
+        given |= setup_code_of(setup_code, environment_kwargs)
         resources = _resources(given)
         given |= {name: getattr(resources, name) for name in ("model", "sub_model", "models")}
         self.config = RunConfig(**{n: given[n] for n in RUN_OPTIONS if given[n] is not None})
@@ -357,12 +357,6 @@ async def acompletion(
         return await one.acompletion(prompt, root_prompt)
     finally:
         await one.aclose()
-
-
-def _setup(given: dict[str, Any]) -> dict[str, Any]:
-    """Return `setup_code`, and the options of the environment without it."""
-    code, options = setup_code_of(given["setup_code"], given["environment_kwargs"])
-    return {"setup_code": code, "environment_kwargs": options}
 
 
 def _resources(given: dict[str, Any]) -> Resources:

@@ -102,10 +102,8 @@ FINAL(out)
     )
     result = await one.aask("q", "c")
     await one.aclose()
-    assert result.answer == str(
-        ["big", "small", "big", "big", "small child", "big child"]
-        + ["model 'gpt-9' is not allowed he", "root"]
-    )
+    replies = ["big", "small", "big", "big", "small child", "big child"]
+    assert result.answer == str([*replies, "model 'gpt-9' is not allowed he", "root"])
 
 
 async def test_backends_of_the_reference_go_by_the_names_it_gave_them() -> None:

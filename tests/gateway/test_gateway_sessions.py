@@ -75,7 +75,7 @@ def test_what_is_used_up_is_refused(sessions: Sessions, clock: Clock) -> None:
         one.count_bytes(41)
     one.count_bytes(40)
     one.count_run()
-    with pytest.raises(BudgetSpent, match="all 1 runs"):
+    with pytest.raises(BudgetSpent, match="the only run is used"):
         one.count_run()
     left = {"calls": 0, "bytes": 0, "seconds": 50, "runs": 0, "cost_usd": None}
     assert one.left(clock.now) == left

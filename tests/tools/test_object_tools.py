@@ -18,7 +18,7 @@ from rlm.events import ToolCalled
 from rlm.tools import FunctionTool, ObjectTool, as_tools
 
 
-class Base(abc.ABC):
+class Base(abc.ABC):  # noqa: B024
     def inherited(self) -> str:
         """From the base."""
         return "inherited"

@@ -22,11 +22,8 @@ def departures(
     """Yield each setting that weakens an agent, and why an enforced one can't have it."""
     if environment != SANDBOX:
         shown = environment if isinstance(environment, str) else type(environment).__name__
-        yield (
-            f"environment={shown!r}",
-            f"an enforced agent runs in environment='agent', not {shown!r}; "
-            "use AgentRLM for another one",
-        )
+        told = f"an enforced agent runs in environment='agent', not {shown!r}"
+        yield f"environment={shown!r}", f"{told}; use AgentRLM for another one"
     for name, is_on in (("enable_tools", enable_tools), ("enable_streaming", enable_streaming)):
         if not is_on:
             yield f"{name}=False", f"an enforced agent can't have {name}=False; use AgentRLM"

@@ -193,9 +193,9 @@ def _engines(
     """Return one `RLM` per model and environment; they share the environments."""
     variables, doubtful = settings.variables, settings.taken
     by_name = {choice.model: choice for choice in choices}
-    setup_code, rest = setup_code_of(options.setup_code, dict(options.environment_options))
+    found = setup_code_of(options.setup_code, dict(options.environment_options))
     environments = {
-        options.environment: make_environment(options.environment, rest),
+        options.environment: make_environment(options.environment, found["environment_kwargs"]),
         **{name: make_environment(name, {}) for name in options.environments},
     }
 
@@ -206,7 +206,7 @@ def _engines(
             choice.model,
             sub_model=choice.sub_model,
             environment=environment,
-            setup_code=setup_code,
+            setup_code=found["setup_code"],
             limits=replace(options.limits(), max_concurrent_calls=options.calls_at_once),
             prices=dict.fromkeys(choice.names, options.price) if options.price else None,
             journal=folder,

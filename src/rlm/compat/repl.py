@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import copy
-import json
 import shutil
 import tempfile
 import weakref
@@ -15,10 +14,11 @@ from rlm.compat.handlers import LMRequest, send_lm_request
 from rlm.compat.tool_entries import extract_tool_value, validate_custom_tools
 from rlm.compat.types import Completion, REPLResult
 from rlm.compat.values import SNAPSHOT_CODE, read_values
-from rlm.context import StoredContext, store_context
+from rlm.context import store_context
+from rlm.engine.sessions import ReplValue
 from rlm.errors import CallRefused, SessionError
 from rlm.portal import existing_portal, portal
-from rlm.protocols import BaseSession, Tool, with_defaults
+from rlm.protocols import BaseSession, ContextSource, Tool, with_defaults
 from rlm.results import CellResult
 from rlm.tools import as_tools
 from rlm.wiring import registry
@@ -366,11 +366,12 @@ def _own(values: dict[str, Any] | None) -> dict[str, Any] | None:
     return {name: each for name, each in values.items() if name not in ours}
 
 
-def _stored(value: Any) -> StoredContext:
-    """Store a value of any kind; numbers and flags can't be contexts, but they can be variables."""
-    if isinstance(value, str | list | dict | tuple):
+def _stored(value: Any) -> ContextSource:
+    """Store data of any kind: numbers and sets can't be contexts, but they can be variables."""
+    if isinstance(value, str | list | dict):
         return store_context(value)
-    return StoredContext("json", json.dumps(value).encode(), "")
+    text = tagged.dumps(value)
+    return ReplValue("tagged_json" if '"$' in text else "json", text)
 
 
 class LocalREPL(_SandboxREPL, NonIsolatedEnv):

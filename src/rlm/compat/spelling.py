@@ -6,6 +6,7 @@ defaults, its names of models and its texts for failed calls.
 """
 
 import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -116,9 +117,13 @@ def accepts_reference_keywords(init: Callable[Arguments, None]) -> Callable[Argu
     …) need no translation. The decision is kept as `self.spelling`.
     """
 
+    known = inspect.signature(init).parameters.keys()
+
     @functools.wraps(init)
     def translated(self: Any, *positional: Any, **options: Any) -> None:
         self.spelling, model, native = read_call(positional, options)
+        if unknown := native.keys() - known:
+            raise TypeError(f"RLM() got an unexpected keyword argument {min(unknown)!r}")
         cast("Callable[..., None]", init)(self, *model, **native)
 
     return cast("Callable[Arguments, None]", translated)

@@ -65,9 +65,7 @@ class ReplRun:
         finally:
             if self.final_call is not None:
                 self.final_call.held.release()
-            if self.closes_session:
-                await self.session.close()
-            await self.session.leave(self.bridge)
+            await self.session.leave(self.bridge, close=self.closes_session)
         return await self.run_state.finish(ending)
 
     async def _steps(self) -> Ending:

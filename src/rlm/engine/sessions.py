@@ -99,8 +99,10 @@ class RunSession:
         """Run cells for this run from now on."""
         self._scope, self._host = scope, host
 
-    async def leave(self, host: Host) -> None:
+    async def leave(self, host: Host, *, close: bool) -> None:
         """Answer nothing for a run that has ended: threads of its cells may still ask."""
+        if close:
+            await self.close()
         if self._host is not host:
             return
         self._host = None

@@ -189,8 +189,8 @@ def _exposed(owner: str, target: Any, member: str) -> Any:
         raise ConfigError(f"tool {owner!r}: {member!r} is a module; pass it as a tool of its own")
     if isinstance(target, type) and inspect.isfunction(inspect.getattr_static(target, member)):
         raise ConfigError(
-            f"tool {owner!r}: {member!r} is a method of the objects of {target.__name__}; pass such "
-            "an object as the tool"
+            f"tool {owner!r}: {member!r} is a method of the objects of {target.__name__}; "
+            "pass such an object as the tool"
         )
     if callable(found):
         return found

@@ -219,15 +219,13 @@ def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Env
     return environment
 
 
-def setup_code_of(
-    code: str | None, options: Mapping[str, Any] | None
-) -> tuple[str | None, dict[str, Any]]:
-    """Return `setup_code`, which every environment takes, and the other options."""
+def setup_code_of(code: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return `setup_code`, which every environment takes, and the other options as keywords."""
     rest = dict(options or {})
     inside = rest.pop("setup_code", None)
     if code and inside:
         raise ConfigError("setup_code is given twice: as a keyword and as an option")
-    return code or inside, rest
+    return {"setup_code": code or inside, "environment_kwargs": rest}
 
 
 def _first(variables: Mapping[str, str], names: tuple[str, ...]) -> str | None:
