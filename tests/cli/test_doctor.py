@@ -182,7 +182,7 @@ def test_advice_stands_between_problems_and_extras() -> None:
 
 
 def test_one_key_of_two_providers_is_no_choice() -> None:
-    assert check_settings({"AWS_BEARER_TOKEN_BEDROCK": "k"}) == []
+    assert _checks.check_settings({"AWS_BEARER_TOKEN_BEDROCK": "k"}) == []
     both = {"AWS_BEARER_TOKEN_BEDROCK": "k", "MISTRAL_API_KEY": "k"}
-    (advice,) = check_settings(both)
+    (advice,) = _checks.check_settings(both)
     assert advice.startswith("Keys for mistral, bedrock are set: the first of them is used")

@@ -86,7 +86,9 @@ def test_every_default_can_be_reached_with_its_key(name: str) -> None:
     if provider.base_url is None:
         assert default_model(variables) is None, "its address is missing"
         variables[provider.base_url_variables[0]] = "https://here.example.com"
-    sharing = [each for each in PROVIDERS if PROVIDERS[each].key_variables == provider.key_variables]
+    sharing = [
+        each for each in PROVIDERS if PROVIDERS[each].key_variables == provider.key_variables
+    ]
     first = sharing[0]
     assert default_model(variables) == f"{first}/{PROVIDERS[first].default_model}"
     model = f"{name}/{provider.default_model}"

@@ -3,6 +3,7 @@
 import json
 import time
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -41,7 +42,12 @@ SUITE: list[tuple[str, str, str, dict[str, str], bytes, str]] = [
 
 
 def signed(method: str, url: str, headers: dict[str, str], body: bytes, **facts: Any) -> str:
-    given_facts: dict[str, Any] = {"credentials": EXAMPLE, "region": "us-east-1", "service": "service", "when": AT}
+    given_facts: dict[str, Any] = {
+        "credentials": EXAMPLE,
+        "region": "us-east-1",
+        "service": "service",
+        "when": AT,
+    }
     return signed_headers(method, url, headers, body, **{**given_facts, **facts})["Authorization"]
 
 
@@ -120,9 +126,7 @@ def test_frames_may_be_cut_anywhere(places: list[int]) -> None:
     cuts = [0, *sorted(places), len(whole)]
     reader = FrameReader()
     found = [
-        json.loads(event)
-        for start, end in zip(cuts, cuts[1:], strict=False)
-        for event in reader.add(whole[start:end])
+        json.loads(event) for start, end in pairwise(cuts) for event in reader.add(whole[start:end])
     ]
     assert found == [{"messageStart": {"role": "assistant"}}, {"messageStop": {}}]
 
@@ -134,7 +138,7 @@ def test_exceptions_are_named() -> None:
 
 @given(st.binary(min_size=12, max_size=200))
 def test_other_bytes_are_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match="checksum|size|headers"):
+    with pytest.raises(ValueError, match=r"checksum|size|headers"):
         list(FrameReader().add(data))
 
 
@@ -142,5 +146,5 @@ def test_other_bytes_are_refused(data: bytes) -> None:
 def test_every_changed_byte_is_noticed(at: int) -> None:
     changed = bytearray(FRAMES[0])
     changed[at] ^= 0x10
-    with pytest.raises(ValueError, match="checksum|size|headers"):
+    with pytest.raises(ValueError, match=r"checksum|size|headers"):
         list(FrameReader().add(bytes(changed)))

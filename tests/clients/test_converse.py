@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -192,11 +194,10 @@ async def test_refusals(
     async with FakeServer([answer]) as server:
         client, wire_name = reach(f"bedrock/{NOVA}", server)
         request = asked(model=wire_name)
+        plain = partial(client.complete, timeout_seconds=10)
+        ask: Callable[[Request], Awaitable[Any]] = partial(collected, client) if stream else plain
         with pytest.raises(ModelError) as caught:
-            if stream:
-                await collected(client, request)
-            else:
-                await client.complete(request, timeout_seconds=10)
+            await ask(request)
         await client.close()
     assert (caught.value.status, caught.value.retryable) == (status, retryable)
     assert caught.value.ambiguous is bool(behaviour)

@@ -1,7 +1,8 @@
 """How models are reached: a client per wire dialect, adapters, and one without a network.
 
 `OpenAICompatClient` speaks chat completions; `ResponsesClient`, `AnthropicClient`, `GeminiClient`
-and `ConverseClient` (Bedrock) speak their providers' own dialects, and `GenericChatClient` a dialect you describe.
+and `ConverseClient` (Bedrock) speak their providers' own dialects, and `GenericChatClient` a
+dialect you describe.
 `CallableClient` calls your function; `LiteLLMClient`, `LLMClient` and `GGUFClient` call a library.
 `OfflineClient` finds answers by search, without a model. Modules are imported on first use.
 

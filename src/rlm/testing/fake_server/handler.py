@@ -16,7 +16,8 @@ __all__ = ["Handler"]
 MODEL = "fake-model"
 PLACES = (
     "POST /v1/chat/completions, /v1/responses, /v1/messages, "
-    "/v1beta/models/MODEL:generateContent or /model/MODEL/converse; GET /v1/models, /health or /_requests"
+    "/v1beta/models/MODEL:generateContent or /model/MODEL/converse; "
+    "GET /v1/models, /health or /_requests"
 )
 
 
