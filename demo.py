@@ -3,12 +3,13 @@
 The root model gets a short query; the ten megabytes are the variable `context` in its REPL. It
 searches them with code, and a child run with a fresh REPL and a fresh history reads what it found.
 
-Set `RLM_MODEL=provider/model` (also in a `.env` file) to use that model; by default, the demo uses
-the built-in offline model.
+Set `RLM_MODEL=provider/model` (also in a `.env` file) to use that model. Without it, the demo uses
+Groq if `GROQ_API_KEY` is set, else the first provider with a key, else the built-in offline model.
 """
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from examples.haystack import make_haystack
@@ -16,7 +17,7 @@ from rlm import RLM, Limits
 from rlm.cli.dotenv import settings
 from rlm.events import CallEnded, Event, RunEnded, RunStarted
 from rlm.records.recorders import ConsoleRecorder
-from rlm.wiring.registry import OFFLINE_MODEL, default_model
+from rlm.wiring.registry import OFFLINE_MODEL, PROVIDERS, default_model
 
 SIZE_BYTES = 10_000_000
 HINT = "Find the passage with code, then let a child run read it: rlm_query(task, context=passage)."
@@ -32,9 +33,17 @@ def children(events: tuple[Event, ...]) -> list[str]:
     ]
 
 
+def demo_model(variables: Mapping[str, str]) -> str:
+    """Return RLM_MODEL, else Groq's model, which is free, else that of any key there is."""
+    groq = PROVIDERS["groq"]
+    if not variables.get("RLM_MODEL") and any(map(variables.get, groq.key_variables)):
+        return f"groq/{groq.default_model}"
+    return default_model(variables) or OFFLINE_MODEL
+
+
 def main() -> int:
     variables = settings(os.environ, Path.cwd()).variables
-    model = default_model(variables) or OFFLINE_MODEL
+    model = demo_model(variables)
     haystack = make_haystack(SIZE_BYTES, seed=7)
     print(f"Context:  {len(haystack.text):,} characters")
     print(f"Question: {haystack.question}")

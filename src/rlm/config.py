@@ -17,7 +17,10 @@ Profile = Literal["frontier", "standard", "small", "tiny"]
 
 
 class Guards(Struct, frozen=True):
-    """When an answer may end the run, and what to do with a model that is stuck."""
+    """When an answer may end the run, and what to do with a model that is stuck.
+
+    `confirm_final`: a final beside code, whose text no cell printed, is asked about once.
+    """
 
     require_repl_before_final: bool = False
     require_subcall_before_final: bool = False
@@ -27,6 +30,7 @@ class Guards(Struct, frozen=True):
     repl_error_limit: int | None = None
     fallback_code: str | None = None
     wrong_shape_limit: int | None = 3
+    confirm_final: bool = True
 
 
 class CallRules(Struct, frozen=True):

@@ -2,9 +2,23 @@
 
 from msgspec import Struct
 
+from rlm.compat.runtime import (
+    MaxRecursionExceeded,
+    MaxStepsExceeded,
+    MaxSubcallsExceeded,
+    MaxTokensExceeded,
+    PolicyError,
+)
 from rlm.limits import Limits
 
-__all__ = ["Policy"]
+__all__ = [
+    "MaxRecursionExceeded",
+    "MaxStepsExceeded",
+    "MaxSubcallsExceeded",
+    "MaxTokensExceeded",
+    "Policy",
+    "PolicyError",
+]
 
 
 class Policy(Struct, frozen=True):

@@ -8,10 +8,9 @@ from msgspec.structs import replace
 
 from rlm import api
 from rlm.calls.cache import ReplyCache, as_cache
+from rlm.compat.runtime import error_of, with_cell_names
 from rlm.config import Guards
-from rlm.errors import LimitExceededError
 from rlm.portal import portal
-from rlm.wiring.resources import Model
 from rlm_runtime.context import Context
 from rlm_runtime.policy import Policy
 from rlm_runtime.trace import Trace
@@ -29,11 +28,11 @@ class RLM:
 
     def __init__(
         self,
-        adapter: Model,
+        adapter: Any,
         policy: Policy | None = None,
         cache: bool | str | Path | ReplyCache | None = None,
         *,
-        subcall_adapter: Model | None = None,
+        subcall_adapter: Any = None,
         max_tokens: int = 8_192,
         **options: Any,
     ) -> None:
@@ -44,24 +43,26 @@ class RLM:
             limits=replace((policy or Policy()).limits(), step_output_tokens=max_tokens),
             guards=Guards(**guards),
             cache=_replaying(cache),
-            **options,
+            **with_cell_names(options),
         )
 
     def run(self, query: str, context: Context | str) -> tuple[str, Trace]:
-        """Return the answer and its trace; at a limit, the best answer there is.
+        """Return the answer and its trace.
 
-        `trace.stop_reason` says what ended the run. Raises LimitExceededError without any answer.
+        At a limit of the policy, raises its PolicyError, such as MaxStepsExceeded, which has the
+        best answer available as `partial_answer`, and the `trace`.
         """
         return portal().call(lambda: self.arun(query, context))
 
     async def arun(self, query: str, context: Context | str) -> tuple[str, Trace]:
-        """Run asynchronously. Cells find a text as `P`, several documents as a list."""
+        """Run asynchronously. Cells find the text as `P`, several documents as `context`."""
         given = Context.from_text(context) if isinstance(context, str) else context
         several = given.num_documents() > 1
         result = await self._engine.aask(query, list(given.documents) if several else given.text)
-        if result.answer is None:
-            raise LimitExceededError(f"there is no answer: {result.detail or result.stop_reason}")
-        return str(result.answer), Trace.of(result.events)
+        trace = Trace.of(result.events)
+        if (error := error_of(result, trace)) is not None:
+            raise error
+        return str(result.answer), trace
 
     def close(self) -> None:
         """Release connections and sessions; otherwise this happens at exit."""

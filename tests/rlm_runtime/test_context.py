@@ -55,7 +55,7 @@ def test_bad_sizes_are_value_errors(size: int, overlap: int) -> None:
         Context.from_text("some text").chunk(size, overlap)
 
 
-@given(st.lists(TEXTS, max_size=12), st.integers(1, 5))
+@given(st.lists(TEXTS, min_size=1, max_size=12), st.integers(1, 5))
 def test_documents_are_kept_whole_and_in_order(documents: list[str], size: int) -> None:
     context = Context.from_documents(documents, separator="|")
     assert context.text == "|".join(documents)
@@ -70,12 +70,16 @@ def test_documents_are_kept_whole_and_in_order(documents: list[str], size: int) 
 def test_what_is_told_of_a_context() -> None:
     context = Context.from_documents(["one", "three"])
     assert context.metadata() == {
+        "context_type": "document_list",
         "total_length": context.len_chars(),
         "num_documents": 2,
         "document_lengths": [3, 5],
     }
     assert context.len_chars() == len("one" + "\n\n---\n\n" + "three")
     assert context.get_document(2) is context.get_document(-1) is None
-    assert Context.from_text("one").num_documents() == 1
+    assert (
+        Context.from_text("one").num_documents() == Context.from_documents([]).num_documents() == 1
+    )
+    assert Context.from_text("one").metadata()["context_type"] == "string"
     with pytest.raises(ValueError, match="docs_per_chunk"):
         context.chunk_documents(0)

@@ -11,7 +11,14 @@ import pytest
 
 from rlm import LimitExceededError, ReplyCache
 from rlm.worker.namespace import REPL_NAMES
-from rlm_runtime import LLAMA_SYSTEM_PROMPT, RLM, Context, Policy
+from rlm_runtime import (
+    LLAMA_SYSTEM_PROMPT,
+    RLM,
+    Context,
+    MaxStepsExceeded,
+    MaxTokensExceeded,
+    Policy,
+)
 from rlm_runtime.adapters import FakeAdapter
 from tests.shape.tree import ROOT, SOURCE, load_modules
 
@@ -48,10 +55,13 @@ def test_cells_find_the_text_and_its_helpers() -> None:
     assert answer == str(["RLMs", "RLMs", "state.", 45, (11, 15, "long"), "RLMs"])
 
 
-def test_cells_find_several_documents_as_a_list() -> None:
-    adapter = fake("```repl\nFINAL([len(P), ctx.documents()[1], lenP()])\n```")
-    answer, _ = RLM(adapter=adapter).run("Which?", Context.from_documents(["one", "two"]))
-    assert answer == str([2, "two", len("one\n\ntwo")])
+def test_cells_find_several_documents_and_their_text() -> None:
+    code = (
+        "FINAL([P, lenP(), len(context), ctx.num_documents(), ctx.get_document(1), ctx.metadata()])"
+    )
+    several = Context.from_documents(["one", "three"])
+    answer, _ = RLM(adapter=fake(f"```repl\n{code}\n```")).run("Which?", several)
+    assert answer == str([several.text, len(several.text), 2, 2, "three", several.metadata()])
 
 
 def test_the_text_is_not_in_any_message_unless_code_printed_it() -> None:
@@ -85,12 +95,12 @@ def test_the_defaults_of_a_policy() -> None:
 
 def test_steps_are_held() -> None:
     adapter = FakeAdapter(script=[f"print({n})" for n in range(9)])
-    adapter.add_rule("no more code", "FINAL: as far as I came")
-    adapter.add_rule("Answer now", "as far as I came")
-    answer, trace = RLM(adapter=adapter, policy=Policy(max_steps=3)).run("Go on.", TEXT)
+    with pytest.raises(MaxStepsExceeded) as raised:
+        RLM(adapter=adapter, policy=Policy(max_steps=3)).run("Go on.", TEXT)
+    trace = raised.value.trace
     assert (trace.stop_reason, trace.limit) == ("steps", "steps")
     assert sum(step.kind == "repl_exec" for step in trace.steps) == 3
-    assert answer
+    assert raised.value.partial_answer == "2"
 
 
 MANY = "replies = []\nfor n in range(50):\n    replies.append(llm_query(f'Number {n}'))"
@@ -122,7 +132,9 @@ def test_one_object_can_run_again_with_all_of_its_policy() -> None:
 def test_tokens_are_held_before_they_are_sent() -> None:
     policy = Policy(max_total_tokens=20_000)
     adapter = fake(*["print('x' * 9_000)"] * 40, sub="short")
-    _, trace = RLM(adapter=adapter, policy=policy).run("Read on.", TEXT)
+    with pytest.raises(MaxTokensExceeded, match="max_tokens") as raised:
+        RLM(adapter=adapter, policy=policy).run("Read on.", TEXT)
+    trace = raised.value.trace
     assert trace.limit == "tokens"
     used = sum(step.usage.total_tokens for step in trace.steps if step.usage)
     assert 0 < used <= 20_000

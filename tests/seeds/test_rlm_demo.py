@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from demo import demo_model
+from rlm import RLM, ScriptedClient
 from rlm.testing.fake_server import FakeServer
+from rlm.wiring.registry import OFFLINE_MODEL, default_model
 from tests.endpoint import Endpoint, endpoint
 from tests.seeds.models import searcher
 from tests.seeds.reading import code_of, text_of
@@ -33,6 +36,53 @@ def filled(text: str, server: Endpoint | FakeServer) -> str:
 def variables_of(model: str, server: Endpoint | FakeServer) -> dict[str, str]:
     needed = WITH[model.partition("/")[0]]
     return {name: filled(text, server) for name, text in needed.items()}
+
+
+GROQ, OPENAI = {"GROQ_API_KEY": "gsk_x"}, {"OPENAI_API_KEY": "sk-x"}
+
+
+@pytest.mark.parametrize(
+    ("given", "model"),
+    [
+        (GROQ | OPENAI, "groq/llama-3.3-70b-versatile"),
+        (OPENAI | {"GROQ_API_KEY": ""}, default_model(OPENAI)),
+        (GROQ | OPENAI | {"RLM_MODEL": "gpt-4o"}, "gpt-4o"),
+        ({}, OFFLINE_MODEL),
+    ],
+)
+def test_groq_comes_first_in_the_demo(given: dict[str, str], model: str) -> None:
+    assert demo_model(given) == model
+    if given == GROQ | OPENAI:
+        assert default_model(given) != model  # Elsewhere the order of providers holds.
+
+
+BESIDE = "Thought: I compute.\n```python\nx = 6 * 7\nprint('done')\n```\nFinal Answer: 4177"
+
+
+def test_a_model_by_its_name_ends_with_a_final_answer_beside_code() -> None:
+    client = ScriptedClient([BESIDE, "FINAL(later)"])
+    with RLM(model_name=client) as rlm:  # type: ignore[call-arg,arg-type,typeddict-item]
+        result = rlm.ask("What?", "")
+    assert (result.answer, result.steps, len(client.requests)) == ("4177", 1, 1)
+    assert [type(e).__name__ for e in result.events].count("CellEnded") == 1
+
+
+def test_code_that_failed_is_shown_before_a_final_answer_counts() -> None:
+    client = ScriptedClient([BESIDE.replace("print('done')", "1 / 0"), "Final Answer: repaired"])
+    with RLM(model_name=client) as rlm:  # type: ignore[call-arg,arg-type,typeddict-item]
+        assert rlm.ask("What?", "").answer == "repaired"
+
+
+def test_elsewhere_an_answer_that_no_code_printed_is_asked_about_once() -> None:
+    with RLM(ScriptedClient([BESIDE, "Final Answer: sure"])) as rlm:
+        assert rlm.ask("What?", "").answer == "sure"
+
+
+def test_a_model_name_beside_another_model_is_refused() -> None:
+    with pytest.raises(TypeError, match="two models"):
+        RLM("openai/gpt-4o", model_name="gpt-4o")
+    with RLM(model_name="gpt-4o", variables=OPENAI) as rlm:
+        assert rlm.config.model.endswith("gpt-4o")
 
 
 def test_there_is_a_line_for_each_of_four_providers() -> None:

@@ -92,16 +92,29 @@ class AgentRLM:
         self._tools_enabled = enable_tools
         self._streaming_enabled = enable_streaming
         self._tools: dict[str, Tool] = {}
+        self._granted: dict[str, Any] = {}  # those of `context.tools` that are in it
         if tools and not enable_tools:
             raise ConfigError("tools= was given, but this agent was made with enable_tools=False")
         self._tools.update(_own_tools(tools))
+        self.context.tools.update(self._tools)
         self._conversation: Chat | None = None
         self._is_new_conversation = False
         self._is_new_memory = True
+        self._bound = ""  # `context_data` as the REPL has it, as JSON
         self._one_turn = asyncio.Lock()
         self._answer = ""
 
     # -- what it knows and may do ------------------------------------------------------------
+
+    @property
+    def agent_context(self) -> AgentContext:
+        """The memory, `context`, under rlm-kit's name; changes count from the next turn on."""
+        return self.context
+
+    @agent_context.setter
+    def agent_context(self, context: AgentContext) -> None:
+        self.context = context
+        self._is_new_memory = True
 
     def register_tool(self, name: str, function: Any) -> None:
         """Let cells call a function, or the methods of an object, from the next turn on.
@@ -111,6 +124,7 @@ class AgentRLM:
         if not self._tools_enabled:
             raise ConfigError(f"tool {name!r}: this agent was made with enable_tools=False")
         self._tools.update(_own_tools({name: function}))
+        self.context.tools[name] = function
         self.missing_tools = tuple(each for each in self.missing_tools if each != name)
 
     def add_context(self, key: str, data: Any) -> None:
@@ -124,15 +138,20 @@ class AgentRLM:
 
     def save_context(self, path: str | Path) -> None:
         """Write the conversation, `context_data` and the names of tools to a JSON file."""
-        self.context.save(path, (*self._tools, *self.missing_tools))
+        names = dict.fromkeys((*self._tools, *self.context.tools, *self.missing_tools))
+        self.context.save(path, list(names))
 
     def load_context(self, path: str | Path) -> None:
         """Continue what `save_context` wrote, in a new REPL from the next turn on.
 
+        Files of rlm-kit are read, too.
         `missing_tools` names the tools that the agent had and that have to be registered again.
         """
-        self.context, tools = AgentContext.load(path)
-        self.missing_tools = tuple(name for name in tools if name not in self._tools)
+        loaded, tools = AgentContext.load(path)
+        loaded.tools.update(self.context.tools)  # functions are not in the file
+        self.context = loaded
+        known = self._tools.keys() | loaded.tools.keys()
+        self.missing_tools = tuple(name for name in tools if name not in known)
         self._is_new_memory = True
         self._is_new_conversation = True
 
@@ -226,9 +245,10 @@ class AgentRLM:
             self._is_new_memory = True
         chat = self._conversation
         chat.turns[:] = self.context.turns()
-        if self._is_new_memory:
+        known = _as_json(self.context.data)
+        if self._is_new_memory or known != self._bound:
             chat.bind("context_data", self.context.data)
-            self._is_new_memory = False
+            self._is_new_memory, self._bound = False, known
         return chat
 
     async def _forget_session(self) -> None:
@@ -240,12 +260,17 @@ class AgentRLM:
         """Set the tools of this turn; none if tools are disabled."""
         if further and not self._tools_enabled:
             raise ConfigError("tools= was given, but this agent was made with enable_tools=False")
+        given = self.context.tools if self._tools_enabled else {}
+        new = {name: tool for name, tool in given.items() if self._granted.get(name) is not tool}
+        self._tools.update(_own_tools(new))
+        self._granted.update(new)
         self._rlm.grant_tools({**self._tools, **_own_tools(further)}, self._sub_tools)
 
     def _note(self, event: Noted) -> None:
         """Store a note of a cell; the REPL of a child's parent does not have it yet."""
         self.context.data[event.key] = json.loads(event.value)
         self._is_new_memory = self._is_new_memory or event.depth > 0
+        self._bound = _as_json(self.context.data)
         if self._conversation is not None:
             self._conversation.keep("context_data", self.context.data)
 
@@ -273,6 +298,14 @@ def _model_options(backend: Backend, backend_kwargs: dict[str, Any] | None) -> d
     if backend_kwargs:
         raise ConfigError("backend_kwargs needs the name of a provider")
     return {"model": backend}
+
+
+def _as_json(data: dict[str, Any]) -> str:
+    """Return `context_data` as JSON; a program may have changed it without `add_context`."""
+    try:
+        return json.dumps(data)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"context_data has no JSON form ({error}); store plain values") from error
 
 
 def _with_cost(limits: Limits | None, max_cost: float | None) -> Limits | None:

@@ -77,6 +77,7 @@ Arguments = ParamSpec("Arguments")
 class ReferenceKeywords(TypedDict, total=False):
     """The keywords of the reference that we call otherwise, for type checkers."""
 
+    model_name: str | None
     backend: Any
     backend_kwargs: dict[str, Any] | None
     other_backends: Sequence[Any] | None
@@ -133,7 +134,7 @@ def read_call(
     positional: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[Spelling, tuple[Any, ...], dict[str, Any]]:
     """Return the spelling of a call, and its positional and named arguments in our words."""
-    positional, options = _by_name(positional, dict(options))
+    positional, options = _by_name(positional, _with_model_name(positional, dict(options)))
     given = {name: value for name, value in options.items() if name in POSITIONS}
     reference = {name: options.pop(name) for name in REFERENCE_KEYWORDS & options.keys()}
     reference = {name: value for name, value in reference.items() if value is not None}
@@ -148,6 +149,19 @@ def read_call(
     native = _native(spelling, reference, options.pop("limits", None))
     options.update((n, v) for n, v in native.items() if options.get(n) is None)
     return spelling, model, options
+
+
+def _with_model_name(positional: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """Return a call of rlm-demo's, `RLM(model_name=…)`, in our words.
+
+    There, `Final Answer:` beside code ends the run once the code ran, so it is not asked about.
+    """
+    named = options.pop("model_name", None)
+    if named is None:
+        return options
+    if positional or options.keys() & {"model", "backend", "backend_kwargs"}:
+        raise TypeError("RLM() got two models: give model_name inside backend_kwargs, or alone")
+    return {"guards": Guards(confirm_final=False), **options, "model": named}
 
 
 def _by_name(

@@ -150,7 +150,7 @@ def decide(
     known: tuple[str, ...],
 ) -> Decision:
     """Return the decision on one step. `known` are the REPL variables, for a helpful message."""
-    submission, objection = _submission(step_result, progress, known)
+    submission, objection = _submission(step_result, progress, guards, known)
     if submission is not None:
         progress.submitted = submission
         objection = objection or _guarded(progress, guards, step)
@@ -181,7 +181,7 @@ def of_wrong_shape(
 
 
 def _submission(
-    step_result: StepResult, progress: Progress, known: tuple[str, ...]
+    step_result: StepResult, progress: Progress, guards: Guards, known: tuple[str, ...]
 ) -> tuple[Submission | None, str | None]:
     """Return the answer this step submits, and the objection to it, if any."""
     for result in reversed(step_result.results):
@@ -195,18 +195,20 @@ def _submission(
     if final.kind == "variable":
         return None, nudges.unknown_variable(final.text, known)
     submission = Submission(final.text, "FINAL")
-    if _is_premature(step_result, progress, final.text):
+    if _is_premature(step_result, progress, guards, final.text):
         progress.asked_to_confirm = True
         return submission, nudges.CONFIRM_FINAL
     return submission, None
 
 
-def _is_premature(step_result: StepResult, progress: Progress, text: str) -> bool:
+def _is_premature(step_result: StepResult, progress: Progress, guards: Guards, text: str) -> bool:
     """Whether a literal beside code may be invented; the model is asked once to confirm it."""
     if not step_result.actions.cells or progress.asked_to_confirm:
         return False
     failed = any(result.error is not None for result in step_result.results)
-    return failed or not final_is_supported(text, "\n".join(progress.printed))
+    if failed or not guards.confirm_final:
+        return failed
+    return not final_is_supported(text, "\n".join(progress.printed))
 
 
 def _guarded(progress: Progress, guards: Guards, step: int) -> str | None:

@@ -367,9 +367,14 @@ atexit.register(_close_all)
 
 
 def _as_client(model: Any) -> tuple[Client, str]:
-    """Return the client and its name; a function gets a client of its own."""
+    """Return the client and its name; functions and adapters get a client of their own."""
     if hasattr(model, "complete"):
-        return model, ClientTraits.of(model).model_name or type(model).__name__
+        name = ClientTraits.of(model).model_name or type(model).__name__
+        if hasattr(model, "stream") or hasattr(model, "info"):
+            return model, name
+        from rlm.clients.completing import client_of_adapter
+
+        return client_of_adapter(model), name
     from rlm.clients.callable import CallableClient
 
     return CallableClient(model), getattr(model, "__name__", type(model).__name__)

@@ -103,11 +103,46 @@ class ContextView:
 
     def documents(self) -> list[Any]:
         """The items of a list, the (name, value) pairs of a dict, or the one text."""
+        return self._items()
+
+    def _items(self) -> list[Any]:
         if isinstance(self._payload, dict):
             return list(self._payload.items())
         if isinstance(self._payload, (list, tuple)):
             return list(self._payload)
         return [self._payload]
+
+    def num_documents(self) -> int:
+        """How many documents there are."""
+        return len(self._payload) if isinstance(self._payload, (dict, list, tuple)) else 1
+
+    def get_document(self, index: int) -> Any:
+        """The document of that number, counted from 0, or None."""
+        return self._items()[index] if 0 <= index < self.num_documents() else None
+
+    def chunk_documents(self, docs_per_chunk: int = 10) -> list[tuple[int, int, list[Any]]]:
+        """Groups of whole documents, as (first, end, documents)."""
+        if docs_per_chunk < 1:
+            raise ValueError("chunk_documents needs docs_per_chunk >= 1")
+        documents = self._items()
+        starts = range(0, len(documents), docs_per_chunk)
+        groups = [(start, documents[start : start + docs_per_chunk]) for start in starts]
+        return [(start, start + len(group), group) for start, group in groups]
+
+    def len_chars(self) -> int:
+        """The length of the text in characters."""
+        return len(self._text)
+
+    def metadata(self) -> dict[str, Any]:
+        """Kind and sizes, never content."""
+        lengths = [len(str(document)) for document in self._items()]
+        several = isinstance(self._payload, (dict, list, tuple))
+        return {
+            "context_type": "document_list" if several else "string",
+            "total_length": len(self._text),
+            "num_documents": len(lengths),
+            "document_lengths": lengths,
+        }
 
     def describe(self) -> str:
         """The payload's structure in a few words, never its values."""

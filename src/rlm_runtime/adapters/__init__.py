@@ -1,15 +1,16 @@
 """Adapters to models: a script, any chat endpoint over HTTP, OpenAI's dialect.
 
-Each is a client of the engine; whatever else `rlm.RLM` accepts as a model works too.
+Each is a client of the engine; whatever else `rlm.RLM` accepts as a model works too, such as any
+object with `complete(messages)`.
 """
 
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from rlm.clients.generic import GenericChatClient, PayloadBuilder, ResponseParser
+from rlm.clients.generic import GenericChatClient
 from rlm.testing.scripted import Entry, Pattern, ScriptedClient
 from rlm.wiring.registry import PROVIDERS
 
@@ -38,7 +39,7 @@ class GenericChatAdapter(GenericChatClient):
 
     `payload_builder(messages, max_tokens, temperature, model)` makes the body, and
     `response_parser(data)` takes the text out, or (text, usage); without them both are OpenAI's.
-    Without a key there is no auth header. What may pass is tried `max_retries` times more.
+    Without an `api_key` there is no auth header. What may pass is tried `max_retries` times more.
     """
 
     def __init__(
@@ -48,23 +49,13 @@ class GenericChatAdapter(GenericChatClient):
         base_url: str = "",
         path: str = "/chat/completions",
         model: str | None = None,
-        api_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        payload_builder: PayloadBuilder | None = None,
-        response_parser: ResponseParser | None = None,
         timeout: float = 60.0,
         max_retries: int = 3,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            endpoint or f"{base_url.rstrip('/')}/{path.lstrip('/')}",
-            model,
-            api_key=api_key,
-            headers=headers,
-            payload_builder=payload_builder,
-            response_parser=response_parser,
-            timeout_seconds=timeout,
-            max_attempts=max_retries + 1,
-        )
+        address = endpoint or f"{base_url.rstrip('/')}/{path.lstrip('/')}"
+        options |= {"timeout_seconds": timeout, "max_attempts": max_retries + 1}
+        super().__init__(address, model, **options)
 
 
 class OpenAICompatAdapter(GenericChatAdapter):
