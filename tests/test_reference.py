@@ -23,6 +23,7 @@ from rlm.cli.bench import bench
 from rlm.cli.env import env
 from rlm.cli.mcp import mcp
 from rlm.cli.provenance import provenance
+from rlm.clients._quirks import QUIRKS, UNKNOWN
 from rlm.compat import spelling
 from rlm.compat.backends import PROVIDERS as BACKEND_PROVIDERS
 from rlm.compat.types import Completion
@@ -31,6 +32,7 @@ from rlm.environments.local import LocalEnvironment
 from rlm.errors import LimitExceededError
 from rlm.events import SCHEMA_VERSION, Event, RunStarted
 from rlm.limits import Limits
+from rlm.models import HOMES
 from rlm.wiring.registry import ADAPTERS, PROVIDERS, environments
 from rlm.worker.agent_names import AGENT_NAMES
 from rlm.worker.ctx import ContextView
@@ -310,6 +312,17 @@ def test_providers() -> None:
         )
         for name, each in PROVIDERS.items()
     ]
+
+
+def test_default_models_and_sources_of_prices() -> None:
+    rows = tables("../guides/openai-compatible-servers.md")["Default models and prices/provider"]
+    assert [(unquoted(row[0]), unquoted(row[1])) for row in rows] == [
+        (name, each.default_model) for name, each in PROVIDERS.items() if each.default_model
+    ]
+    for name, _, source in rows:
+        home = HOMES.get(unquoted(name))
+        assert ("its replies" in source) is QUIRKS.get(unquoted(name), UNKNOWN).states_cost, name
+        assert source.endswith(f"table: `{home}`" if home else "table: that of the maker"), name
 
 
 def test_the_tour_names_what_is_there() -> None:

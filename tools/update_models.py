@@ -16,7 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-TARGET = Path(__file__).parents[1] / "src" / "rlm" / "knowledge" / "models.json"
+TARGET = Path(__file__).parents[1] / "src" / "rlm" / "models" / "models.json"
 PACKAGE = "genai-prices"
 DIRECT = ("openai", "anthropic", "google", "groq", "openrouter", "azure")
 BY_WAY_OF_LITELLM = (

@@ -10,7 +10,7 @@ from rlm import compat
 from rlm.calls.cache import ReplyCache
 from rlm.calls.rate_limits import RateLimit
 from rlm.compat import Completion
-from rlm.config import CallRules, Guards, RunConfig
+from rlm.config import CallRules, Guards, RunChanges, RunConfig
 from rlm.context import ContextValue
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Task
@@ -126,6 +126,8 @@ class RLM(compat.ReferenceAttributes):
         recorders: Sequence[Recorder] = (),
         run_id: str | None = None,
         limits: Limits | None = None,
+        sampling: Mapping[str, Any] | None = None,
+        sub_sampling: Mapping[str, Any] | None = None,
         budget: Budget | None = None,
         strict: bool = False,
     ) -> RunResult:
@@ -135,9 +137,11 @@ class RLM(compat.ReferenceAttributes):
         of that type, or None if no valid one was found; with `strict`, a run without an answer
         raises NoAnswerError. With `journal=`, a `run_id` names the run: an interrupted one is
         resumed, a finished one returns its answer again. `limits` replace those of this object for
-        this run; `budget` is shared with other runs (`Budget.shared`).
+        this run; `budget` is shared with other runs (`Budget.shared`). `sampling` and
+        `sub_sampling` are added to those of this object: `sampling={"temperature": 0}`.
         """
-        config = self.runner.with_limits(limits)
+        changes = RunChanges(limits=limits, sampling=sampling, sub_sampling=sub_sampling)
+        config = changes.applied_to(self.config)
         stored = await self.runner.resources.store(context, config)
         result = await self.runner.answer(
             Task(query, stored),
@@ -157,10 +161,13 @@ class RLM(compat.ReferenceAttributes):
         response_model: Any = None,
         run_id: str | None = None,
         limits: Limits | None = None,
+        sampling: Mapping[str, Any] | None = None,
+        sub_sampling: Mapping[str, Any] | None = None,
         strict: bool = False,
     ) -> RunResult:
         """The blocking form of `aask`, for scripts, threads and notebooks."""
         named: dict[str, Any] = {"response_model": response_model, "run_id": run_id}
+        named |= {"sampling": sampling, "sub_sampling": sub_sampling}
         return portal().call(
             lambda: self.aask(query, context, **named, limits=limits, strict=strict)
         )
@@ -173,6 +180,8 @@ class RLM(compat.ReferenceAttributes):
         response_model: Any = None,
         run_id: str | None = None,
         limits: Limits | None = None,
+        sampling: Mapping[str, Any] | None = None,
+        sub_sampling: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Yield every event of a run as it happens; leaving the loop cancels the run."""
 
@@ -184,6 +193,8 @@ class RLM(compat.ReferenceAttributes):
                 recorders=(recorder,),
                 run_id=run_id,
                 limits=limits,
+                sampling=sampling,
+                sub_sampling=sub_sampling,
             )
 
         async with aclosing(events_of(start)) as events:
@@ -224,7 +235,7 @@ class RLM(compat.ReferenceAttributes):
             session: RunSession,
             response_model: Any,
             recorders: Sequence[Recorder],
-            limits: Limits | None,
+            changes: RunChanges,
         ) -> RunResult:
             await session.set_tools(resources.services().toolset.tools)
             return await runner.answer(
@@ -232,7 +243,7 @@ class RLM(compat.ReferenceAttributes):
                 session=session,
                 response_model=response_model,
                 recorders=recorders,
-                config=runner.with_limits(limits),
+                config=changes.applied_to(self.config),
             )
 
         storage = resources.new_storage(self.config.model)
@@ -262,23 +273,42 @@ class RLM(compat.ReferenceAttributes):
 
     # -- the reference's spelling ------------------------------------------------------------
 
-    async def acompletion(self, prompt: ContextValue, root_prompt: str | None = None) -> Completion:
+    async def acompletion(
+        self,
+        prompt: ContextValue,
+        root_prompt: str | None = None,
+        *,
+        sampling: Mapping[str, Any] | None = None,
+        sub_sampling: Mapping[str, Any] | None = None,
+    ) -> Completion:
         """Answer with the prompt as context; without `root_prompt`, the task is in the prompt.
 
         With `persistent=True` it is a turn of the conversation, except from a tool of that turn.
         Raises the named errors of the reference, with `.partial_answer`, if a limit ended the run.
+        `sampling` and `sub_sampling` are those of `aask`.
         """
         conversation = self._conversation
+        given: dict[str, Any] = {"sampling": sampling, "sub_sampling": sub_sampling}
         if conversation is not None and not conversation.waits_for_this:
-            result = await conversation.aask(root_prompt, "" if prompt is None else prompt)
+            context = "" if prompt is None else prompt
+            result = await conversation.aask(root_prompt, context, **given)
         else:
-            result = await self.aask(FIXED_QUERY if root_prompt is None else root_prompt, prompt)
+            query = FIXED_QUERY if root_prompt is None else root_prompt
+            result = await self.aask(query, prompt, **given)
         compat.raise_if_ended_early(result, self.config.limits)
         return compat.completion_of(self, result, prompt, logged=self.logger is not None)
 
-    def completion(self, prompt: ContextValue, root_prompt: str | None = None) -> Completion:
+    def completion(
+        self,
+        prompt: ContextValue,
+        root_prompt: str | None = None,
+        *,
+        sampling: Mapping[str, Any] | None = None,
+        sub_sampling: Mapping[str, Any] | None = None,
+    ) -> Completion:
         """The blocking form of `acompletion`; Ctrl-C ends it with CancellationError."""
-        return portal().call(lambda: self.acompletion(prompt, root_prompt), self.stop)
+        given: dict[str, Any] = {"sampling": sampling, "sub_sampling": sub_sampling}
+        return portal().call(lambda: self.acompletion(prompt, root_prompt, **given), self.stop)
 
     # -- ending ------------------------------------------------------------------------------
 

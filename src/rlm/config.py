@@ -1,13 +1,15 @@
 """The configuration of a run: a frozen value; that of a child is `replace(parent, …)`."""
 
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rlm.errors import ConfigError
 from rlm.limits import Limits
 
-__all__ = ["CallRules", "Guards", "RunConfig"]
+__all__ = ["CallRules", "Guards", "RunChanges", "RunConfig"]
 
 Strategy = Literal["rlm", "direct", "mapreduce", "auto"]
 Protocol = Literal["fences", "tools"]
@@ -90,3 +92,28 @@ class RunConfig(Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"compaction_fraction must be above 0 and at most 1, not {self.compaction_fraction}"
             )
+
+
+class RunChanges(Struct, frozen=True, kw_only=True):
+    """What one run changes of its configuration; what is None stays.
+
+    Sampling options are added to the configured ones and override them. The value None leaves an
+    option out.
+    """
+
+    limits: Limits | None = None
+    sampling: Mapping[str, Any] | None = None
+    sub_sampling: Mapping[str, Any] | None = None
+
+    def applied_to(self, config: RunConfig) -> RunConfig:
+        """Return the configuration of the run."""
+        given: dict[str, Any] = {} if self.limits is None else {"limits": self.limits}
+        for name in ("sampling", "sub_sampling"):
+            options = getattr(self, name)
+            if options is None:
+                continue
+            if not isinstance(options, Mapping):
+                raise ConfigError(f"{name} must be a dict, not {type(options).__name__}")
+            merged = {**getattr(config, name), **options}
+            given[name] = {key: value for key, value in merged.items() if value is not None}
+        return replace(config, **given) if given else config

@@ -1,19 +1,16 @@
 """Every error rlm raises, in one tree.
 
-RLMError
-├── ConfigError             an argument, name, key or extra is wrong or missing; nothing was sent
-│   ├── UnknownPriceError   a money limit on a model whose price is unknown
-│   └── RLMEnforcementError an option would weaken an enforced agent
-├── ModelError              a model could not be reached, refused the request, or broke off
-├── CallRefused             the call would break a limit; it was not sent
-├── NoAnswerError           strict=True, and the run ended without an answer; carries .result
-├── ToolError               a tool failed or was called wrongly; the model sees how
-├── SessionError            the interpreter can't continue (a new session can)
-│   ├── SessionDied         its process is gone
-│   ├── SessionRestored     its process was lost; it continues from a checkpoint
-│   └── ProtocolViolation   it sent something no honest worker sends
-├── PortalError             a blocking call came from the thread that serves it
-└── LimitExceededError      the reference spelling's end at a limit; carries .partial_answer
+RLMError ├── ConfigError             an argument, name, key or extra is wrong or missing; nothing
+was sent │   ├── UnknownPriceError   a money limit on a model whose price is unknown │   └──
+RLMEnforcementError an option would weaken an enforced agent ├── ModelError              a model
+could not be reached, refused the request, or broke off ├── CallRefused             the call would
+break a limit; it was not sent ├── NoAnswerError           strict=True, and the run ended without an
+answer; carries .result ├── ToolError               a tool failed or was called wrongly; the model
+sees how ├── SessionError            the interpreter can't continue (a new session can) │   ├──
+SessionDied         its process is gone │   ├── SessionRestored     its process was lost; it
+continues from a checkpoint │   └── ProtocolViolation   it sent something no honest worker sends ├──
+PortalError             a blocking call came from the thread that serves it └── LimitExceededError
+the reference spelling's end at a limit; carries .partial_answer
     ├── BudgetExceededError
     ├── TimeoutExceededError
     ├── TokenLimitExceededError

@@ -179,3 +179,10 @@ def test_advice_stands_between_problems_and_extras() -> None:
     assert second.startswith("For a real model")
     assert third == "advice"
     assert "recursivelm[documents]" in fourth
+
+
+def test_one_key_of_two_providers_is_no_choice() -> None:
+    assert _checks.check_settings({"AWS_BEARER_TOKEN_BEDROCK": "k"}) == []
+    both = {"AWS_BEARER_TOKEN_BEDROCK": "k", "MISTRAL_API_KEY": "k"}
+    (advice,) = _checks.check_settings(both)
+    assert advice.startswith("Keys for mistral, bedrock are set: the first of them is used")

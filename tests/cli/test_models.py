@@ -81,10 +81,18 @@ def test_the_model_for_calls() -> None:
 
 @pytest.mark.parametrize("name", [name for name, each in PROVIDERS.items() if each.default_model])
 def test_every_default_can_be_reached_with_its_key(name: str) -> None:
-    variables = {PROVIDERS[name].key_variables[0]: "k"}
-    model = default_model(variables)
-    assert model == f"{name}/{PROVIDERS[name].default_model}"
-    assert make_client(model, variables)[1] == PROVIDERS[name].default_model
+    provider = PROVIDERS[name]
+    variables = {provider.key_variables[0]: "k"}
+    if provider.base_url is None:
+        assert default_model(variables) is None, "its address is missing"
+        variables[provider.base_url_variables[0]] = "https://here.example.com"
+    sharing = [
+        each for each in PROVIDERS if PROVIDERS[each].key_variables == provider.key_variables
+    ]
+    first = sharing[0]
+    assert default_model(variables) == f"{first}/{PROVIDERS[first].default_model}"
+    model = f"{name}/{provider.default_model}"
+    assert make_client(model, variables)[1] == provider.default_model
 
 
 # -- the whole way --------------------------------------------------------------------------------

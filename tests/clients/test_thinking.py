@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.clients._chat import ChatDialect, InlineThinking
+from rlm.clients._chat import ChatDialect, InlineThinking, StreamedChat, chat_reply
 from rlm.clients._quirks import QUIRKS
 from tests.clients.misbehaving import completion, delta
 
@@ -83,3 +83,23 @@ def test_other_servers_text_is_left_alone(provider: str) -> None:
 def test_one_source_of_reasoning_counts(message: dict[str, Any], reasoning: str) -> None:
     reply = LOCAL.reply(completion(None, message=message))
     assert (reply.reasoning, reply.text) == (reasoning, "4")
+
+
+MISTRAL_CONTENT = [
+    {"type": "thinking", "thinking": [{"type": "text", "text": "Let me see."}], "closed": True},
+    {"type": "text", "text": "Blue."},
+]
+
+
+def test_thinking_among_the_parts_of_a_content() -> None:
+    choice = {"message": {"role": "assistant", "content": MISTRAL_CONTENT}, "finish_reason": "stop"}
+    whole = chat_reply({"choices": [choice]}, QUIRKS["mistral"])
+    assert (whole.text, whole.reasoning) == ("Blue.", "Let me see.")
+    streamed = StreamedChat(QUIRKS["mistral"])
+    parts = [{"delta": {"content": [part]}} for part in MISTRAL_CONTENT]
+    pieces = [streamed.add({"choices": [part]}) for part in parts]
+    streamed.add({"choices": [{"delta": {"content": ""}, "finish_reason": "model_length"}]})
+    reply = streamed.reply()
+    assert pieces == ["", "Blue."]
+    assert (reply.text, reply.reasoning) == ("Blue.", "Let me see.")
+    assert reply.finish_reason == "length"

@@ -150,6 +150,24 @@ def test_a_worker_that_dies_is_replaced() -> None:
         assert repl.execute_code("print(context)").stdout == "kept\n"
 
 
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "import json\njson.dumps = lambda *a, **k: '[' * 500_000",
+        'import json\njson.dumps = lambda *a, **k: \'{"x": ["s", [["l", []]]]}\'',
+        'import json\njson.dumps = lambda *a, **k: \'{"x": ["q", 1], "y": 2}\'',
+        "import builtins\nbuiltins.repr = None\nbuiltins.print = None",
+    ],
+)
+def test_a_cell_that_forges_the_copy_of_its_variables_changes_only_that(trick: str) -> None:
+    with LocalREPL() as repl:
+        repl.execute_code("x = 1")
+        repl.execute_code(f"{trick}\nx = 2")
+        assert repl.locals["x"] in {1, 2}
+        repl.setup()
+        assert repl.execute_code("x = 3").locals["x"] == 3
+
+
 def test_environments_by_name() -> None:
     repl = get_environment("agent", {"context_payload": "c"})
     assert repl.execute_code("print(context)").stdout == "c\n"

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from rlm import RLM, AgentRLM, Limits, ScriptedClient
-from rlm.cli import commands
+from rlm.cli import _serving, commands, dotenv
 from rlm.errors import ConfigError, SessionError
 from rlm.events import CellStarted, SessionLost
 
@@ -231,3 +231,22 @@ def test_the_command_line_takes_a_file(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe")
     assert "is not UTF-8" in outcome(str(file))
     assert "No such file" in outcome(str(tmp_path / "no"))
+
+
+@pytest.mark.parametrize("how", ["--setup-code", "--environment-option"])
+async def test_a_server_takes_it_from_its_operator(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "setup.py"
+    file.write_text(SETUP, "utf-8")
+    given: list[_serving.Options] = []
+    monkeypatch.setattr(_serving, "run_server", given.append)
+    value = str(file) if how == "--setup-code" else f"setup_code={SETUP}"
+    command = ["serve", "-m", "offline/extractive", how, value]
+    assert CliRunner().invoke(commands, command).exit_code == 0
+    settings = dotenv.settings({}, tmp_path)
+    engines = _serving._engines(
+        given[0], settings, _serving._choices(given[0], settings), tmp_path / "runs"
+    )
+    assert engines.get("offline/extractive", None).config.setup_code == SETUP
+    await engines.close()

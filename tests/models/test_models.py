@@ -326,7 +326,8 @@ def test_searching() -> None:
         "groq/llama-3.3-70b-specdec",
     }
     assert not list(models.search("nothing-of-the-kind"))
-    assert any(name.startswith("litellm/mistral/") for name in dict(models.search("mistral")))
+    assert any(name.startswith("mistral/") for name in dict(models.search("mistral")))
+    assert any(name.startswith("litellm/moonshot/") for name in dict(models.search("kimi")))
 
 
 def test_what_is_found_is_what_is_known_of_that_name() -> None:

@@ -225,6 +225,7 @@ class Name(str):
     __slots__ = ()
 
 
+DAYS: Any = {datetime.date(2024, 1, 31)}
 RESULTS: list[tuple[Any, Any]] = [
     (None, None),
     (10**40, 10**40),
@@ -239,7 +240,7 @@ RESULTS: list[tuple[Any, Any]] = [
     ({frozenset({1})}, {frozenset({1})}),
     ({1: {2}, "$set": [3]}, {1: {2}, "$set": [3]}),
     ({"$set": [3]}, {"$set": [3]}),
-    (Row(1, {datetime.date(2024, 1, 31)}), {"id": 1, "day": {"2024-01-31"}}),  # type: ignore[arg-type]
+    (Row(1, DAYS), {"id": 1, "day": {"2024-01-31"}}),
     (object(), "<object object>"),
     (Archive(1), f"<{Archive.__module__}.Archive object>"),
     (decimal.Decimal("1.50"), "1.50"),

@@ -1,7 +1,6 @@
 """Names of packages and patterns that are made on first use, so that importing is fast.
 
-__getattr__, __dir__ = on_demand(__name__, {"Journal": "journal"})
-_WORD = pattern(r"\\w+")
+__getattr__, __dir__ = on_demand(__name__, {"Journal": "journal"}) _WORD = pattern(r"\\w+")
 """
 
 import re

@@ -1,19 +1,19 @@
 """Several runs over one session: variables, contexts and earlier turns stay."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rlm._util.loop_end import LoopEnd, at_loop_end
 from rlm.chat import ChatStorage, Meter, Spending, TurnSummary, messages_in
+from rlm.config import RunChanges
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Task
 from rlm.errors import ConfigError
 from rlm.events import Event
-from rlm.limits import Limits
 from rlm.messages import Usage
 from rlm.portal import inside, portal
 from rlm.prompts import FIXED_QUERY
@@ -26,9 +26,7 @@ __all__ = ["Chat"]
 TURNS_SHOWN = 5
 TURN_CHARS = 500
 
-StartRun = Callable[
-    [Task, RunSession, Any, Sequence[Recorder], Limits | None], Awaitable[RunResult]
-]
+StartRun = Callable[[Task, RunSession, Any, Sequence[Recorder], RunChanges], Awaitable[RunResult]]
 NewSession = Callable[[Task], RunSession]
 Store = Callable[[ContextValue], Awaitable[StoredContext]]
 Self = TypeVar("Self", bound="Chat")
@@ -78,13 +76,16 @@ class Chat:
         *,
         response_model: Any = None,
         recorders: Sequence[Recorder] = (),
+        sampling: Mapping[str, Any] | None = None,
+        sub_sampling: Mapping[str, Any] | None = None,
         strict: bool = False,
     ) -> RunResult:
         """Ask one turn, with another context if given; without a query, that context holds the
         task.
 
-        `strict` is that of `RLM.aask`; a turn without an answer is still a turn. Cancelling it
-        keeps the chat and its variables. A turn that failed or was cancelled is not recorded.
+        `sampling`, `sub_sampling` and `strict` are those of `RLM.aask`, for this turn; a turn
+        without an answer is still a turn. Cancelling it keeps the chat and its variables. A turn
+        that failed or was cancelled is not recorded.
         """
         async with self._turn():
             limits = self._spending.limits_left(self.usage)
@@ -101,8 +102,9 @@ class Chat:
             )
             meter = Meter()
             try:
+                changes = RunChanges(limits=limits, sampling=sampling, sub_sampling=sub_sampling)
                 result = await self._start_run(
-                    task, session, response_model, (*recorders, meter), limits
+                    task, session, response_model, (*recorders, meter), changes
                 )
             finally:
                 self._spending.note(meter.usage)
@@ -115,20 +117,35 @@ class Chat:
         context: ContextValue = None,
         *,
         response_model: Any = None,
+        sampling: Mapping[str, Any] | None = None,
+        sub_sampling: Mapping[str, Any] | None = None,
         strict: bool = False,
     ) -> RunResult:
         """The blocking form of `aask`; Ctrl-C cancels the turn and keeps the chat."""
-        return portal().call(
-            lambda: self.aask(query, context, response_model=response_model, strict=strict)
-        )
+        given: dict[str, Any] = {"sampling": sampling, "sub_sampling": sub_sampling}
+        given |= {"response_model": response_model, "strict": strict}
+        return portal().call(lambda: self.aask(query, context, **given))
 
     async def stream(
-        self, query: str | None = None, context: ContextValue = None, *, response_model: Any = None
+        self,
+        query: str | None = None,
+        context: ContextValue = None,
+        *,
+        response_model: Any = None,
+        sampling: Mapping[str, Any] | None = None,
+        sub_sampling: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Yield every event of a turn as it happens; leaving the loop cancels the turn."""
 
         def start(recorder: Recorder) -> Coroutine[Any, Any, RunResult]:
-            return self.aask(query, context, response_model=response_model, recorders=(recorder,))
+            return self.aask(
+                query,
+                context,
+                response_model=response_model,
+                recorders=(recorder,),
+                sampling=sampling,
+                sub_sampling=sub_sampling,
+            )
 
         async with aclosing(events_of(start)) as events:
             async for event in events:

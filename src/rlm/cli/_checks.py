@@ -13,6 +13,7 @@ from rlm.errors import CallRefused, ConfigError, RLMError
 from rlm.limits import Limits
 from rlm.protocols import BaseEnvironment, with_defaults
 from rlm.wiring.plugins import GROUPS, offers
+from rlm.wiring.providers import usable_key
 from rlm.wiring.registry import PROVIDERS, make_client, make_environment, split_model
 
 SESSION_SECONDS = 30.0
@@ -94,11 +95,9 @@ def check_plugins() -> list[dict[str, Any]]:
 def check_settings(variables: Mapping[str, str]) -> list[str]:
     """Return settings that are incomplete or ambiguous, with advice."""
     found = [*_keys_and_addresses(variables)]
-    chosen = [
-        name
-        for name, each in PROVIDERS.items()
-        if each.default_model and any(variables.get(key) for key in each.key_variables)
-    ]
+    usable = {name: key for name, each in PROVIDERS.items() if (key := usable_key(each, variables))}
+    first = {key: name for name, key in reversed(usable.items())}
+    chosen = [name for name, key in usable.items() if first[key] == name]
     if len(chosen) > 1 and not variables.get("RLM_MODEL"):
         found.append(
             f"Keys for {', '.join(chosen)} are set: the first of them is used; "

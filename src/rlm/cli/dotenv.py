@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from rlm.clients._aws import REGION_VARIABLES
 from rlm.wiring.registry import PROVIDERS
 
 __all__ = ["Settings", "merge", "parse", "settings"]
@@ -22,6 +23,11 @@ COMMENT = re.compile(r"(?:^|\s)#.*")
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 KEY_VARIABLES = {name for each in PROVIDERS.values() for name in each.key_variables}
+AWS_VARIABLES = frozenset(
+    {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", *REGION_VARIABLES}
+)
+"""They decide who pays and which region answers, never another host than AWS's own."""
+
 ADDRESS_VARIABLES = {name for each in PROVIDERS.values() for name in each.base_url_variables}
 
 
@@ -81,7 +87,8 @@ def merge(environ: Mapping[str, str], found: Mapping[str, str], path: str) -> Se
 
 
 def _is_ours(name: str) -> bool:
-    return name.startswith("RLM_") or name in KEY_VARIABLES or name in ADDRESS_VARIABLES
+    known = KEY_VARIABLES | ADDRESS_VARIABLES | AWS_VARIABLES
+    return name.startswith("RLM_") or name in known
 
 
 def _has_key_beside_it(

@@ -73,11 +73,12 @@ def findings(settings: "Settings") -> dict[str, Any]:
 def _usable(variables: Any, servers: Any) -> list[dict[str, Any]]:
     """Return usable models in the order in which they would be chosen."""
     from rlm import models
+    from rlm.wiring.providers import usable_key
     from rlm.wiring.registry import OFFLINE_MODEL, PROVIDERS
 
     rows = []
     for name, each in PROVIDERS.items():
-        key = next((key for key in each.key_variables if variables.get(key)), None)
+        key = usable_key(each, variables)
         if key and each.default_model:
             info = models.about(name, each.default_model)
             rows.append(_facts(f"{name}/{each.default_model}", info, key))

@@ -1,7 +1,8 @@
 """How models are reached: a client per wire dialect, adapters, and one without a network.
 
-`OpenAICompatClient` speaks chat completions; `ResponsesClient`, `AnthropicClient` and
-`GeminiClient` speak their providers' own dialects, and `GenericChatClient` a dialect you describe.
+`OpenAICompatClient` speaks chat completions; `ResponsesClient`, `AnthropicClient`, `GeminiClient`
+and `ConverseClient` (Bedrock) speak their providers' own dialects, and `GenericChatClient` a
+dialect you describe.
 `CallableClient` calls your function; `LiteLLMClient`, `LLMClient` and `GGUFClient` call a library.
 `OfflineClient` finds answers by search, without a model. Modules are imported on first use.
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from rlm.clients.base_lm import BaseLM, get_client
     from rlm.clients.callable import CallableClient
     from rlm.clients.compatible import OpenAICompatClient
+    from rlm.clients.converse import ConverseClient
     from rlm.clients.gemini import GeminiClient
     from rlm.clients.generic import GenericChatClient
     from rlm.clients.gguf import GGUFClient
@@ -29,6 +31,7 @@ __all__ = [
     "AnthropicClient",
     "BaseLM",
     "CallableClient",
+    "ConverseClient",
     "GGUFClient",
     "GeminiClient",
     "GenericChatClient",
@@ -46,6 +49,7 @@ __getattr__, __dir__ = on_demand(
         "AnthropicClient": "anthropic",
         "BaseLM": "base_lm",
         "CallableClient": "callable",
+        "ConverseClient": "converse",
         "GGUFClient": "gguf",
         "GeminiClient": "gemini",
         "GenericChatClient": "generic",

@@ -18,7 +18,11 @@ __all__ = [
     "smallest_cap",
 ]
 
-TAGS = {"<think>": "</think>", "<thinking>": "</thinking>"}
+TAGS = {
+    "<think>": "</think>",
+    "<thinking>": "</thinking>",
+    "<reasoning>": "</reasoning>",  # gpt-oss on Bedrock
+}
 
 
 class InlineThinking:
@@ -87,6 +91,7 @@ FINISH: dict[str, FinishReason] = {
     "end_turn": "stop",
     "length": "length",
     "max_tokens": "length",
+    "model_length": "length",
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
     "content_filter": "refusal",
@@ -109,7 +114,8 @@ def chat_reply(payload: Any, quirks: Quirks) -> Reply:
     text = text_of(message.get("content"))
     if quirks.thinks_inline:
         text = thinking.add(text) + thinking.end()
-    found = {**message, "content": text, "inline": thinking.reasoning}
+    inline = thinking.reasoning or _thoughts_in(message.get("content"))
+    found = {**message, "content": text, "inline": inline}
     return _reply(found, choices[0].get("finish_reason"), payload, quirks)
 
 
@@ -139,6 +145,12 @@ def _reasoning(message: dict[str, Any]) -> str:
     details = dicts_in(message.get("reasoning_details"))
     texts = (text_of(each.get("text")) or text_of(each.get("summary")) for each in details)
     return "\n\n".join(text for text in texts if text)
+
+
+def _thoughts_in(content: Any) -> str:
+    """Return the thinking among the parts of a content, as Mistral's reasoning models send it."""
+    parts = (part for part in dicts_in(content) if part.get("type") == "thinking")
+    return "".join(text_of(part.get("thinking")) for part in parts)
 
 
 def _finish(reason: Any, *, has_calls: bool) -> FinishReason:
@@ -221,6 +233,8 @@ class StreamedChat:
             self._add_detail(detail)
         for call in dicts_in(delta.get("tool_calls")):
             self._add_call(call)
+        if thought := _thoughts_in(delta.get("content")):
+            self._texts["reasoning"].append(thought)
         content = text_of(delta.get("content"))
         content = self._thinking.add(content) if self._quirks.thinks_inline else content
         self._texts["content"].append(content)
@@ -309,7 +323,9 @@ class ChatDialect:
         if request.tools:
             content["tools"] = [_tool(tool) for tool in request.tools]
         if stream:
-            content |= {"stream": True, "stream_options": {"include_usage": True}}
+            content["stream"] = True
+        if stream and not self._quirks.streams_usage_unasked:
+            content["stream_options"] = {"include_usage": True}
         return dump(content)
 
     def reply(self, payload: dict[str, Any]) -> Reply:

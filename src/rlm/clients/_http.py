@@ -13,11 +13,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from rlm._util.loop_end import LoopEnd, at_loop_end
+from rlm.clients._eventstream import FrameReader, is_framed
 from rlm.clients._fields import parse
 from rlm.errors import ConfigError, ModelError
 
@@ -49,12 +50,21 @@ class _Progress:
     sent: bool = False
 
 
+class _Signer(Protocol):
+    """Authorizes requests one by one. Its `secrets` appear in no error."""
+
+    @property
+    def secrets(self) -> tuple[str, ...]: ...
+
+    def sign(self, url: str, body: bytes) -> dict[str, str]: ...
+
+
 class Endpoint:
     """POST to one base URL. `key_variable` is named in advice; the key itself never is.
 
     `auth` holds the headers for the key, each with the text before it: {"x-api-key": ""}. `fixed`
     holds headers of the dialect; the user's `headers` override them, and may hold secrets, as may
-    the values of `query`, which is added to every address.
+    the values of `query`, which is added to every address. A `signer` replaces the key.
     """
 
     def __init__(
@@ -67,6 +77,7 @@ class Endpoint:
         auth: Mapping[str, str] = BEARER,
         fixed: Mapping[str, str] | None = None,
         query: Mapping[str, Any] | None = None,
+        signer: _Signer | None = None,
     ) -> None:
         parts = urlsplit(base_url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -84,7 +95,9 @@ class Endpoint:
         _check_headers(self._headers)
         given = (*headers.values(), *map(str, self._query.values()))
         long_values = (value for value in given if len(value) >= SHORTEST_SECRET_CHARS)
-        self._secrets = sorted({key, parts.password or "", *long_values} - {""}, key=len)[::-1]
+        self._signer = signer
+        hidden = {key, parts.password or "", *long_values, *(signer.secrets if signer else ())}
+        self._secrets = sorted(hidden - {""}, key=len)[::-1]
         self._proxy = _proxy(parts.scheme, parts.hostname)
         self._pool = _Pool()
 
@@ -107,15 +120,18 @@ class Endpoint:
         `headers` and `query` are added to those of all requests.
         """
         import aiohttp
+        from yarl import URL
 
         _check_headers(headers or {})
         session = await self._pool.session()
         progress = _Progress()
+        url = self.base_url + _with_query(path, {**self._query, **(query or {})})
+        signed = {} if self._signer is None else self._signer.sign(url, body)
         try:
             async with session.post(
-                self.base_url + _with_query(path, {**self._query, **(query or {})}),
+                URL(url, encoded=self._signer is not None),  # a signature is for these very bytes
                 data=body,
-                headers={**self._headers, **(headers or {})},
+                headers={**self._headers, **(headers or {}), **signed},
                 allow_redirects=False,
                 proxy=self._proxy,
                 timeout=aiohttp.ClientTimeout(total=max(timeout_seconds, SHORTEST_TIMEOUT_SECONDS)),
@@ -256,19 +272,42 @@ class Response:
                     pass
 
     async def events(self) -> AsyncGenerator[str, None]:
-        """Yield the data of an event stream; in every dialect, each data line is one event."""
-        async for line in self.lines():
+        """Yield the data of an event stream; in every dialect, each data line is one event.
+
+        AWS sends frames instead of lines, which their first byte shows.
+        """
+        chunks = self.chunks()
+        start = await anext(chunks, b"")
+        if is_framed(start):
+            async for data in self._frames(start, chunks):
+                yield data
+            return
+        async for line in _lines(start, chunks):
             if line.startswith("data:") and (data := line.removeprefix("data:").strip()):
                 yield data
 
-    async def lines(self) -> AsyncIterator[str]:
-        """Yield whole lines, so that no character is decoded in two halves."""
-        rest = b""
-        async for chunk in self.chunks():
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                yield line.decode("utf-8", "replace").rstrip("\r")
-        yield rest.decode("utf-8", "replace")
+    async def _frames(self, start: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
+        reader = FrameReader()
+        try:
+            for data in reader.add(start):
+                yield data
+            async for chunk in chunks:
+                for data in reader.add(chunk):
+                    yield data
+        except ValueError as error:
+            raise self._endpoint.broken(self._model, str(error)) from None
+
+
+async def _lines(start: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    """Yield whole lines, so that no character is decoded in two halves."""
+    *lines, rest = start.split(b"\n")
+    for line in lines:
+        yield line.decode("utf-8", "replace").rstrip("\r")
+    async for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.decode("utf-8", "replace").rstrip("\r")
+    yield rest.decode("utf-8", "replace")
 
 
 class _Pool:

@@ -30,6 +30,7 @@ class Quirks(Struct, frozen=True):
     `max_completion_tokens`. `states_cost`: `usage.cost` is its charge in US dollars.
     `caches_claude`: takes Anthropic's `cache_control` on parts. `thinks_inline`: thinking may
     come as `<think>` in the text. `refuses`: options it would silently ignore, and what helps.
+    `streams_usage_unasked`: refuses `stream_options`, and reports usage without it.
     """
 
     key_variable: str = "LLM_API_KEY (or OPENAI_API_KEY)"
@@ -40,6 +41,7 @@ class Quirks(Struct, frozen=True):
     states_cost: bool = False
     caches_claude: bool = False
     thinks_inline: bool = False
+    streams_usage_unasked: bool = False
     refuses: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -75,6 +77,33 @@ QUIRKS: dict[str, Quirks] = {
     ),
     "vercel": Quirks(
         "AI_GATEWAY_API_KEY", hosts=("ai-gateway.vercel.sh",), states_cost=True, caches_claude=True
+    ),
+    "mistral": Quirks("MISTRAL_API_KEY", hosts=("api.mistral.ai",), streams_usage_unasked=True),
+    "deepseek": Quirks("DEEPSEEK_API_KEY", hosts=("api.deepseek.com",)),
+    "xai": Quirks("XAI_API_KEY", hosts=("api.x.ai", ".api.x.ai"), cap_name="max_completion_tokens"),
+    "together": Quirks(
+        "TOGETHER_API_KEY", hosts=("api.together.ai", "api.together.xyz"), thinks_inline=True
+    ),
+    "fireworks": Quirks(
+        "FIREWORKS_API_KEY", hosts=("api.fireworks.ai", ".api.fireworks.ai"), thinks_inline=True
+    ),
+    "cerebras": Quirks(
+        "CEREBRAS_API_KEY",
+        hosts=("api.cerebras.ai",),
+        cap_name="max_completion_tokens",
+        thinks_inline=True,
+    ),
+    "cohere": Quirks(
+        "COHERE_API_KEY", hosts=("api.cohere.ai", "api.cohere.com"), streams_usage_unasked=True
+    ),
+    "minimax": Quirks(
+        "MINIMAX_API_KEY",
+        hosts=("api.minimax.io", "api.minimaxi.com"),
+        cap_name="max_completion_tokens",
+        thinks_inline=True,
+    ),
+    "bedrock-openai": Quirks(
+        "AWS_BEARER_TOKEN_BEDROCK", cap_name="max_completion_tokens", thinks_inline=True
     ),
     "litellm-proxy": Quirks(
         "LITELLM_PROXY_API_KEY", reads_openai_names=True, states_cost=True, caches_claude=True

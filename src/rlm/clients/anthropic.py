@@ -275,6 +275,7 @@ VERSION = {"anthropic-version": "2023-06-01"}
 class AnthropicClient(HttpClient):
     """Anthropic, or a compatible server, at `base_url` with or without `/v1`.
 
+    With `provider="foundry"`, the key is sent as Microsoft Foundry expects it.
     Your own `anthropic-version` header overrides the built-in one. It never retries by itself.
     """
 
@@ -294,7 +295,7 @@ class AnthropicClient(HttpClient):
             headers or {},
             api_key=api_key,
             key_variable=key_variable or "ANTHROPIC_API_KEY",
-            auth={"x-api-key": ""},
+            auth={"api-key" if provider == "foundry" else "x-api-key": ""},
             fixed=VERSION,
             query=query,
         )

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 
 from msgspec.structs import replace
 
+from rlm.clients._aws import Signer
 from rlm.clients._chat import ChatDialect
 from rlm.clients._dialect import HttpClient
 from rlm.clients._http import Endpoint
@@ -64,7 +65,8 @@ class OpenAICompatClient(HttpClient):
 
     `provider` decides its quirks, unless the host is a known one. `infos` gives windows and prices
     by model; `key_variable` is named when the key is refused. `api_version` is only for `azure`,
-    where a dated version means the older addresses with the deployment in them.
+    where a dated version means the older addresses with the deployment in them. A `signer` signs
+    requests to AWS, in place of a key.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class OpenAICompatClient(HttpClient):
         key_variable: str | None = None,
         provider: str = "openai-compatible",
         api_version: str | None = None,
+        signer: Signer | None = None,
     ) -> None:
         quirks = quirks_for(provider, urlsplit(base_url).hostname or "")
         address = "{path}"
@@ -92,6 +95,7 @@ class OpenAICompatClient(HttpClient):
             key_variable=key_variable or quirks.key_variable,
             auth=quirks.auth,
             query=query,
+            signer=signer,
         )
         dialect = ChatDialect(quirks, address)
         super().__init__(endpoint, dialect, provider=provider, infos=infos)

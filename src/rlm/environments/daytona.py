@@ -28,11 +28,11 @@ class DaytonaEnvironment(Cloud):
 
     `api_key`: yours, else that in DAYTONA_API_KEY. `snapshot`: one of yours or Daytona's own; or
     `image`, the name of one in a registry or a `daytona.Image`, with `cpu` (cores), `memory` and
-    `disk` (GiB). It needs Python 3.9.
-    `timeout`: after this many seconds, in whole minutes, Daytona ends a sandbox, whatever happens
-    here; `auto_stop_interval`: after this many minutes without activity, 0 for
-    never. `network_access`: whether cells have a network. `name`: how names begin. `target`: where.
-    `hardened`: put the layers of `local` inside, too. `python`: the interpreter there.
+    `disk` (GiB). It needs Python 3.9. `timeout`: after this many seconds, in whole minutes, Daytona
+    ends a sandbox, whatever happens here; `auto_stop_interval`: after this many minutes without
+    activity, 0 for never. `network_access`: whether cells have a network. `name`: how names begin.
+    `target`: where. `hardened`: put the layers of `local` inside, too. `python`: the interpreter
+    there.
     """
 
     name = "daytona"

@@ -1,8 +1,7 @@
 """Citations of a run: requested in plain words, and accepted only if they are verbatim.
 
 The lines that a model names are not enough: each quote is looked up in the very bytes that the run
-got. What
-is not there is dropped and counted.
+got. What is not there is dropped and counted.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
 """`rlm_complete` and `rlm_continue`: whole runs over chosen files, with checked citations.
 
-The model is the operator's, or the client's own by sampling. With neither, the client learns how
-to do the
-work with the other tools.
+The model is the operator's, or the client's own by sampling. With neither, the client learns how to
+do the work with the other tools.
 """
 
 import hashlib

@@ -1,10 +1,8 @@
 """Files that clients never get to see: keys, passwords, the internals of tools.
 
 Names are matched by whole parts of a path, on every way to a file: list, open, read, search, runs.
-A copy is
-as secret as its original, so the endings of backups are ignored. Files with a private key are
-recognised by
-their content, whatever their name.
+A copy is as secret as its original, so the endings of backups are ignored. Files with a private key
+are recognised by their content, whatever their name.
 """
 
 import fnmatch

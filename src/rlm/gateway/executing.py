@@ -1,8 +1,7 @@
 """Code of clients, in the sandbox, over files that they have handles for.
 
 A session has one interpreter, so that a client can work step by step: variables stay. It is opened
-when first
-needed, and closed with the session, with its worker, or when too many are open.
+when first needed, and closed with the session, with its worker, or when too many are open.
 """
 
 import asyncio
@@ -174,8 +173,8 @@ class Executor:
         """Return the interpreter to close for a new one, or None if there is room.
 
         It is the client's own one that was idle longest. One of another client is closed only if
-        all are in use and
-        that client has more of them than this one will have. Refused if none can be closed.
+        all are in use and that client has more of them than this one will have. Refused if none can
+        be closed.
         """
         held = Counter(each.principal for each in self._open.values())
         has_room = held[principal] < MAX_INTERPRETERS_EACH

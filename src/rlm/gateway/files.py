@@ -104,8 +104,7 @@ class Span(Struct, frozen=True):
     """What was read: whole lines, or part of a long one. `end_line` is included.
 
     `next_offset` is where the rest begins, None at the end of the file. `sha256` is that of the
-    bytes in the file.
-    `lossy`: some are not UTF-8 and are shown as U+FFFD.
+    bytes in the file. `lossy`: some are not UTF-8 and are shown as U+FFFD.
     """
 
     text: str

@@ -1,8 +1,7 @@
 """What clients can do, over any transport: the rules of the gateway in one place.
 
 Each method is one tool. It counts the request, does it, records what was shown, and answers with
-plain values
-that contain no path of this machine. What it does not grant raises `Refused`.
+plain values that contain no path of this machine. What it does not grant raises `Refused`.
 """
 
 import asyncio

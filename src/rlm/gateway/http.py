@@ -48,8 +48,8 @@ def make_app(
     """Return an ASGI application. Without tokens it is for this machine alone.
 
     It answers under its own address, the names of this machine and the allowed ones: a page in a
-    browser can make
-    any other name lead here (DNS rebinding). The same holds for origins; only browsers send them.
+    browser can make any other name lead here (DNS rebinding). The same holds for origins; only
+    browsers send them.
     """
     check_address(host, tokens)
     hosts = HostPolicy(

@@ -19,8 +19,7 @@ class Models:
     """Makes an `RLM` for one run.
 
     `model` None: the client's own model is asked, by sampling. Other options are those of `RLM`;
-    `limits` are those
-    of one run, and what a session has left may lower them.
+    `limits` are those of one run, and what a session has left may lower them.
     """
 
     def __init__(

@@ -1,10 +1,8 @@
 """From a client's path to an open file inside a root, without a race.
 
 Every folder on the way is opened relative to the previous one and no link is followed, so a path
-can't be
-changed while it is walked. A link to another place inside the root is followed by walking that
-place in the
-same way.
+can't be changed while it is walked. A link to another place inside the root is followed by walking
+that place in the same way.
 """
 
 import errno

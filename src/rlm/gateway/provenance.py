@@ -1,8 +1,8 @@
 """The record of what was shown: an append-only file in which each line seals the one before.
 
 The seal of a line is the hash of its content and of the previous seal. Changing, dropping or
-inserting a line
-breaks every later seal; cutting off the end is noticed if the last seal was kept elsewhere.
+inserting a line breaks every later seal; cutting off the end is noticed if the last seal was kept
+elsewhere.
 """
 
 import fcntl

@@ -1,8 +1,7 @@
 """The search itself, in a process that is killed when its time is up.
 
 Ranking is BM25 over the lines of many files, in two passes: the first counts in how many lines each
-word is,
-the second keeps the best lines so far. Memory does not grow with the files.
+word is, the second keeps the best lines so far. Memory does not grow with the files.
 """
 
 import heapq

@@ -25,8 +25,7 @@ class Search(Struct, frozen=True, kw_only=True):
     """What to search for. `ranked`: the best lines for some words; otherwise a regular expression.
 
     `files` are the only ones to search; otherwise all below a folder whose path matches `names`.
-    `after` is the last
-    hit of the previous page.
+    `after` is the last hit of the previous page.
     """
 
     query: str

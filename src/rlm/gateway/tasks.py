@@ -88,8 +88,7 @@ class Threads:
     """Threads for reading files. A thread can't be stopped, only asked to end.
 
     Its slot is held until the thread has ended, also if the client is gone: cancelling and asking
-    again gets no
-    more threads than waiting.
+    again gets no more threads than waiting.
     """
 
     def __init__(self) -> None:

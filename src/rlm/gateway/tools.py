@@ -100,8 +100,8 @@ class ToolEntry(Struct, frozen=True):
     """A tool as clients see it. `method` is the method of `Gateway` behind it.
 
     `answers`: the fields of its answer and their types, with `?` if one may be missing or null.
-    `takes_caller`: the
-    method needs the client behind the request, to report progress and to ask its model.
+    `takes_caller`: the method needs the client behind the request, to report progress and to ask
+    its model.
     """
 
     name: str

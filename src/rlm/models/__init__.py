@@ -9,7 +9,7 @@ from rlm.messages import ModelInfo, Price
 from rlm.models._profiles import profile_of
 from rlm.models._table import Source, table
 
-__all__ = ["about", "notice", "search", "source", "warn_if_unknown"]
+__all__ = ["about", "full_name", "notice", "search", "source", "warn_if_unknown"]
 
 FREE = {"gguf", "llamacpp", "lmstudio", "offline", "ollama"}
 """Providers that compute on this machine, or on another one of yours."""
@@ -22,8 +22,17 @@ HOMES = {
     "groq": "groq",
     "openrouter": "openrouter",
     "azure": "azure",
+    **{name: name for name in ("cerebras", "cohere", "deepseek", "fireworks", "minimax")},
+    **{name: name for name in ("mistral", "together")},
+    "xai": "x-ai",
+    "foundry": "anthropic",
+    "bedrock": "aws",
+    "bedrock-openai": "aws",
 }
 """The owner of the rows of each provider."""
+
+DEPLOYED = {"azure", "foundry"}
+"""Providers where a model goes by the name of the user's deployment."""
 
 MAKERS = {"openai": "openai", "anthropic": "anthropic", "google": "google", "xai": "x-ai"}
 """Makers whose models gateways resell at the maker's price."""
@@ -72,6 +81,12 @@ def about(provider: str, model: str) -> ModelInfo:
     return ModelInfo(window_tokens=window, price=price, profile=profile)
 
 
+def full_name(provider: str, model: str) -> str:
+    """Return a model's name on the wire: Fireworks' own models may be named without their path."""
+    is_short = provider == "fireworks" and "/" not in model
+    return f"accounts/fireworks/models/{model}" if is_short else model
+
+
 def search(pattern: str) -> Iterator[tuple[str, ModelInfo]]:
     """Yield the models whose `provider/model` contains the text or matches the pattern."""
     wanted = pattern.lower()
@@ -117,8 +132,8 @@ def _lookup(provider: str, model: str) -> _Lookup:
         return _Lookup(free=not (provider == "ollama" and model.endswith("cloud")))
     if provider in HOMES:
         home = HOMES[provider]
-        name = model.removeprefix("models/") if home == "google" else model
-        return _Lookup(home, name, exactly=provider == "azure")
+        name = model.removeprefix("models/") if home == "google" else full_name(provider, model)
+        return _Lookup(home, name, exactly=provider in DEPLOYED)
     first, slash, rest = model.partition("/")
     if provider in GATEWAYS:
         maker = MAKERS.get(first.removeprefix("@"))

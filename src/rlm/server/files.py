@@ -92,8 +92,7 @@ class Files:
     """The files of all tokens, in one folder that only the server's user can read.
 
     What every token stores is counted in memory, together with its uploads in progress, so that
-    they share one limit.
-    A server that starts counts what is on disk.
+    they share one limit. A server that starts counts what is on disk.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -94,8 +94,7 @@ class Jobs:
         """Plan a request, wait for a slot, reserve its budget and start it; or raise ApiError.
 
         `claim` reserves the name of a run and returns whether that run continues. A `slot` that the
-        request already has
-        is released with the job, or here if none starts.
+        request already has is released with the job, or here if none starts.
         """
         owner.set(token.name)  # Planning is a task of its own, which inherits this.
         try:

@@ -1,12 +1,10 @@
 """What every token has used of its budget, on disk, so that a restart forgets nothing.
 
 What a run may use is reserved before it starts, so that concurrent runs can't exceed the budget
-together;
-afterwards what it did use is counted instead. Every hold has its own id and belongs to one request:
-no other
-request, not even one that names the same run, can release it. What a killed server leaves reserved
-counts as
-used, except for background runs: they continue, and are counted when they end.
+together; afterwards what it did use is counted instead. Every hold has its own id and belongs to
+one request: no other request, not even one that names the same run, can release it. What a killed
+server leaves reserved counts as used, except for background runs: they continue, and are counted
+when they end.
 """
 
 import secrets
@@ -85,8 +83,8 @@ class Ledger:
         """Reserve what a run wants, or as much as is free; refused if nothing is.
 
         Returns None for a token without a budget. `wanted` None takes all there is. A run that
-        `continues` replaces what
-        an earlier server held for it, and is not charged again for what was counted.
+        `continues` replaces what an earlier server held for it, and is not charged again for what
+        was counted.
         """
         if run is None and not token.has_budget:
             return None

@@ -258,8 +258,7 @@ class Runs:
         """Reserve the name that a waiting request gives its run; return whether that run continues.
 
         It must be new, or a run of the same token that no other request is answering now. The
-        plan's cleanup releases the
-        name, and forgets a new one if nothing came of it.
+        plan's cleanup releases the name, and forgets a new one if nothing came of it.
         """
         run_id, token = plan.request.rlm.run_id, plan.token
         if run_id is None:

@@ -1,8 +1,7 @@
 """Answers to what the page asks about runs, as plain values.
 
 Everything here blocks and is called from threads. Long texts in events are shortened: `cut` names
-the
-fields and their real lengths. Texts deeper inside have names with dots, such as
+the fields and their real lengths. Texts deeper inside have names with dots, such as
 `new_messages.0.content`.
 """
 

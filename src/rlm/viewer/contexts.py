@@ -1,8 +1,7 @@
 """The context of a run as one text with its documents, from the journal's store or from a file.
 
 Lists and dicts of texts are joined by blank lines, as `ctx` does in a cell. In other JSON every
-string
-counts, item by item.
+string counts, item by item.
 """
 
 import re

@@ -1,10 +1,8 @@
 """Which parts of a context a tree of runs has read, found by comparing texts on the host.
 
 Read is what cells printed, what was passed to calls, and what a run's first request contained.
-Calls and
-requests count only if there was a reply, also one from a cache or a journal: otherwise the text may
-never
-have reached the model. The rules, in the order in which they matter:
+Calls and requests count only if there was a reply, also one from a cache or a journal: otherwise
+the text may never have reached the model. The rules, in the order in which they matter:
 
 - Only parts of at least `MINIMUM` equal characters count, each as long as it is equal; and shorter
 whole

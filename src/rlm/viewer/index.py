@@ -1,8 +1,7 @@
 """What one pass over a file leaves in memory: where each event is, and sums of the rest.
 
 It takes about twenty bytes per event. Events are decoded only as far as the sums need it, so a log
-of
-200 MB opens in a second or two.
+of 200 MB opens in a second or two.
 """
 
 from array import array

@@ -1,14 +1,12 @@
 """Which parts of texts occur in a long text, and where: the heart of the coverage map.
 
 A match is a part of at least `MINIMUM` equal characters, as long as possible. A coarse index finds
-the long
-ones. The rest of the texts is looked up in a fine index, which holds only the pieces that are
-sought.
+the long ones. The rest of the texts is looked up in a fine index, which holds only the pieces that
+are sought.
 
 Everything that touches each piece runs inside the interpreter's own loops (`map`, `zip`, `dict`),
-which makes
-texts of a hundred million characters bearable. Hashes may collide, so texts are compared in the
-end.
+which makes texts of a hundred million characters bearable. Hashes may collide, so texts are
+compared in the end.
 """
 
 import re

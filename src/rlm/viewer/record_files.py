@@ -1,10 +1,8 @@
 """Files of events, indexed and read by seeking: logs, journals, and logs of the reference engine.
 
 A place is a number that only its file understands: a byte of a log; the row of a journal and a line
-in it.
-Everything blocks and is called from threads. The index grows in small portions, so that a request
-gets what
-there is while a large file is read for the first time.
+in it. Everything blocks and is called from threads. The index grows in small portions, so that a
+request gets what there is while a large file is read for the first time.
 """
 
 import threading
@@ -314,8 +312,7 @@ class RecordFile:
         """Yield places, numbers and events of several runs, in the order of the file.
 
         They can be limited to types (`codes` as in `rlm.viewer.index`), to places after one, or to
-        lines that pass a
-        first check.
+        lines that pass a first check.
         """
         runs = {run_id: self.index_of(run_id) for run_id in run_ids}
         places = sorted(

@@ -5,14 +5,24 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, Literal
-
-from msgspec import Struct
+from typing import Any
+from urllib.parse import urlsplit
 
 from rlm._util.distribution import own_name
+from rlm.clients._aws import Signer, credentials_in, region_in
 from rlm.errors import ConfigError
+from rlm.models import full_name
 from rlm.protocols import Client, Environment
 from rlm.wiring.plugins import Offer, offers
+from rlm.wiring.providers import (
+    ALIASES,
+    OLLAMA_PORT,
+    PROVIDERS,
+    Dialect,
+    Provider,
+    first_set,
+    usable_key,
+)
 
 __all__ = [
     "BUILT_IN_ENVIRONMENTS",
@@ -30,110 +40,15 @@ __all__ = [
 ]
 
 OFFLINE_MODEL = "offline/extractive"
-OLLAMA_PORT = 11434
-
-
-Dialect = Literal["chat", "anthropic", "gemini", "responses"]
 
 CLIENTS: dict[Dialect, tuple[str, str]] = {
     "chat": ("rlm.clients.compatible", "OpenAICompatClient"),
     "anthropic": ("rlm.clients.anthropic", "AnthropicClient"),
     "gemini": ("rlm.clients.gemini", "GeminiClient"),
     "responses": ("rlm.clients.responses", "ResponsesClient"),
+    "converse": ("rlm.clients.converse", "ConverseClient"),
 }
 
-
-class Provider(Struct, frozen=True):
-    """How to reach a provider. `needs_key`: it answers no request without a key."""
-
-    base_url: str | None
-    key_variables: tuple[str, ...] = ()
-    base_url_variables: tuple[str, ...] = ()
-    needs_key: bool = False
-    default_model: str | None = None
-    dialect: Dialect = "chat"
-
-
-PROVIDERS: dict[str, Provider] = {
-    "openai": Provider(
-        "https://api.openai.com/v1",
-        ("OPENAI_API_KEY",),
-        ("OPENAI_BASE_URL",),
-        needs_key=True,
-        default_model="gpt-5-mini",
-    ),
-    "anthropic": Provider(
-        "https://api.anthropic.com",
-        ("ANTHROPIC_API_KEY",),
-        ("ANTHROPIC_BASE_URL",),
-        needs_key=True,
-        default_model="claude-sonnet-5-5",
-        dialect="anthropic",
-    ),
-    "gemini": Provider(
-        "https://generativelanguage.googleapis.com",
-        ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        ("GEMINI_BASE_URL",),
-        needs_key=True,
-        default_model="gemini-3.5-flash",
-        dialect="gemini",
-    ),
-    "groq": Provider(
-        "https://api.groq.com/openai/v1",
-        ("GROQ_API_KEY",),
-        ("GROQ_BASE_URL",),
-        needs_key=True,
-        default_model="llama-3.3-70b-versatile",
-    ),
-    "openrouter": Provider(
-        "https://openrouter.ai/api/v1",
-        ("OPENROUTER_API_KEY",),
-        ("OPENROUTER_BASE_URL",),
-        needs_key=True,
-        default_model="openai/gpt-5-mini",
-    ),
-    "portkey": Provider(
-        "https://api.portkey.ai/v1",
-        ("PORTKEY_API_KEY",),
-        ("PORTKEY_BASE_URL",),
-        needs_key=True,
-        default_model="@openai/gpt-5-mini",
-    ),
-    "azure": Provider(
-        None,
-        ("AZURE_OPENAI_API_KEY",),
-        ("AZURE_OPENAI_ENDPOINT",),
-        needs_key=True,
-    ),
-    "vercel": Provider(
-        "https://ai-gateway.vercel.sh/v1",
-        ("AI_GATEWAY_API_KEY",),
-        ("AI_GATEWAY_BASE_URL",),
-        needs_key=True,
-        default_model="openai/gpt-5-mini",
-    ),
-    "openai-responses": Provider(
-        "https://api.openai.com/v1",
-        ("OPENAI_API_KEY",),
-        ("OPENAI_BASE_URL",),
-        needs_key=True,
-        dialect="responses",
-    ),
-    "lmstudio": Provider("http://localhost:1234/v1", (), ("LMSTUDIO_BASE_URL",)),
-    "llamacpp": Provider("http://localhost:8080/v1", (), ("LLAMACPP_BASE_URL",)),
-    "ollama": Provider(f"http://localhost:{OLLAMA_PORT}/v1", (), ("OLLAMA_HOST",)),
-    "vllm": Provider("http://localhost:8000/v1", ("VLLM_API_KEY",), ("VLLM_BASE_URL",)),
-    "litellm-proxy": Provider(None, ("LITELLM_PROXY_API_KEY",), ("LITELLM_PROXY_API_BASE",)),
-    "openai-compatible": Provider(
-        None, ("LLM_API_KEY", "OPENAI_API_KEY"), ("LLM_BASE_URL", "OPENAI_BASE_URL")
-    ),
-}
-ALIASES = {
-    "azure_openai": "azure",
-    "azure-openai": "azure",
-    "google": "gemini",
-    "claude": "anthropic",
-}
 
 ADAPTERS: dict[str, tuple[str, str]] = {
     "gguf": ("rlm.clients.gguf", "GGUFClient"),
@@ -182,7 +97,7 @@ def default_model(variables: Mapping[str, str]) -> str | None:
     if named := variables.get("RLM_MODEL"):
         return named
     for name, provider in PROVIDERS.items():
-        if provider.default_model and _first(variables, provider.key_variables):
+        if usable_key(provider, variables):
             return f"{name}/{provider.default_model}"
     return None
 
@@ -201,6 +116,7 @@ def make_client(
     if provider is None or not wire_name:
         known = ", ".join(sorted([*PROVIDERS, *ADAPTERS, *offers("rlm.clients")]))
         raise ConfigError(f"there is no provider {provider_name!r}; providers: {known}")
+    wire_name = full_name(provider_name, wire_name)
     is_responses = provider_name == "openai" and RESPONSES_ONLY.match(wire_name)
     client = _imported(CLIENTS["responses" if is_responses else provider.dialect])
     options = _known(model, client, options)
@@ -218,11 +134,14 @@ def missing_key(
     if provider is None or not provider.needs_key or (options or {}).get("api_key"):
         return None
     found = _first(variables, provider.key_variables)
-    return None if found else _needs_key(model, provider)
+    if found or (provider.is_aws and _signer(variables) is not None):
+        return None
+    return _needs_key(model, provider)
 
 
 def _needs_key(model: str, provider: Provider) -> str:
-    return f"{model} needs a key: set {provider.key_variables[0]}"
+    text = f"{model} needs a key: set {provider.key_variables[0]}"
+    return f"{text}, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if provider.is_aws else text
 
 
 def _offered_client(offer: Offer, model: str, wire_name: str, options: Mapping[str, Any]) -> Client:
@@ -242,14 +161,24 @@ def _address_and_key(
 ) -> tuple[str, str | None, str | None]:
     """Return the address, the key, and the variable to name if the key is refused."""
     key = options.pop("api_key", None) or _first(variables, provider.key_variables)
-    if key is None and provider.needs_key:
+    if key is None and provider.is_aws and options.get("signer") is None:
+        options["signer"] = _signer(variables)
+    if key is None and provider.needs_key and options.get("signer") is None:
         raise ConfigError(_needs_key(model, provider))
     named = options.pop("base_url", None) or _first(variables, provider.base_url_variables)
     address = named or provider.base_url
+    if address is not None and provider.is_aws:
+        address = address.replace("{region}", region_in(variables))
     if address is None:
         raise ConfigError(f"{model} needs an address: set {provider.base_url_variables[0]}")
     variable = provider.key_variables[0] if provider.key_variables else None
     return as_base_url(name, address), key, variable
+
+
+def _signer(variables: Mapping[str, str]) -> Signer | None:
+    """Return what signs requests to AWS, if the variables hold an access key."""
+    credentials = credentials_in(variables)
+    return None if credentials is None else Signer(credentials, region_in(variables))
 
 
 def _imported(home: tuple[str, str]) -> Any:
@@ -300,14 +229,35 @@ def setup_code_of(code: str | None, options: Mapping[str, Any] | None) -> dict[s
 
 
 def _first(variables: Mapping[str, str], names: tuple[str, ...]) -> str | None:
-    return next((variables[name] for name in names if variables.get(name)), None)
+    name = first_set(variables, names)
+    return None if name is None else variables[name]
 
 
 def as_base_url(provider: str, url: str) -> str:
-    """Return a base URL; OLLAMA_HOST may be a host with or without a port."""
+    """Return a base URL; OLLAMA_HOST may be a host with or without a port.
+
+    A Foundry resource may be named alone, and its address may lack the path.
+    """
+    if provider == "foundry":
+        return _foundry_url(url.strip())
     if provider != "ollama":
         return url
     if "://" not in url:
         has_port = url.rpartition(":")[2].isdecimal() and not url.endswith("]")
         url = f"http://{url}" if has_port else f"http://{url}:{OLLAMA_PORT}"
     return url if url.rstrip("/").endswith("/v1") else f"{url.rstrip('/')}/v1"
+
+
+RESOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
+
+
+def _foundry_url(given: str) -> str:
+    if "://" not in given:
+        if not RESOURCE.fullmatch(given):
+            raise ConfigError(
+                f"{given!r} names no Foundry resource: set ANTHROPIC_FOUNDRY_RESOURCE to its name, "
+                "or ANTHROPIC_FOUNDRY_BASE_URL to its address"
+            )
+        return f"https://{given}.services.ai.azure.com/anthropic"
+    url = given.rstrip("/").removesuffix("/messages").removesuffix("/v1")
+    return url if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/anthropic"

@@ -49,10 +49,6 @@ class Runner:
             if run_id in {None, name}:
                 loop.call_soon_threadsafe(run.stop)
 
-    def with_limits(self, limits: Limits | None) -> RunConfig:
-        """Return the configuration, with `limits` in place of its own if there are any."""
-        return self.config if limits is None else replace(self.config, limits=limits)
-
     def new_session(self, task: Task) -> RunSession:
         """Return a session that can serve several runs; a chat keeps it open."""
         return self.resources.services().new_session(self.config, task)
@@ -108,7 +104,7 @@ class Runner:
         on_budget: Callable[[Budget], None],
     ) -> tuple[RunResult, Reply | None]:
         """Send messages unchanged, as a run of one request. Nothing is journaled."""
-        config, calls = self.with_limits(limits), self.resources.services().calls
+        config, calls = replace(self.config, limits=limits), self.resources.services().calls
         if config.call_rules.requires_prices:
             calls.check_prices((config.model,), limits)
         task = replace(task, settings=self.resources.settings(config, None))

@@ -112,7 +112,7 @@ def _function(name: str, description: str, functions: CallFunctions) -> Callable
     dialogue.__doc__ = description
     shown: Any = signature_of(name, description)
     if shown is not None:
-        dialogue.__wrapped__ = shown  # type: ignore[attr-defined]
+        vars(dialogue)["__wrapped__"] = shown
     return functions.make(dialogue)
 
 

@@ -40,9 +40,9 @@ class DockerEnvironment(BaseEnvironment):
     there. `engine`: "api" (the package `docker`), "cli" (the command `docker` or `podman`) or
     "auto" for the first that is available. `stream`: "socket" if the engine is on this machine,
     "stdio" anywhere. `hardened`: use the layers of `local` inside the container too; without, cells
-    may start programs.
-    `memory_bytes`: of the container, by default twice what a cell may use, and some more.
-    `network`: a network of the engine that cells may use. `runtime`: e.g. "runsc", for gVisor.
+    may start programs. `memory_bytes`: of the container, by default twice what a cell may use, and
+    some more. `network`: a network of the engine that cells may use. `runtime`: e.g. "runsc", for
+    gVisor.
     """
 
     name = "docker"

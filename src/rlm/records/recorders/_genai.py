@@ -37,6 +37,8 @@ CHAT, INVOKE_AGENT, EXECUTE_TOOL = "chat", "invoke_agent", "execute_tool"
 PROVIDERS = {
     "azure": "azure.ai.openai",
     "bedrock": "aws.bedrock",
+    "bedrock-openai": "aws.bedrock",
+    "foundry": "azure.ai.inference",
     "gemini": "gcp.gemini",
     "mistral": "mistral_ai",
     "moonshot": "moonshot_ai",

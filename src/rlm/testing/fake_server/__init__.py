@@ -1,8 +1,7 @@
-"""A model server that answers from a script over real HTTP, in four dialects, with any fault.
+"""A model server that answers from a script over real HTTP, in five dialects, with any fault.
 
 It is for testing programs that speak HTTP to models. `rlm fake-server` serves a file; `FakeServer`
-does the same
-from Python. Nothing is imported before it is used.
+does the same from Python. Nothing is imported before it is used.
 """
 
 from typing import TYPE_CHECKING

@@ -15,8 +15,9 @@ __all__ = ["Handler"]
 
 MODEL = "fake-model"
 PLACES = (
-    "POST /v1/chat/completions, /v1/responses, /v1/messages or "
-    "/v1beta/models/MODEL:generateContent; GET /v1/models, /health or /_requests"
+    "POST /v1/chat/completions, /v1/responses, /v1/messages, "
+    "/v1beta/models/MODEL:generateContent or /model/MODEL/converse; "
+    "GET /v1/models, /health or /_requests"
 )
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 __all__ = ["Asked", "DialectName", "Log", "Received", "Route", "read_request", "route"]
 
-DialectName: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
+DialectName: TypeAlias = Literal["chat", "responses", "anthropic", "gemini", "converse"]
 
 ENDINGS: dict[str, DialectName] = {
     "/chat/completions": "chat",
@@ -20,11 +20,12 @@ ENDINGS: dict[str, DialectName] = {
     "/messages": "anthropic",
 }
 GEMINI = re.compile(r"/models/(?P<model>[^/:]+):(?P<method>generateContent|streamGenerateContent)$")
+CONVERSE = re.compile(r"/model/(?P<model>.+)/(?P<method>converse|converse-stream)$")
 DEPLOYMENT = re.compile(r"/deployments/(?P<model>[^/]+)/")
 
 SPOKEN = ("system", "instructions", "systemInstruction", "messages", "input", "contents")
-INSIDE = ("content", "parts", "text", "output")
-CAPS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens")
+INSIDE = ("content", "parts", "text", "output", "toolResult")
+CAPS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens", "maxTokens")
 
 KEPT_REQUESTS = 10_000
 KEPT_BYTES = 256 * 1024**2
@@ -73,6 +74,8 @@ def route(path: str) -> Route | None:
             return Route(dialect, unquote(found["model"]) if found else None)
     if found := GEMINI.search(path):
         return Route("gemini", unquote(found["model"]), found["method"].startswith("stream"))
+    if found := CONVERSE.search(path):
+        return Route("converse", unquote(found["model"]), found["method"] == "converse-stream")
     return None
 
 
@@ -87,7 +90,8 @@ def read_request(place: Route, data: bytes, query: Mapping[str, str]) -> Asked:
         raise ValueError("the body is not a JSON object") from None
     model = body.get("model", place.model)
     options = body.get("stream_options")
-    is_stream = place.stream if place.dialect == "gemini" else body.get("stream") is True
+    by_path = place.dialect in {"gemini", "converse"}
+    is_stream = place.stream if by_path else body.get("stream") is True
     stated = isinstance(options, dict) and options.get("include_usage") is True
     return Asked(
         dialect=place.dialect,
@@ -116,8 +120,8 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _cap(body: dict[str, Any]) -> int | None:
     """Return the smallest output limit that the request names."""
-    config = body.get("generationConfig")
-    holders = (body, config if isinstance(config, dict) else {})
+    configs = (body.get("generationConfig"), body.get("inferenceConfig"))
+    holders = (body, *(config for config in configs if isinstance(config, dict)))
     caps = [holder.get(name) for holder in holders for name in CAPS]
     return min((cap for cap in caps if type(cap) is int and cap > 0), default=None)
 

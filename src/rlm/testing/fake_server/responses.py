@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rlm.testing.fake_server.dialects import WRITERS
+from rlm.testing.fake_server.dialects.converse import frame
 from rlm.testing.fake_server.dialects.event import DONE, Event
 from rlm.testing.fake_server.reply import FakeReply, make_reply
 from rlm.testing.fake_server.requests import Asked
@@ -17,6 +18,7 @@ from rlm.testing.fake_server.script import Answer
 __all__ = ["Response", "error_response", "make_response"]
 
 JSON, STREAM, PLAIN = "application/json", "text/event-stream", "text/plain"
+FRAMED = "application/vnd.amazon.eventstream"
 PAGE = "<!doctype html>\n<html><head><title>{0}</title></head><body><h1>{0}</h1></body></html>\n"
 BROKEN = '{"choices": [{"message": {"content": "half a'
 REDIRECT = 307
@@ -97,6 +99,9 @@ def _streamed(reply: FakeReply, asked: Asked, answer: Answer) -> Response:
         events = [event for event in events if event is not DONE]
     if asked.as_list:
         return _plain(200, _dumped([event.payload for event in events]))
+    if asked.dialect == "converse":
+        frames = [frame(event.name or "", _data(event)) for event in events]
+        return Response(200, {"Content-Type": FRAMED}, frames, streamed=True)
     frames = [_frame(event, odd="crlf" in behaviours) for event in events]
     headers = {"Content-Type": STREAM, "Cache-Control": "no-cache"}
     return Response(200, headers, frames, streamed=True)
@@ -107,9 +112,13 @@ def _reported(answer: Answer) -> tuple[int, str]:
     return status, answer.error or "scripted error"
 
 
-def _frame(event: Event, *, odd: bool) -> bytes:
+def _data(event: Event) -> bytes:
     payload = event.payload
-    data = payload.encode() if isinstance(payload, str) else _dumped(payload)
+    return payload.encode() if isinstance(payload, str) else _dumped(payload)
+
+
+def _frame(event: Event, *, odd: bool) -> bytes:
+    data = _data(event)
     name = b"" if event.name is None else b"event: " + event.name.encode() + b"\n"
     if not odd:
         return name + b"data: " + data + b"\n\n"

@@ -89,6 +89,8 @@ class FakeServer:
             "GEMINI_BASE_URL": self.url,
             "GOOGLE_GEMINI_BASE_URL": self.url,
             "GEMINI_API_KEY": KEY,
+            "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": self.url,
+            "AWS_BEARER_TOKEN_BEDROCK": KEY,
         }
 
     @property

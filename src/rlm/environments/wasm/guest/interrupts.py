@@ -1,10 +1,9 @@
 """Interrupts without signals: the interpreter polls for them while cells run.
 
 `sys.monitoring` calls back at backward jumps and function starts. Every 256th time the clock is
-read, and now and then the shared file. That makes tight loops several times slower, so a place
-that is met too often is dropped for a while, unless it is all there is: `while` loops and recursion
-stay.
-A hot `for` loop that nothing else interrupts is therefore noticed only when it has ended.
+read, and now and then the shared file. That makes tight loops several times slower, so a place that
+is met too often is dropped for a while, unless it is all there is: `while` loops and recursion
+stay. A hot `for` loop that nothing else interrupts is therefore noticed only when it has ended.
 """
 
 import _thread

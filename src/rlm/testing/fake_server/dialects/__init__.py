@@ -2,6 +2,7 @@
 
 from rlm.testing.fake_server.dialects.anthropic import AnthropicWriter
 from rlm.testing.fake_server.dialects.chat import ChatWriter
+from rlm.testing.fake_server.dialects.converse import ConverseWriter
 from rlm.testing.fake_server.dialects.event import Writer
 from rlm.testing.fake_server.dialects.gemini import GeminiWriter
 from rlm.testing.fake_server.dialects.responses import ResponsesWriter
@@ -14,4 +15,5 @@ WRITERS: dict[DialectName, Writer] = {
     "responses": ResponsesWriter(),
     "anthropic": AnthropicWriter(),
     "gemini": GeminiWriter(),
+    "converse": ConverseWriter(),
 }
