@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from rlm.worker.ctx import ContextView
 
@@ -16,7 +17,7 @@ class Context(ContextView):
     """
 
     text: str
-    documents: tuple[str, ...] = ()  # type: ignore[assignment]
+    documents: Any = ()
 
     def __post_init__(self) -> None:
         several = len(self.documents) > 1

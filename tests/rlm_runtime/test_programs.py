@@ -21,56 +21,61 @@ ERRORS = ("MaxStepsExceeded", "MaxSubcallsExceeded", "MaxRecursionExceeded", "Ma
 # -- adapters --------------------------------------------------------------------------------------
 
 
-class Adapter:
-    """Has `complete` and nothing else; the subclasses differ in what they take and return."""
+class Script:
+    """What the adapters below answer, one reply after the other."""
 
     def __init__(self, *script: Any) -> None:
         self.script = list(script)
         self.seen: list[Any] = []
 
-    def complete(
-        self, messages: list[dict[str, str]], *, max_tokens: int = 512, temperature: float = 0.0
-    ) -> Any:
-        self.seen.append((messages, max_tokens, temperature))
+    def next_reply(self, *given: Any) -> Any:
+        self.seen.append(given)
         reply = self.script.pop(0)
         if isinstance(reply, str):
             return ModelResponse(text=reply, usage=Usage(10, 2, 12), model_id="mine")
         return reply
 
 
-class OnlyMessages(Adapter):
-    def complete(self, messages: Any) -> Any:  # type: ignore[override]
-        return super().complete(messages)
+class Adapter(Script):
+    def complete(
+        self, messages: list[dict[str, str]], *, max_tokens: int = 512, temperature: float = 0.0
+    ) -> Any:
+        return self.next_reply(messages, max_tokens, temperature)
 
 
-class AnyOptions(Adapter):
+class OnlyMessages(Script):
+    def complete(self, messages: Any) -> Any:
+        return self.next_reply(messages)
+
+
+class AnyOptions(Script):
     def complete(self, messages: Any, **options: Any) -> Any:
         assert options.keys() == {"max_tokens", "temperature"}
-        return super().complete(messages, **options)
+        return self.next_reply(messages, options)
 
 
-class NoDefaults(Adapter):
-    def complete(self, messages: Any, max_tokens: int, temperature: float) -> Any:  # type: ignore[override]
-        return super().complete(messages, max_tokens=max_tokens, temperature=temperature)
+class NoDefaults(Script):
+    def complete(self, messages: Any, max_tokens: int, temperature: float) -> Any:
+        return self.next_reply(messages, max_tokens, temperature)
 
 
-class OfPrompts(Adapter):
-    def complete(self, prompt: str) -> Any:  # type: ignore[override]
+class OfPrompts(Script):
+    def complete(self, prompt: str) -> Any:
         assert isinstance(prompt, str)
-        return super().complete(prompt)  # type: ignore[arg-type]
+        return self.next_reply(prompt)
 
 
-class Asynchronous(Adapter):
+class Asynchronous(Script):
     async def complete(self, messages: Any, **options: Any) -> Any:
         await asyncio.sleep(0)
-        return super().complete(messages, **options)
+        return self.next_reply(messages, options)
 
 
 FORMS = [Adapter, OnlyMessages, AnyOptions, NoDefaults, OfPrompts, Asynchronous]
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_an_adapter_with_only_complete_is_a_model(form: type[Adapter]) -> None:
+def test_an_adapter_with_only_complete_is_a_model(form: type[Script]) -> None:
     adapter = form("x = llm_query('Summarize: ' + peek(4))", "a summary", "FINAL_VAR: x")
     answer, trace = RLM(adapter=adapter).run("Summarize.", Context.from_text(TEXT))
     assert answer == "a summary"
@@ -121,7 +126,8 @@ def test_a_setting_that_an_adapter_does_not_take_is_told() -> None:
 
 
 def test_the_engine_takes_them_too() -> None:
-    with rlm.RLM(Adapter("FINAL(9)")) as engine:  # type: ignore[arg-type]
+    adapter: Any = Adapter("FINAL(9)")
+    with rlm.RLM(adapter) as engine:
         assert engine.ask("What?", TEXT).answer == "9"
 
 

@@ -137,7 +137,7 @@ def test_the_exercise_on_the_command_line(said: dict[str, object]) -> None:
 
 def test_tools_and_callbacks(said: dict[str, object]) -> None:
     assert said["tools"] == ["RLMToolbox_execute_python", "RLMToolbox_submit_answer"]
-    assert said["typed"] == [["code"], ["answer", "variable_name"]]
+    assert said["typed"] == [["code", "context"], ["answer", "variable_name"]]
     assert "heard one" in str(said["call"])
     assert str(said["batch"]).index("heard one") < str(said["batch"]).index("heard two")
 

@@ -61,7 +61,7 @@ BESIDE = "Thought: I compute.\n```python\nx = 6 * 7\nprint('done')\n```\nFinal A
 
 def test_a_model_by_its_name_ends_with_a_final_answer_beside_code() -> None:
     client = ScriptedClient([BESIDE, "FINAL(later)"])
-    with RLM(model_name=client) as rlm:  # type: ignore[call-arg,arg-type,typeddict-item]
+    with RLM(model_name=client) as rlm:
         result = rlm.ask("What?", "")
     assert (result.answer, result.steps, len(client.requests)) == ("4177", 1, 1)
     assert [type(e).__name__ for e in result.events].count("CellEnded") == 1
@@ -69,7 +69,7 @@ def test_a_model_by_its_name_ends_with_a_final_answer_beside_code() -> None:
 
 def test_code_that_failed_is_shown_before_a_final_answer_counts() -> None:
     client = ScriptedClient([BESIDE.replace("print('done')", "1 / 0"), "Final Answer: repaired"])
-    with RLM(model_name=client) as rlm:  # type: ignore[call-arg,arg-type,typeddict-item]
+    with RLM(model_name=client) as rlm:
         assert rlm.ask("What?", "").answer == "repaired"
 
 

@@ -119,11 +119,17 @@ class Interpreter:
         async with self._lock:
             await self._opened()
 
-    async def run(self, code: str) -> Outcome:
-        """Execute some code; an exception in it is a result, a dead interpreter a problem."""
+    async def run(self, code: str, context: StoredContext | None = None) -> Outcome:
+        """Execute some code; an exception in it is a result, a dead interpreter a problem.
+
+        `context` replaces the one that there is, also for later sessions.
+        """
         async with self._lock:
+            self._context = context or self._context
             session = await self._opened()
             try:
+                if context is not None:
+                    await session.load("context", context)
                 result = await session.execute(code, timeout_seconds=self._seconds)
                 if result.submission is not None:  # Otherwise the next code would submit it again.
                     await session.load("answer", FRESH_ANSWER)

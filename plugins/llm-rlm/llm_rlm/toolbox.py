@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RLMToolbox", "ToolboxError"]
 
+MAX_OUTPUT_CHARS = 100_000
 NOT_STORED = "not_stored_chars"
 PRINT_LESS = "; print less"
 SANDBOXES = ("local", "wasm")
@@ -50,7 +51,7 @@ class RLMToolbox(llm.Toolbox):
         context: Any = None,
         context_file: str | None = None,
         sub_model: str | None = None,
-        max_output_chars: int = 8_192,
+        max_output_chars: int = MAX_OUTPUT_CHARS,
         execution_timeout_ms: int = 30_000,
         sandbox: str = "local",
     ) -> None:
@@ -70,6 +71,7 @@ class RLMToolbox(llm.Toolbox):
         _check_engine(sandbox)
         self._sub_model = _known_model(sub_model)
         self._context = _stored(context, context_file)
+        self._has_context = context is not None or context_file is not None
         self._interpreter: Interpreter | None = None
         self._answer: str | None = None
 
@@ -81,7 +83,7 @@ class RLMToolbox(llm.Toolbox):
     # -- the tools ---------------------------------------------------------------------------
 
     @_dedented
-    def execute_python(self, code: str) -> str:
+    def execute_python(self, code: str, context: str = "") -> str:
         """Run Python code in a sandbox and return what it prints. Variables persist between calls.
 
         The variable `context` holds the user's data, which may be far too large to print: look at
@@ -89,11 +91,17 @@ class RLMToolbox(llm.Toolbox):
         need. `await llm_query(prompt=...)` asks a language model and returns its reply;
         `await llm_batch(prompts=[...])` asks many at once and returns the replies in order: use
         them to read pieces of the context that code alone cannot judge. There are no files, no
-        network and only the standard library.
+        network and only the standard library. If the user gave no data, your first call may give a
+        text as `context`.
         """
         if not isinstance(code, str):
             return "code must be a text with Python code."
-        return self._called(lambda one: one.run(code), self._observed)
+        if context in ("", None):
+            return self._called(lambda one: one.run(code), self._observed)
+        if self._has_context:
+            return "The context is set already: it is the variable `context`. Call without it."
+        self._has_context, self._context = True, _stored(context, None)
+        return self._called(lambda one: one.run(code, self._context), self._observed)
 
     @_dedented
     def submit_answer(self, answer: str = "", variable_name: str = "") -> str:

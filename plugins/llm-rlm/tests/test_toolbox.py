@@ -39,7 +39,7 @@ def test_it_has_two_tools_by_the_documented_names() -> None:
         "RLMToolbox_submit_answer",
     ]
     code, answer = RLMToolbox.method_tools()
-    assert list(code.input_schema["properties"]) == ["code"]
+    assert list(code.input_schema["properties"]) == ["code", "context"]
     assert list(answer.input_schema["properties"]) == ["answer", "variable_name"]
     assert code.description is not None
     assert "llm_batch" in code.description
@@ -80,6 +80,28 @@ def test_long_output_is_cut_and_says_so(said: Said) -> None:
         assert len(output) < 250
         assert "4,902 of 5,002 characters left out; print less" in output
         assert output.endswith("z")
+
+
+def test_a_hundred_thousand_characters_are_shown(said: Said) -> None:
+    with RLMToolbox(sub_model="scripted") as box:
+        assert box.execute_python("print('a' * 99_999)") == "a" * 99_999
+        output = box.execute_python("print('a' * 150_000)")
+        assert 100_000 < len(output) < 100_200
+        assert "left out; print less" in output
+
+
+def test_the_first_call_may_give_the_context(said: Said) -> None:
+    with RLMToolbox(sub_model="scripted") as box:
+        box.prepare()
+        assert box.execute_python("print(len(context), context_0)", context="abc") == "3 abc"
+        assert box.execute_python("print(context)") == "abc"
+        assert "set already" in box.execute_python("print(context)", context="other")
+        assert box.execute_python("print(context)") == "abc"
+
+
+def test_a_context_that_was_given_is_not_replaced(box: RLMToolbox) -> None:
+    assert "set already" in box.execute_python("print(1)", context="other")
+    assert box.execute_python("print('other' in context)") == "False"
 
 
 def test_code_that_takes_too_long_is_interrupted_and_keeps_its_variables(said: Said) -> None:

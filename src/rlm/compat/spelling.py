@@ -77,7 +77,7 @@ Arguments = ParamSpec("Arguments")
 class ReferenceKeywords(TypedDict, total=False):
     """The keywords of the reference that we call otherwise, for type checkers."""
 
-    model_name: str | None
+    model_name: Any
     backend: Any
     backend_kwargs: dict[str, Any] | None
     other_backends: Sequence[Any] | None
