@@ -18,7 +18,12 @@ RLMError
     ├── TimeoutExceededError
     ├── TokenLimitExceededError
     ├── ErrorThresholdExceededError
-    └── CancellationError
+    ├── CancellationError
+    └── PolicyError         the same in rlm_runtime; carries .trace too
+        ├── MaxStepsExceeded
+        ├── MaxSubcallsExceeded
+        ├── MaxRecursionExceeded
+        └── MaxTokensExceeded
 
 What the model can repair (its code raised, its call was refused) reaches it as a result;
 what it can't (the worker died, the provider is unreachable) is an exception.
@@ -33,8 +38,13 @@ __all__ = [
     "ConfigError",
     "ErrorThresholdExceededError",
     "LimitExceededError",
+    "MaxRecursionExceeded",
+    "MaxStepsExceeded",
+    "MaxSubcallsExceeded",
+    "MaxTokensExceeded",
     "ModelError",
     "NoAnswerError",
+    "PolicyError",
     "PortalError",
     "ProtocolViolation",
     "RLMEnforcementError",
@@ -225,3 +235,39 @@ class CancellationError(LimitExceededError):
 
     def __init__(self, partial_answer: str | None = None, message: str | None = None) -> None:
         super().__init__(message or "the run was cancelled", partial_answer=partial_answer)
+
+
+class PolicyError(LimitExceededError, RuntimeError):
+    """A run of `rlm_runtime` ended at a limit; `trace` is what it did until then."""
+
+    limit = ""
+
+    def __init__(
+        self, message: str = "", *, partial_answer: str | None = None, trace: Any = None
+    ) -> None:
+        super().__init__(message, partial_answer=partial_answer)
+        self.trace = trace
+
+
+class MaxStepsExceeded(PolicyError):
+    """`max_steps` is used up."""
+
+    limit = "steps"
+
+
+class MaxSubcallsExceeded(PolicyError):
+    """`max_subcalls` is used up."""
+
+    limit = "calls"
+
+
+class MaxRecursionExceeded(PolicyError):
+    """A child run would be deeper than `max_recursion_depth`."""
+
+    limit = "depth"
+
+
+class MaxTokensExceeded(PolicyError):
+    """The next request could use more than is left of `max_total_tokens`."""
+
+    limit = "tokens"

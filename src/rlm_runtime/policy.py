@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from rlm.compat.runtime import (
+from rlm.errors import (
     MaxRecursionExceeded,
     MaxStepsExceeded,
     MaxSubcallsExceeded,

@@ -8,9 +8,11 @@ from msgspec.structs import replace
 
 from rlm import api
 from rlm.calls.cache import ReplyCache, as_cache
-from rlm.compat.runtime import error_of, with_cell_names
 from rlm.config import Guards
+from rlm.errors import PolicyError
 from rlm.portal import portal
+from rlm.wiring.registry import setup_code_of
+from rlm.worker.runtime_names import CELL_NAMES
 from rlm_runtime.context import Context
 from rlm_runtime.policy import Policy
 from rlm_runtime.trace import Trace
@@ -37,32 +39,35 @@ class RLM:
         **options: Any,
     ) -> None:
         guards = {name: options.pop(name) for name in Guards.__struct_fields__ if name in options}
+        options |= setup_code_of(options.get("setup_code"), options.get("environment_kwargs"))
+        options["setup_code"] = f"{CELL_NAMES}\n{options['setup_code'] or ''}"
         self._engine = api.RLM(
             adapter,
             sub_model=subcall_adapter,
             limits=replace((policy or Policy()).limits(), step_output_tokens=max_tokens),
             guards=Guards(**guards),
             cache=_replaying(cache),
-            **with_cell_names(options),
+            **options,
         )
 
     def run(self, query: str, context: Context | str) -> tuple[str, Trace]:
-        """Return the answer and its trace.
+        """Return the answer and its trace; at a limit, raise its PolicyError.
 
-        At a limit of the policy, raises its PolicyError, such as MaxStepsExceeded, which has the
-        best answer available as `partial_answer`, and the `trace`.
+        It has the best answer available as `partial_answer`, and the `trace`.
         """
         return portal().call(lambda: self.arun(query, context))
 
     async def arun(self, query: str, context: Context | str) -> tuple[str, Trace]:
         """Run asynchronously. Cells find the text as `P`, several documents as `context`."""
         given = Context.from_text(context) if isinstance(context, str) else context
-        several = given.num_documents() > 1
-        result = await self._engine.aask(query, list(given.documents) if several else given.text)
-        trace = Trace.of(result.events)
-        if (error := error_of(result, trace)) is not None:
-            raise error
-        return str(result.answer), trace
+        value = list(given.documents) if given.num_documents() > 1 else given.text
+        result = await self._engine.aask(query, value)
+        trace, why = Trace.of(result.events), result.detail or result.stop_reason
+        answer = None if result.answer is None else str(result.answer)
+        kind = {each.limit: each for each in PolicyError.__subclasses__()}.get(result.limit or "")
+        if kind is None and answer is not None:
+            return answer, trace
+        raise (kind or PolicyError)(why, partial_answer=answer, trace=trace)
 
     def close(self) -> None:
         """Release connections and sessions; otherwise this happens at exit."""

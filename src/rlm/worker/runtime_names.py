@@ -1,71 +1,12 @@
-"""What programs for rlm-runtime use besides its classes: limit errors, and names in their cells."""
+"""The functions of rlm-runtime's cells, as code that a session runs before its first cell.
 
-from collections.abc import Mapping
-from typing import Any
+The worker does not import this: `rlm_runtime` gives it to the engine as `setup_code`, so that the
+names are there in every environment, and only in its runs.
+"""
 
-from rlm.errors import LimitExceededError
-from rlm.results import RunResult
-from rlm.wiring.registry import setup_code_of
+from __future__ import annotations
 
-__all__ = [
-    "CELL_NAMES",
-    "MaxRecursionExceeded",
-    "MaxStepsExceeded",
-    "MaxSubcallsExceeded",
-    "MaxTokensExceeded",
-    "PolicyError",
-    "error_of",
-    "with_cell_names",
-]
-
-
-class PolicyError(LimitExceededError, RuntimeError):
-    """A run ended at a limit: `partial_answer` is the best answer available, `trace` its trace."""
-
-    trace: Any = None
-
-
-class MaxStepsExceeded(PolicyError):
-    """`max_steps` is used up."""
-
-
-class MaxSubcallsExceeded(PolicyError):
-    """`max_subcalls` is used up."""
-
-
-class MaxRecursionExceeded(PolicyError):
-    """A child run would be deeper than `max_recursion_depth`."""
-
-
-class MaxTokensExceeded(PolicyError):
-    """The next request could use more than is left of `max_total_tokens`."""
-
-
-_ERRORS = {
-    "steps": MaxStepsExceeded,
-    "calls": MaxSubcallsExceeded,
-    "depth": MaxRecursionExceeded,
-    "tokens": MaxTokensExceeded,
-}
-
-
-def error_of(result: RunResult, trace: Any) -> PolicyError | None:
-    """Return the error of a run that ended at a limit of its policy, or without any answer."""
-    kind = _ERRORS.get(result.limit or "", PolicyError)
-    if kind is PolicyError and result.answer is not None:
-        return None
-    best = None if result.answer is None else str(result.answer)
-    why = result.detail or result.stop_reason
-    error = kind(why if best is not None else f"there is no answer: {why}", partial_answer=best)
-    error.trace = trace
-    return error
-
-
-def with_cell_names(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of `RLM` with code that defines the names, before any code of theirs."""
-    read = setup_code_of(options.get("setup_code"), options.get("environment_kwargs"))
-    return {**options, **read, "setup_code": f"{CELL_NAMES}\n{read['setup_code'] or ''}"}
-
+__all__ = ["CELL_NAMES"]
 
 CELL_NAMES = r'''
 if isinstance(context, (list, tuple)):
