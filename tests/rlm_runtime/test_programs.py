@@ -157,7 +157,7 @@ def asked(adapter: FakeAdapter) -> list[str]:
 def test_ask() -> None:
     answer, adapter = shown("FINAL(ask('Which?', 'a text', max_tokens=9))")
     assert answer == "a reply"
-    assert asked(adapter) == ["Question: Which?\nSnippet:\na text"]
+    assert asked(adapter) == ["a text\n\n---\nUse only the text above. Which?"]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_ask() -> None:
 def test_chunks_are_asked_once_each_and_answered_in_order(call: str) -> None:
     answer, adapter = shown(f"FINAL({call})")
     assert answer == str(["a reply"] * 3)
-    assert asked(adapter) == ["Question: Q\nSnippet:\na", "Question: Q\nSnippet:\nb"]
+    assert asked(adapter) == [f"{text}\n\n---\nUse only the text above. Q" for text in "ab"]
 
 
 def test_a_batch_without_a_question_sends_the_texts() -> None:

@@ -21,6 +21,10 @@ def _snippets(chunks, chunk_size=None, overlap=0):
     return [str(each[2] if isinstance(each, tuple) else each) for each in chunks]
 
 
+def _asked(question, text):
+    return f"{text}\n\n---\nUse only the text above. {question}"
+
+
 def llm_query_batch(
     chunks, *more, model=None, max_tokens=None, chunk_size=None, overlap=0, question=None,
     parallel=None,
@@ -31,7 +35,7 @@ def llm_query_batch(
     question = question or next((each for each in more if isinstance(each, str)), None)
     asked = _snippets(chunks, chunk_size, overlap)
     if question:
-        asked = [f"Question: {question}\nSnippet:\n{each}" for each in asked]
+        asked = [_asked(question, each) for each in asked]
     once = list(dict.fromkeys(asked))
     replies = dict(zip(once, llm_query_batched(once, model=model))) if once else {}
     return [replies[each] for each in asked]
@@ -39,7 +43,7 @@ def llm_query_batch(
 
 def ask(question, text, *, model=None, max_tokens=None):
     """The reply to a question about one text."""
-    return llm_query(f"Question: {question}\nSnippet:\n{text}", model=model)
+    return llm_query(_asked(question, text), model=model)
 
 
 def ask_chunks(question, chunks, **options):
