@@ -146,7 +146,7 @@ def test_code_that_ends_with_a_quote_runs_and_output_is_cut(said: dict[str, obje
     assert "it ends with a quote" in str(said["quote"])
     assert "Error" not in str(said["quote"])
     assert isinstance(said["long"], int)
-    assert 0 < said["long"] < 20_000
+    assert 100_000 <= said["long"] < 101_000  # The document cuts output at 100,000 characters.
 
 
 def test_the_exercise_through_llms_own_loop_of_tool_calls(installed: Installed) -> None:

@@ -38,7 +38,7 @@ def test_plugins_tools_and_models_show_it(cli: Cli, serve: Serve) -> None:
         *("register_commands", "register_models", "register_tools", "register_fragment_loaders")
     }
     tools = cli.ok("tools")
-    assert "RLMToolbox_execute_python(code: str) -> str" in tools
+    assert "RLMToolbox_execute_python(code: str, context: str = '') -> str" in tools
     assert "RLMToolbox_submit_answer(" in tools
     models = cli.ok("models")
     assert "RLM: rlm/mine" in models
