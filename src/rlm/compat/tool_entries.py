@@ -27,7 +27,7 @@ RESERVED_TOOL_NAMES = frozenset(
 
 @dataclass
 class ToolInfo:
-    """One entry: its name, the function or value, and what the model is told about it."""
+    """One entry: its name, the function or value, and what the prompt says about it."""
 
     name: str
     value: Any

@@ -57,7 +57,7 @@ async def variables(repl: Repl) -> None:
     async with _opened(repl, _SETUP) as session:
         await session.shows("more(2), size", "(42, 3)")
         await session.shows("base += 1\nmore(2)", "43")
-        expect(sorted(session.prepared), ["base", "more", "size"], "what is told about it")
+        expect(sorted(session.prepared), ["base", "more", "size"], "the variables it leaves")
 
 
 @checks("it may call models, and await them", fresh=True)
@@ -87,7 +87,7 @@ async def no_answer(repl: Repl) -> None:
         expect(result.stdout.strip(), "{'content': '', 'ready': False}", "answer")
 
 
-@checks("an error in it is told with its traceback, and the session is closed", fresh=True)
+@checks("an error in it is raised with its traceback, and the session is closed", fresh=True)
 async def failing(repl: Repl) -> None:
     for code, words in (("x = 1\nx / 0", "ZeroDivisionError"), ("def f(:", "SyntaxError")):
         try:

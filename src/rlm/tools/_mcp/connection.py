@@ -187,7 +187,7 @@ class Connection:
                 if not opened.done():
                     opened.set_result(client)
                 await over.wait()
-        except BaseException as error:  # noqa: BLE001 - whatever ends it is told to who waits
+        except BaseException as error:  # noqa: BLE001 - passed on to the callers that wait
             self._reason = self._why(error)
         if not opened.done():
             told = f"MCP server {self._address}: {self._reason or 'it ended'}"
