@@ -141,7 +141,7 @@ def _all_replies(prompts: list[str]) -> Dialogue:
     replies = yield from calls.llm_query_batched(prompts)
     for reply in replies:
         if isinstance(reply, FailedReply):
-            raise CallFailed(reply.reason)
+            raise reply.as_error()
     return replies
 
 
