@@ -182,7 +182,9 @@ def test_max_tokens_caps_each_reply(call: str, caps: list[int]) -> None:
 
 @pytest.mark.parametrize("wrong", ["0", "-1", "1.5", "True", "'9'"])
 def test_a_wrong_max_tokens_is_the_cells_error_and_nothing_is_sent(wrong: str) -> None:
-    code = f"try:\n    llm_query('q', max_tokens={wrong})\nexcept ValueError as e:\n    FINAL(str(e))"
+    code = (
+        f"try:\n    llm_query('q', max_tokens={wrong})\nexcept ValueError as e:\n    FINAL(str(e))"
+    )
     answer, adapter = shown(code)
     assert answer.startswith("max_tokens must be a whole number, 1 or more, not ")
     assert asked(adapter) == []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from . import calls, loose_json
-from .replies import CallFailed, FailedReply
+from .replies import FailedReply
 
 __all__ = [
     "PIECE_CHARS",
