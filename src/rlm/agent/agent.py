@@ -282,6 +282,8 @@ class AgentRLM:
 class _TurnMemory:
     """Records what the cells of a turn stream and note, whether or not the events are read."""
 
+    wants_pieces = True
+
     def __init__(self, agent: AgentRLM) -> None:
         self._agent = agent
         self.streamed = ""

@@ -174,7 +174,17 @@ class Scope:
             **facts,
         )
         self.tree.events.append(event)
-        for recorder in self.recorders:
+        self._send(event, self.recorders)
+
+    def emit_live(
+        self, event_type: type[Event], listeners: Sequence[Recorder], /, **facts: Any
+    ) -> None:
+        """Send an event that is worth nothing later to some recorders, and keep it nowhere."""
+        place = {"run_id": self.run_id, "parent_id": self.parent_id, "depth": self.depth}
+        self._send(event_type(**place, step=self.step, **facts), listeners)
+
+    def _send(self, event: Event, recorders: Sequence[Recorder]) -> None:
+        for recorder in recorders:
             try:
                 recorder.record(event)
             except Exception:  # the plugin boundary: listeners are the caller's code

@@ -116,8 +116,8 @@ def _rlm_locals():
     import json
 
     def cut(text):
-        size = len(text)
-        return text if size <= {MAX_LOCAL_CHARS} else f"{{text[:{MAX_LOCAL_CHARS}]}}… ({{size:,}} characters)"
+        rest = f"… ({{len(text):,}} characters)" if len(text) > {MAX_LOCAL_CHARS} else ""
+        return text[:{MAX_LOCAL_CHARS}] + rest
 
     def form(value, depth):
         kind = type(value)

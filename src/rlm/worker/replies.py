@@ -16,7 +16,7 @@ __all__ = [
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
-    from typing import Any
+    from typing import Any, ClassVar
 
 
 class CallFailed(RuntimeError):
@@ -26,7 +26,7 @@ class CallFailed(RuntimeError):
     """
 
     __module__ = "__main__"
-    by_limit: dict[str | None, type[CallFailed]] = {}
+    by_limit: ClassVar[dict[str | None, type[CallFailed]]] = {}
 
 
 class ToolFailed(RuntimeError):
