@@ -118,10 +118,19 @@ def test_locals_hold_values_in_the_references_form() -> None:
     )
     told = told_locals(code)
     assert told == {
-        **{"context": "the context", "context_0": "the context"},
-        **{"n": 3, "x": 0.5, "t": "text", "nothing": None, "pair": [1, [2, {"k": [3]}]]},
-        **{"found": "{5}", "raw": "b'ab'", "math": "<module 'math'>", "f": "<function 'f'>"},
-        **{"Thing": "<type 'Thing'>", "answer": {"content": "", "ready": False}},
+        "context": "the context",
+        "context_0": "the context",
+        "n": 3,
+        "x": 0.5,
+        "t": "text",
+        "nothing": None,
+        "pair": [1, [2, {"k": [3]}]],
+        "found": "{5}",
+        "raw": "b'ab'",
+        "math": "<module 'math'>",
+        "f": "<function 'f'>",
+        "Thing": "<type 'Thing'>",
+        "answer": {"content": "", "ready": False},
     }
 
 

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from rlm import RLM, AgentRLM, Guards, RLMLogger
 from rlm.engine.answer_stream import ProseStream, direct_answer, final_answer
-from rlm.events import Event, OutputStreamed, RunEnded
+from rlm.events import CallRetried, Event, OutputStreamed, RunEnded
 from rlm.testing.fake_server import Answer, FakeServer
 from tests.fakes import PlanEnvironment, cell
 
-PROSE = "The lighthouse was built in 1791, and it is still standing.\n\nIts keeper was Ines (twice)."
+PROSE = (
+    "The lighthouse was built in 1791, and it is still standing.\n\nIts keeper was Ines (twice)."
+)
 PROSE_REPLIES = [
     f"Final Answer: {PROSE}",
     f"FINAL: {PROSE}",
@@ -107,9 +109,9 @@ def test_a_reply_that_is_requested_again_is_read_from_its_beginning() -> None:
 
 
 def engine(server: FakeServer, **options: Any) -> RLM:
-    clients = {"client_options": {"openai": {"base_url": server.openai_url, "api_key": "none"}}}
+    variables = {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "none"}
     options.setdefault("environment", PlanEnvironment())
-    return RLM("openai/gpt-4o", **{**clients, **options})
+    return RLM("openai/gpt-4o", variables=variables, **options)
 
 
 async def streamed(one: RLM, **options: Any) -> tuple[list[str], list[Event]]:
@@ -183,10 +185,12 @@ async def test_without_a_listener_nothing_is_streamed_and_no_log_has_pieces(
 
 
 async def test_code_that_is_cut_off_on_the_wire_is_requested_again() -> None:
-    broken = Answer(reply=cell(["print", 1]), behaviour="cut_off")
+    broken = Answer(reply=cell(["print", 1]), behaviour="cut")
     with FakeServer([broken, PROSE_REPLIES[0]]) as server:
         async with engine(server) as one:
             told, events = await streamed(one)
+        assert server.count == 2
+    assert [type(each) for each in events].count(CallRetried) == 1
     assert isinstance(events[-1], RunEnded)
     assert "".join(told) == events[-1].answer == PROSE
 
