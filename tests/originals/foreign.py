@@ -61,10 +61,9 @@ def run_tests(folder: Path) -> list[Result]:
         (target / "__init__.py").touch()
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         command += ["-o", "addopts=", f"--junitxml={report}"]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         for path in sorted(target.rglob("test_*.py")):
             one = [*command, str(path.relative_to(copy))]
-            subprocess.run(one, cwd=copy, timeout=TESTS_SECONDS, **quiet)
+            subprocess.run(one, cwd=copy, capture_output=True, timeout=TESTS_SECONDS)
             results += [_result(case) for case in ElementTree.parse(report).iter("testcase")]
     return results
 
