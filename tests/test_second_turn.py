@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+import rlm_runtime
 from rlm import RLM, AgentRLM, ScriptedClient
 from rlm.environments.local_repl import LocalREPL
 from rlm.testing.fake_server import FakeServer
-from rlm_runtime import RLM as RuntimeRLM
 from tests.gateway.recipes import Recipe
 from tests.server.serving import server
 from tests.shape.test_layers import HEIGHT, LAYERS
@@ -72,7 +72,7 @@ async def local_repl(_: Path) -> Answers:
 
 
 async def runtime(_: Path) -> Answers:
-    one = RuntimeRLM(adapter=ScriptedClient(SCRIPT))
+    one = rlm_runtime.RLM(adapter=ScriptedClient(SCRIPT))
     answers = (await one.arun("One?", "text"))[0], (await one.arun("Two?", "text"))[0]
     await one._engine.aclose()
     return answers

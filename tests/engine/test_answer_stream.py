@@ -114,6 +114,10 @@ def engine(server: FakeServer, **options: Any) -> RLM:
     return RLM("openai/gpt-4o", variables=variables, **options)
 
 
+def logged(folder: Path) -> list[str]:
+    return [path.read_text() for path in folder.iterdir()]
+
+
 async def streamed(one: RLM, **options: Any) -> tuple[list[str], list[Event]]:
     events = [event async for event in one.stream("What?", "a context", **options)]
     return [each.text for each in events if isinstance(each, OutputStreamed)], events
@@ -181,7 +185,7 @@ async def test_without_a_listener_nothing_is_streamed_and_no_log_has_pieces(
         asked = [each.asked.body for each in server.requests if each.asked]
     assert ["stream" in body for body in asked] == [False, True]
     assert not any(isinstance(each, OutputStreamed) for each in result.events)
-    assert not any("output_streamed" in path.read_text() for path in tmp_path.iterdir())
+    assert not any("output_streamed" in text for text in logged(tmp_path))
 
 
 async def test_code_that_is_cut_off_on_the_wire_is_requested_again() -> None:

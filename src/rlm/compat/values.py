@@ -1,7 +1,8 @@
 """The variables of a REPL as values of this program: data only, within limits.
 
-`LocalREPL` wants them as they are: the REPL writes them as tagged JSON, so that tuples, sets and bytes keep their types; what is no
-data comes as its `repr`. The text is not trusted: it is read like everything from a sandbox.
+For `LocalREPL`, the REPL writes them as tagged JSON, so that tuples, sets and bytes keep their
+types; what is no data comes as its `repr`. For logs, it writes a bounded part of them in the
+reference's form. Neither text is trusted: it is read like everything from a sandbox.
 """
 
 from collections import OrderedDict
