@@ -291,7 +291,7 @@ async def test_an_error_that_never_becomes_text_does_not_stop_the_loop(
     async def fail_later() -> None:
         raise Waits
 
-    with pytest.raises(ToolError, match="failed: Waits$"):
+    with pytest.raises(ToolError, match=r"failed: Waits$"):
         await FunctionTool(fail_later if is_async else fail).call({})
     Waits.may.set()
 
@@ -299,7 +299,7 @@ async def test_an_error_that_never_becomes_text_does_not_stop_the_loop(
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_a_slow_validator_has_the_time_of_the_tool(is_async: bool) -> None:
     may = threading.Event()
-    Slow = Annotated[int, AfterValidator(lambda value: may.wait(60))]
+    slow = Annotated[int, AfterValidator(lambda value: may.wait(60))]
 
     def take(value: Any) -> int:
         return 1
@@ -308,7 +308,7 @@ async def test_a_slow_validator_has_the_time_of_the_tool(is_async: bool) -> None
         return 1
 
     function = take_later if is_async else take
-    function.__annotations__["value"] = Slow
+    function.__annotations__["value"] = slow
     with pytest.raises(ToolError, match=r"no result within 0\.1 s"):
         await FunctionTool(function, timeout_seconds=0.1).call({"value": 1})
     may.set()

@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import hashlib
+import json
 import math
 import re
 import weakref
@@ -276,7 +277,7 @@ class Resources:
         ]
         toolset = self._toolset
         tools = [{"name": t.name, "description": t.description} for t in toolset.tools]
-        encoded = msgspec.json.encode(
+        built = msgspec.to_builtins(
             {
                 "config": config,
                 "environment": self.environment.name,
@@ -287,9 +288,11 @@ class Resources:
                 "answer_schema": answer_schema,
                 "own": sorted(own),
             },
+            str_keys=True,
             enc_hook=repr,
         )
-        plain: dict[str, Any] = msgspec.json.decode(encoded)
+        # Not msgspec's JSON, which refuses lone surrogates; numbers that JSON lacks become None.
+        plain: dict[str, Any] = json.loads(json.dumps(built), parse_constant=lambda _: None)
         return plain
 
     def new_storage(self, model: str) -> "ChatStorage":
