@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from msgspec import Struct, field
+from msgspec import Struct, field, json
 from msgspec.structs import replace
 
 from rlm.errors import ConfigError
@@ -92,6 +92,11 @@ class RunConfig(Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"compaction_fraction must be above 0 and at most 1, not {self.compaction_fraction}"
             )
+        for name in ("sampling", "sub_sampling"):
+            try:
+                json.encode(getattr(self, name))
+            except (TypeError, ValueError, RecursionError, OverflowError) as error:
+                raise ConfigError(f"{name} must hold what JSON can write: {error}") from None
 
 
 class RunChanges(Struct, frozen=True, kw_only=True):

@@ -77,10 +77,19 @@ BARE_NAMES = (
 )
 
 
+MAX_MODEL_CHARS = 500
+"""Names of models are shown in messages and logs, and are part of addresses."""
+
+
 def split_model(model: str) -> tuple[str, str]:
     """Split `provider/model`; a bare `gpt-…` or `o…` belongs to OpenAI, `gguf:…` is a file."""
     if model.startswith("gguf:"):
         return "gguf", model.removeprefix("gguf:")
+    if len(model) > MAX_MODEL_CHARS or not model.isprintable():
+        raise ConfigError(
+            f"{model[:60]!r} can't name a model: a name has at most {MAX_MODEL_CHARS} characters, "
+            "and no line breaks or control characters"
+        )
     provider, slash, name = model.partition("/")
     if slash:
         return ALIASES.get(provider, provider), name

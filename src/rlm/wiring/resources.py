@@ -95,7 +95,12 @@ class ModelSettings(Struct, frozen=True):
         variables: Mapping[str, str],
     ) -> "ModelSettings":
         """Make settings of the keywords of `RLM`."""
-        priced = {name: _as_price(given) for name, given in (prices or {}).items()}
+        priced = {name: _as_price(name, given) for name, given in (prices or {}).items()}
+        for name, window in (windows or {}).items():
+            if isinstance(window, bool) or not isinstance(window, int) or window <= 0:
+                raise ConfigError(
+                    f"windows[{name!r}] must be a positive number of tokens, not {window!r}"
+                )
         return cls(
             dict(clients or {}), priced, dict(windows or {}), client_options or {}, variables
         )
@@ -396,8 +401,16 @@ def _archive(journal: bool | str | Path | None, variables: Mapping[str, str]) ->
     return Archive(Places(Path(journal).expanduser()))
 
 
-def _as_price(given: tuple[float, float] | Price) -> Price:
-    return given if isinstance(given, Price) else Price(*given)
+def _as_price(name: str, given: tuple[float, float] | Price) -> Price:
+    if isinstance(given, Price):
+        return given
+    try:
+        return Price(*given)
+    except TypeError:
+        raise ConfigError(
+            f"prices[{name!r}] must be (input, output) in US dollars per million tokens, "
+            f"not {given!r}"
+        ) from None
 
 
 def _environment(given: str | Environment, options: Mapping[str, Any] | None) -> BaseEnvironment:
