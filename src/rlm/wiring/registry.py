@@ -269,4 +269,8 @@ def _foundry_url(given: str) -> str:
             )
         return f"https://{given}.services.ai.azure.com/anthropic"
     url = given.rstrip("/").removesuffix("/messages").removesuffix("/v1")
-    return url if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/anthropic"
+    try:
+        has_path = bool(urlsplit(url).path.strip("/"))
+    except ValueError:  # The client that is made with it says what is wrong.
+        return url
+    return url if has_path else f"{url.rstrip('/')}/anthropic"

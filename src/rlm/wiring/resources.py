@@ -25,7 +25,7 @@ from rlm.calls.rate_limits import RateLimit
 from rlm.calls.scheduler import Scheduler
 from rlm.calls.scope import Scope
 from rlm.clients._aws import REGION_VARIABLES
-from rlm.config import RunConfig
+from rlm.config import RunConfig, recordable
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.engine.sessions import ReplValue
 from rlm.engine.task import Services, Task, Toolset
@@ -284,7 +284,11 @@ class Resources:
         tools = [{"name": t.name, "description": t.description} for t in toolset.tools]
         built = msgspec.to_builtins(
             {
-                "config": config,
+                "config": replace(
+                    config,
+                    sampling=recordable(config.sampling),
+                    sub_sampling=recordable(config.sub_sampling),
+                ),
                 "environment": self.environment.name,
                 "environment_kwargs": self._environment_kwargs,
                 "infos": {name: route.info for name, route in self.routes.items()},
