@@ -86,7 +86,8 @@ class Endpoint:
         if api_key and parts.password:
             raise ConfigError("give a key or a password in the base URL, not both")
         self.base_url = base_url.rstrip("/")
-        self.host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+        hostname = parts.hostname or ""
+        self.host = hostname if parts.port is None else f"{hostname}:{parts.port}"
         self.key_variable = key_variable
         self._query = dict(query or {})
         self._headers = {"Content-Type": "application/json", **(fixed or {}), **headers}
@@ -99,7 +100,7 @@ class Endpoint:
         self._hide((key, *(signer.secrets if signer else ())))
         self._hide(_secrets_in(parts))
         self._hide_long((*headers.values(), *self._query.values()))
-        self._proxy = _proxy(parts.scheme, parts.hostname)
+        self._proxy = _proxy(parts.scheme, hostname)
         self._pool = _Pool()
 
     def __repr__(self) -> str:
