@@ -40,8 +40,8 @@ def test_a_window_is_a_positive_number_of_tokens(window: Any) -> None:
         engine(windows={MODEL: window})
 
 
-@pytest.mark.parametrize("name", ["cell_memory_bytes", "output_chars", "max_tokens", "max_depth"])
-def test_a_limit_beyond_what_can_be_recorded_is_refused(name: str) -> None:
+@pytest.mark.parametrize("name", ["cell_memory_bytes", "output_chars", "kept_output_chars"])
+def test_a_size_beyond_what_systems_accept_is_refused(name: str) -> None:
     given: dict[str, Any] = {name: 2**63}
     with pytest.raises(ConfigError, match=f"{name} must be at most"):
         Limits(**given)
