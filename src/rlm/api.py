@@ -283,10 +283,13 @@ class RLM(compat.ReferenceAttributes):
     ) -> Completion:
         """Answer with the prompt as context; without `root_prompt`, the task is in the prompt.
 
-        With `persistent=True` it is a turn of the conversation, except from a tool of that turn.
+        With `persistent=True` it is a turn of the conversation, except from a tool of that turn;
+        after `close`, it is the first of another one.
         Raises the named errors of the reference, with `.partial_answer`, if a limit ended the run.
         `sampling` and `sub_sampling` are those of `aask`.
         """
+        if self._conversation is not None and self._conversation.is_closed:
+            self._conversation = self._new_chat(keeps_messages=True)
         conversation = self._conversation
         given: dict[str, Any] = {"sampling": sampling, "sub_sampling": sub_sampling}
         if conversation is not None and not conversation.waits_for_this:

@@ -1,15 +1,16 @@
 """The configuration of a run: a frozen value; that of a child is `replace(parent, …)`."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from msgspec import Struct, field
+from msgspec import Struct, field, json
 from msgspec.structs import replace
 
 from rlm.errors import ConfigError
 from rlm.limits import Limits
 
-__all__ = ["CallRules", "Guards", "RunChanges", "RunConfig"]
+__all__ = ["CallRules", "Guards", "RunChanges", "RunConfig", "recordable"]
 
 Strategy = Literal["rlm", "direct", "mapreduce", "auto"]
 Protocol = Literal["fences", "tools"]
@@ -46,6 +47,14 @@ class CallRules(Struct, frozen=True):
     failed_replies: dict[str, str] = field(default_factory=dict)
     child_model: str | None = None
     requires_prices: bool = True
+
+
+SENT_ONLY = ("extra_headers", "extra_query")
+"""Sampling options that may hold keys under any name."""
+
+SECRET_OPTION = re.compile(
+    r"authorization|credential|password|secret|api_?key|(access|auth|bearer)_?token", re.IGNORECASE
+)
 
 
 class RunConfig(Struct, frozen=True, kw_only=True):
@@ -92,6 +101,20 @@ class RunConfig(Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"compaction_fraction must be above 0 and at most 1, not {self.compaction_fraction}"
             )
+        for name in ("sampling", "sub_sampling"):
+            try:
+                json.encode(getattr(self, name))
+            except (TypeError, ValueError, RecursionError, OverflowError) as error:
+                raise ConfigError(f"{name} must hold what JSON can write: {error}") from None
+
+
+def recordable(sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """Return sampling options as records hold them: without headers, queries and keys."""
+    return {
+        name: recordable(value) if isinstance(value, Mapping) else value
+        for name, value in sampling.items()
+        if name not in SENT_ONLY and not SECRET_OPTION.search(str(name))
+    }
 
 
 class RunChanges(Struct, frozen=True, kw_only=True):

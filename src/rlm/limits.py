@@ -24,6 +24,8 @@ FINAL_SECONDS = 30.0
 """The most of a time limit that is kept for the final-answer call."""
 
 UNLIMITED = 10**30
+MAX_SIZE = 2**63 - 1
+"""The largest size that an operating system accepts."""
 
 MAY_BE_UNLIMITED = ("max_tokens", "max_cost_usd", "max_seconds")
 MAY_BE_FRACTIONS = ("max_cost_usd", "max_seconds", "cell_seconds", "call_seconds")
@@ -59,6 +61,8 @@ class Limits(Struct, frozen=True, kw_only=True):
             if not _is_number(value, whole) or value < 0 or (value == 0 and name != "max_calls"):
                 kind = "whole number" if whole else "number"
                 raise ConfigError(f"{name} must be a positive {kind}, not {value!r}")
+            if name.endswith(("_bytes", "_chars")) and value > MAX_SIZE:
+                raise ConfigError(f"{name} must be at most {MAX_SIZE:,}")
 
 
 def _is_number(value: object, whole: bool) -> bool:

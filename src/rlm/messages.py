@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 from msgspec import Struct, field, json
 
 from rlm._util.text import sendable
+from rlm.errors import ConfigError
 from rlm.images import bound_of_parts
 
 __all__ = [
@@ -230,6 +231,14 @@ class Price(Struct, frozen=True, omit_defaults=True):
     cached_per_million: float | None = None
     cache_write_per_million: float | None = None
     long: "tuple[int, Price] | None" = None
+
+    def __post_init__(self) -> None:
+        cached, written = self.cached_per_million, self.cache_write_per_million
+        given: tuple[Any, ...] = (self.input_per_million, self.output_per_million)
+        for each in (*given, cached or 0, written or 0):
+            is_number = isinstance(each, int | float) and not isinstance(each, bool)
+            if not is_number or not 0 <= each < math.inf:  # A negative one would feed a budget.
+                raise ConfigError(f"a price must be 0 or more US dollars, not {each!r}")
 
     def bound(self, input_tokens: int, output_tokens: int) -> int:
         """Return the most that this many tokens can cost, in picodollars, without any cache."""

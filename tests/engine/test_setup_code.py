@@ -250,3 +250,19 @@ async def test_a_server_takes_it_from_its_operator(
     )
     assert engines.get("offline/extractive", None).config.setup_code == SETUP
     await engines.close()
+
+
+async def test_text_that_utf_8_has_no_form_for_is_an_error_of_the_code() -> None:
+    one, client = engine(code("FINAL(1)"), setup_code="x = '\ud800'")
+    with pytest.raises(ConfigError, match="setup_code failed"):
+        await answer_of(one)
+    assert client.requests == []
+
+
+async def test_such_text_in_other_settings_does_not_stop_a_run(tmp_path: Path) -> None:
+    def tool() -> int:
+        return 1
+
+    tools = {"tool": {"tool": tool, "description": "one \ud800"}}
+    one, _ = engine(code("FINAL(tool())"), tools=tools, journal=tmp_path)
+    assert await answer_of(one) == "1"

@@ -271,6 +271,11 @@ class Chat:
     # -- one turn ----------------------------------------------------------------------------
 
     @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called; further turns are refused."""
+        return self._closed
+
+    @property
     def waits_for_this(self) -> bool:
         """Whether the calling code works for a turn of this chat, such as a tool of its cells."""
         return self in inside.get().turns

@@ -8,13 +8,15 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from base64 import b64encode
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from json import dumps
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, quote_plus, unquote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from rlm._util.loop_end import LoopEnd, at_loop_end
@@ -25,7 +27,7 @@ from rlm.errors import ConfigError, ModelError
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["Endpoint"]
+__all__ = ["Endpoint", "checked_url"]
 
 LARGEST_RESPONSE_BYTES = 64 * 1024**2
 LARGEST_ERROR_BYTES = 64 * 1024
@@ -36,6 +38,7 @@ SHORTEST_TIMEOUT_SECONDS = 0.001
 
 DRAIN_SECONDS = 0.5
 SHORTEST_SECRET_CHARS = 8
+MAX_SECRETS = 1_000
 BEARER = {"Authorization": "Bearer "}
 RETRYABLE = frozenset({408, 409, 429})
 
@@ -79,13 +82,12 @@ class Endpoint:
         query: Mapping[str, Any] | None = None,
         signer: _Signer | None = None,
     ) -> None:
-        parts = urlsplit(base_url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ConfigError("the base URL must start with http:// or https:// and name a host")
+        parts = checked_url(base_url)
         if api_key and parts.password:
             raise ConfigError("give a key or a password in the base URL, not both")
         self.base_url = base_url.rstrip("/")
-        self.host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+        hostname = parts.hostname or ""
+        self.host = hostname if parts.port is None else f"{hostname}:{parts.port}"
         self.key_variable = key_variable
         self._query = dict(query or {})
         self._headers = {"Content-Type": "application/json", **(fixed or {}), **headers}
@@ -93,12 +95,12 @@ class Endpoint:
         if key:
             self._headers |= {name: before + key for name, before in auth.items()}
         _check_headers(self._headers)
-        given = (*headers.values(), *map(str, self._query.values()))
-        long_values = (value for value in given if len(value) >= SHORTEST_SECRET_CHARS)
         self._signer = signer
-        hidden = {key, parts.password or "", *long_values, *(signer.secrets if signer else ())}
-        self._secrets = sorted(hidden - {""}, key=len)[::-1]
-        self._proxy = _proxy(parts.scheme, parts.hostname)
+        self._secrets: list[str] = []
+        self._hide((key, *(signer.secrets if signer else ())))
+        self._hide(_secrets_in(parts))
+        self._hide_long((*headers.values(), *self._query.values()))
+        self._proxy = _proxy(parts.scheme, hostname)
         self._pool = _Pool()
 
     def __repr__(self) -> str:
@@ -123,6 +125,7 @@ class Endpoint:
         from yarl import URL
 
         _check_headers(headers or {})
+        self._hide_long((*(headers or {}).values(), *(query or {}).values()))
         session = await self._pool.session()
         progress = _Progress()
         url = self.base_url + _with_query(path, {**self._query, **(query or {})})
@@ -220,12 +223,54 @@ class Endpoint:
             429: "wait, lower max_concurrent_calls, or check the account's quota",
         }.get(status, "try again" if status in RETRYABLE else "check the request's options")
 
+    def _hide_long(self, values: Iterable[Any]) -> None:
+        """Hide values of headers and queries, which may be keys, unless they are short."""
+        self._hide(text for text in map(str, values) if len(text) >= SHORTEST_SECRET_CHARS)
+
+    def _hide(self, secrets: Iterable[str]) -> None:
+        """Hide secrets from messages, in the forms in which a server may repeat them."""
+        forms = {form for secret in secrets if secret for form in _forms(secret)}
+        new = forms.difference(self._secrets)
+        if new and len(self._secrets) < MAX_SECRETS:
+            self._secrets = sorted({*self._secrets, *new}, key=len)[::-1]
+
     def _public(self, text: str) -> str:
         """Return one short line without secrets, which are removed before the text is cut."""
         for secret in self._secrets:
             text = text.replace(secret, "[secret]")
         text = " ".join(_CONTROL.sub(" ", text).split())
         return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
+
+
+def checked_url(base_url: str) -> SplitResult:
+    """Return the parts of a base URL; ConfigError if no request can be sent there."""
+    try:
+        parts = urlsplit(base_url)
+        base_url.encode()
+        is_good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not match, a port that is no number, a lone surrogate
+        is_good = False
+    if not is_good or _CONTROL.search(base_url) or " " in base_url:
+        raise ConfigError(
+            "the base URL must start with http:// or https:// and name a host, as in "
+            "http://localhost:8000/v1"
+        )
+    return parts
+
+
+def _secrets_in(parts: SplitResult) -> set[str]:
+    """Return what may be secret in a URL: a password, a user that is a token, a query."""
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    found = {password, b64encode(f"{user}:{password}".encode()).decode() if password else ""}
+    values = (user if not password else "", *(value for _, value in parse_qsl(parts.query)))
+    return found | {value for value in values if len(value) >= SHORTEST_SECRET_CHARS}
+
+
+def _forms(secret: str) -> set[str]:
+    """Return a secret as it is, and as URLs, JSON and Base64 write it."""
+    data = secret.encode("utf-8", "replace")
+    encoded = {b64encode(data).decode()} if len(secret) >= SHORTEST_SECRET_CHARS else set()
+    return {secret, quote(data, safe=""), quote_plus(data), dumps(secret)[1:-1], *encoded}
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:

@@ -3,14 +3,14 @@
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
+from urllib.parse import parse_qs, quote, urlunsplit
 
 from msgspec.structs import replace
 
 from rlm.clients._aws import Signer
 from rlm.clients._chat import ChatDialect
 from rlm.clients._dialect import HttpClient
-from rlm.clients._http import Endpoint
+from rlm.clients._http import Endpoint, checked_url
 from rlm.clients._quirks import quirks_for
 from rlm.errors import ConfigError
 from rlm.messages import ModelInfo
@@ -28,7 +28,7 @@ def azure_address(endpoint: str, api_version: str | None = None) -> tuple[str, s
     In the template, `{model}` is the deployment and `{path}` the operation. Without a dated version
     it is the v1 API, where the deployment is the request's model.
     """
-    parts = urlsplit(endpoint.strip())
+    parts = checked_url(endpoint.strip())
     version = api_version or parse_qs(parts.query).get("api-version", [""])[0]
     path = OPERATION.sub("", parts.path.rstrip("/"))
     query = f"?api-version={quote(version, safe='')}" if version else ""
@@ -82,7 +82,7 @@ class OpenAICompatClient(HttpClient):
         api_version: str | None = None,
         signer: Signer | None = None,
     ) -> None:
-        quirks = quirks_for(provider, urlsplit(base_url).hostname or "")
+        quirks = quirks_for(provider, checked_url(base_url).hostname or "")
         address = "{path}"
         if provider == "azure":
             base_url, address = azure_address(base_url, api_version)

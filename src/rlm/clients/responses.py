@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
-from urllib.parse import urlsplit
 
 from rlm.clients._chat import image_url, smallest_cap
 from rlm.clients._dialect import ErrorReport, HttpClient, refuse
 from rlm.clients._fields import arguments_of, dicts_in, dump, status_of, text_of, usage_of
-from rlm.clients._http import Endpoint
+from rlm.clients._http import Endpoint, checked_url
 from rlm.clients._quirks import QUIRKS, Quirks, checked_sampling, is_reasoning, quirks_for
 from rlm.clients.compatible import azure_address
 from rlm.errors import ConfigError
@@ -370,7 +369,7 @@ class ResponsesClient(HttpClient):
         key_variable: str | None = None,
         provider: str = "openai-responses",
     ) -> None:
-        quirks = quirks_for(provider, urlsplit(base_url).hostname or "")
+        quirks = quirks_for(provider, checked_url(base_url).hostname or "")
         if provider == "azure":
             base_url, _ = azure_address(base_url)
         endpoint = Endpoint(

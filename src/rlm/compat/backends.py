@@ -109,7 +109,10 @@ def _renamed(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_local(address: Any) -> bool:
-    return isinstance(address, str) and urlsplit(address).hostname in LOCAL_HOSTS
+    try:
+        return isinstance(address, str) and urlsplit(address).hostname in LOCAL_HOSTS
+    except ValueError:  # The client that is made with it says what is wrong.
+        return False
 
 
 def without_keys(options: Mapping[str, Any] | None) -> dict[str, Any]:

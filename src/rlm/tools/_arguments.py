@@ -37,6 +37,7 @@ _SHOWN_DEFAULTS = (type(None), bool, int, float, str, bytes, list, tuple, dict, 
 _MODULES = re.compile(r"""('[^']*'|"[^"]*")|(?:[\w<>]+\.)+""")
 DICT_HINT = " (a dict given alone holds named arguments; to pass one, write {}={{...}})"
 _DICT_LIKE = (DataclassType, DictType, StructType, TypedDictType)
+_QUICK = (Any, str, int, float, bool, bytes)
 _MAX_DEFAULT_CHARS = 40
 _MAX_TYPE_CHARS = 80
 _MAX_SUMMARY_CHARS = 500
@@ -71,6 +72,11 @@ class Parameters:
         }
         self._validators = {name: _schemas.validator_of(kind) for name, kind in full.items()}
         self._types = {name: _convertible(kind) for name, kind in full.items()}
+        self.quick = all(
+            validate is None and kind in _QUICK
+            for kind, validate in zip(self._types.values(), self._validators.values(), strict=True)
+        )
+        """Whether binding takes no time, whatever the arguments are, and runs no foreign code."""
         self.shown = _shown(self._signature, names)
         self.notes = {name: text for name, kind in full.items() if (text := _note(kind))}
 

@@ -6,12 +6,10 @@ checked and converted first, and every failure becomes a `ToolError` of one line
 
 import asyncio
 import contextlib
-import contextvars
 import functools
 import inspect
 import keyword
 import re
-import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -20,6 +18,7 @@ from rlm.errors import ConfigError, ToolError
 from rlm.portal import MAX_NESTED_TOOLS, ToolCall, inside
 from rlm.tools import _arguments, _results
 from rlm.tools._results import with_notes
+from rlm.tools._threads import Raised, in_thread
 from rlm.worker.namespace import REPL_NAMES
 
 __all__ = ["FunctionTool", "checked_name", "is_taken", "prompt_line"]
@@ -30,6 +29,9 @@ MAX_THREADS = 32
 A tool that waits for a run of its own keeps its place, so the tools of that run have others: no
 tool ever waits for one above it.
 """
+
+MAX_TELLING_SECONDS = 5.0
+"""How long an exception may take to become text."""
 
 _TAKEN = frozenset(entry.name for entry in REPL_NAMES)
 _CONTEXT = re.compile(r"context_\d+")
@@ -60,6 +62,8 @@ class FunctionTool:
         if not timeout_seconds > 0:
             raise ConfigError(f"tool {self.name!r}: timeout_seconds must be more than 0")
         self.timeout_seconds = timeout_seconds
+        self.hidden: Any = None
+        """An object that results never show as data; that of a method, say."""
         self._function = function
         self._on_loop = _is_async(function)
         self._parameters = _arguments.Parameters(function)
@@ -80,20 +84,18 @@ class FunctionTool:
     async def call(self, arguments: dict[str, Any]) -> Any:
         """Call the function; `{"*": [...]}` holds positional arguments. Errors are ToolErrors."""
         try:
-            positional, named = self._parameters.bind(arguments)
-        except Exception as error:
-            problem = _results.problem(error, arguments)
-            raise ToolError(f"{self.name}: {problem}; usage: {self.usage}") from error
-        try:
-            return await self._finished(functools.partial(self._function, *positional, **named))
+            return await self._finished(arguments)
         except ToolError as error:
             raise ToolError(f"{self.name} failed: {error}") from error.__cause__
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the plugin boundary
-            cause = error.error if isinstance(error, _Raised) else error
-            reason = _results.error_line(cause, arguments)
+            cause = error.error if isinstance(error, Raised) else error
+            if isinstance(cause, _Misfit):
+                problem = await _told(_results.problem, cause.error, arguments)
+                raise ToolError(f"{self.name}: {problem}; usage: {self.usage}") from cause.error
+            reason = await _told(_results.error_line, cause, arguments)
             raise ToolError(f"{self.name} failed: {reason}") from cause
 
-    async def _finished(self, call: Callable[[], Any]) -> Any:
+    async def _finished(self, arguments: dict[str, Any]) -> Any:
         """Return the JSON-compatible result of a call, in time."""
         above = inside.get()
         place = contextlib.nullcontext() if self._on_loop else _place(above.tools)
@@ -103,7 +105,7 @@ class FunctionTool:
             token = inside.set(above._replace(tools=above.tools + 1, call=now))
             try:
                 async with clock.timeout:
-                    return await self._result(call)
+                    return await self._result(arguments)
             except TimeoutError:
                 if not clock.timeout.expired():
                     raise
@@ -118,17 +120,55 @@ class FunctionTool:
             finally:
                 inside.reset(token)
 
-    async def _result(self, call: Callable[[], Any]) -> Any:
+    async def _result(self, arguments: dict[str, Any]) -> Any:
+        bind = functools.partial(self._bound, arguments)
         if self._on_loop:
+            call = bind() if self._parameters.quick else await in_thread(bind)
             pending = call()
         else:
-            is_plain, pending = await _in_thread(functools.partial(_called, call))
+            is_plain, pending = await in_thread(functools.partial(self._called, bind))
             if is_plain:
                 return pending
-        value = await pending if inspect.isawaitable(pending) else pending
+        try:
+            value = await pending if inspect.isawaitable(pending) else pending
+        except GeneratorExit as error:  # It would end the task that answers the cell.
+            raise Raised(error) from None
         if isinstance(value, AsyncIterator):
             value = await _results.collected(value)
-        return await _in_thread(functools.partial(_results.plain, value))
+        return await in_thread(functools.partial(_results.plain, value, self.hidden))
+
+    def _bound(self, arguments: dict[str, Any]) -> Callable[[], Any]:
+        """Return the call with its arguments, converted; a validator may take its time."""
+        try:
+            positional, named = self._parameters.bind(arguments)
+        except Exception as error:
+            raise _Misfit(error) from error
+        return functools.partial(self._function, *positional, **named)
+
+    def _called(self, bind: Callable[[], Callable[[], Any]]) -> tuple[bool, Any]:
+        """Call, and convert the result in the same thread unless it must be awaited first."""
+        value = bind()()
+        if inspect.isawaitable(value) or isinstance(value, AsyncIterator):
+            return False, value
+        return True, _results.plain(value, self.hidden)
+
+
+class _Misfit(Exception):
+    """The arguments do not fit the function."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+async def _told(tell: Callable[[Any, Any], str], error: BaseException, arguments: Any) -> str:
+    """Return what an error says; writing that down is the caller's code, too, and may hang."""
+    try:
+        async with asyncio.timeout(MAX_TELLING_SECONDS):
+            told: str = await in_thread(functools.partial(tell, error, arguments))
+            return told
+    except (TimeoutError, Raised, ToolError):
+        return type(error).__name__
 
 
 def checked_name(name: Any) -> str:
@@ -196,69 +236,3 @@ class PausingTimeout:
         with contextlib.suppress(RuntimeError):
             if self.timeout.when() is None:
                 self.timeout.reschedule(self._loop.time() + self._left)
-
-
-def _called(call: Callable[[], Any]) -> tuple[bool, Any]:
-    """Call, and convert the result in the same thread unless it must be awaited first."""
-    value = call()
-    if inspect.isawaitable(value) or isinstance(value, AsyncIterator):
-        return False, value
-    return True, _results.plain(value)
-
-
-async def _in_thread(work: Callable[[], Any]) -> Any:
-    """Run in a thread of its own, with this task's context variables.
-
-    Not `asyncio.to_thread`: Python waits for the threads of its pool, so that one hanging tool
-    would keep the program from ending.
-    """
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def settle(result: tuple[Any, BaseException | None]) -> None:
-        if outcome.done():
-            _discard(result)
-        else:
-            outcome.set_result(result)
-
-    def body() -> None:
-        result = context.run(_outcome, work)
-        try:
-            loop.call_soon_threadsafe(settle, result)
-        except RuntimeError:  # The loop was closed; no caller waits any more.
-            _discard(result)
-
-    threading.Thread(target=body, name="rlm-tool", daemon=True).start()
-    try:
-        value, error = await outcome
-    except asyncio.CancelledError:
-        if outcome.done() and not outcome.cancelled():  # Both happened at the same moment.
-            _discard(outcome.result())
-        raise
-    if error is not None:
-        raise error if isinstance(error, ToolError) else _Raised(error)
-    return value
-
-
-def _discard(result: tuple[Any, BaseException | None]) -> None:
-    """Close a result that no caller awaits; Python warns about coroutines never awaited."""
-    value, _ = result
-    pending = value[1] if isinstance(value, tuple) else None
-    if inspect.iscoroutine(pending):
-        pending.close()
-
-
-class _Raised(Exception):
-    """What a function raised in its thread."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(error)
-        self.error = error
-
-
-def _outcome(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    try:
-        return work(), None
-    except BaseException as error:  # noqa: BLE001 - the plugin boundary: it is raised by who waits
-        return None, error

@@ -28,6 +28,7 @@ MAX_METHODS = 40
 _SUGGESTED = 5
 _METHODS = (staticmethod, classmethod, functools.partialmethod, functools.singledispatchmethod)
 _LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
 _DATA_CLASSES = (
     *(bool, int, float, complex, str, bytes, bytearray),
     *(list, tuple, set, frozenset, dict, range),
@@ -58,13 +59,14 @@ class ObjectTool:
         else:
             found = {each: _exposed(self.name, target, each) for each in _listed(expose)}
         self.members: tuple[FunctionTool, ...] = tuple(
-            _Member(self.name, member, found[member], timeout_seconds) for member in found
+            _Member(self.name, member, found[member], timeout_seconds, target) for member in found
         )
         self._called: FunctionTool | None = None
         kind = type(target).__name__
         usage = self.name
         if _is_callable(target):
             self._called = FunctionTool(target, name=self.name, timeout_seconds=timeout_seconds)
+            self._called.hidden = target
             usage = self._called.usage
         text = description or summary(type(target)) or f"an object of type {kind}"
         if isinstance(target, types.ModuleType | type):
@@ -97,12 +99,15 @@ class ObjectTool:
 class _Member(FunctionTool):
     """A member of an object: a method, or the reading of an attribute."""
 
-    def __init__(self, owner: str, member: str, found: Any, timeout_seconds: float) -> None:
+    def __init__(
+        self, owner: str, member: str, found: Any, timeout_seconds: float, target: Any
+    ) -> None:
         is_attribute = isinstance(found, _Attribute)
         function = found.read if is_attribute else found
         super().__init__(function, name=member, timeout_seconds=timeout_seconds)
         text = "" if is_attribute else summary(function)
         shown = "" if is_attribute else self._parameters.shown
+        self.hidden = target
         self.name = f"{owner}.{member}"
         self.usage = f"{self.name}{shown}"
         self.description = prompt_line(self.usage, self._noted(text))
@@ -154,9 +159,11 @@ def _own_methods(name: str, target: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _methods_of(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yield public methods as classes define them; those of the standard library are left out.
+    """Yield public methods as classes define them, without those that libraries add.
 
-    Nothing is looked up on the object itself, so no property and no `__getattr__` is run.
+    A base class from a library offers far more than its user means to give away: pydantic's models
+    can unpickle. Nothing is looked up on the object itself, so no property and no `__getattr__` is
+    run.
     """
     seen: set[str] = set()
     for base in kind.__mro__:
@@ -166,14 +173,14 @@ def _methods_of(kind: type) -> Iterator[tuple[str, Any]]:
             if member in seen or not _is_public(member):
                 continue
             seen.add(member)  # A derived class may hide a method, too: `search = None`.
-            if _is_method(raw) and not _is_standard(base):
+            if _is_method(raw) and not _is_of_library(base, kind):
                 yield member, raw
 
 
 def _is_method(raw: Any) -> bool:
     if isinstance(raw, _METHODS):
         inner = getattr(raw, "__func__", None)
-        return not isinstance(inner, type)
+        return not isinstance(inner, type) and (inner is None or callable(inner))
     return callable(raw) and not isinstance(raw, type) and hasattr(type(raw), "__get__")
 
 
@@ -230,6 +237,17 @@ def _is_standard(kind: type) -> bool:
         return False
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return file is None or _LIBRARY in Path(file).resolve().parents
+
+
+def _is_of_library(base: type, kind: type) -> bool:
+    """Return whether a base class comes from Python, or from another installed package."""
+    if _is_standard(base):
+        return True
+    top = base.__module__.partition(".")[0]
+    if top == kind.__module__.partition(".")[0]:
+        return False
+    file = getattr(sys.modules.get(base.__module__), "__file__", None)
+    return file is not None and not _INSTALLED.isdisjoint(Path(file).resolve().parts)
 
 
 def _name_of(target: Any) -> str:

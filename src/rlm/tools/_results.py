@@ -64,22 +64,25 @@ _HOST_PATH = re.compile(
 )
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, hidden: Any = None) -> Any:
     """Return the result as data, never as an object; ToolError if it is too large.
 
-    Data are what `rlm.worker.tagged` can write: JSON's types, tuples, sets and bytes.
+    Data are what `rlm.worker.tagged` can write: JSON's types, tuples, sets and bytes. `hidden` is
+    an object that appears by the name of its type alone, even if its class is one of data.
     """
     try:
-        value = _data(value)
+        value = _Conversion(hidden).data(value)
         text = tagged.dumps(value)
     except RecursionError:
         raise ToolError("the result refers to itself, or is nested too deep") from None
     if len(text) > MAX_RESULT_BYTES:
-        size, most = len(text) / (1 << 20), MAX_RESULT_BYTES >> 20
-        raise ToolError(
-            f"the result has {size:.1f} MiB as JSON, more than {most} MiB; ask for less"
-        )
+        raise _too_large()
     return value
+
+
+def _too_large() -> ToolError:
+    most = MAX_RESULT_BYTES >> 20
+    return ToolError(f"the result has more than {most} MiB as JSON; ask for less")
 
 
 async def collected(items: AsyncIterator[Any]) -> list[Any]:
@@ -99,18 +102,28 @@ def error_line(error: BaseException, arguments: Any) -> str:
 
 def problem(error: Exception, arguments: Any) -> str:
     """Return what is wrong with arguments, for the model."""
-    listed = getattr(error, "errors", None) or getattr(error.__cause__, "errors", None)
-    if callable(listed):  # pydantic's, whose own text has many lines
-        found = listed()[:_MAX_PROBLEMS]
-        places = [".".join(map(str, each["loc"])) for each in found]
-        texts = [each["msg"] for each in found]
-        text = "; ".join(": ".join(filter(None, pair)) for pair in zip(places, texts, strict=True))
+    if (listed := _listed_problems(error)) is not None:
+        text = listed
     elif isinstance(error, TypeError | msgspec.ValidationError):
         text = _safe_text(error)
     else:
         text = error_line(error, arguments)
     notes = [f"{note}: " for note in getattr(error, "__notes__", ())]
     return _shortened("".join(notes) + text, arguments)
+
+
+def _listed_problems(error: Exception) -> str | None:
+    """Return the problems that pydantic lists, whose own text has many lines."""
+    listed = getattr(error, "errors", None) or getattr(error.__cause__, "errors", None)
+    if not callable(listed):
+        return None
+    try:
+        found = listed()[:_MAX_PROBLEMS]
+        places = [".".join(map(str, each["loc"])) for each in found]
+        texts = [str(each["msg"]) for each in found]
+    except Exception:  # noqa: BLE001 - the plugin boundary: not pydantic's
+        return None
+    return "; ".join(": ".join(filter(None, pair)) for pair in zip(places, texts, strict=True))
 
 
 def _safe_text(error: BaseException) -> str:
@@ -125,68 +138,108 @@ def _shortened(text: str, arguments: Any) -> str:
 
     def hidden(found: re.Match[str]) -> str:
         first = found[1]
-        is_ours = first is None or Path(first).exists()
+        is_ours = first is None or _exists(first)
         return "…/" if is_ours and found[0] not in known else found[0]
 
     line = _HOST_PATH.sub(hidden, " ".join(text[: 4 * _MAX_CHARS].split()))
     return line if len(line) <= _MAX_CHARS else line[: _MAX_CHARS - 1] + "…"
 
 
-def _data(value: Any) -> Any:
-    """Return a value in the types of data, at any depth."""
-    kind = type(value)
-    if kind in _ATOMS:
-        return value
-    if isinstance(value, dict):
-        return {_key(key): _data(each) for key, each in value.items()}
-    if isinstance(value, set | frozenset):
-        return _set(value)
-    if isinstance(value, tuple):
-        return tuple(map(_data, value))
-    if isinstance(value, list):
-        return list(map(_data, value))
-    if isinstance(value, bytearray | memoryview):
-        return bytearray(value) if isinstance(value, bytearray) else bytes(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: _data(getattr(value, each.name, None)) for each in fields(value)}
-    return _known(value)
-
-
-def _known(value: Any) -> Any:
-    """Return what msgspec knows in plain types: dates, enums, structs; the rest by its methods."""
-
-    def hook(each: Any) -> Any:
-        if each is value:
-            raise _Unknown
-        return _encodable(each)
-
+def _exists(path: str) -> bool:
     try:
-        return msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=hook)
-    except _Unknown:
-        return _data(_encodable(value))
+        return Path(path).exists()
+    except OSError:  # Its name is too long, say.
+        return False
+
+
+class _Conversion:
+    """The conversion of one result, which stops when it can't fit any more.
+
+    What is small in memory may be endless as data: one list may be held by many others.
+    """
+
+    def __init__(self, hidden: Any) -> None:
+        self._hidden = hidden
+        self._left = MAX_RESULT_BYTES
+
+    def data(self, value: Any) -> Any:
+        """Return a value in the types of data, at any depth."""
+        is_text = isinstance(value, str | bytes | bytearray)
+        self._left -= len(value) + 2 if is_text else 2
+        if self._left < 0:
+            raise _too_large()
+        if type(value) in _ATOMS:
+            return value
+        if self._hidden is not None and value is self._hidden:
+            return f"<{type(value).__module__}.{type(value).__qualname__} object>"
+        return self._container(value)
+
+    def _container(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {self._key(key): self.data(each) for key, each in value.items()}
+        if isinstance(value, set | frozenset):
+            return self._set(value)
+        if isinstance(value, tuple):
+            return tuple(map(self.data, value))
+        if isinstance(value, list):
+            return list(map(self.data, value))
+        if isinstance(value, bytearray | memoryview):
+            return bytearray(value) if isinstance(value, bytearray) else bytes(value)
+        if (found := _public_fields(value)) is not None:
+            return {name: self.data(each) for name, each in found.items()}
+        return self._known(value)
+
+    def _known(self, value: Any) -> Any:
+        """Return dates, enums and the like as msgspec does; the rest by their methods."""
+        try:
+            return msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=_unknown)
+        except _Unknown:
+            return self.data(_encodable(value))
+
+    def _set(self, value: AbstractSet[Any]) -> Any:
+        """Return a set of data, or a list if its members can't be members as data."""
+        members = list(map(self.data, value))
+        try:
+            return frozenset(members) if isinstance(value, frozenset) else set(members)
+        except TypeError:
+            return members
+
+    def _key(self, key: Any) -> Any:
+        """Return the key of a dict as data, or as text if that can't be a key."""
+        found = self.data(key)
+        try:
+            hash(found)
+        except TypeError:
+            return str(key)
+        return found
+
+
+def _public_fields(value: Any) -> dict[str, Any] | None:
+    """Return the public fields of a dataclass, attrs class or struct; None if it is none."""
+    kind = type(value)
+    found: dict[str, Any] = {}
+    if is_dataclass(kind):
+        names = {each.name: each.name for each in fields(kind)}
+    elif isinstance(value, msgspec.Struct):
+        names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+        if (tag_field := kind.__struct_config__.tag_field) is not None:
+            found[tag_field] = kind.__struct_config__.tag
+    elif isinstance(listed := getattr(kind, "__attrs_attrs__", None), tuple):
+        names = {each.name: each.name for each in listed}
+    else:
+        return None
+    for name, shown in names.items():
+        if not name.startswith("_"):
+            found[shown] = getattr(value, name, None)
+    return found
+
+
+def _unknown(value: Any) -> Any:
+    raise _Unknown
 
 
 class _Unknown(Exception):
     """Msgspec does not know the type of a value."""
-
-
-def _set(value: AbstractSet[Any]) -> Any:
-    """Return a set of data, or a list if its members can't be members as data."""
-    members = list(map(_data, value))
-    try:
-        return frozenset(members) if isinstance(value, frozenset) else set(members)
-    except TypeError:
-        return members
-
-
-def _key(key: Any) -> Any:
-    """Return the key of a dict as data, or as text if that can't be a key."""
-    found = _data(key)
-    try:
-        hash(found)
-    except TypeError:
-        return str(key)
-    return found
 
 
 def _encodable(value: Any) -> Any:
@@ -198,10 +251,12 @@ def _encodable(value: Any) -> Any:
     if callable(getattr(type(value), "model_dump", None)):
         return value.model_dump()
     if isinstance(value, Mapping):
-        return dict(value)
+        return {key: value[key] for key in _listed(value)}
     if isinstance(value, _LISTED):
         return _listed(value)
     if callable(getattr(type(value), "tolist", None)):
+        size = getattr(value, "size", None)
+        _check_count(size if isinstance(size, int) else 0)
         return value.tolist()  # numpy's scalars and arrays, and what behaves like them
     return _ADDRESS.sub("", str(value))
 

@@ -77,10 +77,19 @@ BARE_NAMES = (
 )
 
 
+MAX_MODEL_CHARS = 500
+"""Names of models are shown in messages and logs, and are part of addresses."""
+
+
 def split_model(model: str) -> tuple[str, str]:
     """Split `provider/model`; a bare `gpt-…` or `o…` belongs to OpenAI, `gguf:…` is a file."""
     if model.startswith("gguf:"):
         return "gguf", model.removeprefix("gguf:")
+    if len(model) > MAX_MODEL_CHARS or not model.isprintable():
+        raise ConfigError(
+            f"{model[:60]!r} can't name a model: a name has at most {MAX_MODEL_CHARS} characters, "
+            "and no line breaks or control characters"
+        )
     provider, slash, name = model.partition("/")
     if slash:
         return ALIASES.get(provider, provider), name
@@ -260,4 +269,8 @@ def _foundry_url(given: str) -> str:
             )
         return f"https://{given}.services.ai.azure.com/anthropic"
     url = given.rstrip("/").removesuffix("/messages").removesuffix("/v1")
-    return url if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/anthropic"
+    try:
+        has_path = bool(urlsplit(url).path.strip("/"))
+    except ValueError:  # The client that is made with it says what is wrong.
+        return url
+    return url if has_path else f"{url.rstrip('/')}/anthropic"

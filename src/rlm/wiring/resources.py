@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import hashlib
+import json
 import math
 import re
 import weakref
@@ -24,7 +25,7 @@ from rlm.calls.rate_limits import RateLimit
 from rlm.calls.scheduler import Scheduler
 from rlm.calls.scope import Scope
 from rlm.clients._aws import REGION_VARIABLES
-from rlm.config import RunConfig
+from rlm.config import RunConfig, recordable
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.engine.sessions import AfterCell, ReplValue
 from rlm.engine.task import Services, Task, Toolset
@@ -94,7 +95,12 @@ class ModelSettings(Struct, frozen=True):
         variables: Mapping[str, str],
     ) -> "ModelSettings":
         """Make settings of the keywords of `RLM`."""
-        priced = {name: _as_price(given) for name, given in (prices or {}).items()}
+        priced = {name: _as_price(name, given) for name, given in (prices or {}).items()}
+        for name, window in (windows or {}).items():
+            if isinstance(window, bool) or not isinstance(window, int) or window <= 0:
+                raise ConfigError(
+                    f"windows[{name!r}] must be a positive number of tokens, not {window!r}"
+                )
         return cls(
             dict(clients or {}), priced, dict(windows or {}), client_options or {}, variables
         )
@@ -277,9 +283,13 @@ class Resources:
         ]
         toolset = self._toolset
         tools = [{"name": t.name, "description": t.description} for t in toolset.tools]
-        encoded = msgspec.json.encode(
+        built = msgspec.to_builtins(
             {
-                "config": config,
+                "config": replace(
+                    config,
+                    sampling=recordable(config.sampling),
+                    sub_sampling=recordable(config.sub_sampling),
+                ),
                 "environment": self.environment.name,
                 "environment_kwargs": self._environment_kwargs,
                 "infos": {name: route.info for name, route in self.routes.items()},
@@ -288,9 +298,11 @@ class Resources:
                 "answer_schema": answer_schema,
                 "own": sorted(own),
             },
+            str_keys=True,
             enc_hook=repr,
         )
-        plain: dict[str, Any] = msgspec.json.decode(encoded)
+        # Not msgspec's JSON, which refuses lone surrogates; numbers that JSON lacks become None.
+        plain: dict[str, Any] = json.loads(json.dumps(built), parse_constant=lambda _: None)
         return plain
 
     def new_storage(self, model: str) -> "ChatStorage":
@@ -395,8 +407,16 @@ def _archive(journal: bool | str | Path | None, variables: Mapping[str, str]) ->
     return Archive(Places(Path(journal).expanduser()))
 
 
-def _as_price(given: tuple[float, float] | Price) -> Price:
-    return given if isinstance(given, Price) else Price(*given)
+def _as_price(name: str, given: tuple[float, float] | Price) -> Price:
+    if isinstance(given, Price):
+        return given
+    try:
+        return Price(*given)
+    except TypeError:
+        raise ConfigError(
+            f"prices[{name!r}] must be (input, output) in US dollars per million tokens, "
+            f"not {given!r}"
+        ) from None
 
 
 def _environment(given: str | Environment, options: Mapping[str, Any] | None) -> BaseEnvironment:
