@@ -327,3 +327,27 @@ def test_a_forked_host_has_processes_of_its_own(forked: Jobs) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert forked.call("echo", 3) == 3
     assert forked._server is ours
+
+
+def test_a_late_preparation_starts_nothing_after_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may run the thread of `prepare` only after `close`."""
+    late: list[Any] = []
+
+    class LateThread:
+        def __init__(self, target: Any, **_: Any) -> None:
+            late.append(target)
+
+        def start(self) -> None:
+            """Do nothing yet."""
+
+    jobs = Jobs("tests._util.limited.sample_jobs")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading, "Thread", LateThread)
+        jobs.prepare()
+    jobs.close()
+    (fill,) = late
+    fill()
+    assert jobs._server is None
+    jobs.prepare()
+    assert jobs.call("echo", 1) == 1
+    jobs.close()

@@ -57,6 +57,7 @@ class Jobs:
         self._slots = JobSlots(at_once)
         self._server: ForkServer | None = None
         self._ready: deque[Worker] = deque()
+        self._closings = 0
         _all.add(self)
 
     def call(
@@ -101,12 +102,13 @@ class Jobs:
 
     def prepare(self) -> None:
         """Start a process before the first job; returns at once."""
-        fill = partial(self.refill, start=True)
+        fill = partial(self.refill, start_unless_closed_since=self._closings)
         threading.Thread(target=fill, name="rlm-limited", daemon=True).start()
 
     def close(self) -> None:
         """End the fork server and all its processes; the next job starts a new one."""
         with self._lock:
+            self._closings += 1
             server, self._server = self._server, None
             ready, self._ready = self._ready, deque()
         for worker in ready:
@@ -146,12 +148,15 @@ class Jobs:
             worker = self._ready.popleft() if self._ready else None
             return worker or self._live_server().worker()
 
-    def refill(self, *, start: bool = False) -> None:
-        """Start processes for the next jobs, if there is a server or one may be started."""
+    def refill(self, *, start_unless_closed_since: int | None = None) -> None:
+        """Start processes for the next jobs, if there is a server or one may be started.
+
+        `prepare` may come here late, after `close`: a server started then would never end.
+        """
         if not FORKS:
             return
         with suppress(OSError), self._lock:  # the next job reports the error
-            if start or self._server is not None:
+            if self._server is not None or start_unless_closed_since == self._closings:
                 server = self._live_server()
                 while len(self._ready) < self._ready_count:
                     self._ready.append(server.worker())
