@@ -40,7 +40,7 @@ def main() -> None:
         elif isinstance(event, CellStarted):
             print(f"{indent}  step {event.step}: {event.code.splitlines()[0]} ...")
         elif isinstance(event, RunEnded):
-            print(f"{indent}ended with {event.answer} after {event.steps} steps")
+            print(f"{indent}ended with {event.answer} after step {event.steps}")
     print("requests by depth:", {d: u.requests for d, u in result.usage.by_depth.items()})
 
 

@@ -21,7 +21,7 @@ async def main() -> None:
             elif isinstance(event, ModelAsked):
                 print(f"step {event.step}: asking {event.model}")
             elif isinstance(event, CellEnded):
-                print(f"step {event.step}: a cell ran, {event.calls} calls")
+                print(f"step {event.step}: a cell ran; calls: {event.calls}")
             elif isinstance(event, CallEnded):
                 print(f"step {event.step}: a call replied {event.reply!r}")
             elif isinstance(event, RunEnded):

@@ -186,7 +186,7 @@ strategy_option = click.option(
     type=click.Choice(["rlm", "direct", "mapreduce", "auto"]),
     default="rlm",
     show_default=True,
-    help="The loop, one plain request, a map over pieces, or whichever suits the context.",
+    help="rlm (the loop), direct (one plain request), mapreduce (a request per part), or auto.",
 )
 quiet_option = click.option("--quiet", is_flag=True, help="Write only errors to standard error.")
 verbose_option = click.option(
