@@ -176,5 +176,6 @@ def test_without_any_model_one_error_says_what_to_set() -> None:
     [("max_cost_usd", r"limits=Limits\(max_cost_usd=...\)$"), ("modle", "'modle'$")],
 )
 def test_an_unknown_keyword_says_where_a_limit_belongs(name: str, told: str) -> None:
+    options: dict[str, Any] = {name: 1}
     with pytest.raises(TypeError, match=told):
-        RLM("offline/extractive", **{name: 1})  # type: ignore[arg-type]
+        RLM("offline/extractive", **options)

@@ -85,7 +85,8 @@ def check(
     else:
         found = _environment_checks.checked(names, options, attacks=attacks, only=only)
     if not any(report.rows for each in found.values() for report in each.reports.values()):
-        raise click.UsageError(f"no row contains {only!r}", ctx)
+        more = "" if attacks else "; --attacks adds more of them"
+        raise click.UsageError(f"no row contains {only!r}{more}", ctx)
     if len(names) > 1:
         _environment_checks.show(found, as_json)
     ctx.exit(0 if all(each.ok for each in found.values()) else 1)
