@@ -49,5 +49,5 @@ if __name__ == "__main__":
 
 # prints: run at depth 0: How many trees are there?
 # prints: run at depth 1: ...
-# prints: ended with 29 after 1 steps
+# prints: ended with 29 after step 1
 # prints: requests by depth: {0: 1, 1: 4}
