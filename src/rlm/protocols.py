@@ -291,7 +291,8 @@ class Recorder(Protocol):
     """Receives every event of a run. `record` must not block, and its result is ignored.
 
     If it has a true attribute `needs_context_hash`, large contexts are hashed during the run and
-    the hash is reported (`ContextHashed`); small ones are hashed anyway.
+    the hash is reported (`ContextHashed`); small ones are hashed anyway. With a true attribute
+    `wants_pieces`, it receives answers written as prose while they arrive (`OutputStreamed`).
     """
 
     def record(self, event: Event) -> None: ...

@@ -62,7 +62,9 @@ async def test_a_context_that_the_program_keeps_itself() -> None:
         memory.context_data["word"] = "done"
         memory.register_tool("shout", lambda text: text.upper())
         assert [chunk async for chunk in agent.chat("Shout.")] == ["DONE"]
-    assert memory.get_recent_history(1) == [{"role": "assistant", "content": "DONE"}]
+    (last,) = memory.get_recent_history(1)
+    assert last.keys() == {"role", "content", "timestamp", "metadata"}
+    assert (last["role"], last["content"], last["metadata"]) == ("assistant", "DONE", {})
     assert memory.to_dict() == {
         "agent_id": "cli_agent",
         "conversation_history": memory.conversation_history,
@@ -98,6 +100,37 @@ async def test_its_saved_files_are_read(tmp_path: Path) -> None:
     ]
     async with agent:
         assert [chunk async for chunk in agent.chat("Who?")] == ["Alex"]
+
+
+def test_times_and_metadata_survive_being_loaded_and_saved_again(tmp_path: Path) -> None:
+    """What a file of rlm-kit says about its messages is in ours, and in what ours become."""
+    when = {"timestamp": 1.5, "metadata": {"rating": [5, "of 5"]}}
+    as_text = {"timestamp": "2026-01-02T03:04:05", "metadata": {}}
+    said = [
+        {"role": "user", "content": "Hello", **when},
+        {"role": "assistant", "content": "Hi", **as_text},
+        {"role": "user", "content": "an older message"},
+    ]
+    first, _ = AgentContext.load(kit_file(tmp_path / "kit.json", conversation_history=said))
+    assert first.history == said
+    first.add_message("assistant", "new", {"mood": "good"})
+    first.save(tmp_path / "ours.json", ["search_web"])
+    again, tools = AgentContext.load(tmp_path / "ours.json")
+    assert again.history == first.history
+    assert again.history[3]["timestamp"] > 1.7e9
+    assert again.history[3]["metadata"] == {"mood": "good"}
+    assert (again.metadata, tools) == ({"made": "there"}, ("search_web",))
+    assert again.to_dict() == first.to_dict()
+
+
+def test_what_can_not_be_saved_is_refused_in_one_line(tmp_path: Path) -> None:
+    memory = AgentContext()
+    with pytest.raises(ConfigError, match="the metadata of a message has no JSON form"):
+        memory.add_message("user", "x", {"when": object()})
+    memory.history.append({"role": "user", "content": 3})
+    with pytest.raises(ConfigError, match="a message of the agent's history can't be saved"):
+        memory.save(tmp_path / "m.json")
+    assert not (tmp_path / "m.json").exists()
 
 
 def test_messages_of_other_roles_are_left_out(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rlm import RLM
 from rlm.clients._adapters import model_error, public_line
 from rlm.clients.litellm import LiteLLMClient, _info, _litellm, _row
 from rlm.errors import ConfigError, ModelError
@@ -52,6 +53,12 @@ def to(text: str = "hi", **facts: Any) -> Request:
 
 
 # -- without the library --------------------------------------------------------------------------
+
+
+def test_query_parameters_are_refused_because_litellm_would_send_them_in_the_body() -> None:
+    kwargs = {"model_name": "openai/gpt-4o-mini", "default_query": {"tenant": "a"}}
+    with pytest.raises(ConfigError, match=r"no way to add query parameters \(query, default_query"):
+        RLM(backend="litellm", backend_kwargs={**kwargs, "api_key": KEY})
 
 
 def test_without_the_package_the_error_says_what_to_install(

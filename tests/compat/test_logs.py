@@ -92,6 +92,88 @@ def test_without_a_logger_there_is_no_metadata() -> None:
         assert reference(server).completion("c").metadata is None
 
 
+# -- locals -------------------------------------------------------------------------------------
+
+
+def told_locals(code: str, **keywords: Any) -> dict[str, Any]:
+    """What `locals` hold after a cell in the real sandbox."""
+    script = [f"```repl\n{code}\n```", "```repl\nFINAL(1)\n```"]
+    with FakeServer(script) as server:
+        keywords.setdefault("logger", RLMLogger())
+        one = reference(server, environment="local", **keywords)
+        with one:
+            done = one.completion("the context", root_prompt="What?")
+        assert done.metadata is not None
+        told: dict[str, Any] = done.metadata["iterations"][0]["code_blocks"][0]["result"]["locals"]
+        assert one.cell_values is not None
+        assert not one.cell_values._kept  # nothing stays behind
+    json.dumps(told)
+    return told
+
+
+def test_locals_hold_values_in_the_references_form() -> None:
+    code = (
+        "import math\nn, x, t, nothing = 3, 0.5, 'text', None\npair = (1, [2, {'k': (3,)}])\n"
+        "found = {5}\nraw = b'ab'\ndef f(): pass\nclass Thing:\n    pass\n_hidden = 1"
+    )
+    told = told_locals(code)
+    assert told == {
+        "context": "the context",
+        "context_0": "the context",
+        "n": 3,
+        "x": 0.5,
+        "t": "text",
+        "nothing": None,
+        "pair": [1, [2, {"k": [3]}]],
+        "found": "{5}",
+        "raw": "b'ab'",
+        "math": "<module 'math'>",
+        "f": "<function 'f'>",
+        "Thing": "<type 'Thing'>",
+        "answer": {"content": "", "ready": False},
+    }
+
+
+def test_long_values_are_cut() -> None:
+    told = told_locals(
+        "t = 'x' * 5_000_000\nmany = list(range(10**6))\ndeep = []\n"
+        "for _ in range(5_000): deep = [deep]\nbig = 10**5000\n"
+        "rows = {i: 'y' * 10_000 for i in range(10**4)}"
+    )
+    assert told["t"].startswith("x" * 2_000)
+    assert told["t"].endswith("… (5,000,000 characters)")
+    assert told["many"] == list(range(100))
+    assert len(json.dumps(told)) < 300_000
+
+
+HOSTILE = [
+    "class Bad:\n    def __repr__(self): raise SystemExit\nbad = Bad()",
+    "class Slow:\n    def __repr__(self):\n        while True: pass\nslow = Slow()",
+    "class D(dict):\n    def items(self): raise KeyboardInterrupt\nd = D()",
+    "import builtins\nbuiltins.print = lambda *a, **k: None",
+]
+
+
+@pytest.mark.parametrize("code", HOSTILE)
+def test_what_breaks_the_copying_costs_only_the_copy(code: str) -> None:
+    """The run goes on; its log has types and sizes instead, or the values that could be read."""
+    assert isinstance(told_locals(code), dict)
+
+
+def test_rows_of_files_hold_values_too(tmp_path: Path) -> None:
+    logger = RLMLogger(log_dir=tmp_path)
+    assert told_locals("n = 41 + 1", logger=logger)["n"] == 42
+    first = rows_of(logger.log_file_path)[1]
+    assert first["code_blocks"][0]["result"]["locals"]["n"] == 42
+
+
+def test_without_a_logger_and_in_our_spelling_nothing_is_copied() -> None:
+    with FakeServer([cell(["final", 1])]) as server:
+        assert reference(server).runner.resources.after_cell is None
+    ours = RLM(ScriptedLM(cell(["final", 1])), environment=PlanEnvironment(), logger=RLMLogger())
+    assert ours.runner.resources.after_cell is None
+
+
 # -- files ----------------------------------------------------------------------------------------
 
 
@@ -126,8 +208,30 @@ def test_rows_on_request_in_one_file_whose_path_is_known_at_once(tmp_path: Path)
     assert [each.name for each in tmp_path.iterdir()] == [Path(path).name]
 
 
-def test_the_default_keeps_our_events(tmp_path: Path) -> None:
-    logger = RLMLogger(log_dir=tmp_path)
+def test_without_a_format_the_spelling_decides(tmp_path: Path) -> None:
+    """A program of the reference finds its rows, at the path that it read before any run."""
+    logger = RLMLogger(log_dir=tmp_path / "theirs")
+    path = logger.log_file_path
+    assert path is not None
+    assert Path(path).parent == tmp_path / "theirs"
+    assert not Path(path).exists()
+    with FakeServer([cell(["final", 1])] * 2) as server:
+        one = reference(server, logger=logger)
+        assert [row["type"] for row in rows_of(path)] == ["metadata"]
+        one.completion("c")
+        assert (logger.log_file_path, logger.needs_context_hash) == (path, False)
+        assert [row["type"] for row in rows_of(path)] == ["metadata", "iteration"]
+        ours = RLMLogger(log_dir=tmp_path / "ours")
+        two = RLM(ScriptedLM(cell(["final", 1])), environment=PlanEnvironment(), logger=ours)
+        assert (ours.log_file_path, ours.needs_context_hash) == (None, True)
+        two.ask("q", "c")
+        kinds = [row["type"] for row in rows_of(ours.log_file_path)]
+        assert (kinds[0], kinds[-1]) == ("run_started", "run_ended")
+
+
+def test_a_format_that_was_given_stays(tmp_path: Path) -> None:
+    logger = RLMLogger(log_dir=tmp_path, format="events")
+    assert logger.log_file_path is None
     with FakeServer([cell(["final", 1])]) as server:
         reference(server, logger=logger).completion("c")
     kinds = [row["type"] for row in rows_of(logger.log_file_path)]

@@ -15,8 +15,10 @@ from rlm.environments.docker import DockerEnvironment
 from rlm.environments.docker import containers as owned
 from rlm.environments.docker.cli import CommandEngine, found_command
 from rlm.errors import ConfigError, SessionDied, SessionError
+from rlm.logger import RLMLogger
 from rlm.testing.attacks import attack
 from rlm.testing.conformance import CHECKS, check
+from rlm.testing.fake_server import FakeServer
 from tests.docker.conftest import IMAGE, containers, docker
 from tests.environments.conftest import FakeHost, StoredContext
 
@@ -185,3 +187,38 @@ def test_a_whole_run() -> None:
     with RLM("offline/extractive", environment="docker", environment_kwargs=options) as rlm:
         result = rlm.ask("What is the secret number?", context)
     assert "42" in str(result.answer)
+
+
+def test_a_program_for_the_reference_runs_in_containers() -> None:
+    """Setup code, tools, calls, a second turn with its variables, and metadata."""
+    script = [
+        "```repl\nkept = llm_query('Which? ' + context[:5])\nprint(kept, START, add(2, 3))\n```",
+        "a note",
+        '```repl\nanswer["content"] = kept\nanswer["ready"] = True\n```',
+        '```repl\nanswer["content"] = kept + context_1\nanswer["ready"] = True\n```',
+    ]
+    options = {"image": IMAGE, "python": os.environ["TEST_DOCKER_PYTHON"], "setup_code": "START=7"}
+    with (
+        FakeServer(script) as server,
+        RLM(
+            backend="openai",
+            backend_kwargs={"model_name": "gpt-4o", "base_url": server.openai_url, "api_key": "x"},
+            environment="docker",
+            environment_kwargs=options,
+            custom_tools={"add": lambda a, b: a + b},
+            max_iterations=5,
+            persistent=True,
+            logger=RLMLogger(),
+        ) as rlm,
+    ):
+        first = rlm.completion("apples and pears", root_prompt="What is it?")
+        second = rlm.completion(" again")
+        assert (first.response, second.response) == ("a note", "a note again")
+        assert rlm.environment_type == "docker"
+    assert first.metadata is not None
+    rows = first.metadata["iterations"]
+    (block,) = rows[0]["code_blocks"]
+    assert block["result"]["stdout"] == "a note 7 5\n"
+    assert [call["response"] for call in block["result"]["rlm_calls"]] == ["a note"]
+    assert block["result"]["locals"]["kept"] == "a note"
+    assert containers() == []

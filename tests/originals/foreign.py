@@ -23,6 +23,7 @@ TESTS_SECONDS = 1_800
 EXAMPLE_SECONDS = 60
 ANSWER = '```repl\nprint(len(context))\nanswer["content"] = "done"\nanswer["ready"] = True\n```'
 CAUSES = (
+    ("incomplete checkout", r"No module named 'tests\b"),
     ("import error", r"\b(ImportError|ModuleNotFoundError)\b"),
     ("config error", r"\b(ConfigError|UnknownPriceError)\b"),
     ("private member", r"AttributeError: .*has no attribute '_\w+'"),
@@ -48,15 +49,23 @@ def cause_of(report: str) -> str:
 
 
 def run_tests(folder: Path) -> list[Result]:
-    """Run the test files below a folder, and return a result for each test."""
+    """Run the test files below a folder, and return a result for each test.
+
+    Each file runs in a process of its own: the reference's `test_imports.py` removes its package
+    from `sys.modules`, and what files after it replace there is then replaced in another copy.
+    """
+    results: list[Result] = []
     with tempfile.TemporaryDirectory() as copy:
         target, report = Path(copy) / "tests", Path(copy) / "report.xml"
         shutil.copytree(folder, target)
         (target / "__init__.py").touch()
-        command = [sys.executable, "-m", "pytest", "tests", "-q", "-p", "no:cacheprovider"]
-        command += ["-o", "addopts=", "--continue-on-collection-errors", f"--junitxml={report}"]
-        subprocess.run(command, cwd=copy, stdout=subprocess.DEVNULL, timeout=TESTS_SECONDS)
-        return [_result(case) for case in ElementTree.parse(report).iter("testcase")]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += ["-o", "addopts=", f"--junitxml={report}"]
+        for path in sorted(target.rglob("test_*.py")):
+            one = [*command, str(path.relative_to(copy))]
+            subprocess.run(one, cwd=copy, capture_output=True, timeout=TESTS_SECONDS)
+            results += [_result(case) for case in ElementTree.parse(report).iter("testcase")]
+    return results
 
 
 def _result(case: ElementTree.Element) -> Result:

@@ -43,6 +43,22 @@ def test_foreign_tests_and_examples_are_told_by_cause(tmp_path: Path) -> None:
         "@pytest.mark.skip\ndef test_not():\n    pass\n"
     )
     (tests / "test_lost.py").write_text("import rlm.nowhere\n")
+    (tests / "test_before.py").write_text(
+        "import sys\nimport rlm.core.rlm\n"
+        "def test_forgets():\n"
+        "    for name in [name for name in sys.modules if name.split('.')[0] == 'rlm']:\n"
+        "        del sys.modules[name]\n"
+    )
+    (tests / "test_replaced.py").write_text(
+        "from unittest.mock import Mock, patch\nimport rlm.core.rlm as module\n"
+        "from rlm import RLM\n"
+        "def test_replaces():\n"
+        "    with patch.object(module, 'get_client') as made:\n"
+        "        made.return_value.completion.return_value = 'FINAL(4)'\n"
+        "        made.return_value.get_last_usage.return_value = None\n"
+        "        one = RLM(backend='openai', backend_kwargs={'model_name': 'm'})\n"
+        "    assert made.call_count >= 1\n"
+    )
     (examples / "good.py").write_text(
         "from rlm import RLM\nprint(RLM('openai', {'model_name': 'gpt-4o'}).completion('x'))\n"
     )
@@ -52,9 +68,11 @@ def test_foreign_tests_and_examples_are_told_by_cause(tmp_path: Path) -> None:
         ("bad.py", "other"),
         ("good.py", "passed"),
         ("test_fine", "passed"),
+        ("test_forgets", "passed"),
         ("test_missing", "import error"),
         ("test_not", "skipped"),
         ("test_private", "private member"),
+        ("test_replaces", "passed"),
         ("test_set", "config error"),
         ("test_wrong", "assertion"),
         ("tests.test_lost", "import error"),
@@ -70,3 +88,5 @@ def test_the_table_adds_up() -> None:
         "all      2     1",
     ]
     assert cause_of("E   KeyError: 'x'") == "other"
+    absent = "E   ModuleNotFoundError: No module named 'tests.mock_lm'"
+    assert cause_of(absent) == "incomplete checkout"

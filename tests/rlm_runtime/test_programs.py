@@ -161,6 +161,36 @@ def test_ask() -> None:
 
 
 @pytest.mark.parametrize(
+    ("call", "caps"),
+    [
+        ("llm_query('q', max_tokens=9)", [9]),
+        ("ask('Q', 'a', max_tokens=10)", [10]),
+        ("ask_chunk('Q', 'a', max_tokens=11)", [11]),
+        ("ask_chunks('Q', ['a', 'b'], max_tokens=12)", [12, 12]),
+        ("ask_chunks_first('Q', ['a', 'b'], max_tokens=13)", [13]),
+        ("llm_query_batch(['a', 'b'], max_tokens=14)", [14, 14]),
+        ("llm_query_batched(['a'], max_tokens=15)", [15]),
+        ("llm_query('q', max_tokens=10**9)", [4_096]),  # never more than the run allows
+        ("llm_query('q')", [4_096]),
+    ],
+)
+def test_max_tokens_caps_each_reply(call: str, caps: list[int]) -> None:
+    _, adapter = shown(f"FINAL(str({call}))")
+    subs = [r for r in adapter.requests if "sub-LLM" in str(r.messages[0].content)]
+    assert [request.max_output_tokens for request in subs] == caps
+
+
+@pytest.mark.parametrize("wrong", ["0", "-1", "1.5", "True", "'9'"])
+def test_a_wrong_max_tokens_is_the_cells_error_and_nothing_is_sent(wrong: str) -> None:
+    code = (
+        f"try:\n    llm_query('q', max_tokens={wrong})\nexcept ValueError as e:\n    FINAL(str(e))"
+    )
+    answer, adapter = shown(code)
+    assert answer.startswith("max_tokens must be a whole number, 1 or more, not ")
+    assert asked(adapter) == []
+
+
+@pytest.mark.parametrize(
     "call",
     [
         "ask_chunks('Q', ['a', 'b', 'a'])",

@@ -116,8 +116,25 @@ def test_sub_calls_are_held_and_a_policy_can_be_used_again(policy: Policy, sent:
         asked = [r for r in adapter.requests if "sub-LLM" in str(r.messages[0].content)]
         assert len(asked) == sent
         cell = next(step for step in trace.steps if step.kind == "repl_exec")
-        assert "CallFailed" in (cell.error or "")
+        assert (cell.error or "").startswith("MaxSubcallsExceeded: ")
         assert "max_calls" in (cell.error or "")
+
+
+def test_cells_can_catch_the_limit_by_its_name_or_as_a_failed_call() -> None:
+    code = """
+caught = []
+for error in (MaxSubcallsExceeded, CallFailed, RuntimeError):
+    try:
+        llm_query("one more")
+    except error as found:
+        caught.append(type(found).__name__)
+batch = llm_query_batch(["a", "b"])
+caught += [type(each).__name__ for each in batch] + [each.limit for each in batch]
+FINAL(caught)
+"""
+    policy = Policy(max_subcalls=0)
+    answer, _ = RLM(adapter=fake(f"```repl{code}```"), policy=policy).run("Ask on.", TEXT)
+    assert answer == str(["MaxSubcallsExceeded"] * 3 + ["FailedReply"] * 2 + ["calls"] * 2)
 
 
 def test_one_object_can_run_again_with_all_of_its_policy() -> None:

@@ -39,6 +39,38 @@ async def test_a_run_goes_on_without_a_connection(tmp_path: Path) -> None:
     assert [each["id"] for each in listed.json["data"]] == [run_id]
 
 
+async def test_sampling_of_the_request_applies_to_the_steps_and_not_to_calls(
+    tmp_path: Path,
+) -> None:
+    asks = "```repl\nprint(llm_query('a part'))\n```"
+    options: dict[str, Any] = {"temperature": 0.3, "top_p": 0.5, "seed": 7}
+    for way in ("runs", "chat"):
+        model = ScriptedClient([asks, "a note", submits("one two three four")])
+        async with server(
+            tmp_path, model, engine={"sampling": {"temperature": 1.0, "top_k": 9}}
+        ) as client:
+            if way == "runs":
+                created = await client.run(query="what?", context="text", **options)
+                run = await _until(client, created.json["id"], "completed", "failed")
+                assert run["answer"] == "one two three four"
+            else:
+                options |= {"stop": ["three"], "max_tokens": 60}
+                given = {"context": "text"}
+                answer = await client.chat("what?", rlm=given, **options)
+                assert answer.json["choices"][0]["message"]["content"] == "one two "
+        step, call, last = (request.sampling for request in model.requests)
+        assert step == last == {"temperature": 0.3, "top_p": 0.5, "seed": 7, "top_k": 9}
+        assert call == {}
+        assert model.requests[0].max_output_tokens > 60
+
+
+async def test_wrong_sampling_is_refused(tmp_path: Path) -> None:
+    async with server(tmp_path, ScriptedClient([])) as client:
+        for name, value in (("temperature", 3), ("top_p", -1), ("seed", "x"), ("stop", ["a"])):
+            refused = await client.run(query="what?", **{name: value})
+            assert (refused.status, name in refused.text) == (400, True), refused.text
+
+
 async def test_typed_answers_are_values(tmp_path: Path) -> None:
     schema = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
     wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}

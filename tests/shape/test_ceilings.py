@@ -39,7 +39,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.environments.ray.cluster:_serve",
         "rlm.records.recorders.in_process:_call",
         "rlm.records.recorders.telemetry:record",
-        "rlm.calls.scope:emit",
+        "rlm.calls.scope:_send",
         "rlm.compat.repl:_child",
         "rlm.tools._function:_outcome",
         "rlm.tools._mcp.connection:_live",

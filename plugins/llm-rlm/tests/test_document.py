@@ -198,3 +198,48 @@ def test_the_exercise_by_a_wrapped_model(cli: Cli, serve: Serve) -> None:
     assert cli.ok("-m", "rlm/mine", "Sum of the first 100 primes?").strip() == "24133"
     said = cli.ok("-m", "rlm/mine", "Which password leaked?", stdin=LOG)
     assert said.strip() == "hunter2-swordfish"
+
+
+# -- the toolbox by its bare name ------------------------------------------------------------------
+
+
+def test_the_command_of_the_document_as_it_is_written(cli: Cli, serve: Serve) -> None:
+    """`llm -T RLMToolbox`, without arguments: the first call gives the context."""
+    question = "What is the magic number?"
+    server = serve(
+        called("execute_python", code="print(len(context))", context=SMALL),
+        called("execute_python", code="n = await llm_query(prompt='Which? ' + context)\nprint(n)"),
+        "the number is 42",  # the reply to llm_query
+        called("submit_answer", variable_name="n"),
+        "The magic number is 42.",
+    )
+    cli.ok("models", "default", "mine")
+    assert cli.ok("-T", "RLMToolbox", question).strip() == "The magic number is 42."
+    bodies = [request.asked.body for request in server.requests if request.asked]
+    assert len(bodies) == 5
+    offered = {tool["function"]["name"] for tool in bodies[0]["tools"]}
+    assert offered == {"RLMToolbox_execute_python", "RLMToolbox_submit_answer"}
+    results = [each["content"] for each in bodies[-1]["messages"] if each["role"] == "tool"]
+    assert [str(len(SMALL)) in results[0], "the number is 42" in results[1]] == [True, True]
+    assert len(results) == 3
+    assert "tools" not in bodies[2]  # what a cell asks is a plain question
+    assert SMALL in str(bodies[2]["messages"][-1]["content"])
+
+
+def test_a_second_turn_has_a_sandbox_of_its_own(cli: Cli, serve: Serve) -> None:
+    """`llm -c` continues the conversation; the answer of the first turn is not handed in again."""
+    server = serve(
+        called("execute_python", code="found = 1\nprint('first')"),
+        called("submit_answer", answer="one"),
+        "one",
+        called("execute_python", code="print('found' in globals())"),
+        called("submit_answer", answer="two"),
+        "two",
+    )
+    cli.ok("models", "default", "mine")
+    assert cli.ok("-T", "RLMToolbox", "First?").strip() == "one"
+    assert cli.ok("-c", "-T", "RLMToolbox", "Second?").strip() == "two"
+    last = server.requests[-1].asked
+    assert last is not None
+    results = [each["content"] for each in last.body["messages"] if each["role"] == "tool"]
+    assert "False" in results[-2]

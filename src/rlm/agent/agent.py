@@ -133,8 +133,12 @@ class AgentRLM:
         self._is_new_memory = True
 
     def get_conversation_history(self) -> list[dict[str, str]]:
-        """Return the messages as {"role": "user" or "assistant", "content": text}, oldest first."""
-        return [dict(message) for message in self.context.history]
+        """Return the messages as {"role": "user" or "assistant", "content": text}, oldest first.
+
+        Those of `context.history` also have `timestamp` and `metadata`.
+        """
+        said = ("role", "content")
+        return [{name: message[name] for name in said} for message in self.context.history]
 
     def save_context(self, path: str | Path) -> None:
         """Write the conversation, `context_data` and the names of tools to a JSON file."""
@@ -277,6 +281,8 @@ class AgentRLM:
 
 class _TurnMemory:
     """Records what the cells of a turn stream and note, whether or not the events are read."""
+
+    wants_pieces = True
 
     def __init__(self, agent: AgentRLM) -> None:
         self._agent = agent

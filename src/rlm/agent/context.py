@@ -1,6 +1,7 @@
 """The memory of an agent: the conversation, and values by name. Plain data, saved as JSON."""
 
 import json
+import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,9 +20,13 @@ MAX_MESSAGES = 100
 ROLES = ("user", "assistant")
 
 
-class _Message(Struct, forbid_unknown_fields=True):
+class _Message(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A message; those of files that are older than `timestamp` have none."""
+
     role: str
     content: str
+    timestamp: float | str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 class _File(Struct, forbid_unknown_fields=True):
@@ -31,15 +36,20 @@ class _File(Struct, forbid_unknown_fields=True):
     context_data: dict[str, Any]
     tools: list[str] = field(default_factory=list)
     format: int = FORMAT
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 class _KitMessage(Struct):
+    """A message in a file of rlm-kit; other fields than these are ignored."""
+
     role: str
     content: str
+    timestamp: float | str | None = None
+    metadata: dict[str, Any] | None = None
 
 
 class _KitFile(Struct):
-    """A file of rlm-kit: messages also have times, and the names of tools stand beside them."""
+    """A file of rlm-kit: the names of tools stand beside the messages."""
 
     agent_id: str
     conversation_history: list[_KitMessage]
@@ -48,15 +58,26 @@ class _KitFile(Struct):
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def as_ours(self) -> _File:
-        messages = [_Message(each.role, each.content) for each in self.conversation_history]
-        known = [each for each in messages if each.role in ROLES]
-        return _File(self.agent_id, MAX_MESSAGES, known, self.context_data, self.tools)
+        known = [
+            _Message(each.role, each.content, each.timestamp, each.metadata or {})
+            for each in self.conversation_history
+            if each.role in ROLES
+        ]
+        return _File(
+            self.agent_id,
+            MAX_MESSAGES,
+            known,
+            self.context_data,
+            self.tools,
+            metadata=self.metadata,
+        )
 
 
 class AgentContext:
     """The memory of one agent; only the last `max_history_size` messages are kept.
 
-    `tools` are functions by name, which the agent grants from its next turn on.
+    A message is {"role", "content", "timestamp", "metadata"}; times are seconds since 1970. `tools`
+    are functions by name, which the agent grants from its next turn on.
     """
 
     def __init__(
@@ -69,18 +90,18 @@ class AgentContext:
             raise ConfigError(f"max_history_size must be 0 or more, not {max_history_size!r}")
         self.agent_id = agent_id
         self.max_history_size = max_history_size
-        self.history: list[dict[str, str]] = []
+        self.history: list[dict[str, Any]] = []
         self.data: dict[str, Any] = {}
         self.tools: dict[str, Any] = {}
         self.metadata: dict[str, Any] = {}
 
     @property
-    def conversation_history(self) -> list[dict[str, str]]:
+    def conversation_history(self) -> list[dict[str, Any]]:
         """The same list as `history`, under rlm-kit's name."""
         return self.history
 
     @conversation_history.setter
-    def conversation_history(self, messages: list[dict[str, str]]) -> None:
+    def conversation_history(self, messages: list[dict[str, Any]]) -> None:
         self.history = messages
 
     @property
@@ -93,23 +114,25 @@ class AgentContext:
         self.data = data
 
     def add_message(self, role: str, content: str, metadata: dict[str, Any] | None = None) -> None:
-        """Add a message of "user" or "assistant"; `metadata` is not kept."""
+        """Add a message of "user" or "assistant", sent now; `metadata` must have a JSON form."""
         if role not in ROLES:
             raise ConfigError(f"a role is one of {', '.join(ROLES)}, not {role!r}")
-        self.history.append({"role": role, "content": content})
+        about = _as_plain("the metadata of a message", metadata or {})
+        self._append(_Message(role, content, time.time(), about))
+
+    def _append(self, message: _Message) -> None:
+        """Add a message, and forget the oldest if there are too many."""
+        said: dict[str, Any] = {"role": message.role, "content": message.content}
+        if message.timestamp is not None or message.metadata:
+            said |= {"timestamp": message.timestamp, "metadata": message.metadata}
+        self.history.append(said)
         del self.history[: max(0, len(self.history) - self.max_history_size)]
 
     def add(self, key: str, value: Any) -> None:
         """Store a JSON value under a name, replacing any other."""
         if not isinstance(key, str):
             raise ConfigError(f"a key must be a string, not {key!r}")
-        try:
-            self.data[key] = json.loads(json.dumps(value))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ConfigError(
-                f"{key!r} has no JSON form ({error}); give the agent plain values, or a function "
-                "as a tool"
-            ) from error
+        self.data[key] = _as_plain(repr(key), value)
 
     def add_context(self, key: str, data: Any) -> None:
         """The same as `add`, under rlm-kit's name."""
@@ -121,7 +144,7 @@ class AgentContext:
             raise ConfigError(f"the name of a tool must be a string, not {name!r}")
         self.tools[name] = function
 
-    def get_recent_history(self, limit: int = 10) -> list[dict[str, str]]:
+    def get_recent_history(self, limit: int = 10) -> list[dict[str, Any]]:
         """Return the last messages, oldest first; all of them if `limit` is 0."""
         return [dict(message) for message in self.history[-max(0, limit) :]]
 
@@ -150,8 +173,11 @@ class AgentContext:
     def save(self, path: str | Path, tools: Sequence[str] = ()) -> None:
         """Write everything to a file that only its owner can read, replacing it as a whole."""
         path = Path(path)
-        messages = [_Message(**each) for each in self.history]
-        whole = _File(self.agent_id, self.max_history_size, messages, self.data, list(tools))
+        messages = [_stored(each) for each in self.history]
+        about = _as_plain("metadata", self.metadata)
+        whole = _File(
+            self.agent_id, self.max_history_size, messages, self.data, list(tools), metadata=about
+        )
         text = json.dumps(msgspec.to_builtins(whole), indent=2)  # ASCII: any text survives
         try:
             with replacing(path) as file:
@@ -165,15 +191,38 @@ class AgentContext:
         try:
             value = json.loads(Path(path).read_text("utf-8"))
             is_kit = isinstance(value, dict) and "conversation_history" in value
-            kit = msgspec.convert(value, _KitFile) if is_kit else None
-            whole = msgspec.convert(value, _File) if kit is None else kit.as_ours()
+            if is_kit:
+                whole = msgspec.convert(value, _KitFile).as_ours()
+            else:
+                whole = msgspec.convert(value, _File)
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path} does not hold an agent's memory: {error}") from error
         if whole.format != FORMAT:
             raise ConfigError(f"{path} has format {whole.format}; this version reads {FORMAT}")
         found = cls(whole.agent_id, whole.max_history_size)
         for message in whole.history:
-            found.add_message(message.role, message.content)
+            if message.role not in ROLES:
+                raise ConfigError(f"{path}: a role is one of {', '.join(ROLES)}")
+            found._append(message)
         found.data = whole.context_data
-        found.metadata = {} if kit is None else kit.metadata
+        found.metadata = whole.metadata
         return found, tuple(whole.tools)
+
+
+def _stored(message: dict[str, Any]) -> _Message:
+    """Return a message of `history`, which programs may have written, as it is saved."""
+    try:
+        return msgspec.convert(message, _Message)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"a message of the agent's history can't be saved: {error}") from error
+
+
+def _as_plain(what: str, value: Any) -> Any:
+    """Return a copy of a value as JSON holds it; ConfigError if it can't."""
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{what} has no JSON form ({error}); give the agent plain values, or a function as a "
+            "tool"
+        ) from error

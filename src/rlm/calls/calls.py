@@ -144,15 +144,17 @@ class Calls:
         new_messages: int | None = None,
         held: Reservation | None = None,
         on_text: Callable[[str], None] | None = None,
+        stream: ReplyStream | None = None,
     ) -> Reply:
         """Send a request of the engine itself: a step, a final answer, a compaction, a repair.
 
-        `on_text` receives each piece of the reply as it arrives; `ReplyStream` explains retries.
+        `on_text` receives each piece of the reply as it arrives; `ReplyStream` explains retries. A
+        `stream` of the caller's chooses what it passes on.
         """
         count = len(request.messages)
         fresh = request.messages[0 if new_messages is None else count - new_messages :]
         pending = self._pending(scope, request, purpose, is_last=held is not None)
-        pending.stream = None if on_text is None else ReplyStream(on_text)
+        pending.stream = stream if on_text is None else ReplyStream(on_text)
         scope.emit(
             ModelAsked,
             purpose=purpose,
@@ -222,6 +224,8 @@ class Calls:
                 if not may_retry or now() + wait >= pending.deadline:
                     return _Outcome(None, error, None, now() - started, failures - 1)
                 held = None
+                if pending.stream is not None:
+                    pending.stream.restart()
                 self._report_retry(pending, failures, wait, error)
                 await asyncio.sleep(wait)
             else:

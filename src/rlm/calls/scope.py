@@ -166,15 +166,27 @@ class Scope:
 
     def emit(self, event_type: type[Event], /, **facts: Any) -> None:
         """Record an event, and send it to every recorder; one that fails never ends a run."""
-        event = event_type(
+        event = self._event(event_type, facts)
+        self.tree.events.append(event)
+        self._send(event, self.recorders)
+
+    def emit_live(
+        self, event_type: type[Event], listeners: Sequence[Recorder], /, **facts: Any
+    ) -> None:
+        """Send an event that is worth nothing later to some recorders, and keep it nowhere."""
+        self._send(self._event(event_type, facts), listeners)
+
+    def _event(self, event_type: type[Event], facts: dict[str, Any]) -> Event:
+        return event_type(
             run_id=self.run_id,
             parent_id=self.parent_id,
             depth=self.depth,
             step=self.step,
             **facts,
         )
-        self.tree.events.append(event)
-        for recorder in self.recorders:
+
+    def _send(self, event: Event, recorders: Sequence[Recorder]) -> None:
+        for recorder in recorders:
             try:
                 recorder.record(event)
             except Exception:  # the plugin boundary: listeners are the caller's code

@@ -63,6 +63,9 @@ class ReplyStream:
     def has_begun(self) -> bool:
         return bool(self._sent)
 
+    def restart(self) -> None:
+        """Note that the request is sent again, because it failed before the first piece."""
+
     def send(self, piece: str) -> None:
         if piece:
             self._sent.append(piece)

@@ -345,7 +345,9 @@ class Chat:
             return shown["context"]
         if not self._stored["context"].size_bytes:
             del shown["context"]
-        return "\n" + "\n".join(f"- `{name}`: {text}" for name, text in shown.items())
+        both = "`context`, also `context_0`" if self._keeps_messages else "`context`"
+        names = {name: f"`{name}`" for name in shown} | {"context": both}
+        return "\n" + "\n".join(f"- {names[name]}: {text}" for name, text in shown.items())
 
     def _earlier_turns(self) -> str:
         """Return the last few turns in short, because a query may refer to them."""

@@ -44,8 +44,15 @@ class LiteLLMClient:
         api_version: str | None = None,
         headers: Mapping[str, str] | None = None,
         parameters: Mapping[str, Any] | None = None,
+        query: Mapping[str, Any] | None = None,
         infos: Mapping[str, ModelInfo] | None = None,
     ) -> None:
+        if query:
+            raise ConfigError(
+                "litellm has no way to add query parameters (query, default_query) to its "
+                "requests, and sends them in the body: leave litellm out, as in "
+                "RLM('openai-compatible/model', client_options=…) with base_url and query"
+            )
         self._library = _litellm()
         given = {"api_key": api_key, "api_base": base_url, "api_version": api_version}
         self._settings: dict[str, Any] = {
@@ -66,6 +73,7 @@ class LiteLLMClient:
         api_version: str | None = None,
         headers: Mapping[str, str] | None = None,
         parameters: Mapping[str, Any] | None = None,
+        query: Mapping[str, Any] | None = None,
         infos: Mapping[str, ModelInfo] | None = None,
     ) -> "LiteLLMClient":
         """Return a client for `litellm/<model>`; ConfigError if its provider is unknown."""
@@ -75,6 +83,7 @@ class LiteLLMClient:
             api_version=api_version,
             headers=headers,
             parameters=parameters,
+            query=query,
             infos=infos,
         )
         client._check_provider(model)

@@ -7,6 +7,7 @@ from rlm.compat.backends import without_keys
 from rlm.compat.prompts import RLM_SYSTEM_PROMPT
 from rlm.compat.spelling import NO_LIMIT, Spelling
 from rlm.compat.types import RLMMetadata
+from rlm.compat.values import CellValues
 from rlm.config import RunConfig
 from rlm.wiring.resources import Resources
 from rlm.wiring.runner import Runner
@@ -31,6 +32,7 @@ class ReferenceAttributes:
     config: RunConfig
     runner: Runner
     logger: Any
+    cell_values: CellValues | None = None
 
     def _given(self, name: str, otherwise: T) -> T:
         value = self.spelling.given.get(name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rlm.compat.attributes import ReferenceAttributes
 from rlm.compat.types import CodeBlock, Completion, REPLResult, RLMIteration, RLMMetadata
+from rlm.compat.values import CellValues
 from rlm.events import Compacted, Event, RunEnded, RunStarted
 from rlm.logger import RLMLogger
 from rlm.logger.rows import TrajectoryBuilder
@@ -65,7 +66,9 @@ class IterationRecorder:
         on_iteration: Callable[[RLMIteration, int], None],
         on_start: Callable[[], None] | None = None,
         on_event: Callable[[Event, int], None] | None = None,
+        values: CellValues | None = None,
     ) -> None:
+        self._values = None if values is None else values.after
         self._on_iteration = on_iteration
         self._on_start = on_start
         self._on_event = on_event
@@ -95,7 +98,7 @@ class IterationRecorder:
             return
         if self._on_start is not None:
             self._on_start()
-        self._trees[root] = TrajectoryBuilder(self._tell)
+        self._trees[root] = TrajectoryBuilder(self._tell, self._values)
 
     def _tell(self, row: Row) -> None:
         self._on_iteration(iteration_of(row), row["iteration"])
@@ -109,6 +112,10 @@ def announce(rlm: ReferenceAttributes) -> tuple[Recorder, ...]:
     """
     more: list[Recorder] = []
     logger = rlm.logger
+    if rlm.spelling.is_reference and logger is not None:
+        rlm.runner.resources.after_cell = rlm.cell_values = CellValues()
+    if isinstance(logger, RLMLogger):
+        logger.settle_format("reference" if rlm.spelling.is_reference else "events")
     _warn_of_unknown_prices(rlm)
     if rlm.spelling.is_reference and rlm.spelling.given.get("verbose"):
         from rlm.compat.verbose import VerbosePrinter
@@ -119,7 +126,8 @@ def announce(rlm: ReferenceAttributes) -> tuple[Recorder, ...]:
     if isinstance(logger, ReferenceLogger) and _wants_rows(logger):
         logger.log_metadata(rlm.reference_metadata)
         clear = getattr(logger, "clear_iterations", None)
-        more.append(IterationRecorder(lambda each, _: logger.log(each), clear))
+        values = rlm.cell_values
+        more.append(IterationRecorder(lambda each, _: logger.log(each), clear, values=values))
     return tuple(more)
 
 

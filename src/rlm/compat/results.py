@@ -45,7 +45,10 @@ def _usage(result: RunResult, *, bare: bool) -> UsageTotals:
 
 
 def _metadata(rlm: ReferenceAttributes, result: RunResult) -> dict[str, Any]:
-    found = trajectory(result.events)
+    values = rlm.cell_values
+    found = trajectory(result.events, None if values is None else values.after)
+    if values is not None:
+        values.forget(result.events)
     about = rlm.reference_metadata.to_dict()
     found["run_metadata"] = about if rlm.spelling.is_reference else found["run_metadata"] | about
     return found

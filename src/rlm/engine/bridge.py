@@ -112,23 +112,36 @@ class Bridge:
         if images is not None and (not isinstance(images, list) or len(images) != len(prompts)):
             raise CallRefused("malformed llm_query", limit="kind")
 
+        cap = self._output_cap(arguments)
+
         def ask(index: int) -> Awaitable[str]:
             if images is None:
-                return self._ask(prompts[index], model)
-            return self._look(prompts[index], images[index], model)
+                return self._ask(prompts[index], model, cap)
+            return self._look(prompts[index], images[index], model, cap)
 
         answer = await self._all_of(len(prompts), ask)
         return self._with_failed_replies("llm", arguments, answer)
 
-    async def _look(self, prompt: str, images: Sequence[Any], model: str) -> str:
-        async with self.pictures.content(prompt, images) as content:
-            return await self._ask(content, model)
+    def _output_cap(self, arguments: dict[str, Any]) -> int:
+        """Return how many tokens a reply may have: what a cell asks for, up to the limit."""
+        most, asked = self.config.limits.call_output_tokens, arguments.get("max_tokens")
+        if asked is None:
+            return most
+        if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
+            raise CallRefused("malformed llm_query", limit="kind")
+        return min(asked, most)
 
-    async def _ask(self, content: str | list[dict[str, Any]], model: str) -> str:
+    async def _look(self, prompt: str, images: Sequence[Any], model: str, cap: int) -> str:
+        async with self.pictures.content(prompt, images) as content:
+            return await self._ask(content, model, cap)
+
+    async def _ask(
+        self, content: str | list[dict[str, Any]], model: str, cap: int | None = None
+    ) -> str:
         request = Request(
             model=model,
             messages=(_SYSTEM, Message("user", content)),
-            max_output_tokens=self.config.limits.call_output_tokens,
+            max_output_tokens=cap or self.config.limits.call_output_tokens,
             sampling=self.config.sub_sampling,
         )
         return (await self.calls.counted_call(self.scope, request)).text
@@ -243,12 +256,13 @@ class Bridge:
         room = min(count, max(0, self.scope.budget.room().calls))
         at_once = CALLS_PER_SLOT * self.config.limits.max_concurrent_calls
         replies = await _concurrently(room, ask, at_once)
-        failed = {str(i): str(each) for i, each in enumerate(replies) if isinstance(each, RLMError)}
+        errors = {str(i): each for i, each in enumerate(replies) if isinstance(each, RLMError)}
         if room < count:
             refusal = f"{all_used(self.config.limits.max_calls, 'call')} (max_calls)"
-            failed.update((str(index), refusal) for index in range(room, count))
+            beyond = CallRefused(refusal, limit="calls")
+            errors.update((str(index), beyond) for index in range(room, count))
         texts = [reply if isinstance(reply, str) else "" for reply in replies]
-        return {"failed": failed}, [*texts, *[""] * (count - room)]
+        return _failures(errors), [*texts, *[""] * (count - room)]
 
     # -- streamed texts and notes ------------------------------------------------------------
 
@@ -322,7 +336,14 @@ async def _outcome(reply: Awaitable[str]) -> str | RLMError:
 
 
 def _one_failed(error: RLMError) -> Answer:
-    return {"failed": {"0": str(error)}}, [""]
+    return _failures({"0": error}), [""]
+
+
+def _failures(errors: Mapping[str, RLMError]) -> dict[str, Any]:
+    """Return why calls failed, and which limits refused them, by their places."""
+    told: dict[str, Any] = {"failed": {place: str(error) for place, error in errors.items()}}
+    limits = {place: e.limit for place, e in errors.items() if isinstance(e, CallRefused)}
+    return {**told, "limits": limits} if limits else told
 
 
 async def _concurrently(

@@ -25,6 +25,7 @@ __all__ = [
     "StepResult",
     "WrongShape",
     "decide",
+    "guarded",
     "of_wrong_shape",
 ]
 
@@ -153,7 +154,7 @@ def decide(
     submission, objection = _submission(step_result, progress, guards, known)
     if submission is not None:
         progress.submitted = submission
-        objection = objection or _guarded(progress, guards, step)
+        objection = objection or guarded(progress, guards, step)
         if objection is None:
             return Answered(submission)
     if objection is not None:
@@ -211,7 +212,8 @@ def _is_premature(step_result: StepResult, progress: Progress, guards: Guards, t
     return not final_is_supported(text, "\n".join(progress.printed))
 
 
-def _guarded(progress: Progress, guards: Guards, step: int) -> str | None:
+def guarded(progress: Progress, guards: Guards, step: int) -> str | None:
+    """Return why an answer would be sent back at this step; None if it would not."""
     if guards.require_repl_before_final and not progress.cells:
         return nudges.need_repl()
     if guards.require_subcall_before_final and not progress.calls:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -10,8 +11,18 @@ from rlm import prompts
 from rlm.calls.billing import worst_case
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
+from rlm.calls.sending import ReplyStream
 from rlm.config import RunConfig
-from rlm.engine.decide import Answered, Decision, Progress, StepResult, decide, of_wrong_shape
+from rlm.engine.answer_stream import prose_stream
+from rlm.engine.decide import (
+    Answered,
+    Decision,
+    Progress,
+    StepResult,
+    decide,
+    guarded,
+    of_wrong_shape,
+)
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Ending, Task
 from rlm.errors import CallRefused, ConfigError, ModelError
@@ -184,6 +195,8 @@ class History:
         self._logged = 0
         self._chars = 0
         self.messages: list[Message] = []
+        self.new_stream: Callable[[], ReplyStream | None] = lambda: None
+        """Makes what passes on the reply to a step, or None."""
 
     async def open(self, system: str, first: str) -> None:
         """Begin the conversation; a resumed run reuses its recorded opening messages."""
@@ -224,7 +237,7 @@ class History:
         self._logged = len(self.messages)
         request = self._request(tuple(self.messages), max_output_tokens)
         return await self._calls.run_request(
-            self._scope, request, purpose="step", new_messages=fresh
+            self._scope, request, purpose="step", new_messages=fresh, stream=self.new_stream()
         )
 
     def _request(self, messages: tuple[Message, ...], max_output_tokens: int) -> Request:
@@ -280,6 +293,14 @@ class ReplRunState(RunState):
         self.session = session
         self.history = history
         self.progress = Progress()
+        history.new_stream = self._answer_stream
+
+    def _answer_stream(self) -> ReplyStream | None:
+        """Return what passes on an answer written as prose, if it would be accepted in any form."""
+        rejected = guarded(self.progress, self.config.guards, self.scope.step)
+        if rejected or self.task.objection_to is not None or self.config.protocol != "fences":
+            return None
+        return prose_stream(self.scope, after_marker=True)
 
     async def decide(self, step_result: StepResult) -> Decision:
         """Decide what follows from a step; an answer must have the shape asked for."""

@@ -26,7 +26,7 @@ from rlm.worker.bounds import (
     MAX_VARIABLES,
 )
 
-__all__ = ["FRESH_ANSWER", "ReplValue", "RunSession"]
+__all__ = ["FRESH_ANSWER", "AfterCell", "ReplValue", "RunSession"]
 
 Done = TypeVar("Done")
 
@@ -62,6 +62,10 @@ FRESH_ANSWER: ContextSource = ReplValue("json", '{"content": "", "ready": false}
 """The value of `answer` at the start of every run."""
 
 
+AfterCell = Callable[[Session, Scope, int], Awaitable[None]]
+"""Called with the worker, the run and the number of the cell after each cell; it raises nothing."""
+
+
 class RunSession:
     """The REPL of a run, or of all runs of a chat if it is kept open.
 
@@ -74,8 +78,10 @@ class RunSession:
         config: RunConfig,
         contexts: Mapping[str, ContextSource],
         tools: Sequence[Tool] = (),
+        after_cell: "AfterCell | None" = None,
     ) -> None:
         self.contexts = dict(contexts)
+        self._after_cell = after_cell
         self._environment = environment
         self._config = config
         self._tools = tools
@@ -268,6 +274,8 @@ class RunSession:
                 self.scope.emit(
                     CellOutput, cell=number, stream=stream, text=text, written_chars=written
                 )
+        if self._after_cell is not None and self._session is not None:
+            await self._after_cell(self._session, self.scope, number)
         failure = result.error
         self.scope.emit(
             CellEnded,

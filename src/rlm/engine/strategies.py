@@ -11,6 +11,7 @@ from rlm import prompts
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
+from rlm.engine.answer_stream import prose_stream
 from rlm.engine.plain_replies import read_submission
 from rlm.engine.run_state import RunState
 from rlm.engine.task import Ending, Task
@@ -186,4 +187,6 @@ async def _reply(run: RunState, messages: tuple[Message, ...], purpose: str) -> 
         max_output_tokens=run.config.limits.step_output_tokens,
         sampling=run.config.sampling,
     )
-    return await run.calls.run_request(run.scope, request, purpose=purpose)
+    plain = purpose == "direct" and run.task.objection_to is None
+    stream = prose_stream(run.scope, after_marker=False) if plain else None
+    return await run.calls.run_request(run.scope, request, purpose=purpose, stream=stream)

@@ -10,7 +10,7 @@ from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.context import StoredContext
-from rlm.engine.sessions import RunSession
+from rlm.engine.sessions import AfterCell, RunSession
 from rlm.protocols import BaseEnvironment, ContextSource, Tool
 from rlm.results import AnswerSource, StopReason, Submission
 
@@ -67,7 +67,8 @@ def _owner(tool: Tool) -> str:
 class Services(Struct, frozen=True):
     """What all runs of a tree share; child runs have `child_toolset` in place of `toolset`.
 
-    `fallback` answers without code when a model is stuck.
+    `fallback` answers without code when a model is stuck; `after_cell` looks at the session after
+    every cell.
     """
 
     calls: Calls
@@ -75,6 +76,7 @@ class Services(Struct, frozen=True):
     toolset: Toolset
     child_toolset: Toolset
     fallback: "Callable[[Task, Scope, RunConfig], Awaitable[str | None]] | None" = None
+    after_cell: AfterCell | None = None
 
     def for_child(self, names: Collection[str] | None) -> "Services":
         """Return the services of a child run; `names` are its tools, None stands for all."""
@@ -95,7 +97,8 @@ class Services(Struct, frozen=True):
             **task.context.beside(),
             **self.toolset.values,
         }
-        return RunSession(self.environment, config, contexts, self.toolset.tools)
+        tools = self.toolset.tools
+        return RunSession(self.environment, config, contexts, tools, self.after_cell)
 
 
 class Ending(Struct, frozen=True):

@@ -45,6 +45,7 @@ class _LlmArguments(Struct, forbid_unknown_fields=True):
     model: str | None
     batched: bool
     images: list[list[int | str]] | None = None  # A number is the index of a part after the texts.
+    max_tokens: int | None = None
 
 
 class _ContextKind(Struct, forbid_unknown_fields=True):
@@ -100,6 +101,8 @@ def _read_llm(frame: wire.Frame) -> Call | None:
     given = read_metadata(frame, 1, _LLM, _ROWS)
     _check_model(given.model)
     arguments: dict[str, Any] = {"model": given.model, "batched": given.batched}
+    if given.max_tokens is not None:
+        arguments["max_tokens"] = given.max_tokens
     if given.images is None:
         parts = read_parts(frame.parts[2:])
     else:

@@ -44,7 +44,9 @@ class RLMLogger:
     context is never written: a log holds its hash, size and description.
 
     With `format="reference"`, all runs go to one file, `log_file_path`, in the reference's rows:
-    one of `metadata`, and one per `iteration` of a root run. A subclass may override `log` and
+    one of `metadata`, and one per `iteration` of a root run. If no format is given, the `RLM` that
+    gets the logger decides: rows if it was called in the reference's spelling, else events. Until
+    then, `log_file_path` is that of the rows. A subclass may override `log` and
     `log_metadata`, which receive an `RLMIteration` and an `RLMMetadata`.
     """
 
@@ -53,17 +55,16 @@ class RLMLogger:
         log_dir: str | Path | None = None,
         file_name: str = "rlm",
         *,
-        format: Literal["events", "reference"] = "events",  # noqa: A002 - the word users expect
+        format: Literal["events", "reference"] | None = None,  # noqa: A002 - the usual word
     ) -> None:
-        if format not in FORMATS:
+        if format is not None and format not in FORMATS:
             raise ConfigError(f"there is no format {format!r}; choose one of {', '.join(FORMATS)}")
         if not file_name.strip(".") or Path(file_name).name != file_name:
             raise ConfigError(f"file_name is the start of a name, not a path: {file_name!r}")
-        self.format = format
+        self.format: str | None = format
         self.log_dir = None if log_dir is None else _writable(Path(log_dir))
-        self.needs_context_hash = log_dir is not None and format == "events"
         self.log_file_path: str | None = None
-        if self.log_dir is not None and format == "reference":
+        if self.log_dir is not None and format != "events":
             self.log_file_path = str(self.log_dir / f"{file_name}_{_new_name()}.jsonl")
         self._file_name = file_name
         self._metadata: dict[str, Any] | None = None
@@ -72,6 +73,18 @@ class RLMLogger:
         self._root_of: dict[str, str] = {}
         self._last_root: str | None = None
         self._lock = threading.Lock()
+
+    def settle_format(self, format: Literal["events", "reference"]) -> None:  # noqa: A002
+        """Set the format, unless it was given or set before; an `RLM` calls this."""
+        if self.format is None:
+            self.format = format
+            if format == "events":
+                self.log_file_path = None  # Each run has a file of its own.
+
+    @property
+    def needs_context_hash(self) -> bool:
+        """Whether events need the hash of a large context: in files, and not in rows."""
+        return self.log_dir is not None and self.format != "reference"
 
     # -- events ------------------------------------------------------------------------------
 

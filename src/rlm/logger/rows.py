@@ -30,6 +30,8 @@ from rlm.messages import Message, Usage
 __all__ = ["TrajectoryBuilder", "bare_name", "metadata_of", "trajectory"]
 
 Row = dict[str, Any]
+Values = Callable[[CellEnded], Row | None]
+"""Returns the variables of a REPL after a cell, if they are known."""
 
 MAX_DEPTH = 50
 """Child runs nested deeper are left out: a log may come from a stranger."""
@@ -37,9 +39,9 @@ MAX_DEPTH = 50
 FAILED_CHILD = "Error: Child RLM completion failed - "
 
 
-def trajectory(events: Iterable[Event]) -> Row:
+def trajectory(events: Iterable[Event], values: Values | None = None) -> Row:
     """Return the configuration and the rows of the root run, of its last attempt."""
-    builder = TrajectoryBuilder()
+    builder = TrajectoryBuilder(values=values)
     for event in events:
         builder.add(event)
     return builder.whole()
@@ -53,11 +55,17 @@ def bare_name(model: str) -> str:
 class TrajectoryBuilder:
     """Builds the trajectory of one run tree, event by event.
 
-    `on_iteration` is called with each row of the root run when it is complete.
+    `on_iteration` is called with each row of the root run when it is complete. `values` returns
+    what `locals` hold; without it, they are the types and sizes of variables.
     """
 
-    def __init__(self, on_iteration: Callable[[Row], None] | None = None) -> None:
+    def __init__(
+        self,
+        on_iteration: Callable[[Row], None] | None = None,
+        values: Values | None = None,
+    ) -> None:
         self._on_iteration = on_iteration
+        self._values = values
         self._runs: dict[str, _Run] = {}
         self._children: dict[str, _Run] = {}  # that have ended, by id
         self._root: _Run | None = None
@@ -93,7 +101,7 @@ class TrajectoryBuilder:
         if not is_root and event.parent_id not in self._runs:
             return
         depth = 0 if is_root else self._runs[event.parent_id or ""].depth + 1
-        run = _Run(event, depth, self._on_iteration if is_root else None)
+        run = _Run(event, depth, self._on_iteration if is_root else None, self._values)
         self._runs[event.run_id] = run
         if is_root:
             self._root = run
@@ -103,8 +111,13 @@ class _Run:
     """The rows of one run."""
 
     def __init__(
-        self, event: RunStarted, depth: int, on_iteration: Callable[[Row], None] | None
+        self,
+        event: RunStarted,
+        depth: int,
+        on_iteration: Callable[[Row], None] | None,
+        values: Values | None,
     ) -> None:
+        self._values = values
         self.run_id = event.run_id
         self.depth = depth
         self.metadata = metadata_of(event)
@@ -214,7 +227,8 @@ class _Run:
         if event.error_type:
             result["stderr"] += f"\n{event.error_type}: {event.error_message}"
         self._locals = {**self._locals, **event.new_variables, **event.changed_variables}
-        result["locals"] = self._locals
+        known = None if self._values is None else self._values(event)
+        result["locals"] = self._locals if known is None else known
         in_order = sorted(self._ended_calls, key=lambda each: each[0])
         result["rlm_calls"] = [call for _, call in in_order]
         self._ended_calls, self._calls = [], {}

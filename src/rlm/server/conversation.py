@@ -248,13 +248,13 @@ def _call(call: AssistantCall, where: str) -> ToolCall:
     return ToolCall(call.id, call.function.name, arguments)
 
 
-SAMPLING = (
+OF_RUNS = (
     *("temperature", "top_p", "presence_penalty", "frequency_penalty", "seed"),
-    *("reasoning_effort", "tool_choice", "parallel_tool_calls"),
+    "reasoning_effort",
 )
-"""Fields that are passed to the model if they are given."""
-
 OF_TOOLS = ("tool_choice", "parallel_tool_calls")
+SAMPLING = (*OF_RUNS, *OF_TOOLS)
+"""Fields that are passed to the model if they are given; in a run, without those of tools."""
 
 
 class AnswerRequest(Struct, frozen=True, kw_only=True):
@@ -303,6 +303,7 @@ def from_run(request: RunRequest) -> AnswerRequest:
     return AnswerRequest(
         model=request.model,
         messages=messages,
+        sampling=_set_fields(request, OF_RUNS),
         format=request.response_format,
         rlm=RlmField(
             context=request.context,

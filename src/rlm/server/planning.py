@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rlm._util.limited import in_thread, owner
 from rlm.api import RLM
 from rlm.calls.billing import worst_case
-from rlm.config import RunConfig
+from rlm.config import RunChanges, RunConfig
 from rlm.context import EncodedJson, StoredContext, store_context, store_encoded
 from rlm.engine.strategies import Relayed
 from rlm.engine.task import Task
@@ -129,11 +129,12 @@ class Planner:
     ) -> Plan:
         limits = config.limits
         cap = min(request.max_output_tokens or limits.step_output_tokens, limits.step_output_tokens)
-        sampling = {**engine.config.sampling, **request.sampling}
+        asked = dict(request.sampling)
         if request.stops:
-            sampling["stop"] = list(request.stops)
+            asked["stop"] = list(request.stops)
         if request.format is not None:
-            sampling["response_format"] = _as_sent(request)
+            asked["response_format"] = _as_sent(request)
+        sampling = RunChanges(sampling=asked).applied_to(config).sampling
         relayed = Relayed(
             messages=as_messages(request.messages),
             max_output_tokens=cap,
@@ -180,8 +181,9 @@ class Planner:
         except BaseException:
             cleanup.close()
             raise
-        sampling = {**config.sampling, **request.sampling}
-        config = replace(config, sampling=sampling, strategy=request.rlm.strategy or "rlm")
+        # `stop` and the cap are for the answer: in a step, they would cut off code.
+        config = RunChanges(sampling=request.sampling).applied_to(config)
+        config = replace(config, strategy=request.rlm.strategy or "rlm")
         return Plan(
             request=_without_texts(request),
             token=token,

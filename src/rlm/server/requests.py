@@ -46,6 +46,9 @@ Stop: TypeAlias = StopText | Annotated[list[StopText], Meta(max_length=16)]
 RunName: TypeAlias = Annotated[str, Meta(pattern="^[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?$")]
 Route: TypeAlias = Literal["auto", "rlm", "direct"]
 Strategy: TypeAlias = Literal["rlm", "direct", "mapreduce", "auto"]
+Temperature: TypeAlias = Annotated[float, Meta(ge=0, le=2)]
+Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+Penalty: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
@@ -179,10 +182,10 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     stream_options: StreamOptions | None = None
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
     seed: int | None = None
     reasoning_effort: Effort | None = None
     n: Literal[1] | None = None
@@ -217,6 +220,12 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     environment: Name | None = None
     response_format: ResponseFormat | None = None
     run_id: RunName | None = None
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    seed: int | None = None
+    reasoning_effort: Effort | None = None
 
 
 class ResumeRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -26,7 +26,7 @@ from rlm.calls.scope import Scope
 from rlm.clients._aws import REGION_VARIABLES
 from rlm.config import RunConfig
 from rlm.context import ContextValue, StoredContext, store_context
-from rlm.engine.sessions import ReplValue
+from rlm.engine.sessions import AfterCell, ReplValue
 from rlm.engine.task import Services, Task, Toolset
 from rlm.errors import ConfigError, SessionError
 from rlm.limits import Limits
@@ -158,6 +158,7 @@ class Resources:
         journal: bool | str | Path | None,
     ) -> None:
         self.archive = _archive(journal, settings.variables)
+        self.after_cell: AfterCell | None = None
         self.routes: dict[str, Route] = {}
         self._settings = settings
         self._policy = policy
@@ -313,7 +314,8 @@ class Resources:
 
             return await map_reduce(calls, task, scope, config)
 
-        return Services(calls, self.environment, self._toolset, self._child_toolset, fallback)
+        toolsets = self._toolset, self._child_toolset
+        return Services(calls, self.environment, *toolsets, fallback, self.after_cell)
 
     async def close(self) -> None:
         self._finalizer.detach()

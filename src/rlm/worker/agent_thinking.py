@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from . import calls, loose_json
-from .replies import CallFailed, FailedReply
+from .replies import FailedReply
 
 __all__ = [
     "PIECE_CHARS",
@@ -141,7 +141,7 @@ def _all_replies(prompts: list[str]) -> Dialogue:
     replies = yield from calls.llm_query_batched(prompts)
     for reply in replies:
         if isinstance(reply, FailedReply):
-            raise CallFailed(reply.reason)
+            raise reply.as_error()
     return replies
 
 

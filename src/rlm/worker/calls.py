@@ -43,23 +43,32 @@ _POSITIONAL = "*"
 """The key of a tool's positional arguments, a list; no keyword can have this name."""
 
 
-def llm_query(prompt: str, model: str | None = None, images: Any = None) -> Dialogue:
+def llm_query(
+    prompt: str, model: str | None = None, images: Any = None, max_tokens: int | None = None
+) -> Dialogue:
     """One plain model call; raises CallFailed.
 
     `images` is a list of pictures: bytes of a PNG, JPEG, GIF or WebP file, or names of those that
-    the context has. Files of your own are read first: `images=[open(name, "rb").read()]`.
+    the context has. Files of your own are read first: `images=[open(name, "rb").read()]`. The reply
+    has at most `max_tokens`, and never more than the run allows.
     """
     shown = None if images is None else [images]
-    replies = yield from _ask_models("llm", [prompt], model, False, images=shown)
+    replies = yield from _ask_models(
+        "llm", [prompt], model, False, images=shown, max_tokens=max_tokens
+    )
     return _only(replies)
 
 
 def llm_query_batched(
-    prompts: Iterable[str], model: str | None = None, images: Iterable[Any] | None = None
+    prompts: Iterable[str],
+    model: str | None = None,
+    images: Iterable[Any] | None = None,
+    max_tokens: int | None = None,
 ) -> Dialogue:
     """Many model calls at once, same order out; a failed one is a FailedReply in its place.
 
-    `images` holds one list of pictures, one picture, or None, for each prompt.
+    `images` holds one list of pictures, one picture, or None, for each prompt. `max_tokens` limits
+    each reply.
     """
     prompts = several(prompts)
     if images is not None:
@@ -69,7 +78,8 @@ def llm_query_batched(
                 f"{len(prompts)} prompts need as many lists of images, not {len(images)}; "
                 "one may be None"
             )
-    return (yield from _ask_models("llm", prompts, model, True, images=images))
+    asked = _ask_models("llm", prompts, model, True, images=images, max_tokens=max_tokens)
+    return (yield from asked)
 
 
 def rlm_query(
@@ -154,12 +164,13 @@ def _ask_models(
     contexts: list[Any] | None = None,
     images: list[Any] | None = None,
     tools: list[str] | None = None,
+    max_tokens: int | None = None,
 ) -> Dialogue:
     if not prompts:
         return []
     texts = [str(prompt) for prompt in prompts]
     sent: list[bytes] = []
-    if contexts is None and model is None and images is None:
+    if contexts is None and model is None and images is None and max_tokens is None:
         arguments = _ARGUMENTS_WITHOUT_MODEL[batched]
     else:
         given: dict[str, Any] = {"model": model, "batched": batched}
@@ -168,6 +179,8 @@ def _ask_models(
             texts += [_context_text(context) for context in contexts if context is not None]
         if tools is not None:
             given["tools"] = tools
+        if max_tokens is not None:
+            given["max_tokens"] = _positive("max_tokens", max_tokens)
         if images is not None:
             rows, sent = pictures.attached(images)
             if any(rows):
@@ -175,13 +188,20 @@ def _ask_models(
         arguments = wire.to_json(given)
     parts = question(kind, arguments, texts)
     answer = yield parts + sent if sent else parts
-    failed = meta(answer, CallFailed).get("failed", {})
+    told = meta(answer, CallFailed)
+    limits = told.get("limits", {})
     replies = answer.texts(1)[: len(prompts)]
     if len(replies) < len(prompts):
         raise wire.WireError(f"{len(prompts)} prompts were answered with {len(replies)} replies")
-    for index, reason in failed.items():
-        replies[int(index)] = FailedReply(reason)
+    for index, reason in told.get("failed", {}).items():
+        replies[int(index)] = FailedReply(reason, limits.get(index))
     return replies
+
+
+def _positive(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number, 1 or more, not {value!r}")
+    return value
 
 
 def _are_named(arguments: tuple[Any, ...]) -> bool:
@@ -206,7 +226,7 @@ def meta(answer: wire.Frame, failure: type[RuntimeError]) -> dict[str, Any]:
 def _only(replies: list[str]) -> str:
     (reply,) = replies
     if isinstance(reply, FailedReply):
-        raise CallFailed(reply.reason)
+        raise reply.as_error()
     return reply
 
 

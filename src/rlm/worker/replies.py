@@ -16,13 +16,17 @@ __all__ = [
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
-    from typing import Any
+    from typing import Any, ClassVar
 
 
 class CallFailed(RuntimeError):
-    """A model call failed or was refused; the text says why."""
+    """A model call failed or was refused; the text says why.
+
+    `by_limit` names the subclass to raise for a limit; there is none, except in `runtime_names`.
+    """
 
     __module__ = "__main__"
+    by_limit: ClassVar[dict[str | None, type[CallFailed]]] = {}
 
 
 class ToolFailed(RuntimeError):
@@ -37,14 +41,19 @@ class FailedReply(str):
     __module__ = "__main__"
     failed = True
     reason: str
+    limit: str | None
 
-    def __new__(cls, reason: str) -> FailedReply:
+    def __new__(cls, reason: str, limit: str | None = None) -> FailedReply:
         reply = super().__new__(cls, f"[call failed: {reason}]")
         reply.reason = reason
+        reply.limit = limit
         return reply
 
-    def __reduce__(self) -> tuple[type[FailedReply], tuple[str]]:
-        return FailedReply, (self.reason,)
+    def __reduce__(self) -> tuple[type[FailedReply], tuple[str, str | None]]:
+        return FailedReply, (self.reason, self.limit)
+
+    def as_error(self) -> CallFailed:
+        return CallFailed.by_limit.get(self.limit, CallFailed)(self.reason)
 
 
 class _Awaitable:

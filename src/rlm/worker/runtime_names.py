@@ -13,6 +13,17 @@ if isinstance(context, (list, tuple)):
     ctx._cached_text = P = "\n\n---\n\n".join(map(str, context))
 
 
+class MaxSubcallsExceeded(CallFailed):
+    """No sub-call is left."""
+
+
+class MaxTokensExceeded(CallFailed):
+    """Too few tokens are left for a sub-call."""
+
+
+CallFailed.by_limit = {"calls": MaxSubcallsExceeded, "tokens": MaxTokensExceeded}
+
+
 def _snippets(chunks, chunk_size=None, overlap=0):
     if isinstance(chunks, type(ctx)):
         chunks = chunks.chunk(chunk_size or 2000, overlap)
@@ -37,13 +48,14 @@ def llm_query_batch(
     if question:
         asked = [_asked(question, each) for each in asked]
     once = list(dict.fromkeys(asked))
-    replies = dict(zip(once, llm_query_batched(once, model=model))) if once else {}
+    replies = llm_query_batched(once, model=model, max_tokens=max_tokens) if once else []
+    replies = dict(zip(once, replies))
     return [replies[each] for each in asked]
 
 
 def ask(question, text, *, model=None, max_tokens=None):
     """The reply to a question about one text."""
-    return llm_query(_asked(question, text), model=model)
+    return llm_query(_asked(question, text), model=model, max_tokens=max_tokens)
 
 
 def ask_chunks(question, chunks, **options):

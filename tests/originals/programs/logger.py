@@ -55,7 +55,10 @@ print(
             "results": shape([{**each, "rlm_calls": []} for each in results]),
             "stdout": [each["stdout"] for each in results],
             "stderr": [each["stderr"] for each in results],
-            "locals": sorted({"one", "both"} & results[-1]["locals"].keys()),
+            "locals": [
+                {name: each["locals"].get(name) for name in ("one", "both", "context", "context_0")}
+                for each in results
+            ],
             "calls": [
                 (call["root_model"], call["prompt"], call["response"])
                 for each in results

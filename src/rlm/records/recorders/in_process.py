@@ -113,6 +113,8 @@ async def events_of(
 
 
 class _QueueRecorder:
+    wants_pieces = True
+
     def __init__(self) -> None:
         self.events: asyncio.Queue[Event | None] = asyncio.Queue()
 
