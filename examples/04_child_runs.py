@@ -40,7 +40,7 @@ def main() -> None:
         elif isinstance(event, CellStarted):
             print(f"{indent}  step {event.step}: {event.code.splitlines()[0]} ...")
         elif isinstance(event, RunEnded):
-            print(f"{indent}ended with {event.answer} after {event.steps} steps")
+            print(f"{indent}ended with {event.answer} after step {event.steps}")
     print("requests by depth:", {d: u.requests for d, u in result.usage.by_depth.items()})
 
 
@@ -49,5 +49,5 @@ if __name__ == "__main__":
 
 # prints: run at depth 0: How many trees are there?
 # prints: run at depth 1: ...
-# prints: ended with 29 after 1 steps
+# prints: ended with 29 after step 1
 # prints: requests by depth: {0: 1, 1: 4}

@@ -21,7 +21,7 @@ async def main() -> None:
             elif isinstance(event, ModelAsked):
                 print(f"step {event.step}: asking {event.model}")
             elif isinstance(event, CellEnded):
-                print(f"step {event.step}: a cell ran, {event.calls} calls")
+                print(f"step {event.step}: a cell ran; calls: {event.calls}")
             elif isinstance(event, CallEnded):
                 print(f"step {event.step}: a call replied {event.reply!r}")
             elif isinstance(event, RunEnded):
@@ -35,5 +35,5 @@ if __name__ == "__main__":
 
 # prints: started on a str of ...
 # prints: step 1: asking offline/extractive
-# prints: step 2: a cell ran, 1 calls
+# prints: step 2: a cell ran; calls: 1
 # prints: ended: answer, Note: the spare anchor is kept in shed number 17.

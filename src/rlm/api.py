@@ -384,5 +384,6 @@ def _usual_model(variables: Mapping[str, str]) -> str:
         return model
     raise ConfigError(
         "no model: pass RLM('provider/model'), set RLM_MODEL=provider/model, or set the key of a "
-        "provider, such as OPENAI_API_KEY or ANTHROPIC_API_KEY"
+        "provider, such as OPENAI_API_KEY or ANTHROPIC_API_KEY; to try it without a key, pass "
+        "RLM('offline/extractive')"
     )

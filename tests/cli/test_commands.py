@@ -29,6 +29,15 @@ def test_help(arguments: list[str]) -> None:
     ]
 
 
+@pytest.mark.parametrize("arguments", [[], ["bench"], ["env"], ["mcp"], ["provenance"]])
+def test_the_list_of_commands_cuts_no_sentence(arguments: list[str]) -> None:
+    help_text = rlm(*arguments, "--help", COLUMNS="80").stdout
+    listed = help_text.partition("\nCommands:\n")[2].partition("\n\n")[0]
+    assert listed
+    assert [line for line in listed.splitlines() if not line.endswith(".")] == []
+    assert "..." not in listed
+
+
 def loaded_by(*arguments: str) -> set[str]:
     code = (
         "import json, sys\nfrom rlm.cli import main\n"

@@ -65,7 +65,7 @@ def test_a_terminal_gets_a_table() -> None:
         (["nowhere"], 1, "there is no environment 'nowhere'"),
         (["local", "--option", "colour=red"], 1, "'colour'"),
         (["local", "--option", "colour"], 2, "'colour' is not KEY=VALUE"),
-        (["local", "--only", "no such row"], 2, "no row contains 'no such row'"),
+        (["local", "--only", "no such row"], 2, "no row contains 'no such row'; --attacks adds"),
     ],
 )
 def test_mistakes(arguments: list[str], code: int, words: str) -> None:

@@ -64,6 +64,7 @@ def test_what_can_not_work(
         (["ask", "?", "--strategy", "guess"], "'guess' is not one of"),
         (["ask", "?", "--quiet", "--verbose"], "exclude each other"),
         (["ask", "?", "--nonsense"], "No such option"),
+        (["ask", "?", "--max-stepts", "1"], "'--max-stepts'. Did you mean"),
         (["aks", "?"], "No such command 'aks'. Did you mean 'ask'? See 'rlm --help'."),
         (["nonsense\x1b[31m"], "No such command 'nonsense\\x1b[31m'"),
         (["ask", "?", "--schema", "missing.json"], "missing.json: No such file"),
@@ -86,6 +87,19 @@ def test_wrong_usage(
     line = one_clear_line(seen.err)
     assert told in line
     assert "--help" in line
+
+
+@pytest.mark.parametrize("group", ["bench", "env", "provenance"])
+def test_a_group_without_its_command_shows_its_help(
+    group: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert _errors.run(commands, [group]) == 2
+    seen = capfd.readouterr()
+    assert seen.out == ""
+    lines = seen.err.splitlines()
+    assert lines[0].startswith(f"Usage: rlm {group} ")
+    assert "Commands:" in lines
+    assert "Error" not in seen.err
 
 
 def test_wrong_usage_as_a_process() -> None:

@@ -2,10 +2,12 @@
 
 import ast
 import asyncio
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from rlm import RLM
 from rlm.clients.offline import MODEL, OfflineClient
 from rlm.messages import Message, ModelInfo, Price, Reply
 from tests.clients.offline_runs import (
@@ -47,6 +49,21 @@ def test_a_run_over_other_contexts(context: object) -> None:
     repl = Repl(context)
     play(repl)
     assert "4821" in repl.submitted[0]
+
+
+def test_files_are_quoted_as_lines_and_not_as_json(tmp_path: Path) -> None:
+    notes = f'# Notes\n\nIt says "hello".\n{NEEDLE}\n'
+    (tmp_path / "notes.md").write_text(notes)
+    (tmp_path / "other.txt").write_text(f"{OTHER}\n")
+    with RLM(MODEL) as rlm:
+        result = rlm.ask(QUESTION, tmp_path)
+    assert result.answer == NEEDLE
+
+
+def test_a_request_without_a_text_says_what_is_missing() -> None:
+    reply = asyncio.run(ask(sub("Hello")))
+    assert reply.text.startswith("NOT FOUND: ")
+    assert "OPENAI_API_KEY" in reply.text
 
 
 def test_a_run_whose_task_is_its_context() -> None:

@@ -169,3 +169,13 @@ def test_without_any_model_one_error_says_what_to_set() -> None:
         RLM(variables={})
     for words in ("RLM('provider/model')", "RLM_MODEL", "OPENAI_API_KEY"):
         assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("max_cost_usd", r"limits=Limits\(max_cost_usd=...\)$"), ("modle", "'modle'$")],
+)
+def test_an_unknown_keyword_says_where_a_limit_belongs(name: str, told: str) -> None:
+    options: dict[str, Any] = {name: 1}
+    with pytest.raises(TypeError, match=told):
+        RLM("offline/extractive", **options)

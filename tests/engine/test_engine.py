@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -399,3 +400,20 @@ async def test_no_message_holds_context_text_that_code_did_not_print() -> None:
     result = await engine.aask("What?", f"line one\n{marker}\nline three")
     assert marker not in "".join(str(m.content) for r in client.requests for m in r.messages)
     assert marker not in repr(result.events)
+
+
+@pytest.mark.parametrize(("name", "small"), [("max_tokens", 1), ("max_cost_usd", 1e-6)])
+def test_limits_too_small_for_any_run_say_how_much_is_enough(name: str, small: float) -> None:
+    def asked(limit: float) -> RunResult:
+        given: dict[str, Any] = {name: limit}
+        prices = {"ScriptedClient": (0.25, 2.0)}
+        client = ScriptedClient(["```repl\nFINAL(1)\n```"])
+        with RLM(client, limits=Limits(**given), prices=prices) as rlm:
+            return rlm.ask("How many?", "text")
+
+    refused = asked(small)
+    assert (refused.stop_reason, refused.steps) == ("limit", 0)
+    found = re.search(r"too little .* allow ([\d,]+) tokens and \$([\d.]+) \(", refused.detail)
+    assert found is not None
+    enough = int(found[1].replace(",", "")) if name == "max_tokens" else float(found[2])
+    assert asked(enough).stop_reason == "answer"

@@ -16,6 +16,9 @@ from rlm.errors import ConfigError
 __all__ = ["Row", "RowError", "RowPosition", "Source"]
 
 MAX_ROW_BYTES = 256 * 1024**2
+HOW_TO_WRITE = (
+    "a row is a JSON object on one line, with query and, if needed, context, context_file, id, meta"
+)
 
 
 class RowError(ConfigError):
@@ -58,7 +61,7 @@ class Source:
     def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise ConfigError(
-                f"{path} is not a file; a batch reads its rows again when it continues"
+                f"{path} is not a file; a batch needs one, to read its rows again when it continues"
             )
         self.path = path
         with path.open("rb") as file:
@@ -96,7 +99,7 @@ class Source:
         try:
             row = _decoded(text)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise RowError(f"line {position.line}: {error}") from error
+            raise RowError(f"line {position.line}: {error}; {HOW_TO_WRITE}") from error
         if not row.query.strip():
             raise RowError(f"line {position.line}: the query is empty")
         return row

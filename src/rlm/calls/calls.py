@@ -164,7 +164,7 @@ class Calls:
             max_output_tokens=request.max_output_tokens,
             digest=pending.key.digest,
         )
-        outcome = await self._settle(pending, held)
+        outcome = await self._with_retries(pending, held)
         reply = outcome.reply or Reply(text="")
         if pending.stream is not None:
             pending.stream.finish(reply.text)
@@ -191,7 +191,7 @@ class Calls:
         about = {"call_id": pending.call_id, "kind": "llm", "model": request.model}
         prompt = cut(display_text(request.messages[-1].content), MAX_PROMPT_CHARS)
         scope.emit(CallStarted, **about, prompt=prompt)
-        outcome = await self._settle(pending)
+        outcome = await self._with_retries(pending)
         if outcome.error is not None and not outcome.stored:
             await scope.remember(pending.key, failed(outcome.error))
         text = outcome.reply.text if outcome.reply else ""
@@ -200,7 +200,7 @@ class Calls:
 
     # -- the path ----------------------------------------------------------------------------
 
-    async def _settle(self, pending: _Pending, held: Reservation | None = None) -> _Outcome:
+    async def _with_retries(self, pending: _Pending, held: Reservation | None = None) -> _Outcome:
         """Bring one request to its end, through as many attempts as it takes."""
         if (known := await pending.scope.recall(pending.key, pending.request)) is not None:
             return _recall_outcome(pending, known)

@@ -280,7 +280,7 @@ def _plan(left: Sequence[Work], engine: RLM) -> str:
         runs += len(work.methods)
         requests += sum(each[method] for method in work.methods)
     about = f"about {counted(requests, 'request')} to models"
-    return f"{counted(runs, 'run')} planned, {about}. --n N or --quick makes it fewer."
+    return f"{counted(runs, 'run')} planned, {about}. For fewer, pass a smaller --n."
 
 
 def _run(engine: RLM, bench: Bench, left: list[Any], options: Options) -> int:

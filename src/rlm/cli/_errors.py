@@ -1,6 +1,7 @@
 """Turn errors into one line and an exit code, and write messages to standard error."""
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
@@ -10,6 +11,8 @@ import click
 __all__ = ["ANSWERED", "CANCELLED", "FAILED", "LIMITED", "MISUSED", "run", "say", "unknown_price"]
 
 ANSWERED, FAILED, MISUSED, LIMITED, CANCELLED = 0, 1, 2, 3, 130
+UNBRACKETED = re.compile(r"\.? \((Did you mean [^()]*\?)\)$")
+"""The guess at what was meant, which click puts in brackets if there are several."""
 
 
 def run(commands: click.Group, arguments: Sequence[str] | None = None) -> int:
@@ -22,6 +25,9 @@ def run(commands: click.Group, arguments: Sequence[str] | None = None) -> int:
         return ending.code if isinstance(ending.code, int) else FAILED
     except (click.Abort, KeyboardInterrupt):
         return say("Cancelled.", CANCELLED)
+    except click.exceptions.NoArgsIsHelpError as error:  # a group without its command
+        click.echo(error.format_message(), err=True)
+        return MISUSED
     except click.UsageError as error:
         return say(f"Error: {_with_hint(error)}", MISUSED)
     except click.ClickException as error:
@@ -45,7 +51,7 @@ def say(text: str, code: int = FAILED) -> int:
 
 
 def _with_hint(error: click.UsageError) -> str:
-    text = error.format_message().rstrip(".")
+    text = UNBRACKETED.sub(r". \1", error.format_message()).rstrip(".")
     path = error.ctx.command_path if error.ctx else "rlm"
     end = "" if text.endswith("?") else "."
     return f"{text}{end} See '{path} --help'."

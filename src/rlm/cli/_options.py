@@ -151,7 +151,10 @@ sub_model_option = click.option(
     help="The model for calls from cells. Default: RLM_SUB_MODEL, else the model.",
 )
 environment_option = click.option(
-    "--environment", default="local", help="Where model-written code runs."
+    "--environment",
+    default="local",
+    show_default=True,
+    help="Where model-written code runs; `rlm env list` lists the choices.",
 )
 environment_settings_option = click.option(
     "--environment-option",
@@ -179,7 +182,11 @@ price_option = click.option(
     help="The price of the models, in US dollars per million tokens.",
 )
 strategy_option = click.option(
-    "--strategy", type=click.Choice(["rlm", "direct", "mapreduce", "auto"]), default="rlm"
+    "--strategy",
+    type=click.Choice(["rlm", "direct", "mapreduce", "auto"]),
+    default="rlm",
+    show_default=True,
+    help="rlm (the loop), direct (one plain request), mapreduce (a request per part), or auto.",
 )
 quiet_option = click.option("--quiet", is_flag=True, help="Write only errors to standard error.")
 verbose_option = click.option(

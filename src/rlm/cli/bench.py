@@ -91,7 +91,7 @@ def generate(
     write_samples(tasks, sizes, count, seed, out, quiet=quiet)
 
 
-@bench.command()
+@bench.command(short_help="Answer samples, score the answers, write a report.")
 @tasks_argument
 @model_option
 @sub_model_option
@@ -154,7 +154,7 @@ def run(ctx: click.Context, /, quick: bool, **given: Any) -> None:
     ctx.exit(run_bench(Options(**given)))
 
 
-@bench.command()
+@bench.command(short_help="Write a report with charts, comparing results.")
 @click.argument(
     "folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER..."
 )

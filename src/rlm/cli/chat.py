@@ -34,7 +34,7 @@ Exit codes: 0 answers, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
 """
 
 
-@click.command(epilog=EXAMPLES)
+@click.command(epilog=EXAMPLES, short_help="Ask several questions; variables and answers stay.")
 @click.argument("sources", nargs=-1, type=click.Path(path_type=str), metavar="[FILE|FOLDER]...")
 @model_option
 @sub_model_option

@@ -17,7 +17,7 @@ For every new shell, put that line into ~/.bashrc or ~/.zshrc, or:
 """
 
 
-@click.command(epilog=HOW)
+@click.command(epilog=HOW, short_help="Print the completion script for a shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:

@@ -16,7 +16,7 @@ __all__ = ["doctor"]
 SHOWN_MODELS = 5
 
 
-@click.command()
+@click.command(short_help="Check this installation: models, keys, sandbox.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:

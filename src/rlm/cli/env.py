@@ -24,7 +24,7 @@ Examples:
 """
 
 
-@click.group(epilog=EXAMPLES)
+@click.group(epilog=EXAMPLES, short_help="List the places where code can run, and check them.")
 def env() -> None:
     """Where model-written code runs: list environments, and check one."""
 
@@ -52,7 +52,7 @@ def list_environments(as_json: bool) -> None:
         click.echo(f"{name:<13}{one_line(state)} (from {offered[name]})")
 
 
-@env.command()
+@env.command(short_help="Check that environments keep their promises.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--attacks", is_flag=True, help="Also run the attack list; it is harmless.")
 @click.option("--only", metavar="TEXT", help="Run only rows whose group or name contains TEXT.")
@@ -85,7 +85,8 @@ def check(
     else:
         found = _environment_checks.checked(names, options, attacks=attacks, only=only)
     if not any(report.rows for each in found.values() for report in each.reports.values()):
-        raise click.UsageError(f"no row contains {only!r}", ctx)
+        more = "" if attacks else "; --attacks adds more of them"
+        raise click.UsageError(f"no row contains {only!r}{more}", ctx)
     if len(names) > 1:
         _environment_checks.show(found, as_json)
     ctx.exit(0 if all(each.ok for each in found.values()) else 1)

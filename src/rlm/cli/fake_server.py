@@ -34,7 +34,9 @@ Examples:
 """
 
 
-@click.command("fake-server", epilog=EXAMPLES)
+@click.command(
+    "fake-server", epilog=EXAMPLES, short_help="Serve scripted replies in place of a model."
+)
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--port",

@@ -181,7 +181,11 @@ FOR_HTTP = {"host", "port", "token", "token_file", "allowed_hosts", "allowed_ori
 CLIENTS = ("cursor", "vscode", "claude", "claude-code", "zed")
 
 
-@click.group(epilog=EXAMPLES, invoke_without_command=True)
+@click.group(
+    epilog=EXAMPLES,
+    invoke_without_command=True,
+    short_help="Serve folders to MCP clients, in bounded pieces.",
+)
 @to_serve
 @click.pass_context
 def mcp(ctx: click.Context, /, **given: Any) -> None:
@@ -204,7 +208,7 @@ def mcp(ctx: click.Context, /, **given: Any) -> None:
     ctx.exit(serve(Options(**given), pipe))
 
 
-@mcp.command()
+@mcp.command(short_help="Write the gateway into a client's configuration.")
 @click.option(
     "--client", "client", type=click.Choice(CLIENTS), required=True, help="Whose configuration."
 )
@@ -255,7 +259,7 @@ def install(ctx: click.Context, /, **given: Any) -> None:
     ctx.exit(install_into(Wanted(**given)))
 
 
-@mcp.command()
+@mcp.command(short_help="Connect to the gateway as a client, and check it.")
 @click.option(
     "--root",
     "roots",
@@ -285,7 +289,7 @@ def doctor(ctx: click.Context, /, **given: Any) -> None:
     ctx.exit(examine(Asked(**given)))
 
 
-@mcp.command()
+@mcp.command(short_help="Forward to a gateway elsewhere.")
 @click.option("--url", required=True, help="The address of the gateway, such as https://HOST/mcp.")
 @click.option("--token-env", metavar="NAME", help="The variable that holds the token.")
 @click.option(

@@ -32,7 +32,7 @@ Then, with any client of OpenAI's interface:
 """
 
 
-@click.command(epilog=EXAMPLES)
+@click.command(epilog=EXAMPLES, short_help="Serve runs over HTTP, behind OpenAI's interface.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port",

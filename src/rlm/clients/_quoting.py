@@ -20,12 +20,13 @@ def _words(text: str) -> frozenset[str]:
 IGNORED = _words(
     "a about according after all also an and answer any are as at be been before being but by can "
     "context could describe did do does document each exact exactly explain extract file find for "
-    "from get give had has have he her his how i if in into is it its just know list locate log "
-    "look may me mention mentioned might much must my name of off on one only or our out output "
-    "over passage please print provide question quote read recall reply report respond retrieve "
-    "return said say search shall she should show so some state stated such summarize tell text "
-    "than that the their them then there these they this those to under up us value was we were "
-    "what when where which who whom whose why will with within would write you your"
+    "from get give had has have he her his how i if in into is it its just know list listed "
+    "locate log look may me mention mentioned might much must my name named of off on one only or "
+    "our out output over passage please print provide question quote read recall reply report "
+    "respond retrieve return said say search shall she should show so some state stated such "
+    "summarize tell text than that the their them then there these they this those to under up us "
+    "value was we were what when where which who whom whose why will with within would write you "
+    "your"
 )
 """Words that say nothing about what is asked for."""
 

@@ -22,6 +22,10 @@ MODEL = "offline/extractive"
 INFO = ModelInfo(window_tokens=128_000, price=Price(0.0, 0.0))
 PREFIX = "Offline extractive stand-in, not a language model:"
 NOT_FOUND = "NOT FOUND"
+NO_TEXT = (
+    "NOT FOUND: the offline stand-in can only quote from a text, and this request has none. "
+    "For a language model, set a key such as OPENAI_API_KEY, or choose one as provider/model."
+)
 ONLY_QUOTES = "This offline stand-in can only quote, not count or sum up. The closest passage: "
 COUNTING = re.compile(
     r"\b(how many|how often|count|sum|total number|average|summar\w+|compare|list all)\b",
@@ -39,11 +43,17 @@ if len(ctx) > 3000:
     print("...")
     print(tail(3000))"""
 
+PASSAGE_OF_TEXT = "return ctx.slice(place - 200, place + 600)"
+PASSAGE_OF_FILES = """\
+# ctx reads files as JSON: turn it back into lines, without the names.
+    text = ctx.slice(place - 200, place + 600)
+    text = re.sub(r'(?:^\\{|", )"[^"\\\\]*": "', "\\n", text)
+    return text.replace("\\\\n", "\\n").replace('\\\\"', '"').removesuffix('"}')"""
 SEARCH = """\
 import re
 
 def passage(place):
-    return ctx.slice(place - 200, place + 600)
+    {passage}
 
 # Look at the context, and find where it speaks of the subject.
 print(ctx.describe())
@@ -70,6 +80,7 @@ if not reply.lower().startswith("not found"):
 REPL_WORDS = re.compile(r"```repl|\bREPL\b|\bllm_query\b|\bFINAL(_VAR)?\b|execute_python")
 SUB_CALL = re.compile(r"\s*you are a sub-llm", re.IGNORECASE)
 ANSWER_NOW = re.compile(r"without code|no (more )?code|answer (the query )?now", re.IGNORECASE)
+ARE_FILES = re.compile(r"\ba dict of [\d,]+ files?, name to text\b")
 TASK_IN_CONTEXT = re.compile(r"task is in .{0,24}context", re.IGNORECASE)
 SEARCHED = re.compile(r"^matches: [\d,]+, places: [\d,]+$", re.MULTILINE)
 REFUSED = re.compile(r"^The passage at [\d,]+ says: not found", re.IGNORECASE | re.MULTILINE)
@@ -147,6 +158,8 @@ class _Step:
         shown = [each for each in request.messages[first + 1 :] if each.role in {"user", "tool"}]
         self.shown = "\n".join(message_text(message) for message in shown)
         self.last = message_text(request.messages[-1])
+        are_files = ARE_FILES.search(message_text(request.messages[first]))
+        self.passage = PASSAGE_OF_FILES if are_files else PASSAGE_OF_TEXT
         system = "\n".join(message_text(m) for m in request.messages if m.role == "system")
         self.may_start_children = "rlm_query(" in system
         if TASK_IN_CONTEXT.search(query) and TASK in self.shown:
@@ -186,7 +199,9 @@ class _Step:
         pattern = keys[0].pattern if keys else "|".join(words)
         ranked = "|".join([*(re.escape(key.text) for key in keys), *words])
         topic = keys[0].text if keys else " ".join(words)
-        code = SEARCH.format(pattern=_pattern(pattern), words=_pattern(ranked))
+        code = SEARCH.format(
+            passage=self.passage, pattern=_pattern(pattern), words=_pattern(ranked)
+        )
         return self._cell(code, f"I look at the context and search it for {topic!r}.")
 
     def _submission(self, place: int) -> str:
@@ -277,7 +292,9 @@ def answer_prompt(prompt: str) -> str:
     found = quote(Question(question), "\n".join(kept))
     if found and found.sure:
         return _disclaimer(question) + found.text
-    return kept[0] if merging and kept else NOT_FOUND
+    if merging and kept:
+        return kept[0]
+    return NOT_FOUND if is_notes or body.strip() else NO_TEXT
 
 
 def _parts(prompt: str) -> tuple[str, str, bool]:

@@ -124,7 +124,9 @@ def accepts_reference_keywords(init: Callable[Arguments, None]) -> Callable[Argu
     def translated(self: Any, *positional: Any, **options: Any) -> None:
         self.spelling, model, native = read_call(positional, options)
         if unknown := native.keys() - known:
-            raise TypeError(f"RLM() got an unexpected keyword argument {min(unknown)!r}")
+            name = min(unknown)
+            hint = f": pass limits=Limits({name}=...)" if name in Limits.__struct_fields__ else ""
+            raise TypeError(f"RLM() got an unexpected keyword argument {name!r}{hint}")
         cast("Callable[..., None]", init)(self, *model, **native)
 
     return cast("Callable[Arguments, None]", translated)

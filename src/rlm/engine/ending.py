@@ -46,10 +46,7 @@ class FinalCall:
         size = _planned_size(budget, config, info)
         amount = Amount(tokens=sum(size), picodollars=info.price.bound(*size) if info.price else 0)
         if _shares(budget, amount) < LARGEST_SHARE:
-            raise budget.refuse(
-                "the limits leave no room for a step and a final answer; raise max_tokens or "
-                "max_cost_usd"
-            )
+            raise budget.refuse(_no_room(amount))
         self.input_tokens, self.output_tokens = size
         self._info = info
         self._scope = scope
@@ -91,6 +88,14 @@ def _planned_size(budget: Budget, config: RunConfig, info: ModelInfo) -> tuple[i
     share = min(1.0, _shares(budget, Amount(tokens=sum(usual), picodollars=cost)) / SHARE)
     smallest = SMALLEST_INPUT_TOKENS, min(SMALLEST_OUTPUT_TOKENS, usual[1])
     return max(smallest[0], int(usual[0] * share)), max(smallest[1], int(usual[1] * share))
+
+
+def _no_room(amount: Amount) -> str:
+    """Say how much is enough, if not even the smallest final call may be held back."""
+    enough = f"{SHARE * amount.tokens:,} tokens"
+    if amount.picodollars:
+        enough += f" and ${math.ceil(SHARE * amount.picodollars / 10**6) / 10**6:.6f}"
+    return f"too little for a step and a final answer: allow {enough} (max_tokens, max_cost_usd)"
 
 
 def _shares(budget: Budget, amount: Amount) -> float:

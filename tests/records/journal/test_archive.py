@@ -454,3 +454,14 @@ def test_a_run_that_is_removed_while_runs_are_listed_is_none(
 
     monkeypatch.setattr(os, "scandir", scan_then_remove)
     assert [run.run_id for run in places.listed()] == ["kept"]
+
+
+async def test_a_run_is_found_by_any_unique_part_that_a_user_would_type(archive: Archive) -> None:
+    first, second = "20261115-093000-123-5d41402a", "20261115-093000-124-5d99aaaa"
+    for run_id in (first, second):
+        await keep(archive, run_id, "text")
+    for part in (first, "20261115-093000-123", "41402a", "5d41402a", "5d4"):
+        assert archive.places.find(part).run_id == first
+    for part, problem in (("5d", "several runs are"), ("41", "no run is"), ("", "no run is")):
+        with pytest.raises(ConfigError, match=problem):
+            archive.places.find(part)

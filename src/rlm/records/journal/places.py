@@ -72,11 +72,20 @@ class Places:
         shutil.rmtree(self.root, ignore_errors=True)
 
     def find(self, start: str) -> RunFile:
-        """Return the run whose id begins or ends like that; ConfigError unless exactly one does."""
+        """Return the run with this id, or the only one whose id begins or ends like that.
+
+        The short id that `rlm runs` prints may be shortened further, as commits may in git.
+        """
         runs = list(self.listed())
-        found = [each for each in runs if each.run_id == start] or [
-            each for each in runs if each.run_id.startswith(start) or each.run_id.endswith(start)
-        ]
+        found = (
+            [each for each in runs if each.run_id == start]
+            or [
+                each
+                for each in runs
+                if each.run_id.endswith(start) or each.run_id.startswith(start)
+            ]
+            or [each for each in runs if each.run_id.rpartition("-")[2].startswith(start)]
+        )
         if start and len(found) == 1:
             return found[0]
         what = "several runs are" if found and start else "no run is"
