@@ -156,12 +156,13 @@ async def test_an_answer_that_never_fits_is_none_and_says_why() -> None:
 
 
 def agrees(result: RunResult) -> None:
-    """The last event tells the same end as the result."""
+    """Check that the last event states the same ending as the result."""
     ended = result.events[-1]
     assert isinstance(ended, RunEnded)
     assert (ended.stop_reason, ended.answer_source) == (result.stop_reason, result.answer_source)
     assert (ended.limit, ended.detail) == (result.limit, result.detail)
     assert (ended.answer is None) == (result.answer is None)
+    assert ended.rejected_answer == result.rejected_answer
 
 
 @pytest.mark.parametrize(

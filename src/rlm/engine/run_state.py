@@ -130,8 +130,9 @@ class RunState:
         """Send the last event of the run and return its result."""
         if self._hashing is not None:
             self._hashing.cancel()
-        submission, rejected = ending.submission, ending.rejected
+        submission = ending.submission
         answer = submission.text if submission else None
+        rejected_answer = ending.rejected.text if ending.rejected else None
         usage = UsageSummary.of(self.scope.budget.usage)
         seconds = time.monotonic() - self.started
         self.scope.emit(
@@ -146,6 +147,7 @@ class RunState:
             error=ending.detail if failed else None,
             detail=ending.detail,
             answer_json=submission.json if submission else None,
+            rejected_answer=rejected_answer,
         )
         return RunResult(
             answer=answer,
@@ -159,7 +161,7 @@ class RunState:
             limit=ending.limit,
             detail=ending.detail,
             answer_json=submission.json if submission else None,
-            rejected_answer=rejected.text if rejected else None,
+            rejected_answer=rejected_answer,
         )
 
     async def objection(self, submission: Submission) -> str | None:
@@ -280,6 +282,11 @@ class ReplRunState(RunState):
         self.session = session
         self.history = history
         self.progress = Progress()
+
+    def stop(self) -> None:
+        """Ask the run to end now; its cell is interrupted, and its variables stay candidates."""
+        self.session.stop()
+        super().stop()
 
     async def decide(self, step_result: StepResult) -> Decision:
         """Decide what follows from a step; an answer must have the shape asked for."""
