@@ -268,7 +268,7 @@ async def test_types_and_prologues_reach_runs_without_a_repl_too(strategy: Any) 
     assert sum("does not have the right shape" in text for text in told) == 1
 
 
-async def test_a_schema_that_is_none_is_told_at_once() -> None:
+async def test_an_invalid_schema_is_reported_at_once() -> None:
     one, client = engine("never")
     with pytest.raises(ConfigError):
         await one.aask("q", "c", response_model={"type": "no such type"})

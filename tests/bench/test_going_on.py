@@ -226,7 +226,7 @@ async def test_contexts_do_not_pile_up_beside_a_trial_that_goes_on(tmp_path: Pat
     assert list(journals_in(tmp_path).contexts.iterdir()) == []
 
 
-async def test_a_journal_that_somebody_else_has_open_is_no_plain_call_that_can_not_be(
+async def test_a_journal_open_elsewhere_is_not_an_impossible_plain_call(
     tmp_path: Path,
 ) -> None:
     client = Held(0)

@@ -431,7 +431,7 @@ def test_contexts_are_never_in_memory_as_a_whole(tmp_path: Path) -> None:
     assert int(done.stdout) < 200
 
 
-async def test_modules_that_are_missing_are_told_in_the_same_turn(tmp_path: Path) -> None:
+async def test_missing_modules_are_reported_in_the_same_turn(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     made = "import sys, types\nsys.modules['fable'] = fable = types.ModuleType('fable')\nFINAL(0)"
     assert await saved(path, code(made)) == []

@@ -37,7 +37,9 @@ def test_a_run_is_kept_for_its_owner_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "value"), [(["--no-journal"], ""), ([], "0")])
-def test_nothing_is_kept_if_nobody_wants_it(tmp_path: Path, options: list[str], value: str) -> None:
+def test_nothing_is_kept_with_the_journal_off(
+    tmp_path: Path, options: list[str], value: str
+) -> None:
     state = tmp_path / "state"
     done = rlm(
         *("ask", QUESTION, "--max-tokens", "25", *options),

@@ -188,7 +188,7 @@ def test_a_cell_with_nothing_to_tell() -> None:
     assert plain.result.new_variables == plain.result.changed_variables == {}
 
 
-def test_variables_are_told_apart_by_their_counts() -> None:
+def test_variables_are_separated_by_their_counts() -> None:
     words = wire.to_bytes("\0".join(["a", "int", "b", "\ud800", "c", "str[1]", "gone", "lost"]))
     read = done(b"", b"", b"", words, counts=(0, 0, 2, 1, True))
     assert read.result.new_variables == {"a": "int", "b": "\ud800"}

@@ -26,6 +26,10 @@ from tests.gateway.recipes import Recipe
 REPOSITORY = Path(__file__).resolve().parents[2]
 PRINCIPAL = "x-principal"
 PLACES = ("memory", "memory-legacy", "stdio", "stdio-legacy", "http", "http-legacy")
+EVERYWHERE = [
+    pytest.param(place, marks=pytest.mark.heavy) if place == "stdio-legacy" else place
+    for place in PLACES
+]
 HERE = tuple(place for place in PLACES if "stdio" not in place)
 """Those where the gateway is in the process of the test."""
 

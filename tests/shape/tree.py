@@ -95,6 +95,12 @@ def load_modules(source: Path = SOURCE, package: str = "rlm") -> dict[str, Modul
     return modules
 
 
+@cache
+def nodes_of(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """Every node of a module; several checks look at all of them."""
+    return tuple(ast.walk(tree))
+
+
 def imports_of(module: Module, known: dict[str, Module]) -> list[Import]:
     """All imports of a module: at the top, in functions, for typing only, and by constant name."""
     return list(_imports_below(module.tree, module, known, typing_only=False, at_top=True))
@@ -107,12 +113,9 @@ def _imports_below(
         yield Import(target, getattr(node, "lineno", 0), typing_only, at_top)
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
         at_top = False
+    is_check = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
     for child in ast.iter_child_nodes(node):
-        inside = typing_only or (
-            isinstance(node, ast.If)
-            and child in node.body
-            and "TYPE_CHECKING" in ast.dump(node.test)
-        )
+        inside = typing_only or (is_check and isinstance(node, ast.If) and child in node.body)
         yield from _imports_below(child, module, known, typing_only=inside, at_top=at_top)
 
 

@@ -88,7 +88,7 @@ def test_calls_of_a_broken_step_are_asked_for_once(runs: Runs) -> None:
     assert [each for each in asked if each.startswith("word")] == []
 
 
-def test_a_cell_that_prints_something_else_is_told_of_and_changes_nothing(runs: Runs) -> None:
+def test_a_cell_that_prints_something_else_is_reported_and_changes_nothing(runs: Runs) -> None:
     runs.interrupt([cell("import time; t = time.time_ns(); print('now', t)")])
     result, asked = runs.ask([cell("FINAL('done')")])
     assert result.answer == "done"
