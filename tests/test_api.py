@@ -262,7 +262,7 @@ LARGE = "a line\n" * 300_000
 
 
 class Prepared(PlanEnvironment):
-    """Is told of a context before a session needs it."""
+    """Receives a context before a session needs it."""
 
     def __init__(self, error: Exception | None = None) -> None:
         super().__init__()

@@ -102,7 +102,7 @@ def test_a_run_of_many_events_is_written_and_read_in_little_memory(tmp_path: Pat
 
 
 def test_a_logger_in_memory_keeps_only_what_it_gives(tmp_path: Path) -> None:
-    """Child runs are in files; `get_trajectory` has never told of them."""
+    """Child runs are in files; `get_trajectory` has never included them."""
     logger = RLMLogger()
     logger.record(started("a"))
     tracemalloc.start()

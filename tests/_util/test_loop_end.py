@@ -1,4 +1,4 @@
-"""What belongs to an event loop is closed when that loop ends, even if nobody closes it."""
+"""What belongs to an event loop is closed when that loop ends, even if it was left open."""
 
 import asyncio
 import gc

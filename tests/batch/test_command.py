@@ -1,4 +1,4 @@
-"""`rlm batch` as a user runs it, and as somebody kills it."""
+"""`rlm batch` as a user runs it, and when it is killed."""
 
 import json
 import random
@@ -182,7 +182,7 @@ def assert_whole(tasks: Path, count: int = ROWS) -> None:
 
 
 def kill_often(folder: Path, seed: int, kills: int, count: int) -> None:
-    """Every row exactly once, and nothing that was journaled is asked for again."""
+    """Every row exactly once, and no journaled request is sent again."""
     dice, tasks = random.Random(seed), write_rows(folder, count)
     lost = 0
     with server() as one:

@@ -1,4 +1,4 @@
-"""Rows side by side on one budget: each answered once, in order, and whatever fails is told."""
+"""Rows side by side on one budget: each answered once, in order, and every failure reported."""
 
 import asyncio
 import json

@@ -30,7 +30,7 @@ PRICE = Price(1.0, 1.0)
 
 
 class Held(ScriptedClient):
-    """Answers so many requests; whoever asks then waits until `most` is raised."""
+    """Answers `most` requests; later ones wait until it is raised."""
 
     def __init__(self, most: int, **options: Any) -> None:
         super().__init__(rules=[("", answer)], price=PRICE, **options)
@@ -82,7 +82,7 @@ async def cut_off(client: Held, folder: Path, method: str, **options: Any) -> No
 
 
 async def uninterrupted(folder: Path, method: str) -> float:
-    """What the trial costs that nobody disturbs."""
+    """What the trial costs if it is not disturbed."""
     client = Held(1_000, window_tokens=WINDOWS.get(method))
     outcomes, _ = await benched(client, NEEDLE, folder, methods=(method,))
     (outcome,) = outcomes.values()

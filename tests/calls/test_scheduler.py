@@ -1,4 +1,4 @@
-"""Slots on the wire: who gets one, who waits, who is told that it is no use. In virtual time."""
+"""Slots on the wire: which request gets one, which waits, which is refused. In virtual time."""
 
 import asyncio
 from collections.abc import Awaitable

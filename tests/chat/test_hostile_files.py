@@ -1,4 +1,4 @@
-"""A saved chat that somebody else made, or that was damaged: clear errors, and nothing is run."""
+"""A saved chat from a stranger, or a damaged one: clear errors, and nothing is run."""
 
 import ast
 import json

@@ -323,7 +323,7 @@ async def test_an_environment_of_ones_own_has_to_say_that_it_is_a_sandbox(
     tmp_path: Path, says: bool | None, read: bool
 ) -> None:
     class Own:
-        """The local sandbox; nobody can tell from outside."""
+        """The local sandbox, under a name that does not show it."""
 
         name = "own"
 

@@ -1,4 +1,4 @@
-"""`rlm ask` keeps its run: by default, unless it can't or is told not to, and says how to go on."""
+"""`rlm ask` keeps its run: by default, unless it can't or must not, and says how to continue."""
 
 import json
 import re
@@ -101,7 +101,7 @@ def test_an_interrupt_says_how_to_go_on_and_that_works(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_costs_the_journal_and_not_the_answer(tmp_path: Path) -> None:
-    """A limit on the size of files stands in for it: SQLite is told that nothing more fits."""
+    """A limit on the size of files stands in for it: SQLite finds that nothing more fits."""
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

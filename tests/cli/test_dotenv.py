@@ -1,4 +1,4 @@
-"""`.env`: a small parser, and a file that came with a clone never gets somebody's keys."""
+"""`.env`: a small parser, and a file that came with a clone never gets the user's keys."""
 
 import json
 from pathlib import Path

@@ -15,7 +15,7 @@ from rlm.environments._frames import Stream
 
 
 class Talk:
-    """A stream, the other end of its socket, and what its owner was told."""
+    """A stream, the other end of its socket, and what its owner received."""
 
     def __init__(self) -> None:
         ours, self.end = socket.socketpair()

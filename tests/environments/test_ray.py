@@ -154,7 +154,7 @@ async def test_a_file_that_is_not_the_one_is_not_taken() -> None:
 
 
 class Actors:
-    """Stands in for a cluster with room for so many actors."""
+    """Stands in for a cluster with room for this number of actors."""
 
     def __init__(self, room: int) -> None:
         self.room = room

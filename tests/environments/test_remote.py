@@ -194,7 +194,7 @@ async def test_a_command_that_prints_nonsense_is_tried_again_and_then_reported()
 
 
 class Scripted:
-    """A sandbox that says what it was told to say."""
+    """A sandbox with scripted output."""
 
     def __init__(self, *says: bytes) -> None:
         self.says = list(says)

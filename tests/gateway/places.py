@@ -122,7 +122,7 @@ async def asked(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def refused(client: Client, tool: str, **arguments: Any) -> str:
-    """What a client is told when it does not get what it asks for."""
+    """The message to a client that does not get what it asks for."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error, result.structured_content
     assert result.structured_content is None

@@ -85,7 +85,7 @@ class Said(NamedTuple):
 
 
 def talk(program: list[str], sent: bytes, answers: int) -> Said:
-    """Send some bytes, wait for so many lines, close the pipe, and wait for the end."""
+    """Send some bytes, wait for this number of lines, close the pipe, and wait for the end."""
     process = subprocess.Popen(
         program,
         stdin=subprocess.PIPE,

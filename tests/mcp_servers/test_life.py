@@ -20,7 +20,7 @@ from tests.processes import is_running, running_below
 
 
 def asked(rlm: RLM) -> int:
-    """The server's process, as a cell is told."""
+    """The server's process, as a cell sees it."""
     answer = rlm.ask("Which process?").answer
     return int(str(answer))
 

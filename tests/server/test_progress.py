@@ -1,4 +1,4 @@
-"""A run told in lines: what is said of which event, and text that cells send ahead."""
+"""A run described in lines: the text of each event, and text that cells send ahead."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Typed answers: what the model is told, how a submission is read, and what is said of a misfit."""
+"""Typed answers: the prompt, how a submission is read, and the message about a misfit."""
 
 import dataclasses
 import datetime

@@ -1,4 +1,4 @@
-"""What clouds do wrong, and what costs money: every failure is told, and no sandbox is left."""
+"""What clouds do wrong, and what costs money: every failure is reported, and no sandbox is left."""
 
 import asyncio
 import importlib.util

@@ -96,7 +96,7 @@ def test_a_context_that_does_not_fit_costs_the_context_and_not_the_run(tmp_path:
 
 @contextmanager
 def without_powers(folder: Path) -> Generator[None, None, None]:
-    """As somebody whom permissions bind; root is not bound by them."""
+    """Run as a user whom permissions bind; root is not bound by them."""
     if os.geteuid() != 0:
         yield
         return
@@ -342,7 +342,7 @@ def test_five_processes_start_the_same_run_and_one_of_them_runs_it(tmp_path: Pat
 def test_a_lock_file_that_was_removed_is_not_taken_for_the_one_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was opened just before `rlm rm` removed it: locking it would keep nobody out."""
+    """It was opened just before `rlm rm` removed it: locking it would keep no process out."""
     path = tmp_path / "1.sqlite"
     flock, others = fcntl.flock, list[Journal]()
 

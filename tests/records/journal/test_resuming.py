@@ -1,4 +1,4 @@
-"""A run that was interrupted goes on: nothing that was paid for is asked for again."""
+"""An interrupted run continues, and makes no paid request twice."""
 
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ async def _not_yet(_: Submission) -> str:
 def test_a_cell_that_submits_only_now_does_not_end_the_run_earlier(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second execution is not the first one: what the model was told then is what counts."""
+    """The second execution is not the first one: what the model was shown then is what counts."""
     code = cell("import time\nif time.time() > 0: FINAL('early')\nprint('going on')")
     objections = iter([_not_yet, None, None])
     original = Runner.answer

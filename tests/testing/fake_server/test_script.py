@@ -1,4 +1,4 @@
-"""Scripts: what a file may say, which answer is given when, and mistakes told with their place."""
+"""Scripts: what a file may say, which answer is given when, and where mistakes are."""
 
 import json
 import re
