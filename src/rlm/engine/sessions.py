@@ -185,7 +185,7 @@ class RunSession:
         limits = self._config.limits
         options = {
             "seed": self._config.seed,
-            "tools": _listed(self._tools),
+            "tools": _describe_tools(self._tools),
             "kept_output_chars": limits.kept_output_chars,
             "cell_memory_bytes": limits.cell_memory_bytes,
             "label": self.scope.run_id,
@@ -248,7 +248,7 @@ class RunSession:
         if self._session is None:
             return
         try:
-            await self._session.set_tools(_listed(self._tools))
+            await self._session.set_tools(_describe_tools(self._tools))
         except SessionError as error:
             self.loss = nudges.session_lost(str(error)[:MAX_REASON_CHARS], self.variables)
             await self.close()
@@ -440,7 +440,7 @@ class RunSession:
         return CellResult(error=CellError("SessionLost", reason, text), seconds=seconds)
 
 
-def _listed(tools: Sequence[Tool]) -> list[dict[str, str]]:
+def _describe_tools(tools: Sequence[Tool]) -> list[dict[str, str]]:
     """Return names and descriptions of tools, as the worker gets them."""
     return [{"name": tool.name, "description": tool.description} for tool in tools]
 

@@ -82,17 +82,17 @@ def read_call(frame: wire.Frame) -> Call:
     call = None
     if len(frame.parts) - 2 <= bounds.CALLS[kind].texts:
         if (problem := bounds.call_problem(frame.parts)) is not None:
-            raise _refused(problem)
+            raise _refusal(problem)
         try:
             call = read(frame)
         except TooLarge as error:
-            raise _refused(f"a call of kind {kind.decode()!r} is too large: {error}") from None
+            raise _refusal(f"a call of kind {kind.decode()!r} is too large: {error}") from None
     if call is None:
         raise ProtocolViolation(f"a call of kind {kind!r} came with {len(frame.parts) - 2} parts")
     return call
 
 
-def _refused(problem: str) -> CallRefused:
+def _refusal(problem: str) -> CallRefused:
     return CallRefused(problem, limit="size")
 
 
@@ -230,7 +230,7 @@ class PendingCalls:
         self._pending_bytes += frame.size_bytes
         if self._pending_bytes > _MAX_PENDING_BYTES:
             self._pace()
-        task = _begun(self._loop, self._answer(frame, call))
+        task = _start_task(self._loop, self._answer(frame, call))
         if frame.id in self._tasks:  # Otherwise it is answered, or the answer waits to be read.
             self._tasks[frame.id] = task
             if self._is_cancelled:
@@ -304,7 +304,7 @@ class PendingCalls:
             return wire.encode(wire.ANSWER_ERROR, call_id, [wire.to_json(meta)]), True
 
 
-def _begun(
+def _start_task(
     loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]
 ) -> "asyncio.Task[None]":
     """Return a task that has begun, where Python allows it: most answers are then done at once."""

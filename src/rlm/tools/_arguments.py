@@ -71,7 +71,7 @@ class Parameters:
         }
         self._validators = {name: _schemas.validator_of(kind) for name, kind in full.items()}
         self._types = {name: _convertible(kind) for name, kind in full.items()}
-        self.shown = _shown(self._signature, names)
+        self.shown = _format_signature(self._signature, names)
         self.notes = {name: text for name, kind in full.items() if (text := _note(kind))}
 
     def bind(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -200,7 +200,7 @@ class _Text:
         return self._text
 
 
-def _shown(signature: inspect.Signature, names: dict[str, Any]) -> str:
+def _format_signature(signature: inspect.Signature, names: dict[str, Any]) -> str:
     """Return a readable signature: short names of types, no long defaults."""
     shown = []
     for parameter in signature.parameters.values():

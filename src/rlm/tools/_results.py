@@ -200,13 +200,13 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, _LISTED):
-        return _listed(value)
+        return _to_list(value)
     if callable(getattr(type(value), "tolist", None)):
         return value.tolist()  # numpy's scalars and arrays, and what behaves like them
     return _ADDRESS.sub("", str(value))
 
 
-def _listed(items: Iterable[Any]) -> list[Any]:
+def _to_list(items: Iterable[Any]) -> list[Any]:
     found = list(itertools.islice(items, MAX_ITEMS + 1))
     _check_count(len(found))
     return found
