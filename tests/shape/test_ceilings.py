@@ -53,7 +53,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
     ),
     "row of a batch": ("rlm.batch.running:_ask",),
     "server request": (
-        "rlm.gateway.server:_answered",
+        "rlm.gateway.server:_answer",
         "rlm.testing.fake_server.connection:_serve",
         "rlm.web.border:__call__",
     ),
