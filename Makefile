@@ -13,6 +13,8 @@ ready := $(VENV)/.ready-$(version)
 pytest = $(bin)/python -m pytest
 # One more than the number of cores, because many tests wait for a process to start or to end.
 workers := $(shell expr $$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2) + 1)
+# The tests start Python hundreds of times: without its cache, each start compiles rlm again.
+unexport PYTHONDONTWRITEBYTECODE
 pip_flags := --quiet --no-input --disable-pip-version-check
 
 .PHONY: help

@@ -1,10 +1,11 @@
-"""What holds for every test: no network, no keys, hypothesis profiles, every skip told."""
+"""What holds for every test: no network, no keys, hypothesis profiles, every skip reported."""
 
+import gc
 import os
 import re
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -54,6 +55,17 @@ def no_network() -> Iterator[list[str]]:
     yield network_guard.attempts
     if network_guard.attempts:
         pytest.fail(f"tried to reach the network: {', '.join(network_guard.attempts)}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect the tests without the garbage collector, which need not look at them later either."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,4 +1,4 @@
-"""Input that is small and takes forever, and what tells that nobody else had to wait for it."""
+"""Input that is small and takes forever, and how to see that no one had to wait for it."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""Which processes there are, as /proc tells."""
+"""Which processes there are, according to /proc."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ __all__ = ["descendants", "is_running", "running_below"]
 
 
 def descendants(pid: int) -> set[int]:
-    """The living processes below one; a zombie that nobody reaped yet does not live."""
+    """The living processes below one; a zombie that was not reaped yet does not count."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -24,7 +24,7 @@ def descendants(pid: int) -> set[int]:
 def running_below(words: str) -> set[int]:
     """The processes below this one with these words in their command.
 
-    What a test started is told apart from the sessions that the pool makes ready meanwhile.
+    This distinguishes what a test started from sessions that the pool prepares meanwhile.
     """
     found = set()
     for pid in descendants(os.getpid()):

@@ -157,7 +157,7 @@ async def test_a_provider_of_your_own() -> None:
     assert [r.model for r in sub.requests] == ["small"]
 
 
-def test_a_price_for_a_model_nobody_uses_is_a_mistake() -> None:
+def test_a_price_for_an_unused_model_is_a_mistake() -> None:
     with pytest.raises(ConfigError, match="prices= names 'typo'; models: ScriptedClient"):
         engine(prices={"typo": (1.0, 2.0)})
 
@@ -262,7 +262,7 @@ LARGE = "a line\n" * 300_000
 
 
 class Prepared(PlanEnvironment):
-    """Is told of a context before a session needs it."""
+    """Receives a context before a session needs it."""
 
     def __init__(self, error: Exception | None = None) -> None:
         super().__init__()

@@ -156,12 +156,13 @@ async def test_an_answer_that_never_fits_is_none_and_says_why() -> None:
 
 
 def agrees(result: RunResult) -> None:
-    """The last event tells the same end as the result."""
+    """Check that the last event states the same ending as the result."""
     ended = result.events[-1]
     assert isinstance(ended, RunEnded)
     assert (ended.stop_reason, ended.answer_source) == (result.stop_reason, result.answer_source)
     assert (ended.limit, ended.detail) == (result.limit, result.detail)
     assert (ended.answer is None) == (result.answer is None)
+    assert ended.rejected_answer == result.rejected_answer
 
 
 @pytest.mark.parametrize(
@@ -267,7 +268,7 @@ async def test_types_and_prologues_reach_runs_without_a_repl_too(strategy: Any) 
     assert sum("does not have the right shape" in text for text in told) == 1
 
 
-async def test_a_schema_that_is_none_is_told_at_once() -> None:
+async def test_an_invalid_schema_is_reported_at_once() -> None:
     one, client = engine("never")
     with pytest.raises(ConfigError):
         await one.aask("q", "c", response_model={"type": "no such type"})

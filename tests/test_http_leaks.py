@@ -27,7 +27,7 @@ def answer(body: dict[str, Any]) -> str:
 
 
 def sockets() -> int:
-    """Sockets of this process that are connected to somebody over TCP."""
+    """Sockets of this process that are connected over TCP."""
     mine = {str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()}
     inodes = {name[len("socket:[") : -1] for name in mine if name.startswith("socket:[")}
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]

@@ -149,7 +149,7 @@ def test_a_picture_of_unknown_size_counts_as_a_large_one() -> None:
         assert bound_of_parts([part]) == large
 
 
-def test_parts_that_nobody_knows_count_by_their_bytes() -> None:
+def test_unknown_parts_count_by_their_bytes() -> None:
     for part in ({"type": "audio", "é": "x" * 100}, {}, {"type": 3}, "text", None):
         assert bound_of_parts([part]) == len(repr(part).encode())
 

@@ -76,7 +76,7 @@ async def test_it_is_refused_only_when_nothing_flies() -> None:
     assert refused.value.limit == "tokens"
 
 
-async def test_nobody_waits_for_what_is_only_held_back() -> None:
+async def test_no_request_waits_for_what_is_only_held_back() -> None:
     budget = Budget(Limits(max_tokens=100))
     budget.hold(Amount(tokens=60))
     with pytest.raises(CallRefused):
@@ -173,7 +173,7 @@ async def test_time_runs_out_but_the_final_call_has_some_left(
         budget.exchange(held, Amount())
 
 
-async def test_what_the_model_is_told_is_left() -> None:
+async def test_the_model_sees_what_is_left() -> None:
     assert Budget(Limits()).left() == {
         "calls": 1_000,
         "tokens": None,
@@ -193,7 +193,7 @@ def test_usage_adds_up_and_an_unknown_cost_stays_unknown() -> None:
     assert (known + known).total_tokens == 30
 
 
-async def test_nobody_overtakes_who_waits() -> None:
+async def test_waiting_requests_are_not_overtaken() -> None:
     budget = Budget(Limits(max_tokens=100))
     first = budget.reserve_at_once(Amount(tokens=90))
     assert first is not None

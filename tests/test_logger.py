@@ -102,7 +102,7 @@ def test_a_run_of_many_events_is_written_and_read_in_little_memory(tmp_path: Pat
 
 
 def test_a_logger_in_memory_keeps_only_what_it_gives(tmp_path: Path) -> None:
-    """Child runs are in files; `get_trajectory` has never told of them."""
+    """Child runs are in files; `get_trajectory` has never included them."""
     logger = RLMLogger()
     logger.record(started("a"))
     tracemalloc.start()
@@ -245,7 +245,7 @@ class FullDisk(io.RawIOBase):
         return len(taken)
 
 
-async def test_a_full_disk_is_told_once_and_the_run_goes_on(
+async def test_a_full_disk_is_reported_once_and_the_run_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = FullDisk()
@@ -279,7 +279,7 @@ def test_a_real_full_disk(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> N
     assert logger.iteration_count == 2
 
 
-def test_a_folder_that_is_taken_away_is_told_once(
+def test_a_folder_that_disappears_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "logs"

@@ -76,7 +76,7 @@ def test_cut_keeps_head_and_tail_and_counts_what_is_missing(
     assert f"{total - len(head) - len(tail):,} of {total:,} characters cut" in shown
 
 
-def test_money_and_tokens_are_told_once_half_is_used() -> None:
+def test_money_and_tokens_are_shown_once_half_is_used() -> None:
     limits = Limits(max_tokens=1_000, max_cost_usd=1.0)
     plenty = {"calls": 5, "tokens": 600, "cost_usd": 0.6, "seconds": None}
     assert budget_worth_showing(plenty, limits) == {}

@@ -229,6 +229,49 @@ async def test_stopping_gives_the_best_answer_so_far() -> None:
     assert (result.answer, result.stop_reason) == ("so far: 7", "cancelled")
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "while True: pass",
+        "llm_query('slow')",
+        "while True:\n    try: llm_query('slow')\n    except Exception: pass",
+    ],
+    ids=["busy", "waiting for a model", "calling again and again"],
+)
+async def test_a_run_stopped_in_a_cell_answers_with_what_the_cell_has_bound(rest: str) -> None:
+    result, sent, client = await stopped_in_a_cell(f"result = 'half way'\nstarted()\n{rest}")
+    assert (result.stop_reason, result.answer_source) == ("cancelled", "variable")
+    assert (result.answer, len(client.requests)) == ("half way", sent)
+
+
+async def test_a_cell_that_does_not_unwind_cannot_keep_its_run_from_stopping() -> None:
+    stubborn = "while True:\n    try:\n        while True: pass\n    except BaseException: pass"
+    result, _, _ = await stopped_in_a_cell(f"result = 'half way'\nstarted()\n{stubborn}")
+    assert result.stop_reason == "cancelled"
+
+
+async def stopped_in_a_cell(text: str) -> tuple[RunResult, int, ScriptedClient]:
+    """Stop a run in its first cell; return its result, and how many requests were sent by then."""
+    has_started = asyncio.Event()
+    client = ScriptedClient([code(text)], [("slow", "too late")])
+
+    async def started() -> None:
+        client.delay_seconds = 600.0
+        has_started.set()
+
+    engine = RLM(client, tools=[started])
+    try:
+        task = asyncio.create_task(engine.aask("q", "c"))
+        await has_started.wait()
+        while "slow" in text and len(client.requests) < 2:
+            await asyncio.sleep(0.01)
+        sent = len(client.requests)
+        engine.stop()
+        return await task, sent, client
+    finally:
+        await engine.aclose()
+
+
 async def test_time_runs_out_in_a_cell_and_its_variables_still_answer() -> None:
     script = [code("result = 'half way'\nwhile True: pass")]
     result, client = await ask(*script, limits=Limits(max_seconds=5))

@@ -123,7 +123,7 @@ def _last_words(report: pytest.TestReport) -> str:
 
 @contextlib.contextmanager
 def busy(processes: int) -> Generator[None, None, None]:
-    """Keep the machine busy with so many processes."""
+    """Keep the machine busy with this number of processes."""
     if not processes:
         yield
         return

@@ -29,7 +29,7 @@ DOMAINS = ("auto_and_commute", "banking", "kitchen_and_dining", "small_talk", "t
 UNFIT = re.compile(
     r"sex|xxx|fuck|shit|horny|porn|dick|cock|bitch|naked|dating|\|\||\t", re.IGNORECASE
 )
-"""What nobody wants in a wheel, and what would break the form of a line."""
+"""What does not belong in a wheel, and what would break the form of a line."""
 
 Row = tuple[str, str]
 

@@ -34,7 +34,7 @@ NOT_BILLED = {
 """Billed only for what rlm never asks for: sound, video, caches that live an hour, tools."""
 
 SEARCHES_BY_ITSELF = re.compile(r"search|sonar|online|pplx|r1-1776")
-"""Such a model bills its searches, and nobody can say in advance how many there are."""
+"""Such a model bills its searches, and their number is not known in advance."""
 
 RULES = (("equals", "="), ("starts_with", "^"), ("contains", "*"), ("ends_with", "$"))
 SPLIT_WINDOW = re.compile(r"(^|[/.])gpt-([56]|(\w+-)?latest$)")

@@ -288,7 +288,10 @@ class BudgetChanged(_Fact, frozen=True, kw_only=True, tag="budget_changed"):
 
 
 class RunEnded(_Fact, frozen=True, kw_only=True, tag="run_ended"):
-    """A run has ended; `usage` includes that of its children. `error` is set if it was raised."""
+    """A run has ended; `usage` includes that of its children. `error` is set if it was raised.
+
+    `rejected_answer` is an answer that had the wrong shape, if the run ended without another.
+    """
 
     stop_reason: str
     answer_source: str
@@ -300,6 +303,7 @@ class RunEnded(_Fact, frozen=True, kw_only=True, tag="run_ended"):
     error: str | None = None
     detail: str = ""
     answer_json: str | None = None
+    rejected_answer: str | None = None
 
 
 Event = (

@@ -25,7 +25,7 @@ def test_every_name_of_a_package_is_found_and_listed() -> None:
     assert set(rlm.records.journal.__all__) <= set(dir(rlm.records.journal))
 
 
-def test_a_name_that_is_not_there_is_told_as_python_does() -> None:
+def test_a_missing_name_is_reported_as_python_does() -> None:
     with pytest.raises(
         AttributeError, match=r"module 'rlm.records.journal' has no attribute 'Nothing'"
     ):

@@ -1,4 +1,4 @@
-"""What belongs to an event loop is closed when that loop ends, even if nobody closes it."""
+"""What belongs to an event loop is closed when that loop ends, even if it was left open."""
 
 import asyncio
 import gc
@@ -39,7 +39,7 @@ async def test_it_is_closed_once() -> None:
     assert closed == [1, 1]
 
 
-def test_a_chat_that_nobody_closes_is_closed_with_its_loop() -> None:
+def test_a_chat_left_open_is_closed_with_its_loop() -> None:
     chats: list[Chat] = []
 
     async def main() -> str:

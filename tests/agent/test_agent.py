@@ -118,7 +118,7 @@ async def test_what_cells_note_is_remembered_on_the_host_too() -> None:
         assert await said(agent, "Still there?") == ["{'berth': [7, 'north']}"]
 
 
-async def test_a_value_without_json_form_is_not_noted_and_the_cell_is_told() -> None:
+async def test_a_value_without_json_form_is_not_noted_and_the_cell_fails() -> None:
     agent, client = agent_of(code("add_to_context('f', print)"), "FINAL(no)")
     async with agent:
         assert await said(agent, "Note it.") == ["no"]

@@ -42,7 +42,7 @@ def test_what_was_saved_comes_back(
     assert other.data == one.data
 
 
-def test_lone_surrogates_survive_and_nobody_else_can_read(tmp_path: Path) -> None:
+def test_lone_surrogates_survive_and_only_the_owner_can_read(tmp_path: Path) -> None:
     one = AgentContext()
     one.add_message("user", "\ud800")
     one.save(tmp_path / "m.json")

@@ -43,7 +43,7 @@ async def run(cell: str, answer: Any = "ok", context: Any = None) -> tuple[Any, 
     return json.loads(result.answer_json), sub_prompts(client)
 
 
-async def test_every_name_is_there_and_told() -> None:
+async def test_every_name_exists_and_is_described() -> None:
     names = [entry.name for entry in AGENT_NAMES]
     client = ScriptedClient([code(f"FINAL([n in globals() for n in {names!r}])")])
     one = RLM(client, environment="agent")
@@ -157,7 +157,7 @@ async def test_search_looks_at_contexts_notes_and_history() -> None:
     assert asked == []
 
 
-async def test_what_is_not_there_is_told_with_what_is() -> None:
+async def test_a_missing_name_is_reported_with_the_known_ones() -> None:
     client = ScriptedClient(
         [
             code("get_agent_context('boat')"),

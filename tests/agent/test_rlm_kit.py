@@ -147,7 +147,7 @@ def test_a_broken_file_is_one_line(tmp_path: Path, changes: dict[str, Any]) -> N
         AgentContext.load(kit_file(tmp_path / "kit.json", **changes))
 
 
-async def test_data_without_a_json_form_is_told() -> None:
+async def test_data_without_a_json_form_is_reported() -> None:
     async with AgentRLM(backend=ScriptedClient([])) as agent:
         agent.agent_context.context_data["x"] = object()
         with pytest.raises(ConfigError, match="no JSON form"):

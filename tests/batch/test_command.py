@@ -1,4 +1,4 @@
-"""`rlm batch` as a user runs it, and as somebody kills it."""
+"""`rlm batch` as a user runs it, and when it is killed."""
 
 import json
 import random
@@ -84,7 +84,7 @@ def test_every_row_may_have_a_request_on_the_way(
     assert options.of_one_row().limits().max_concurrent_calls == calls
 
 
-def test_failed_rows_are_told_and_the_rest_is_answered(tmp_path: Path) -> None:
+def test_failed_rows_are_reported_and_the_rest_is_answered(tmp_path: Path) -> None:
     tasks = write_rows(tmp_path, 2)
     tasks.write_text(tasks.read_text() + "nonsense\n" * 7)
     done = rlm("batch", str(tasks), *OFFLINE)
@@ -104,7 +104,7 @@ def test_failed_rows_are_told_and_the_rest_is_answered(tmp_path: Path) -> None:
         (["-o", "nowhere/out.jsonl", *OFFLINE], 0, ""),
     ],
 )
-def test_mistakes_are_told(tmp_path: Path, options: list[str], code: int, words: str) -> None:
+def test_mistakes_are_reported(tmp_path: Path, options: list[str], code: int, words: str) -> None:
     tasks = write_rows(tmp_path, 1)
     done = rlm("batch", str(tasks), *options, cwd=tmp_path, LLM_BASE_URL="http://127.0.0.1:9/v1")
     assert done.returncode == code, done.stderr
@@ -182,7 +182,7 @@ def assert_whole(tasks: Path, count: int = ROWS) -> None:
 
 
 def kill_often(folder: Path, seed: int, kills: int, count: int) -> None:
-    """Every row exactly once, and nothing that was journaled is asked for again."""
+    """Every row exactly once, and no journaled request is sent again."""
     dice, tasks = random.Random(seed), write_rows(folder, count)
     lost = 0
     with server() as one:

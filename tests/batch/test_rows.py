@@ -48,7 +48,9 @@ def test_empty_lines_do_not_count_as_rows_but_as_lines(tmp_path: Path) -> None:
         (r'{"query": 5, "context": "\ud83d"}', "Expected `str`"),
     ],
 )
-def test_what_is_wrong_with_a_row_is_told(tmp_path: Path, line: str | bytes, words: str) -> None:
+def test_what_is_wrong_with_a_row_is_reported(
+    tmp_path: Path, line: str | bytes, words: str
+) -> None:
     found = source(tmp_path, line)
     (position,) = found.positions()
     with pytest.raises(RowError, match=words):

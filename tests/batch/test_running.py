@@ -1,4 +1,4 @@
-"""Rows side by side on one budget: each answered once, in order, and whatever fails is told."""
+"""Rows side by side on one budget: each answered once, in order, and every failure reported."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ async def test_answers_are_in_the_order_of_the_rows(tmp_path: Path) -> None:
     assert desk.journals == []
 
 
-async def test_at_most_so_many_rows_run_at_once(tmp_path: Path) -> None:
+async def test_the_number_of_concurrent_rows_is_limited(tmp_path: Path) -> None:
     desk = Desk(tmp_path, answering())
     desk.write(rows(20))
     await desk.run(concurrency=3)
@@ -293,7 +293,7 @@ async def test_only_one_process_works_on_a_batch(tmp_path: Path) -> None:
     assert (await desk.run()).answered == 1
 
 
-async def test_somebody_elses_file_is_not_overwritten(tmp_path: Path) -> None:
+async def test_a_foreign_file_is_not_overwritten(tmp_path: Path) -> None:
     desk = Desk(tmp_path, answering())
     desk.write(rows(1))
     desk.out.write_text("precious")

@@ -33,7 +33,7 @@ def size_of(task: Task) -> int:
 def answers_to(
     tasks: Mapping[str, Task], seeds: Sequence[int], *, from_next: int = 0
 ) -> dict[str, str]:
-    """Digest of a context → the right answer, or that of the sample so many seeds further."""
+    """Digest of a context → the right answer, or that of a sample some seeds further."""
     found = {}
     for task in tasks.values():
         samples = [task.generate(seed, size_of(task)) for seed in seeds]

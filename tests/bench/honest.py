@@ -39,7 +39,7 @@ KINDS = {
     "graphwalks/bfs": "find",
     "graphwalks/parents": "list",
 }
-"""What kind of answer a task wants, as somebody says who has read the question."""
+"""What kind of answer a task wants, according to a reader of the question."""
 
 NOT_FOUND = "NOT FOUND"
 WORDY = "In this part it says: "
@@ -146,7 +146,7 @@ def _needles(sample: Sample, part: str) -> list[str]:
 
 
 def _hops(sample: Sample, part: str) -> list[str]:
-    """Sentences of the kinds that the question is about, whoever they are about."""
+    """Sentences of the kinds that the question is about, about any person."""
     asked = [asked.partition(" (")[0] for asked in HOPS]
     said = [
         each.format(".*?")

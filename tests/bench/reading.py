@@ -27,7 +27,7 @@ BEFORE_THE_QUESTION = "inferred from the instance."
 
 
 def labels_by_text(query: str) -> dict[str, str]:
-    """What somebody sees who reads an instance: which of the query's labels it has."""
+    """What a reader of an instance sees: which of the query's labels it has."""
     listed = set(re.findall(r'"([^"]+)"', query.partition(BEFORE_THE_QUESTION)[0]))
     (source,) = (each for each in map(labelled_texts, SUBJECTS) if set(each.labels) == listed)
     return {text: label for label, texts in zip(*source, strict=True) for text in texts}
@@ -205,7 +205,7 @@ def steps_in(query: str) -> int:
 
 
 def levels(edges: Sequence[Edge], node: str, steps: int) -> list[list[str]]:
-    """The nodes that are 0, 1 … so many steps away."""
+    """The nodes that are 0, 1 … steps away."""
     seen, found = {node}, [[node]]
     for _ in range(steps):
         last = set(found[-1])

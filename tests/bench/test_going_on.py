@@ -30,7 +30,7 @@ PRICE = Price(1.0, 1.0)
 
 
 class Held(ScriptedClient):
-    """Answers so many requests; whoever asks then waits until `most` is raised."""
+    """Answers `most` requests; later ones wait until it is raised."""
 
     def __init__(self, most: int, **options: Any) -> None:
         super().__init__(rules=[("", answer)], price=PRICE, **options)
@@ -82,7 +82,7 @@ async def cut_off(client: Held, folder: Path, method: str, **options: Any) -> No
 
 
 async def uninterrupted(folder: Path, method: str) -> float:
-    """What the trial costs that nobody disturbs."""
+    """What the trial costs if it is not disturbed."""
     client = Held(1_000, window_tokens=WINDOWS.get(method))
     outcomes, _ = await benched(client, NEEDLE, folder, methods=(method,))
     (outcome,) = outcomes.values()
@@ -226,7 +226,7 @@ async def test_contexts_do_not_pile_up_beside_a_trial_that_goes_on(tmp_path: Pat
     assert list(journals_in(tmp_path).contexts.iterdir()) == []
 
 
-async def test_a_journal_that_somebody_else_has_open_is_no_plain_call_that_can_not_be(
+async def test_a_journal_open_elsewhere_is_not_an_impossible_plain_call(
     tmp_path: Path,
 ) -> None:
     client = Held(0)

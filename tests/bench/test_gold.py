@@ -163,7 +163,7 @@ def test_the_gold_about_code(variant: str) -> None:
             assert [label for label in options if name in bases(modules, label)] == [right]
 
 
-def test_questions_about_a_tree_of_somebodys_own(tmp_path: Path) -> None:
+def test_questions_about_a_tree_of_the_users(tmp_path: Path) -> None:
     for number in range(6):
         (tmp_path / f"part_{number}.py").write_text(
             f"class Base{number}:\n    pass\n\n\nclass Mid{number}(Base{number}):\n    pass\n\n\n"

@@ -27,7 +27,7 @@ KINDS = {"oolong/counting": 4, "oolong/user": 4, "oolong/timeline": 5}
 
 
 def bound(spec: str, pairs: int) -> float:
-    """What the mean score of others' answers over so many pairs of samples stays below."""
+    """What the mean score of others' answers over a number of pairs of samples stays below."""
     if spec.startswith("codeqa"):
         return 0.25 + 4 * math.sqrt(3 / 16 / pairs)
     return CHANCE[spec.partition("/")[0]]

@@ -230,7 +230,7 @@ def test_several_folders_beside_each_other(tmp_path: Path) -> None:
     assert "rlm, c + d" in cost
 
 
-def test_a_folder_without_results_is_told_of(tmp_path: Path) -> None:
+def test_a_folder_without_results_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has no settings\.json"):
         write_report([tmp_path], tmp_path)
     with pytest.raises(ConfigError, match="has no results yet"):

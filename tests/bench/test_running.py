@@ -247,7 +247,7 @@ async def test_money_without_a_price_is_refused_before_anything_is_sent(tmp_path
     assert client.requests == []
 
 
-async def test_so_many_samples_at_once_and_no_more(tmp_path: Path) -> None:
+async def test_the_number_of_concurrent_samples_is_limited(tmp_path: Path) -> None:
     client = knowing(answers_to(NEEDLE, range(9)), delay_seconds=0.02)
     await benched(client, NEEDLE, tmp_path, seeds=range(9), methods=("plain",), concurrency=3)
     assert client.max_in_flight == 3

@@ -103,7 +103,7 @@ def test_sizes_as_people_write_them() -> None:
         ("s niah", "is no task"),
     ],
 )
-def test_what_is_no_task_is_told(spec: str, words: str) -> None:
+def test_an_unknown_task_is_reported(spec: str, words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         find_tasks(spec)
 

@@ -60,7 +60,7 @@ def request(prompt: str = "hello", cap: int = 100) -> Request:
     return Request(model="m", messages=(Message("user", prompt),), max_output_tokens=cap)
 
 
-async def test_a_call_is_paid_once_and_told_twice() -> None:
+async def test_a_call_is_paid_once_and_reported_twice() -> None:
     house = House(["hi"])
     assert (await house.call()).text == "hi"
     assert [type(e) for e in house.recorder.events] == [CallStarted, CallEnded]
@@ -85,7 +85,7 @@ async def test_a_retry_is_the_same_call() -> None:
     assert house.budget.used.calls == 1
 
 
-async def test_every_retry_is_told_when_it_is_decided() -> None:
+async def test_every_retry_is_reported_when_it_is_decided() -> None:
     house = House([CUT_OFF, BUSY, "hi", BUSY, "hi"])
     await house.call()
     assert [type(e) for e in house.recorder.events] == [
@@ -164,7 +164,7 @@ async def test_a_reply_is_committed_before_it_is_used() -> None:
     assert seen == ["committed", "used"]
 
 
-async def test_what_is_stored_is_not_asked_for_again() -> None:
+async def test_a_stored_reply_is_not_requested_again() -> None:
     store = MemoryStore()
     house = House(["a", "b", "c"], store=store)
     first = [(await house.call("same")).text, (await house.call("same")).text]
@@ -265,7 +265,7 @@ async def test_whatever_a_client_raises_is_a_model_error() -> None:
         await house.call()
 
 
-async def test_a_client_that_returns_no_reply_is_told_so_and_billed() -> None:
+async def test_a_client_that_returns_no_reply_gets_an_error_and_is_billed() -> None:
     house = House([], Limits(max_tokens=1_000))
 
     async def wrong(request: Request, *, timeout_seconds: float) -> Any:

@@ -156,7 +156,7 @@ def test_the_prompt_tells_of_grants_only_where_there_is_something_to_grant(
 
 
 def test_a_run_goes_on_with_the_children_it_had(tmp_path: Path) -> None:
-    """Children that differ only in their tools are told apart, and none is run twice."""
+    """Children that differ only in their tools are different, and none is run twice."""
     both = f"FINAL([{CHILD}, tools=['tide']), {CHILD}), {CHILD}, tools=[])])"
     sea = Sea([both], [SEEN] * 3, journal=tmp_path)
     assert sea.result.answer == str(["['tide']", "['radio', 'tide']", "[]"])

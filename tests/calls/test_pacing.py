@@ -157,7 +157,7 @@ arrivals = st.lists(
 
 
 @given(arrivals, st.integers(1, 8), st.integers(1, 400))
-def test_no_minute_ever_holds_more_than_the_limit_and_nobody_waits_too_long(
+def test_no_minute_ever_holds_more_than_the_limit_and_no_request_waits_too_long(
     arrivals: list[tuple[float, int, float | None]], requests: int, tokens: int
 ) -> None:
     gate = RateGate("x", RateLimit(requests, tokens))
@@ -238,7 +238,7 @@ def test_a_body_that_answers_a_cancellation_with_an_error_leaves_no_cancellation
     run(main())
 
 
-def test_a_cancellation_by_somebody_else_stays_one() -> None:
+def test_a_cancellation_from_outside_is_passed_on() -> None:
     async def body(deadlines: Deadlines) -> None:
         with TimeLimit(deadlines, 10.0):
             await asyncio.sleep(1_000)

@@ -161,7 +161,7 @@ async def test_if_the_one_that_asks_is_cancelled_another_takes_over(cache: Reply
     await cache.close()
 
 
-async def test_the_journal_is_asked_first_and_told_of_cached_replies(cache: ReplyCache) -> None:
+async def test_the_journal_is_asked_first_and_records_cached_replies(cache: ReplyCache) -> None:
     await House(cache, ["cached"]).call()
     store = MemoryStore()
     house = House(cache, [], store=store)
@@ -183,7 +183,7 @@ async def test_accidents_are_not_kept(cache: ReplyCache) -> None:
     await cache.close()
 
 
-async def test_a_client_that_can_not_be_told_from_others_is_not_cached(cache: ReplyCache) -> None:
+async def test_a_client_that_can_not_be_identified_is_not_cached(cache: ReplyCache) -> None:
     house = House(cache, ["a", "b"])
     nameless = Route(house.client, "wire", ModelInfo())
     house.calls.router = lambda _: nameless
@@ -341,9 +341,7 @@ async def test_a_folder_that_is_gone_or_read_only_fails_no_call(
     await cache.close()
 
 
-def test_somebody_elses_file_is_not_believed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_foreign_file_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     CacheFile.open(tmp_path, 10_000).close()
     monkeypatch.setattr("os.geteuid", lambda: 4_242)
     with pytest.raises(CacheTrouble, match="belongs to another user"):

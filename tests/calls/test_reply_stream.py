@@ -68,7 +68,7 @@ async def test_a_try_that_failed_after_a_piece_is_the_last_one() -> None:
     assert scope.budget.used.tokens > 0, "what may have been billed is kept"
 
 
-async def test_what_a_store_knows_is_told_whole() -> None:
+async def test_what_a_store_knows_is_reported_whole() -> None:
     store = MemoryStore()
     await _heard(ScriptedClient(["paid once"]), _scope(store))
     client = ScriptedClient([])

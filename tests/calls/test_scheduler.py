@@ -1,4 +1,4 @@
-"""Slots on the wire: who gets one, who waits, who is told that it is no use. In virtual time."""
+"""Slots on the wire: which request gets one, which waits, which is refused. In virtual time."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -167,7 +167,7 @@ def test_a_place_that_ended_twice_is_free_once() -> None:
 # -- waiting in vain ------------------------------------------------------------------------------
 
 
-def test_who_waits_too_long_for_a_place_is_told_so() -> None:
+def test_a_request_that_waits_too_long_for_a_slot_gets_an_error() -> None:
     async def main() -> float:
         scheduler = new_scheduler(1)
         await scheduler.slot("a", "m")
@@ -252,7 +252,7 @@ def test_requests_a_minute() -> None:
     assert run(main()) == pytest.approx([0, 0, 0, 60, 60, 60, 120, 120])
 
 
-def test_tokens_a_minute_count_at_the_bound_if_nobody_says_what_was_used() -> None:
+def test_tokens_a_minute_count_at_the_bound_if_the_usage_is_unknown() -> None:
     async def main() -> list[float]:
         return await times_of(new_scheduler(p=RateLimit(tokens_per_minute=1_000)), 5, tokens=400)
 

@@ -140,7 +140,7 @@ async def test_a_stopped_turn_keeps_the_variables_and_its_best_answer() -> None:
     await chat.aclose()
 
 
-async def test_a_turn_without_an_answer_is_told_as_that() -> None:
+async def test_a_turn_without_an_answer_is_shown_as_such() -> None:
     one, client = engine("no code", "", code("FINAL(history)"), limits=Limits(max_steps=1))
     chat = one.chat("a")
     assert (await chat.aask("First?")).answer is None

@@ -1,4 +1,4 @@
-"""A saved chat that somebody else made, or that was damaged: clear errors, and nothing is run."""
+"""A saved chat from a stranger, or a damaged one: clear errors, and nothing is run."""
 
 import ast
 import json
@@ -181,9 +181,7 @@ def _entries(data: bytearray) -> list[int]:
         *(_long_list, _overlapping),
     ],
 )
-def test_files_that_nobody_should_open_are_refused(
-    path: Path, spoil: Callable[[Path], None]
-) -> None:
+def test_dangerous_files_are_refused(path: Path, spoil: Callable[[Path], None]) -> None:
     spoil(path)
     with pytest.raises(ConfigError) as caught:
         SavedFile(path)

@@ -323,7 +323,7 @@ async def test_an_environment_of_ones_own_has_to_say_that_it_is_a_sandbox(
     tmp_path: Path, says: bool | None, read: bool
 ) -> None:
     class Own:
-        """The local sandbox; nobody can tell from outside."""
+        """The local sandbox, under a name that does not show it."""
 
         name = "own"
 
@@ -431,7 +431,7 @@ def test_contexts_are_never_in_memory_as_a_whole(tmp_path: Path) -> None:
     assert int(done.stdout) < 200
 
 
-async def test_modules_that_are_missing_are_told_in_the_same_turn(tmp_path: Path) -> None:
+async def test_missing_modules_are_reported_in_the_same_turn(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     made = "import sys, types\nsys.modules['fable'] = fable = types.ModuleType('fable')\nFINAL(0)"
     assert await saved(path, code(made)) == []

@@ -76,7 +76,7 @@ class Story:
         return found
 
     def wait_for_replies(self, count: int) -> dict[str, Any]:
-        """Until so many replies are in the only journal there is."""
+        """Wait until the only journal holds this number of replies."""
         give_up = time.monotonic() + SECONDS
         while time.monotonic() < give_up:
             found = self.runs() if (self.folder / "state").exists() else []

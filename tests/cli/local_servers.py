@@ -74,7 +74,7 @@ def ollama(*names: str, loaded: int | None = None) -> dict[str, Any]:
 
 
 def closed_port() -> int:
-    """A port at which nobody listens."""
+    """A port at which no server listens."""
     with socket.create_server(("127.0.0.1", 0)) as opened:
         port: int = opened.getsockname()[1]
     return port

@@ -81,8 +81,22 @@ def test_stdin_beside_files(tmp_path: Path) -> None:
 NO_CONTEXT = "Standard input is empty, so the query is asked without a context."
 
 
-@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
-@pytest.mark.parametrize("source", ["/dev/null", "pipe", "file"])
+@pytest.mark.parametrize(
+    ("source", "quiet"),
+    [
+        ("/dev/null", ()),
+        ("pipe", ("--quiet",)),
+        *(
+            pytest.param(source, quiet, marks=pytest.mark.heavy)
+            for source, quiet in [
+                ("pipe", ()),
+                ("file", ()),
+                ("/dev/null", ("--quiet",)),
+                ("file", ("--quiet",)),
+            ]
+        ),
+    ],
+)
 def test_an_empty_standard_input_is_no_context(
     tmp_path: Path, source: str, quiet: tuple[str, ...]
 ) -> None:

@@ -1,4 +1,4 @@
-"""`rlm ask` keeps its run: by default, unless it can't or is told not to, and says how to go on."""
+"""`rlm ask` keeps its run: by default, unless it can't or must not, and says how to continue."""
 
 import json
 import re
@@ -37,7 +37,9 @@ def test_a_run_is_kept_for_its_owner_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "value"), [(["--no-journal"], ""), ([], "0")])
-def test_nothing_is_kept_if_nobody_wants_it(tmp_path: Path, options: list[str], value: str) -> None:
+def test_nothing_is_kept_with_the_journal_off(
+    tmp_path: Path, options: list[str], value: str
+) -> None:
     state = tmp_path / "state"
     done = rlm(
         *("ask", QUESTION, "--max-tokens", "25", *options),
@@ -99,7 +101,7 @@ def test_an_interrupt_says_how_to_go_on_and_that_works(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_costs_the_journal_and_not_the_answer(tmp_path: Path) -> None:
-    """A limit on the size of files stands in for it: SQLite is told that nothing more fits."""
+    """A limit on the size of files stands in for it: SQLite finds that nothing more fits."""
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

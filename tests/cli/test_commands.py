@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -67,12 +68,17 @@ def test_help_is_light(arguments: list[str]) -> None:
     assert loaded_by(*arguments) & HEAVY == set()
 
 
+@cache
+def overview() -> str:
+    return rlm().stdout
+
+
 @pytest.mark.parametrize("name", KEEPING)
 def test_help_has_an_example_and_says_what_a_run_is(name: str) -> None:
     told = " ".join(rlm(name, "--help").stdout.split())
     assert "Examples: rlm" in told
     assert "the word last" in told
-    (line,) = [each for each in rlm().stdout.splitlines() if each.startswith(f"  {name} ")]
+    (line,) = [each for each in overview().splitlines() if each.startswith(f"  {name} ")]
     assert line.endswith(".")
     assert not line.endswith("...")
 

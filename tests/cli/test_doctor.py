@@ -126,7 +126,7 @@ def test_many_models_are_not_all_shown() -> None:
         ({"GROQ_API_KEY": "k", "GEMINI_API_KEY": "k", "RLM_MODEL": "groq/x"}, []),
     ],
 )
-def test_what_is_set_by_half_is_told(variables: dict[str, str], said: list[str]) -> None:
+def test_incomplete_settings_are_reported(variables: dict[str, str], said: list[str]) -> None:
     assert _checks.check_settings(variables) == said
 
 
@@ -160,7 +160,7 @@ def test_adapters_are_found_without_an_import(monkeypatch: pytest.MonkeyPatch) -
     assert "antigravity" not in sys.modules
 
 
-def test_a_small_window_is_told() -> None:
+def test_a_small_window_is_reported() -> None:
     small = Server("ollama", "a", True, ("m", "n"), {"m": 4_096, "n": 65_536})
     (said,) = _checks.check_windows([small, Server("vllm", "b", False)])
     assert "ollama runs m with a window of 4,096 tokens" in said

@@ -1,4 +1,4 @@
-"""`.env`: a small parser, and a file that came with a clone never gets somebody's keys."""
+"""`.env`: a small parser, and a file that came with a clone never gets the user's keys."""
 
 import json
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_what_is_taken_and_what_is_not() -> None:
     assert sorted(merged.ignored) == ["LLM_BASE_URL", "OLLAMA_HOST", "RLM_MODEL"]
 
 
-def test_files_that_can_not_be_read_are_told(tmp_path: Path) -> None:
+def test_files_that_can_not_be_read_are_reported(tmp_path: Path) -> None:
     assert settings({"A": "b"}, tmp_path) == Settings({"A": "b"})
     (tmp_path / ".env").write_bytes(b"\xef\xbb\xbfRLM_MODEL=a/b \xff")
     assert settings({}, tmp_path).variables == {"RLM_MODEL": "a/b \ufffd"}

@@ -95,7 +95,7 @@ def checked(monkeypatch: pytest.MonkeyPatch, environment: Any, *arguments: str) 
     return result
 
 
-def test_layers_stand_above_and_a_success_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_stand_above_and_a_success_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ("--attacks", "--only", "read /etc/passwd")
     done = checked(monkeypatch, Described(), *arguments)
     assert done.exit_code == 1

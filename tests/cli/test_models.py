@@ -120,7 +120,7 @@ def test_without_any_server_the_offline_model_answers_and_says_so(tmp_path: Path
     assert "in the table" not in done.stderr
 
 
-def test_what_is_unknown_is_told_unless_it_is_said(tmp_path: Path) -> None:
+def test_an_unknown_value_is_reported_unless_it_is_given(tmp_path: Path) -> None:
     with playing(ollama("m")) as server:
         ask = ("ask", "What colour?", "-m", "openai-compatible/m")
         told = rlm(*ask, cwd=tmp_path, LLM_BASE_URL=server.address)

@@ -109,7 +109,7 @@ def test_a_server_without_models_answers() -> None:
         )
 
 
-def test_nobody_there_and_nobody_answering() -> None:
+def test_no_server_and_a_silent_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         assert not probe("ollama", address, seconds=0.05).answers

@@ -119,7 +119,7 @@ def test_a_env_file_has_no_say_in_where_runs_are_kept(runs: Places, tmp_path: Pa
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_folder_that_can_not_be_written_to_is_told(
+def test_a_folder_that_can_not_be_written_to_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()

@@ -1,4 +1,4 @@
-"""`rlm replay` of logs: a stranger's chooses nothing, and what is missing is told in a line."""
+"""`rlm replay` of logs: a stranger's chooses nothing, and one line says what is missing."""
 
 import json
 import shutil

@@ -48,7 +48,7 @@ def ask_and_fail(state: Path, **options: Any) -> str:
     return found.run_id
 
 
-def test_what_only_a_program_has_is_gone_on_with_from_there(state: Path, run: Run) -> None:
+def test_what_only_a_program_has_is_continued_from_there(state: Path, run: Run) -> None:
     def send(to: str) -> str:
         """Send it."""
         return to

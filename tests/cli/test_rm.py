@@ -1,4 +1,4 @@
-"""`rlm rm`: what was named is gone, with its context; what is used stays, and nobody is hurt."""
+"""`rlm rm`: what was named is gone, with its context; what is used stays, and no run is harmed."""
 
 import os
 import time

@@ -81,7 +81,7 @@ def test_nothing_there_is_no_error(state: Path, run: Run) -> None:
     assert err == f"There is no run yet in {state}; `rlm ask` makes one.\n"
 
 
-def test_what_can_not_be_read_is_told_and_breaks_nothing(state: Path, run: Run) -> None:
+def test_what_can_not_be_read_is_reported_and_breaks_nothing(state: Path, run: Run) -> None:
     good = kept.limited(state).run_id
     runs = state / "runs"
     (runs / "garbage.sqlite").write_bytes(b"SQLite format 3\0" + b"x" * 4_000)

@@ -20,7 +20,7 @@ def test_a_question_in_a_terminal() -> None:
     assert b"\n" not in end[2].replace(b"\r\n", b"", 1)  # one line of at most two rows
 
 
-def test_no_context_is_fine_when_somebody_sits_there() -> None:
+def test_no_context_is_fine_at_a_terminal() -> None:
     with endpoint(submits("FINAL(len(context))")) as server:
         seen = in_terminals("ask", "?", "-m", "openai-compatible/m", LLM_BASE_URL=server.url)
     assert (seen.code, seen.stdout) == (0, b"0\r\n")

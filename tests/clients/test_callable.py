@@ -85,7 +85,7 @@ async def test_further_parameters_get_what_they_are_called_after() -> None:
     assert reply.text == "{'temperature': 0.5}"
 
 
-async def test_the_time_limit_is_told_to_a_function_that_asks_for_it() -> None:
+async def test_a_function_that_takes_the_time_limit_gets_it() -> None:
     assert (await replied(lambda prompt, timeout_seconds: str(timeout_seconds))).text == "5"
 
 
@@ -105,7 +105,7 @@ def test_what_can_not_be_a_model_is_refused_at_once(wrong: Any) -> None:
 # -- what it may return ---------------------------------------------------------------------------
 
 
-async def test_a_text_has_no_usage_because_nobody_knows_it() -> None:
+async def test_a_text_has_no_usage() -> None:
     reply = await replied(lambda prompt: "fine")
     assert reply == Reply(text="fine", model="m-1")
 

@@ -68,7 +68,7 @@ def test_the_head_tells_window_and_size(model: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [4, 20, 60, 200, 300])
-def test_a_file_that_ends_early_is_told_so(model: Path, end: int) -> None:
+def test_a_file_that_ends_early_is_reported(model: Path, end: int) -> None:
     model.write_bytes(gguf()[:end])
     with pytest.raises(ValueError, match=r"download whole|room for"):
         read_header(model)
@@ -86,7 +86,7 @@ def test_a_file_that_ends_early_is_told_so(model: Path, end: int) -> None:
         (gguf(more=text("x")[:-1] + b"\xff", entries=1), r"damaged|download whole"),
     ],
 )
-def test_a_damaged_file_is_told_so(model: Path, data: bytes, words: str) -> None:
+def test_a_damaged_file_is_reported(model: Path, data: bytes, words: str) -> None:
     model.write_bytes(data)
     with pytest.raises(ValueError, match=words):
         read_header(model)

@@ -69,7 +69,7 @@ async def test_it_can_be_used_again_after_closing(
     assert (await client.complete(asked(), timeout_seconds=5)).text == "hello"
 
 
-def test_info_is_what_was_told() -> None:
+def test_info_is_what_was_given() -> None:
     known = ModelInfo(8_000, Price(1.0, 2.0), "small")
     client = OpenAICompatClient("http://localhost:1/v1", infos={"m-1": known})
     assert client.info("m-1") == known

@@ -205,7 +205,7 @@ async def test_a_plain_request(server: Server, client: LiteLLMClient) -> None:
 
 @real
 @heavy
-async def test_usage_nobody_told_is_none_and_an_own_price_wins(server: Server) -> None:
+async def test_unknown_usage_is_none_and_an_own_price_wins(server: Server) -> None:
     info = ModelInfo(price=Price(1, 1))
     client = LiteLLMClient(api_key=KEY, base_url=server.url, infos={MODEL: info})
     assert (await client.complete(to(), timeout_seconds=10)).usage is None
@@ -273,7 +273,7 @@ async def test_tool_calls_reasoning_and_images(server: Server, client: LiteLLMCl
 @real
 @heavy
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 422, 429, 500, 503])
-async def test_a_refusal_is_told_once_and_without_the_key(
+async def test_a_refusal_is_reported_once_and_without_the_key(
     server: Server, client: LiteLLMClient, status: int
 ) -> None:
     refusal = {"error": {"message": f"no use for {KEY}"}}
@@ -329,7 +329,9 @@ async def test_late_answers_and_cancelling_close_the_connection(
 
 @real
 @heavy
-async def test_models_of_nobody_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_models_without_a_provider_are_reported_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(ConfigError, match="litellm/openai/nonsense"):
         LiteLLMClient.for_model("nonsense")
     assert capsys.readouterr().out == ""  # litellm advertises itself there if it may

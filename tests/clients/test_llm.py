@@ -201,7 +201,7 @@ async def test_a_reply_as_long_as_the_cap_ended_there(models: Any) -> None:
 
 
 @real
-async def test_what_is_missing_is_told(models: Any) -> None:
+async def test_what_is_missing_is_reported(models: Any) -> None:
     with pytest.raises(ConfigError, match="llm keys set testing"):
         await replied(to("keyed"))
     with pytest.raises(ModelError, match="does not support tools") as caught:
@@ -221,7 +221,7 @@ async def test_keys_are_handed_over_and_never_shown(models: Any) -> None:
 
 
 @real
-async def test_unknown_models_are_told_at_once(models: Any) -> None:
+async def test_unknown_models_are_reported_at_once(models: Any) -> None:
     with pytest.raises(ConfigError, match="llm models"):
         LLMClient.for_model("no-such-model")
     assert LLMClient.for_model("short").info("short") == ModelInfo()

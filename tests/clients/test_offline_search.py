@@ -52,7 +52,10 @@ def test_the_fifty_cases_differ_in_what_matters() -> None:
     assert len(haystack.KEYS) == 5
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(15), *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(15, 50))],
+)
 def test_a_needle_in_a_haystack(seed: int) -> None:
     size = 10 * MEGABYTE if seed % 10 == 0 else MEGABYTE
     hay = haystack.make_haystack(size, seed, shape=shape_of(seed))

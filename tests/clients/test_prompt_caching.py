@@ -81,7 +81,7 @@ async def test_each_step_repeats_the_one_before_it(model: str, protocol: str) ->
         assert len(second) > len(first)
 
 
-async def test_anthropic_is_told_where_the_stable_prefix_ends() -> None:
+async def test_anthropic_requests_mark_where_the_stable_prefix_ends() -> None:
     """The mark that one step sets on its last message is there again when the next one reads."""
     bodies = await bodies_of_a_run("anthropic/claude-sonnet-5-5")
     for before, after in pairwise(bodies):

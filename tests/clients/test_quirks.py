@@ -220,7 +220,7 @@ def test_each_steps_messages_begin_with_those_of_the_step_before(provider: str) 
 
 
 @pytest.mark.parametrize("provider", ["openrouter", "vercel", "portkey", "litellm-proxy"])
-def test_gateways_are_told_where_claudes_cache_ends(provider: str) -> None:
+def test_requests_to_gateways_mark_where_claudes_cache_ends(provider: str) -> None:
     request: dict[str, Any] = {"model": "anthropic/claude-sonnet-4.5", "grows": True}
     system, user = body(provider, messages=turns(0), **request)["messages"]
     assert system["content"] == [{"type": "text", "text": "Be brief. 日本", **MARK}]

@@ -73,6 +73,7 @@ def test_they_are_our_own_classes() -> None:
     assert errors.BudgetExceededError is importlib.import_module("rlm").BudgetExceededError
 
 
+@pytest.mark.heavy  # mypy reads the whole package
 def test_type_checkers_see_them(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(

@@ -119,7 +119,7 @@ def test_the_hash_names_content_and_the_digest_names_the_task() -> None:
         (b"abc", "bytes, 3 bytes."),
     ],
 )
-def test_structure_is_told(value: object, told: str) -> None:
+def test_structure_is_described(value: object, told: str) -> None:
     assert told in describe(value)
 
 
@@ -136,7 +136,7 @@ def test_lines_of_a_very_long_text_are_estimated(line: str, told: str) -> None:
 
 
 @given(st.lists(st.sampled_from(["secret word", "alpha beta", "Zürich!", "x, y z", "{", "a|b"])))
-def test_no_sentence_of_a_text_is_told(lines: list[str]) -> None:
+def test_no_sentence_of_a_text_is_shown(lines: list[str]) -> None:
     told = describe("\n".join(lines))
     assert not any(line in told for line in ("secret word", "alpha beta", "Zürich!"))
 
@@ -160,7 +160,7 @@ NO_FORMAT = {
 
 
 @pytest.mark.parametrize("text", NO_FORMAT.values(), ids=NO_FORMAT)
-def test_no_format_is_told_that_does_not_parse(text: str) -> None:
+def test_no_format_is_named_that_does_not_parse(text: str) -> None:
     assert "; " not in describe(text)
 
 
@@ -173,7 +173,7 @@ LONG = {
 
 
 @pytest.mark.parametrize(("told", "text"), LONG.items(), ids=["JSON", "JSON Lines", "CSV", "none"])
-def test_of_a_long_text_only_the_beginning_is_told(told: str, text: str) -> None:
+def test_of_a_long_text_only_the_beginning_is_described(told: str, text: str) -> None:
     assert len(text) > SAMPLE_CHARS
     assert describe(text).endswith(told or "on average.")
 
@@ -235,7 +235,7 @@ pieces = st.sampled_from(
 
 @settings(max_examples=500)
 @given(st.lists(pieces, max_size=14).map("".join))
-def test_what_is_told_of_a_format_is_what_its_parser_finds(text: str) -> None:
+def test_the_description_of_a_format_is_what_its_parser_finds(text: str) -> None:
     assert confirmed(describe(text), text)
 
 
@@ -243,7 +243,7 @@ def test_what_is_told_of_a_format_is_what_its_parser_finds(text: str) -> None:
     st.lists(st.dictionaries(st.text("abc", min_size=1), st.integers(), min_size=1), min_size=2),
     st.integers(0, 40),
 )
-def test_json_that_is_cut_anywhere_is_not_told_as_json(rows: list[Any], cut: int) -> None:
+def test_truncated_json_is_not_described_as_json(rows: list[Any], cut: int) -> None:
     for text in (json.dumps(rows), "\n".join(map(json.dumps, rows))):
         assert confirmed(describe(text), text)
         shorter = text[: max(0, len(text) - cut)]

@@ -63,7 +63,7 @@ def test_any_content_is_seen_exactly_or_left_out(files: dict[str, bytes]) -> Non
 
 
 @given(st.lists(st.sampled_from(["secret word", "alpha beta", "Zürich!", "{", "a,b"]), min_size=1))
-def test_no_content_is_told(lines: list[str]) -> None:
+def test_no_content_is_reported(lines: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         make_tree(Path(folder), {"a.txt": "\n".join(lines), "b.csv": "\n".join(lines)})
         told = store_context(Path(folder)).description

@@ -95,7 +95,7 @@ def test_a_large_context_is_hashed_when_its_hash_is_asked_for(
     assert hashing.made == 1
 
 
-def test_whoever_stops_waiting_does_not_stop_the_hash(hashing: Hashing) -> None:
+def test_a_cancelled_wait_does_not_stop_the_hash(hashing: Hashing) -> None:
     stored = store_context(LARGE)
 
     async def give_up() -> None:
@@ -148,7 +148,7 @@ async def test_listeners_alone_do_not_have_it_hashed(hashing: Hashing) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["rlm", "mapreduce"])
-@pytest.mark.parametrize("keeps", ["log", "journal"])
+@pytest.mark.parametrize("keeps", ["log", pytest.param("journal", marks=pytest.mark.heavy)])
 async def test_the_first_request_is_sent_before_the_hash_is_made(
     keeps: str, strategy: Any, tmp_path: Path, hashing: Hashing
 ) -> None:
@@ -191,7 +191,7 @@ async def test_a_run_that_is_stopped_does_not_wait_for_the_hash(
     await rlm.aclose()
 
 
-async def test_a_small_context_is_told_with_the_start(tmp_path: Path) -> None:
+async def test_a_small_context_is_hashed_before_the_start(tmp_path: Path) -> None:
     async with engine(FINAL, logger=RLMLogger(log_dir=tmp_path)) as rlm:
         result = await rlm.aask("Q", "text")
     assert isinstance(result.events[0], RunStarted)

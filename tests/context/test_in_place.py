@@ -1,4 +1,4 @@
-"""Large texts in ASCII are hashed and shared where they lie, and nobody can tell."""
+"""Large texts in ASCII are hashed and shared in place, with no visible difference."""
 
 import gc
 import hashlib

@@ -134,14 +134,14 @@ def test_tables_stay_text(tmp_path: Path, name: str, content: str, told: str) ->
         "just text; with a semicolon\nand without\n",
     ],
 )
-def test_what_is_no_table_is_not_told_as_one(tmp_path: Path, content: str) -> None:
+def test_what_is_no_table_is_not_described_as_one(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.csv").write_bytes(content.encode())
     told = store_context(tmp_path / "a.csv").description
     assert "table" not in told
     assert "CSV" not in told
 
 
-def test_of_a_long_table_only_the_beginning_is_told(tmp_path: Path) -> None:
+def test_of_a_long_table_only_the_beginning_is_described(tmp_path: Path) -> None:
     rows = "ann,3\n" * 50_000
     (tmp_path / "a.csv").write_text(f"name,age\n{rows}no,longer,a table\n", "utf-8")
     told = store_context(tmp_path / "a.csv").description
@@ -175,7 +175,7 @@ def test_a_table_is_one_to_the_csv_module(folder: Path, tokens: list[str]) -> No
 
 
 @given(st.lists(st.sampled_from(["secret word here now", "Zürich!", "alpha,beta!", "x,7", "a;b"])))
-def test_no_value_of_a_table_is_told(folder: Path, lines: list[str]) -> None:
+def test_no_value_of_a_table_is_shown(folder: Path, lines: list[str]) -> None:
     path = folder / "values.csv"
     path.write_text("\n".join(lines), "utf-8")
     told = store_context(path).description

@@ -67,7 +67,7 @@ def test_the_root_is_where_the_patterns_were_written(
 
 
 @pytest.mark.usefixtures("tree")
-def test_what_a_pattern_finds_but_can_not_have_is_told() -> None:
+def test_what_a_pattern_finds_but_can_not_read_is_reported() -> None:
     stored = store_context(files("**/*.log", "*.md", "*.rst"))
     assert stored.documents == ("README.md",)
     assert stored.notices == (

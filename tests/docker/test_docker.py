@@ -81,7 +81,7 @@ async def test_what_holds_a_container_is_what_was_asked_for(made: Maker) -> None
 
 
 @pytest.mark.parametrize("way", [*WAYS, *MORE_WAYS])
-async def test_a_container_that_is_killed_is_told_and_the_next_one_works(
+async def test_a_killed_container_is_reported_and_the_next_one_works(
     made: Maker, way: dict[str, Any]
 ) -> None:
     environment = made(**way)
@@ -172,7 +172,7 @@ async def test_an_older_python_in_the_image_will_do(made: Maker) -> None:
 
 
 @pytest.mark.parametrize("engine", ["cli", "api"])
-async def test_an_image_without_python_and_one_that_is_not_there_are_told(
+async def test_a_missing_image_and_one_without_python_are_reported(
     made: Maker, engine: str
 ) -> None:
     with pytest.raises((ConfigError, SessionDied), match=r"could not be started|container"):

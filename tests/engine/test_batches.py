@@ -43,7 +43,7 @@ async def test_a_failure_is_a_reply_and_stops_no_other() -> None:
     assert [isinstance(each, RLMError) for each in replies] == [True, *[False] * 3, True, False]
 
 
-async def test_what_nobody_foresaw_is_raised_when_all_is_done() -> None:
+async def test_unforeseen_errors_are_raised_when_all_is_done() -> None:
     ask = Asker({1: ZeroDivisionError("what")})
     with pytest.raises(ZeroDivisionError):
         await _concurrently(9, ask, 3)

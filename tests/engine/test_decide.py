@@ -59,7 +59,7 @@ def test_a_final_that_names_a_variable_means_its_value() -> None:
     assert judge(step_result("FINAL(total)", looked_up="17")) == decision
 
 
-def test_an_unknown_variable_is_told_with_the_known_ones() -> None:
+def test_an_unknown_variable_is_reported_with_the_known_ones() -> None:
     decision = judge(step_result("FINAL_VAR(totl)"))
     assert decision == Continue((nudges.unknown_variable("totl", ("rows", "total")),))
     assert isinstance(decision, Continue)

@@ -186,7 +186,7 @@ async def test_a_stuck_run_is_handed_to_mapreduce() -> None:
     assert len([r for r in client.requests if "REPL" in str(r.messages[0].content)]) == 6
 
 
-async def test_a_dead_worker_is_replaced_and_the_model_told() -> None:
+async def test_a_dead_worker_is_replaced_and_the_model_informed() -> None:
     first = cell(["set", "rows", "1"], ["set", "labels", "2"])
     result, client = await ask(first, cell(["die"]), cell(["final", "ok"]))
     assert result.answer == "ok"
@@ -201,7 +201,7 @@ async def test_a_dead_worker_is_replaced_and_the_model_told() -> None:
     ("lost", "words"),
     [("", "as they were before this cell. What"), ("rows", "except that these are lost: rows.")],
 )
-async def test_a_restored_worker_goes_on_and_the_model_is_told(lost: str, words: str) -> None:
+async def test_a_restored_worker_continues_and_the_model_is_informed(lost: str, words: str) -> None:
     engine, client, environment = scripted(cell(["restore", lost]), cell(["final", "ok"]))
     result = await engine.aask("q", "c")
     assert result.answer == "ok"
@@ -286,7 +286,7 @@ async def test_a_child_without_an_answer_is_a_failed_item() -> None:
     assert "[call failed: child model down]" in last_message(client.requests[-1])
 
 
-async def test_children_live_at_most_so_many_at_once() -> None:
+async def test_the_number_of_concurrent_children_is_limited() -> None:
     live = most = 0
 
     class Counting(PlanEnvironment):

@@ -113,7 +113,7 @@ async def test_when_every_piece_fails_the_run_raises() -> None:
         await engine(client).aask("How?", "Nothing. " * 3_000)
 
 
-async def test_too_many_pieces_for_the_calls_left_is_told_before_any_is_paid() -> None:
+async def test_too_many_pieces_for_the_calls_left_are_refused_before_any_is_paid() -> None:
     client = ScriptedClient(rules=[("", reader)], window_tokens=4_000)
     result = await engine(client, limits=Limits(max_calls=3)).aask("How?", "Nothing. " * 5_000)
     assert (result.stop_reason, result.limit, result.answer) == ("limit", "calls", None)

@@ -79,7 +79,7 @@ async def test_several_notes_are_merged_and_an_invented_merger_is_not_believed()
     assert (await rlm.aask(QUERY, document(FACT, second))).answer == second
 
 
-async def test_what_nobody_wrote_is_not_an_answer() -> None:
+async def test_an_unwritten_text_is_not_an_answer() -> None:
     rlm, _ = engine(lambda request: "The vault of Norwich opens with 123456789.")
     assert (await rlm.aask(QUERY, document(FACT))).answer == "NOT FOUND"
     rlm, _ = engine(lambda request: "NOT FOUND")
@@ -138,7 +138,10 @@ async def test_an_answer_of_a_type_is_made_from_the_note() -> None:
     assert result.answer == {"number": 4821}
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(15), *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(15, 50))],
+)
 def test_the_piece_with_the_needle_comes_first(seed: int) -> None:
     haystack = make_haystack(100_000, seed, shape="prose")
     pieces = [haystack.text[start:end] for start, end in split(haystack.text, TINY_PIECE_CHARS)]

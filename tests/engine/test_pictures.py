@@ -110,7 +110,7 @@ async def test_a_picture_that_changed_is_an_error(folder: Path) -> None:
         await parts_of(pictures, ["photo.gif"])
 
 
-async def test_one_prompt_holds_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_bytes_of_one_prompt_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures_module, "MAX_PROMPT_BYTES", 3 * len(PNG))
     pictures = RunPictures({})
     await parts_of(pictures, [PNG] * 3)

@@ -19,7 +19,7 @@ def fenced(code: str, language: str = "repl") -> str:
 
 
 async def ended(*replies: str, **more: Any) -> tuple[RunResult, list[Request]]:
-    """A run of one step, which is then told to answer now."""
+    """A run of one step, which then has to answer at once."""
     client = ScriptedClient([FIRST, *replies])
     limits = Limits(max_steps=1, **more)
     async with RLM(client, limits=limits) as one:

@@ -1,4 +1,4 @@
-"""`setup_code` runs in every new session before its first cell, whoever asks for it."""
+"""`setup_code` runs in every new session before its first cell, in every interface."""
 
 import asyncio
 from pathlib import Path

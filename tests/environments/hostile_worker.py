@@ -173,7 +173,7 @@ class HostileWorker(Worker):
         return b"".join(_packed(wire.CALL, number, [b"budget", b"{}"]) for number in numbers)
 
     def _unasked(self, request: wire.Frame) -> bytes:
-        """An answer that nobody waits for, or that belongs to another request."""
+        """An unexpected answer, or one that belongs to another request."""
         kind = self.random.choice((wire.READY, wire.DONE, wire.VALUE))
         fake = wire.Frame(self.random.choice((wire.EXEC, wire.FETCH, wire.INIT)), 0, [b"x"])
         answer = parts_of_answer(fake)

@@ -113,7 +113,7 @@ class RemoteCommands(_Remote):
         super().__init__(**options)
         self.commands = 0
         self.lose_every = 0
-        """Every so many commands one is run, but its output is lost."""
+        """Lose the output of one command in this number of commands."""
 
     async def start(self, command: Sequence[str]) -> Pipe:
         program = await self._program(command)

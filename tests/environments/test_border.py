@@ -240,7 +240,7 @@ def test_more_files_than_are_listed_are_a_violation() -> None:
 # -- what cells get to know of it -----------------------------------------------------------------
 
 
-async def test_a_cell_is_told_what_is_too_large_and_goes_on(repl: Repl) -> None:
+async def test_a_cell_learns_what_is_too_large_and_continues(repl: Repl) -> None:
     kind, message = await repl.fail("rlm_query('p', context='x' * (49 << 20))")
     assert (kind, "allowed; send less at once" in message) == ("TooLarge", True)
     kind, message = await repl.fail("lookup(a=list(range(250_000)))")

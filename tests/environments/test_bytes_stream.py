@@ -15,7 +15,7 @@ from rlm.environments._frames import Stream
 
 
 class Talk:
-    """A stream, the other end of its socket, and what its owner was told."""
+    """A stream, the other end of its socket, and what its owner received."""
 
     def __init__(self) -> None:
         ours, self.end = socket.socketpair()
@@ -120,7 +120,7 @@ async def test_the_end_comes_after_all_that_was_sent_before_it(talk: Talk) -> No
     assert talk.ends == 1
 
 
-async def test_who_closes_it_is_not_told(talk: Talk) -> None:
+async def test_closing_it_reports_no_error(talk: Talk) -> None:
     talk.stream.write(b"x" * 5_000_000)
     talk.stream.close()
     talk.stream.close()

@@ -107,14 +107,16 @@ async def test_a_container_that_reaches_no_socket_is_reached_by_its_streams(
     assert ways == [False, True, True]  # The second session knows.
 
 
-async def test_who_wants_the_socket_is_told_if_there_is_no_way(engine: ProcessEngine) -> None:
+async def test_an_unavailable_socket_is_reported(engine: ProcessEngine) -> None:
     engine.mounts = False
     environment = DockerEnvironment(python=sys.executable, stream="socket")
     with pytest.raises(SessionDied, match="could not reach this process"):
         await environment.open(FakeHost(), OPTIONS)
 
 
-async def test_a_container_that_ends_is_told_with_the_engines_words(engine: ProcessEngine) -> None:
+async def test_a_container_that_ends_is_reported_in_the_engines_words(
+    engine: ProcessEngine,
+) -> None:
     environment = DockerEnvironment(python=sys.executable)
     session = await environment.open(FakeHost(), OPTIONS)
     cell = asyncio.create_task(session.execute("import time; time.sleep(60)", timeout_seconds=90))
@@ -125,7 +127,7 @@ async def test_a_container_that_ends_is_told_with_the_engines_words(engine: Proc
     await environment.close()
 
 
-async def test_an_image_that_is_missing_is_told_before_it_is_fetched(engine: ProcessEngine) -> None:
+async def test_a_missing_image_is_announced_before_it_is_fetched(engine: ProcessEngine) -> None:
     assert "not here yet" in (await DockerEnvironment().not_ready() or "")
     assert engine.asked_for == []
 
@@ -147,7 +149,7 @@ async def test_the_reaper_goes_by_the_process_not_by_its_number(engine: ProcessE
     assert sorted(engine.removed) == ["another with my number", "before the last boot"]
 
 
-def test_a_machine_without_docker_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_docker_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr("rlm.environments.docker._has_package", lambda: False)
     assert "install Docker or Podman" in (DockerEnvironment.problem() or "")

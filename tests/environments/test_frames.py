@@ -188,7 +188,7 @@ def test_a_cell_with_nothing_to_tell() -> None:
     assert plain.result.new_variables == plain.result.changed_variables == {}
 
 
-def test_variables_are_told_apart_by_their_counts() -> None:
+def test_variables_are_separated_by_their_counts() -> None:
     words = wire.to_bytes("\0".join(["a", "int", "b", "\ud800", "c", "str[1]", "gone", "lost"]))
     read = done(b"", b"", b"", words, counts=(0, 0, 2, 1, True))
     assert read.result.new_variables == {"a": "int", "b": "\ud800"}
@@ -228,3 +228,29 @@ def test_the_counts_are_what_the_wire_says() -> None:
     assert struct.calcsize("<QQII?") == COUNTS.size
     read = done(META, b"", b"", b"", b"answer \xed\xa0\x80")
     assert read.result.submission.text == "answer \ud800"
+
+
+def test_a_long_frame_is_split_when_its_parts_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    splits: list[int] = []
+    split = wire._split
+
+    def counting(body: bytearray, offset: int, lengths: tuple[int, ...]) -> list[bytes]:
+        splits.append(len(body))
+        return split(body, offset, lengths)
+
+    monkeypatch.setattr(wire, "_split", counting)
+    parts = [b"llm", b"{}", b"x" * 1_000_000, b"", b"y"]
+    short = wire.encode(wire.CALL, 2, [b"budget", b"{}"])
+    data = wire.encode(wire.CALL, 1, parts) + short
+    decoder = wire.Decoder(wire.TO_HOST, wire.MAX_TO_HOST_BYTES)
+    frames = []
+    for start in range(0, len(data), 1 << 16):
+        decoder.feed(data[start : start + (1 << 16)])
+        while (frame := decoder.pop()) is not None:
+            frames.append(frame)
+    assert [(frame.type, frame.id) for frame in frames] == [(wire.CALL, 1), (wire.CALL, 2)]
+    assert [frame.size_bytes for frame in frames] == [len(data) - len(short) - 4, len(short) - 4]
+    assert splits == []
+    assert (frames[0].parts, frames[0].part(4)) == (parts, b"y")
+    assert frames[1].parts == [b"budget", b"{}"]
+    assert len(splits) == 1

@@ -154,7 +154,7 @@ async def test_a_file_that_is_not_the_one_is_not_taken() -> None:
 
 
 class Actors:
-    """Stands in for a cluster with room for so many actors."""
+    """Stands in for a cluster with room for this number of actors."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -264,7 +264,7 @@ async def test_who_gives_up_waiting_leaves_no_actor_taken() -> None:
 
 
 @pytest.mark.parametrize(("version", "kind"), [("0.0.0", ConfigError), (None, SessionDied)])
-async def test_an_actor_that_does_not_come_is_told(
+async def test_an_actor_that_does_not_start_is_reported(
     version: str | None, kind: type[Exception]
 ) -> None:
     actors = Actors(room=0)
@@ -280,7 +280,7 @@ async def test_an_actor_that_does_not_come_is_told(
         await waiting
 
 
-def test_what_ray_says_is_told_in_our_words() -> None:
+def test_messages_of_ray_are_reported_in_our_words() -> None:
     wrapped = RuntimeError("long and with colours")
     vars(wrapped)["cause"] = ConfigError("the node says no")
     assert str(cluster.translated(wrapped)) == "the node says no"

@@ -97,7 +97,7 @@ async def test_what_is_installed_there_can_be_imported() -> None:
     assert result.stdout == "'pytest'\n"
 
 
-async def test_a_sandbox_that_ends_in_a_cell_is_told_with_the_providers_words() -> None:
+async def test_a_sandbox_that_ends_in_a_cell_is_reported_in_the_providers_words() -> None:
     environment = RemoteBytes()
     session = await environment.open(FakeHost(), OPTIONS)
     cell = asyncio.create_task(session.execute("import time; time.sleep(60)", timeout_seconds=100))
@@ -108,7 +108,7 @@ async def test_a_sandbox_that_ends_in_a_cell_is_told_with_the_providers_words() 
     await environment.close()
 
 
-async def test_a_program_that_is_none_is_told() -> None:
+async def test_a_program_that_does_not_exist_is_reported() -> None:
     environment = RemoteBytes(python="/bin/false")
     with pytest.raises(SessionDied, match="the sandbox ended with status 1"):
         await environment.open(FakeHost(), OPTIONS)
@@ -175,7 +175,7 @@ async def test_commands_that_all_fail_end_the_session(monkeypatch: pytest.Monkey
     await environment.close()
 
 
-async def test_a_command_that_prints_nonsense_is_tried_again_and_then_told() -> None:
+async def test_a_command_that_prints_nonsense_is_tried_again_and_then_reported() -> None:
     async def run(words: Sequence[str]) -> str:
         return "Traceback: no such thing"
 
@@ -194,7 +194,7 @@ async def test_a_command_that_prints_nonsense_is_tried_again_and_then_told() -> 
 
 
 class Scripted:
-    """A sandbox that says what it was told to say."""
+    """A sandbox with scripted output."""
 
     def __init__(self, *says: bytes) -> None:
         self.says = list(says)

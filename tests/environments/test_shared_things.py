@@ -222,7 +222,7 @@ async def test_ordinary_signals_arrive_all_the_same(opened: Opener) -> None:
 
 
 async def test_what_waits_in_sockets_is_bounded(opened: Opener) -> None:
-    """By the number of open files, times what a socket takes when nobody has asked for more.
+    """By the number of open files, times what a socket takes by default.
 
     The last message may be half as large as a buffer, and begins when there is room for a byte.
     """

@@ -321,7 +321,7 @@ async def storm(rounds: int, without: Sequence[str], temporary: Path, seed: int)
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for temporary files that nobody else uses; and a cell that hangs is killed soon."""
+    """A private folder for temporary files; and a cell that hangs is killed soon."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(_clock, "_GRACE_SECONDS", 0.1)
     return tmp_path

@@ -26,6 +26,10 @@ from tests.gateway.recipes import Recipe
 REPOSITORY = Path(__file__).resolve().parents[2]
 PRINCIPAL = "x-principal"
 PLACES = ("memory", "memory-legacy", "stdio", "stdio-legacy", "http", "http-legacy")
+EVERYWHERE = [
+    pytest.param(place, marks=pytest.mark.heavy) if place == "stdio-legacy" else place
+    for place in PLACES
+]
 HERE = tuple(place for place in PLACES if "stdio" not in place)
 """Those where the gateway is in the process of the test."""
 
@@ -118,7 +122,7 @@ async def asked(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def refused(client: Client, tool: str, **arguments: Any) -> str:
-    """What a client is told when it does not get what it asks for."""
+    """The message to a client that does not get what it asks for."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error, result.structured_content
     assert result.structured_content is None

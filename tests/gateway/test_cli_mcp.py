@@ -85,7 +85,7 @@ class Said(NamedTuple):
 
 
 def talk(program: list[str], sent: bytes, answers: int) -> Said:
-    """Send some bytes, wait for so many lines, close the pipe, and wait for the end."""
+    """Send some bytes, wait for this number of lines, close the pipe, and wait for the end."""
     process = subprocess.Popen(
         program,
         stdin=subprocess.PIPE,
@@ -222,7 +222,7 @@ async def test_gateways_at_once_have_records_of_their_own(tmp_path: Path) -> Non
         (["--root", "{tmp}/tree", "--token-file", "{tmp}/tree/t", "--http"], "the token file"),
     ],
 )
-def test_what_can_not_be_is_told_in_one_line(
+def test_impossible_settings_are_reported_in_one_line(
     tmp_path: Path, options: list[str], words: str
 ) -> None:
     make_tree(tmp_path)
@@ -297,7 +297,7 @@ def test_options_come_before_variables_and_the_clients_model_is_last(
     ("options", "words"),
     [({"environment": "moon"}, "there is no environment"), ({"model": "what"}, "what")],
 )
-def test_what_runs_can_not_be_made_of_is_told_at_once(options: dict[str, Any], words: str) -> None:
+def test_invalid_settings_of_runs_are_reported_at_once(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         models_of(SimpleNamespace(**{**RUNS, **options}), {})
 
@@ -326,7 +326,7 @@ async def test_a_command_stands_in_for_a_gateway_elsewhere(tmp_path: Path, kept:
             assert "401" in one_clear_line(done.stderr)
 
 
-def test_a_variable_without_a_token_is_told() -> None:
+def test_a_variable_without_a_token_is_reported() -> None:
     given = ("--url", "http://127.0.0.1:1/mcp", "--token-env", "GATEWAY_TOKEN")
     done = rlm("mcp", "connect", *given)
     assert "GATEWAY_TOKEN holds no token" in one_clear_line(done.stderr)

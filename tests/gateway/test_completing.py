@@ -53,7 +53,7 @@ class Gate(ScriptedClient):
         return await super().complete(request, timeout_seconds=timeout_seconds)
 
 
-async def test_progress_is_told_while_a_run_goes_on(place: str, recipe: Recipe) -> None:
+async def test_progress_is_reported_during_a_run(place: str, recipe: Recipe) -> None:
     recipe.script = [STEP, "1", "2", DONE]
     heard: list[tuple[float, str | None]] = []
 

@@ -43,7 +43,7 @@ async def test_variables_stay_and_files_are_those_that_were_chosen(recipe: Recip
         await gateway.close()
 
 
-async def test_an_answer_is_told_of_once(recipe: Recipe) -> None:
+async def test_an_answer_is_reported_once(recipe: Recipe) -> None:
     gateway, session, _ = await opened(recipe)
     try:
         code = "answer['content'] = 'first'; answer['ready'] = True"

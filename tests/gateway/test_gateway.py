@@ -46,7 +46,7 @@ async def test_pages_of_a_search_over_handles_do_not_depend_on_their_order(recip
         await gateway.close()
 
 
-async def test_a_search_that_was_stopped_can_be_gone_on_with(recipe: Recipe) -> None:
+async def test_a_search_that_was_stopped_can_be_continued(recipe: Recipe) -> None:
     (recipe.root / "b.txt").write_text("a" * 5_000 + "!\n")
     recipe.options = {"search_seconds": 0.5}
     gateway = recipe.gateway()
@@ -160,7 +160,7 @@ async def test_cancelled_code_of_a_client_is_killed(place: str, recipe: Recipe) 
         assert (done["output"], done["fresh"]) == ("False\n", True)
 
 
-async def test_a_mistake_of_the_gateway_is_told_to_the_log_alone(
+async def test_an_error_of_the_gateway_is_shown_only_in_the_log(
     recipe: Recipe, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened("memory", recipe) as house, house.client() as client:

@@ -21,7 +21,7 @@ from tests.gateway.recipes import Recipe
 
 CASES, MANY_CASES = 500, 10_000
 AT_ONCE = 50
-"""Cases are drawn in lists: one gateway and one client serve so many."""
+"""Cases are drawn in lists: one gateway and one client serve them all."""
 
 OUTSIDE = "OUTSIDE-OF-THE-ROOT"
 DENIED = "DENIED-IN-THE-ROOT"

@@ -81,7 +81,7 @@ def test_what_is_used_up_is_refused(sessions: Sessions, clock: Clock) -> None:
     assert one.left(clock.now) == left
 
 
-def test_sessions_end_when_nobody_uses_them(sessions: Sessions, clock: Clock) -> None:
+def test_unused_sessions_end(sessions: Sessions, clock: Clock) -> None:
     idle, busy = sessions.open("ada", None, {}), sessions.open("ada", None, {})
     clock.now = 15
     busy.count_call(clock.now)

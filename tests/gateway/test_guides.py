@@ -56,7 +56,7 @@ def test_names_of_earlier_documents() -> None:
     assert told == DOCUMENTED_NAMES
 
 
-def test_every_client_and_every_tool_is_told() -> None:
+def test_every_client_and_every_tool_is_documented() -> None:
     assert tuple(CLIENTS) == OFFERED
     told = [row[1].strip("`") for row in rows(IDE, "client")]
     assert told == list(CLIENTS)

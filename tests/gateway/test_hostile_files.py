@@ -127,7 +127,7 @@ class _Nobody:
         raise AssertionError
 
 
-async def test_a_file_that_grows_or_goes_is_told_of(recipe: Recipe) -> None:
+async def test_a_file_that_grows_or_disappears_is_reported(recipe: Recipe) -> None:
     path = recipe.root / "log.txt"
     path.write_text("one\n")
     gateway = recipe.gateway()

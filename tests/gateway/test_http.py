@@ -110,7 +110,7 @@ async def test_a_transport_session_can_only_be_used_with_the_token_that_began_it
         "Bearer \xff\xfe",
     ],
 )
-async def test_whoever_shows_no_token_is_sent_away(gateway: Served, shown: str | None) -> None:
+async def test_a_request_without_a_token_is_refused(gateway: Served, shown: str | None) -> None:
     headers = {} if shown is None else {"Authorization": shown}
     code, text, got = await status(gateway.url, **headers)
     assert (code, text) == (401, "a bearer token is needed")
@@ -234,7 +234,7 @@ def test_it_does_not_listen_to_a_network_without_a_token(tmp_path: Path) -> None
     assert "RLM_MCP_TOKEN" in one_clear_line(done.stderr)
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = rlm("mcp", "--http", "--port", port, "--root", str(tmp_path))

@@ -198,7 +198,7 @@ def test_what_the_user_added_to_our_entry_stays(home: Path) -> None:
         "rlm",
     ],
 )
-def test_a_server_of_somebody_else_is_not_replaced(run: Run, home: Path, other: Any) -> None:
+def test_a_server_of_another_program_is_not_replaced(run: Run, home: Path, other: Any) -> None:
     path = home / ".cursor" / "mcp.json"
     path.parent.mkdir()
     path.write_text(json.dumps({"mcpServers": {"rlm": other}}), "utf-8")
@@ -231,7 +231,7 @@ def test_a_trial_writes_nothing(run: Run, home: Path) -> None:
     assert not (home / ".config").exists()
 
 
-def test_what_can_not_be_edited_is_left_and_told(run: Run, home: Path) -> None:
+def test_a_file_that_can_not_be_edited_is_left_and_reported(run: Run, home: Path) -> None:
     path = home / ".cursor" / "mcp.json"
     path.parent.mkdir()
     path.write_text('{"mcpServers": {"a": 1} oops', "utf-8")
@@ -275,7 +275,7 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(tmp_path: Path) -> Non
         (["--url", URL, "--name", "a b"], "--name"),
     ],
 )
-def test_mistakes_are_told(run: Run, home: Path, options: list[str], words: str) -> None:
+def test_mistakes_are_reported(run: Run, home: Path, options: list[str], words: str) -> None:
     code, _, err = run("mcp", "install", "--client", "cursor", *options)
     assert code in (1, 2)
     assert words in err

@@ -22,7 +22,7 @@ def seals(record: Path) -> list[str]:
     return [json.loads(line)["seal"] for line in record.read_text().splitlines()]
 
 
-def test_a_whole_file_is_told_with_its_last_seal(run: Run, record: Path) -> None:
+def test_an_intact_file_is_reported_with_its_last_seal(run: Run, record: Path) -> None:
     code, out, _ = run("provenance", "verify", str(record))
     assert code == 0
     assert seals(record)[-1] in out
@@ -73,7 +73,7 @@ def test_an_empty_file_is_whole(run: Run, tmp_path: Path) -> None:
     assert (code, json.loads(out)["seal"]) == (0, FIRST_SEAL)
 
 
-def test_a_file_that_is_not_there_is_told(run: Run) -> None:
+def test_a_file_that_is_not_there_is_reported(run: Run) -> None:
     code, _, err = run("provenance", "verify", "nowhere")
     assert code == 2
     assert "nowhere" in err

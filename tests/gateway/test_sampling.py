@@ -14,7 +14,7 @@ from mcp import types
 from rlm.gateway.models import Models
 from rlm.gateway.runs import MAX_ROUNDS
 from rlm.limits import Limits
-from tests.gateway.places import NEAR, PLACES, asked, opened, refused, session_of
+from tests.gateway.places import EVERYWHERE, NEAR, asked, opened, refused, session_of
 from tests.gateway.recipes import Recipe
 
 PARTS = 8
@@ -69,7 +69,7 @@ def scripted(*steps: str) -> Callable[[str], str]:
     return lambda text: "a part" if text.startswith("part ") else left.pop(0)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", EVERYWHERE)
 async def test_a_run_is_answered_by_the_clients_model(place: str, recipe: Recipe) -> None:
     person = Person(scripted(BATCH, DONE))
     async with opened(place, recipe) as house, house.client(sampling_callback=person) as client:
@@ -148,7 +148,7 @@ async def test_a_reply_that_comes_after_the_request_was_answered_is_not_lost(
         assert len(person.asked) == 1
 
 
-async def test_calls_wait_until_somebody_comes_who_lends_a_model(recipe: Recipe) -> None:
+async def test_calls_wait_for_a_client_that_lends_a_model(recipe: Recipe) -> None:
     person = Person(scripted(DONE))
     async with opened("memory-legacy", recipe, run_seconds=0.0) as house:
         async with house.client(sampling_callback=person) as client:
@@ -165,7 +165,7 @@ async def test_calls_wait_until_somebody_comes_who_lends_a_model(recipe: Recipe)
             assert (run["status"], len(person.asked)) == ("done", 1)
 
 
-async def test_a_client_that_says_no_gets_told_so(place: str, recipe: Recipe) -> None:
+async def test_a_client_that_declines_gets_an_error(place: str, recipe: Recipe) -> None:
     person = Person(lambda _: types.ErrorData(code=-1, message="the user said no"))
     async with opened(place, recipe) as house, house.client(sampling_callback=person) as client:
         session = await session_of(client)
@@ -179,7 +179,7 @@ async def test_a_client_that_says_no_gets_told_so(place: str, recipe: Recipe) ->
         assert (await asked(client, "rlm_list", session=session))["files"]
 
 
-async def test_replies_that_nobody_asked_for_change_nothing(recipe: Recipe) -> None:
+async def test_unrequested_replies_change_nothing(recipe: Recipe) -> None:
     person = Person(scripted(DONE))
     async with opened("memory", recipe) as house, house.client(sampling_callback=person) as client:
         session = await session_of(client)
@@ -228,7 +228,7 @@ async def test_a_state_of_another_request_is_refused(recipe: Recipe) -> None:
                 )
 
 
-async def test_without_a_model_the_client_is_told_how_to_do_it_itself(
+async def test_without_a_model_the_client_learns_how_to_do_it_itself(
     place: str, recipe: Recipe
 ) -> None:
     async with opened(place, recipe) as house, house.client() as client:

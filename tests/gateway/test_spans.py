@@ -105,7 +105,7 @@ def test_lines_that_do_not_fit_are_left_to_the_next_span(file: Path) -> None:
         assert (third.text, third.start_line, third.next_offset) == ("end\n", 3, None)
 
 
-def test_what_is_not_there_is_told_with_what_is(file: Path) -> None:
+def test_a_missing_name_is_reported_with_the_known_ones(file: Path) -> None:
     with opened(file, b"a\nb\n") as (fd, index):
         with pytest.raises(Refused, match="no line 3: the file has 2 lines"):
             read_span(fd, index, start_line=3)

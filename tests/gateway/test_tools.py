@@ -18,7 +18,7 @@ from rlm.gateway.searching import MAX_HITS
 from rlm.gateway.sessions import MAX_SESSIONS, MAX_SESSIONS_EACH, Ceilings
 from rlm.gateway.tasks import MAX_THREADS_EACH
 from rlm.gateway.tools import DOCUMENTED_NAMES, TOOLS
-from tests.gateway.places import NEAR, PLACES, asked, opened, refused, session_of
+from tests.gateway.places import EVERYWHERE, NEAR, asked, opened, refused, session_of
 from tests.gateway.recipes import Recipe
 
 LINES = [f"line {number} of the story" for number in range(1, 501)]
@@ -49,7 +49,7 @@ def recipe(tmp_path: Path) -> Recipe:
     return Recipe(tmp_path, script=[FINAL])
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", EVERYWHERE)
 async def test_all_ten_tools_work(place: str, recipe: Recipe) -> None:
     async with opened(place, recipe) as house, house.client() as client:
         listed = (await client.list_tools()).tools
@@ -197,7 +197,7 @@ async def test_names_are_shown_only_where_the_operator_allows_it(
         assert told[2]["citations"][0]["handle"] == told[0]["files"][1]["handle"]
 
 
-async def test_all_tools_are_told_in_six_kilobytes(place: str, recipe: Recipe) -> None:
+async def test_all_tools_are_described_in_six_kilobytes(place: str, recipe: Recipe) -> None:
     async with opened(place, recipe) as house, house.client() as client:
         listed = await client.list_tools()
         told = listed.model_dump(mode="json", by_alias=True, exclude_none=True)["tools"]

@@ -170,7 +170,7 @@ def test_it_has_no_rights_and_can_change_nothing(container: str) -> None:
         assert subprocess.run(tried, capture_output=True, check=False).returncode != 0
 
 
-def test_its_health_check_passes_and_it_ends_when_told(container: str) -> None:
+def test_its_health_check_passes_and_it_ends_on_request(container: str) -> None:
     check = docker("inspect", "--format", "{{json .Config.Healthcheck.Test}}", container)
     words = check.strip("[]").split('","')[1:]
     docker("exec", container, *(word.strip('"') for word in words))

@@ -1,4 +1,4 @@
-"""A paid test, for whoever has an account: `make test-live ENV=e2b`.
+"""A paid test, which needs an account: `make test-live ENV=e2b`.
 
 It opens about sixty sandboxes, most of them one after another, for a few seconds each. The name of
 this file keeps it out of every other run. It needs a key, so `tests/conftest.py`, which hides keys,

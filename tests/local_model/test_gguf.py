@@ -111,7 +111,7 @@ async def test_closing_gives_the_memory_back(model_path: Path) -> None:
     assert anonymous_kib() < loaded - 100_000  # the window alone takes 190 MiB
 
 
-async def test_a_damaged_file_is_told_and_does_not_end_the_process(
+async def test_a_damaged_file_is_reported_and_does_not_end_the_process(
     model_path: Path, tmp_path: Path
 ) -> None:
     whole = await asyncio.to_thread(model_path.read_bytes)

@@ -67,7 +67,7 @@ def test_what_does_not_add_up_is_not_kept(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_wrong_arguments_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in ([], ["--help"], ["a", "9b"], ["a", "0.5b", "c"]):
         assert tool.main(arguments) == 2
         assert capsys.readouterr().err

@@ -29,7 +29,7 @@ def cell(code: str) -> str:
 
 
 class Asked:
-    """What came of a run: its answer, what the model was told, and of each cell."""
+    """What came of a run: its answer, what the model was shown, and each cell."""
 
     def __init__(self, model: ScriptedClient, result: Any) -> None:
         self.answer = result.answer

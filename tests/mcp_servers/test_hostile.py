@@ -73,7 +73,7 @@ def test_of_many_tools_some_can_be_chosen() -> None:
     assert asked.answer == "hello"
 
 
-def test_an_unknown_name_among_only_is_told() -> None:
+def test_an_unknown_name_among_only_is_reported() -> None:
     assert "it has no tool 'nope'; tools: hello" in refusal(hostile("plain", only=["nope"]))
     assert "it has no tool 'nope'" in refusal(hostile("plain", without=["nope"]))
     assert "no tool is left" in refusal(hostile("plain", without=["hello"]))

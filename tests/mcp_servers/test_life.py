@@ -20,7 +20,7 @@ from tests.processes import is_running, running_below
 
 
 def asked(rlm: RLM) -> int:
-    """The server's process, as a cell is told."""
+    """The server's process, as a cell sees it."""
     answer = rlm.ask("Which process?").answer
     return int(str(answer))
 
@@ -73,7 +73,7 @@ def test_one_that_can_not_be_started_again_is_a_failure_the_model_can_repair(
     assert str(getattr(event, "error", "")).endswith("it wrote: not today")
 
 
-def test_an_rlm_that_nobody_closed_takes_its_server_with_it() -> None:
+def test_an_rlm_left_open_takes_its_server_with_it() -> None:
     rlm = RLM(model(), tools=[hostile("pid")])
     process = asked(rlm)
     del rlm

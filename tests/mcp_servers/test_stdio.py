@@ -38,7 +38,7 @@ def test_each_tool_is_a_function_with_a_signature(server: McpServer) -> None:
     )
 
 
-def test_names_that_python_lacks_are_made_and_told(server: McpServer) -> None:
+def test_names_that_python_lacks_are_made_and_described(server: McpServer) -> None:
     asked = ask(server, "FINAL(berth_of(berth={'number': 7}, tags=['a'])['side'])")
     assert asked.answer == "port"
     line = asked.line_of("berth_of")
@@ -46,7 +46,7 @@ def test_names_that_python_lacks_are_made_and_told(server: McpServer) -> None:
     assert line.endswith("Look at a berth. [the server calls it berth-of]")
 
 
-def test_wrong_arguments_are_told_with_the_usage_and_not_sent(server: McpServer) -> None:
+def test_wrong_arguments_are_reported_with_the_usage_and_not_sent(server: McpServer) -> None:
     asked = ask(
         server,
         "add('one')",

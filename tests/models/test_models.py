@@ -358,7 +358,7 @@ def _nobody_told() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_nobody_told")
-def test_a_model_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_is_announced_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "rlm"):
         for name in ("a/b", "a/b", "c/d"):
             models.warn_if_unknown(name, ModelInfo(), prompts.UNKNOWN_WINDOW_TOKENS)

@@ -27,7 +27,7 @@ def test_both_engines_print_the_same(name: str) -> None:
     assert ours.value == theirs.value
 
 
-def test_foreign_tests_and_examples_are_told_by_cause(tmp_path: Path) -> None:
+def test_foreign_tests_and_examples_are_counted_by_cause(tmp_path: Path) -> None:
     (tmp_path / "rlm").mkdir()
     (tmp_path / "rlm" / "__init__.py").write_text("raise RuntimeError('not ours')")
     tests, examples = tmp_path / "tests", tmp_path / "examples"

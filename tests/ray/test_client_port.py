@@ -1,4 +1,4 @@
-"""A cluster that is reached through its client port, by somebody who is no node of it."""
+"""A cluster that is reached through its client port, from outside the cluster."""
 
 import os
 import socket

@@ -165,7 +165,7 @@ async def test_a_session_of_a_killed_actor_says_so(made: Maker) -> None:
     assert environment.hosts == ()
 
 
-async def test_what_a_node_refuses_is_told_as_it_would_be_here(made: Maker) -> None:
+async def test_what_a_node_refuses_is_reported_as_it_would_be_here(made: Maker) -> None:
     with pytest.raises(ConfigError, match="which does not exist"):
         await made(read_only_paths=["/nowhere"]).open(FakeHost(), OPTIONS)
 
@@ -178,7 +178,7 @@ async def test_files_of_cells_come_to_the_driver(made: Maker, tmp_path: Any) -> 
     assert (tmp_path / "one" / "note.txt").read_text() == "hello"
 
 
-async def test_too_much_asked_of_the_cluster_is_told(made: Maker) -> None:
+async def test_impossible_demands_on_the_cluster_are_reported(made: Maker) -> None:
     environment = made(resources={"unobtainium": 1}, start_seconds=3)
     with pytest.raises(SessionDied, match="lower num_cpus, memory or resources"):
         await environment.open(FakeHost(), OPTIONS)

@@ -77,7 +77,7 @@ def test_a_journal_can_be_replayed_as_well(tmp_path: Path) -> None:
     assert replay(journal, CONTEXT).differences == ()
 
 
-def test_another_context_is_told_first(tmp_path: Path) -> None:
+def test_another_context_is_reported_first(tmp_path: Path) -> None:
     _, log = record(tmp_path, SCRIPT)
     report = replay(log, CONTEXT.replace("eight", "eleven"))
     assert not report.same

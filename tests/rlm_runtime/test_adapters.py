@@ -220,6 +220,6 @@ def test_rules_are_tried_before_the_script() -> None:
     assert answer == str(["by a substring", "by a regex", "by a compiled regex", "by the script"])
 
 
-def test_a_used_up_script_is_told() -> None:
+def test_a_used_up_script_is_reported() -> None:
     with pytest.raises(ModelError, match="the script for FakeAdapter is used up"):
         RLM(adapter=FakeAdapter()).run("Anything?", TEXT)

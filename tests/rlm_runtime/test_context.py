@@ -67,7 +67,7 @@ def test_documents_are_kept_whole_and_in_order(documents: list[str], size: int) 
     assert all(0 < len(group) <= size for _, _, group in groups)
 
 
-def test_what_is_told_of_a_context() -> None:
+def test_the_description_of_a_context() -> None:
     context = Context.from_documents(["one", "three"])
     assert context.metadata() == {
         "context_type": "document_list",

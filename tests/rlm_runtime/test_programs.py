@@ -120,7 +120,7 @@ def test_anything_else_is_an_error_that_says_so(reply: Any) -> None:
         RLM(adapter=Adapter(*[reply] * 9)).run("What?", TEXT)
 
 
-def test_a_setting_that_an_adapter_does_not_take_is_told() -> None:
+def test_a_setting_that_an_adapter_does_not_take_is_reported() -> None:
     with pytest.raises((ConfigError, LimitExceededError), match="top_k"):
         RLM(adapter=Adapter("FINAL: 1"), sampling={"top_k": 3}).run("What?", TEXT)
 

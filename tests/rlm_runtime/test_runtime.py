@@ -194,7 +194,7 @@ def test_the_strict_prompt_names_what_is_there() -> None:
     assert calls | {"P", "ctx", "FINAL", "FINAL_VAR"} <= known
 
 
-def test_an_unknown_keyword_is_told_at_once() -> None:
+def test_an_unknown_keyword_is_reported_at_once() -> None:
     with pytest.raises(TypeError, match="max_stepz"):
         RLM(adapter=fake(), max_stepz=3)
 

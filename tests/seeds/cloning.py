@@ -20,7 +20,7 @@ SITE = re.compile(r"(?i)(PIP|UV|NPM_CONFIG|NODE|SSL_CERT|REQUESTS_CA)_\w+|TMPDIR
 
 
 class Clone(NamedTuple):
-    """A checkout nobody has worked in yet, and the variables its commands are given."""
+    """A fresh checkout, and the variables its commands are given."""
 
     folder: Path
     variables: dict[str, str]

@@ -72,7 +72,7 @@ def test_a_forgotten_line_is_noticed() -> None:
         ('a = { lines = "1", promise = "p", state = "works", test = "t", x = 1 }', "unknown x"),
     ],
 )
-def test_wrong_entries_are_told(
+def test_wrong_entries_are_reported(
     tmp_path_factory: pytest.TempPathFactory, line: str, words: str
 ) -> None:
     folder = tmp_path_factory.mktemp("promises")

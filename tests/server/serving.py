@@ -39,7 +39,7 @@ def submits(answer: object) -> str:
 
 
 class Held(ScriptedClient):
-    """Answers nobody before the test says so."""
+    """Answers no request before the test says so."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -114,7 +114,7 @@ class Client:
 
 
 async def until_done(tasks: Sequence["asyncio.Task[Any]"], count: int) -> None:
-    """Wait until so many of them are through."""
+    """Wait until this number of them are through."""
     async with asyncio.timeout(60):
         while sum(task.done() for task in tasks) < count:
             await asyncio.sleep(0.01)

@@ -104,7 +104,7 @@ async def test_bodies_that_do_not_fit_together_are_read_one_after_the_other(
     assert 0 < seen <= most
 
 
-async def test_a_body_that_waits_too_long_is_told_when_to_come_back(tmp_path: Path) -> None:
+async def test_a_body_that_waits_too_long_gets_a_retry_after(tmp_path: Path) -> None:
     model = Held(rules=[("", submits("done"))])
     most = weight_of(_body()).total + len(_body())
     options: dict[str, Any] = {"max_memory_bytes": most, "queue_seconds": 0.05}
@@ -189,7 +189,7 @@ async def test_a_background_run_counts_what_it_keeps(tmp_path: Path) -> None:
         await _until(lambda: not client.service.bodies.memory.used)
 
 
-async def test_mistakes_in_a_large_body_are_told_and_forgotten(tmp_path: Path) -> None:
+async def test_mistakes_in_a_large_body_are_reported_and_its_bytes_released(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         for body in (_body()[:-1], _body(model=7), b"[" * 200_000, b'"' + b"x" * 200_000):
             answer = await _send(client, body)

@@ -68,7 +68,7 @@ async def test_a_stream_is_brought_to_its_end_before_the_server_ends(tmp_path: P
     assert text.endswith("data: [DONE]\n\n")
 
 
-async def test_after_the_grace_a_stream_is_told_why_it_ends(tmp_path: Path) -> None:
+async def test_after_the_grace_a_stream_says_why_it_ends(tmp_path: Path) -> None:
     never = Answer(reply="never", delay_seconds=60.0)
     with FakeServer([never]) as model, served(tmp_path, model, "--grace", "0.5") as one:
         async with aiohttp.ClientSession() as session:
@@ -97,7 +97,9 @@ async def _run(session: aiohttp.ClientSession, base: str, run_id: str) -> Any:
         return await response.json()
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGTERM, marks=pytest.mark.heavy), signal.SIGKILL]
+)
 async def test_a_background_run_goes_on_in_the_next_server(
     tmp_path: Path, how: signal.Signals
 ) -> None:
@@ -138,7 +140,7 @@ def _fails(folder: Path, *arguments: str) -> str:
     return done.stderr
 
 
-def test_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
+def test_mistakes_are_reported_in_one_line(tmp_path: Path) -> None:
     assert "--token" in _fails(tmp_path, "--host", "0.0.0.0")
     assert "No such file" in _fails(tmp_path, "--tokens-file", "nowhere.toml")
     assert "8 characters" in _fails(tmp_path, "--token", "short")
@@ -151,7 +153,7 @@ def test_two_servers_do_not_share_a_folder(tmp_path: Path) -> None:
         assert "serves from" in _fails(tmp_path, "--port", "0")
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     with FakeServer(["hello"]) as model, served(tmp_path, model) as one:
         port = one.base.rpartition(":")[2]
         other = tmp_path / "other"

@@ -1,4 +1,4 @@
-"""Files: uploaded, listed, used as contexts, and nobody else's."""
+"""Files: uploaded, listed, used as contexts, and private to their token."""
 
 import io
 import json

@@ -56,7 +56,7 @@ async def test_a_wrong_field_is_named(
         _check(answer, 404 if "file_ids" in json.dumps(more) else 400, param)
 
 
-async def test_a_ceiling_is_told(tmp_path: Path) -> None:
+async def test_a_ceiling_is_reported(tmp_path: Path) -> None:
     async with server(tmp_path, limits=Limits(max_steps=5)) as client:
         answer = await client.chat("x", rlm={"limits": {"max_steps": 50}})
     error = _check(answer, 400, "rlm.limits.max_steps")

@@ -1,4 +1,4 @@
-"""A run told in lines: what is said of which event, and text that cells send ahead."""
+"""A run described in lines: the text of each event, and text that cells send ahead."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def test_lines_are_short_and_harmless() -> None:
     ]
 
 
-async def test_progress_that_nobody_takes_is_bounded_and_answers_are_not() -> None:
+async def test_unread_progress_is_bounded_and_answers_are_not() -> None:
     outbox = Outbox()
     for number in range(10 * MAX_PROGRESS_LINES):
         outbox.progress(f"line {number}")

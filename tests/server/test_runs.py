@@ -219,7 +219,7 @@ async def test_runs_are_seen_by_their_own_token_only(tmp_path: Path) -> None:
     assert created.status == 202
 
 
-async def test_a_named_run_answers_nobody_else(tmp_path: Path) -> None:
+async def test_a_named_run_answers_only_its_own_token(tmp_path: Path) -> None:
     tokens: list[Token] = [_token("ada", ADA), _token("bob", BOB)]
     rlm = {"context": "x", "run_id": "named"}
     async with server(tmp_path, ScriptedClient([submits("hers")]), tokens=tokens) as client:

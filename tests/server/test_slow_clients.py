@@ -49,7 +49,7 @@ async def test_a_head_that_does_not_come_is_not_waited_for(
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_answer_that_nobody_reads_is_dropped(tmp_path: Path, stream: bool) -> None:
+async def test_an_unread_answer_is_dropped(tmp_path: Path, stream: bool) -> None:
     model, limits = ScriptedClient(["x" * 30_000_000]), Limits(step_output_tokens=10**8)
     async with server(tmp_path, model, send_seconds=0.3, limits=limits) as client:
         reader, writer = await _connect(client)

@@ -54,7 +54,7 @@ async def test_a_token_sees_its_own_models_only(tmp_path: Path) -> None:
         assert (await client.get(f"/v1/models/{WITH_REPL}", headers=_as(BOB))).status == 404
 
 
-async def test_a_token_may_have_so_many_at_once(tmp_path: Path) -> None:
+async def test_a_token_has_a_maximum_of_concurrent_requests(tmp_path: Path) -> None:
     model = Held(rules=[("", "done")])
     tokens = [_token("ada", ADA, max_concurrent_runs=2), _token("bob", BOB)]
     async with server(tmp_path, model, tokens=tokens) as client:
@@ -70,7 +70,7 @@ async def test_a_token_may_have_so_many_at_once(tmp_path: Path) -> None:
     assert answers[5].status == 200
 
 
-async def test_whoever_does_not_fit_into_the_line_is_sent_away(tmp_path: Path) -> None:
+async def test_a_request_that_does_not_fit_into_the_queue_is_refused(tmp_path: Path) -> None:
     model = Held(rules=[("", "done")])
     async with server(tmp_path, model, max_concurrent_runs=2, max_queued=3) as client:
         asked = [asyncio.create_task(client.chat("hi")) for _ in range(20)]
@@ -83,7 +83,7 @@ async def test_whoever_does_not_fit_into_the_line_is_sent_away(tmp_path: Path) -
     assert {a.json["error"]["code"] for a in answers if a.status == 429} == {"queue_full"}
 
 
-async def test_whoever_waits_too_long_is_told_so(tmp_path: Path) -> None:
+async def test_a_request_that_waits_too_long_gets_an_error(tmp_path: Path) -> None:
     model = Held(rules=[("", "done")])
     async with server(tmp_path, model, max_concurrent_runs=1, queue_seconds=0.05) as client:
         asked = [asyncio.create_task(client.chat("hi")) for _ in range(2)]
@@ -117,7 +117,7 @@ async def test_a_budget_of_tokens_holds_at_the_same_time(tmp_path: Path) -> None
     assert again == used, "a restart forgets nothing"
 
 
-async def test_whoever_leaves_before_the_end_pays_for_what_was_asked(tmp_path: Path) -> None:
+async def test_a_client_that_leaves_early_pays_for_the_requests_made(tmp_path: Path) -> None:
     model = ScriptedClient(rules=[("", "never")], delay_seconds=60)
     tokens = [_token("ada", ADA, max_tokens=100_000, per="total")]
     async with server(tmp_path, model, tokens=tokens) as client:

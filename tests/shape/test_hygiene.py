@@ -1,4 +1,4 @@
-"""Nothing in the repository names a package registry or a path of somebody's machine."""
+"""Nothing in the repository names a package registry or a path of one machine."""
 
 import re
 from pathlib import Path

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tests.shape.test_layers import unit_of
-from tests.shape.tree import SOURCE, Module, load_modules
+from tests.shape.tree import SOURCE, Module, load_modules, nodes_of
 
 
 def is_private(name: str) -> bool:
@@ -14,7 +14,7 @@ def is_private(name: str) -> bool:
 
 def defined(tree: ast.Module) -> Iterator[str]:
     """The private names that a module defines: functions, classes, variables, attributes."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -31,7 +31,7 @@ def _is_self(node: ast.expr) -> bool:
 
 def used(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """The private attributes of other objects that a module uses."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Attribute) and is_private(node.attr) and not _is_self(node.value):
             yield node.attr, node.lineno
 

@@ -44,7 +44,7 @@ RLM_NAMES = [
     "create_enforced_agent",
     "files",
 ]
-"""The names of the package itself. Adding one is a promise; removing one breaks somebody."""
+"""The names of the package itself. Adding one is a promise; removing one breaks programs."""
 
 HEAVY = ("aiohttp", "asyncio", "click", "pydantic", "rich", "sqlite3", "starlette", "uvicorn")
 """What `import rlm` must not load."""

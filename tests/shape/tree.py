@@ -95,25 +95,40 @@ def load_modules(source: Path = SOURCE, package: str = "rlm") -> dict[str, Modul
     return modules
 
 
+@cache
+def nodes_of(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """Every node of a module; several checks look at all of them."""
+    return tuple(ast.walk(tree))
+
+
 def imports_of(module: Module, known: dict[str, Module]) -> list[Import]:
     """All imports of a module: at the top, in functions, for typing only, and by constant name."""
-    return list(_imports_below(module.tree, module, known, typing_only=False, at_top=True))
+    return [
+        Import(target, getattr(node, "lineno", 0), typing_only, at_top)
+        for node, typing_only, at_top in _importing(module.tree)
+        for target in _targets(node, module, known)
+    ]
 
 
-def _imports_below(
-    node: ast.AST, module: Module, known: dict[str, Module], *, typing_only: bool, at_top: bool
-) -> Iterator[Import]:
-    for target in _targets(node, module, known):
-        yield Import(target, getattr(node, "lineno", 0), typing_only, at_top)
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-        at_top = False
-    for child in ast.iter_child_nodes(node):
-        inside = typing_only or (
-            isinstance(node, ast.If)
-            and child in node.body
-            and "TYPE_CHECKING" in ast.dump(node.test)
-        )
-        yield from _imports_below(child, module, known, typing_only=inside, at_top=at_top)
+@cache
+def _importing(tree: ast.Module) -> tuple[tuple[ast.AST, bool, bool], ...]:
+    """The nodes that may import, in order; for each, whether for typing only and at the top."""
+    found: list[tuple[ast.AST, bool, bool]] = []
+    left: list[tuple[ast.AST, bool, bool]] = [(tree, False, True)]
+    while left:
+        node, typing_only, at_top = left.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.Call):
+            found.append((node, typing_only, at_top))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            at_top = False
+        guarded: list[ast.stmt] = []
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            guarded = node.body
+        children = [
+            (child, typing_only or child in guarded, at_top) for child in ast.iter_child_nodes(node)
+        ]
+        left.extend(reversed(children))
+    return tuple(found)
 
 
 def _targets(node: ast.AST, module: Module, known: dict[str, Module]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Typed answers: what the model is told, how a submission is read, and what is said of a misfit."""
+"""Typed answers: the prompt, how a submission is read, and the message about a misfit."""
 
 import dataclasses
 import datetime
@@ -228,11 +228,11 @@ def test_a_value_is_not_searched_for_another_one() -> None:
         ({"properties": {"a": False}}, {"a": 1}, "False schema does not allow 1"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_told(model: Any, value: Any, words: str) -> None:
+def test_what_does_not_fit_is_reported(model: Any, value: Any, words: str) -> None:
     assert words in problem(model, submitted(value))
 
 
-def test_at_most_five_problems_are_told() -> None:
+def test_at_most_five_problems_are_reported() -> None:
     wrong = submitted({"items": [{} for _ in range(50)]})
     assert problem(Order, wrong).count("Field required") == 5
     schema = {"type": "array", "items": {"type": "integer"}}

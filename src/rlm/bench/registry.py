@@ -110,10 +110,10 @@ def known_tasks() -> dict[str, type[Task]]:
 def _offered(name: str) -> type[Task] | None:
     """Return the task that a plugin offers under this name, if there is one."""
     offer = offers("rlm.bench_tasks").get(name)
-    return None if offer is None else _checked(offer.load(), offer.value)
+    return None if offer is None else _check_task(offer.load(), offer.value)
 
 
-def _checked(task: Any, name: str) -> type[Task]:
+def _check_task(task: Any, name: str) -> type[Task]:
     if not (isinstance(task, type) and issubclass(task, Task)):
         raise ConfigError(f"{name} is no class derived from rlm.bench.Task")
     return task
@@ -172,4 +172,4 @@ def _own(name: str) -> type[Task]:
             module = importlib.import_module(home)
         except ModuleNotFoundError as error:
             raise ConfigError(f"{name}: {error}; a file is named as ./tasks.py:Class") from error
-    return _checked(getattr(module, attribute, None), name)
+    return _check_task(getattr(module, attribute, None), name)

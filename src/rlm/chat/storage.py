@@ -139,7 +139,7 @@ class ChatStorage:
             self._waiting = facts
         if lost:
             self._lost = nudges.variables_lost(lost)
-            self._notice(f"these variables are not there any more: {_listed(lost)}")
+            self._notice(f"these variables are not there any more: {_join_names(lost)}")
         return Loaded(turns, list(about.summaries), contexts, about.usage)
 
     def waiting_variables(self) -> dict[str, str]:
@@ -209,14 +209,14 @@ def _notices_of(variables: Variables) -> list[str]:
 
 
 def _with_reasons(lost: Mapping[str, str]) -> str:
-    return _listed([f"{name} ({reason})" for name, reason in lost.items()])
+    return _join_names([f"{name} ({reason})" for name, reason in lost.items()])
 
 
 def _missing_tools(before: Sequence[str], now: Sequence[str]) -> list[str]:
     missing = [name for name in before if name not in now]
-    return [f"this chat had tools that it has not now: {_listed(missing)}"] if missing else []
+    return [f"this chat had tools that it has not now: {_join_names(missing)}"] if missing else []
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
     return ", ".join(names[:NAMES_SHOWN]) + more

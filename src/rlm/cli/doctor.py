@@ -111,12 +111,12 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("rlm", f"{found['version']}, Python {found['python']}, {found['platform']}"),
         ("model", f"{model['default']}, because {model['why']}{sub}"),
-        ("keys", _listed(found["keys"], "set", "not set")),
+        ("keys", _join_names(found["keys"], "set", "not set")),
         (".env", _dotenv(found["dotenv"])),
         *(("server", _server(server)) for server in found["servers"]),
         ("environment", _environment("local", found["environments"]["local"])),
         *(("", f"not active here: {text}") for text in found["environments"]["local"]["missing"]),
-        ("extras", _listed(found["extras"], "installed", "not installed")),
+        ("extras", _join_names(found["extras"], "installed", "not installed")),
         ("adapters", adapters_line(found["adapters"])),
         *(("plugin", plugin_line(each)) for each in found["plugins"]),
         *(("to do", text) for text in found["to_do"]),
@@ -131,7 +131,7 @@ def _environment(name: str, facts: dict[str, Any]) -> str:
     return f"{name} works{layers}"
 
 
-def _listed(facts: dict[str, bool], yes: str, no: str) -> str:
+def _join_names(facts: dict[str, bool], yes: str, no: str) -> str:
     parts = []
     for word, wanted in ((yes, True), (no, False)):
         if names := [name for name, there in facts.items() if there is wanted]:

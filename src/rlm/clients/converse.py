@@ -112,7 +112,7 @@ def _events_of(event: dict[str, Any]) -> list[dict[str, Any]]:
     if name == "contentBlockStart":
         start = facts.get("start")
         block = _block_of(start) if isinstance(start, dict) else None
-        return [] if block is None else [_opened(index, {**block, "input": {}})]
+        return [] if block is None else [_open_block(index, {**block, "input": {}})]
     if name == "contentBlockDelta":
         return _deltas(index, facts.get("delta"))
     if name == "messageStop":
@@ -123,7 +123,7 @@ def _events_of(event: dict[str, Any]) -> list[dict[str, Any]]:
     return []
 
 
-def _opened(index: Any, block: dict[str, Any]) -> dict[str, Any]:
+def _open_block(index: Any, block: dict[str, Any]) -> dict[str, Any]:
     return {"type": "content_block_start", "index": index, "content_block": block}
 
 
@@ -136,7 +136,7 @@ def _deltas(index: Any, delta: Any) -> list[dict[str, Any]]:
         found.append(("input_json_delta", "partial_json", call.get("input")))
     if isinstance(thought, dict):
         if isinstance(hidden := thought.get("redactedContent"), str):
-            return [_opened(index, {"type": "redacted_thinking", "data": hidden})]
+            return [_open_block(index, {"type": "redacted_thinking", "data": hidden})]
         found.append(("thinking_delta", "thinking", thought.get("text")))
         found.append(("signature_delta", "signature", thought.get("signature")))
     return [

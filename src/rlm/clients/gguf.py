@@ -125,7 +125,7 @@ def _header(reader: _Reader) -> Header:
     shapes = list(_shapes(reader, tensors))
     if shapes and reader.at + max(offset for _, offset in shapes) >= len(reader.data):
         raise ValueError("it is shorter than its own list of contents: is the download whole?")
-    return _described(facts, sum(size for size, _ in shapes))
+    return _make_header(facts, sum(size for size, _ in shapes))
 
 
 def _shapes(reader: _Reader, tensors: int) -> Iterator[tuple[int, int]]:
@@ -142,7 +142,7 @@ def _shapes(reader: _Reader, tensors: int) -> Iterator[tuple[int, int]]:
         yield size, int(reader.number("<Q"))
 
 
-def _described(facts: dict[str, Any], parameters: int) -> Header:
+def _make_header(facts: dict[str, Any], parameters: int) -> Header:
     architecture = facts.get("general.architecture")
     if not isinstance(architecture, str) or not architecture:
         raise ValueError("it does not say which architecture its model has")
@@ -191,7 +191,7 @@ class GGUFClient:
     ) -> None:
         self._library = imported("xllamacpp", "gguf", "gguf:…")
         self._path = Path(path).expanduser().absolute()
-        header = _checked(self._path)
+        header = _check_file(self._path)
         for name, value in (
             ("slots", slots),
             ("window_tokens", window_tokens),
@@ -205,7 +205,7 @@ class GGUFClient:
         self._settings = {"threads": threads, "gpu_layers": gpu_layers}
         self._projector = None if projector is None else Path(projector).expanduser().absolute()
         if self._projector is not None:
-            _checked(self._projector)
+            _check_file(self._projector)
         facts = self._path.stat()
         self.identity = f"gguf:{facts.st_size}:{facts.st_mtime_ns}:{self._window}:{self._projector}"
         self._info = ModelInfo(self._window, FREE, profile or _profile(header))
@@ -288,9 +288,9 @@ class GGUFClient:
         try:
             server.handle_chat_completions(self._body(request), take)
         except (ValueError, RuntimeError) as error:
-            raise _refused(request.model, {"message": str(error), "code": 400}) from None
+            raise _refusal(request.model, {"message": str(error), "code": 400}) from None
         if problems:
-            raise _refused(request.model, problems[0])
+            raise _refusal(request.model, problems[0])
         if not streamed.complete:
             raise ModelError(f"{request.model}: the reply broke off", retryable=True)
         return streamed.reply()
@@ -343,7 +343,7 @@ class GGUFClient:
             return self._library.Server(settings)
 
 
-def _checked(path: Path) -> Header:
+def _check_file(path: Path) -> Header:
     try:
         return read_header(path)
     except FileNotFoundError:
@@ -360,7 +360,7 @@ def _profile(header: Header) -> Literal["standard", "small", "tiny"]:
     return "small" if header.parameters <= SMALL_PARAMETERS else "standard"
 
 
-def _refused(model: str, error: Any) -> ModelError:
+def _refusal(model: str, error: Any) -> ModelError:
     """Return the error that the library reports; nothing was billed, and a retry would fail."""
     facts = error if isinstance(error, Mapping) else {"message": error}
     code = facts.get("code")

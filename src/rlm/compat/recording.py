@@ -1,4 +1,4 @@
-"""Runs told in the reference's words: to its loggers, and to people by `verbose=True`."""
+"""Runs in the reference's words: for its loggers, and for people with `verbose=True`."""
 
 import logging
 import threading

@@ -70,15 +70,15 @@ def header_of(cells: list[str]) -> str:
         return ""
     if not all(NAME.fullmatch(name) and len(name.split()) <= 3 for name in names):
         return ""
-    return _listed(names)
+    return _join_names(names)
 
 
 def key_names(keys: Iterable[Any]) -> str:
     names = [str(key) for key in keys if isinstance(key, str) and NAME.fullmatch(key)]
-    return f" with keys {_listed(names)}" if names else ""
+    return f" with keys {_join_names(names)}" if names else ""
 
 
-def _listed(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more
 

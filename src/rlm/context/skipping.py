@@ -67,7 +67,7 @@ class Skipped(NamedTuple):
 
 def clause(skipped: Iterable[Skipped]) -> str:
     """Return a short sentence for a description, such as ` 3 binary files left out.`; no names."""
-    clauses = [_counted(len(names), reason) for reason, names in _by_reason(skipped).items()]
+    clauses = [_format_count(len(names), reason) for reason, names in _by_reason(skipped).items()]
     return f" {', '.join(clauses)} left out." if clauses else ""
 
 
@@ -80,7 +80,7 @@ def left_out(skipped: Iterable[Skipped]) -> tuple[str, ...]:
             listed += f" and {len(names) - _FIRST_NAMES:,} more"
         hint = _hint(reason)
         advice = f" ({hint})" if hint else ""
-        lines.append(f"{_counted(len(names), reason)} left out: {listed}{advice}")
+        lines.append(f"{_format_count(len(names), reason)} left out: {listed}{advice}")
     return tuple(lines)
 
 
@@ -88,7 +88,7 @@ def _hint(reason: str) -> str | None:
     return install_command("documents") if reason == NEEDS_EXTRA else _HINTS.get(reason)
 
 
-def _counted(number: int, reason: str) -> str:
+def _format_count(number: int, reason: str) -> str:
     return f"{number:,} {reason if number == 1 else _PLURALS.get(reason, f'{reason}s')}"
 
 

@@ -53,7 +53,7 @@ class RunPictures:
         found = self._find_all(images)
         size = sum(len(each) if isinstance(each, bytes) else each.size_bytes for each in found)
         if size > MAX_PROMPT_BYTES:
-            raise _refused(
+            raise _refusal(
                 f"the images of this prompt hold {size:,} bytes, {MAX_PROMPT_BYTES >> 20} MiB are "
                 "allowed; ask about fewer at once, or make them smaller"
             )
@@ -74,14 +74,14 @@ class RunPictures:
 
     def _find_all(self, images: Sequence[Any]) -> list[bytes | Picture]:
         if not isinstance(images, list) or len(images) > MAX_IMAGES:
-            raise _refused(f"images must be a list of at most {MAX_IMAGES}")
+            raise _refusal(f"images must be a list of at most {MAX_IMAGES}")
         return [self._find(each) if isinstance(each, str) else _known(each) for each in images]
 
     def _find(self, name: str) -> Picture:
         for pictures in self._all():
             if name in pictures:
                 return pictures[name]
-        raise _refused(_no_such(name, list(self.by_name)))
+        raise _refusal(_no_such(name, list(self.by_name)))
 
     def _all(self) -> Iterator[Mapping[str, Picture]]:
         return (getattr(each, "pictures", {}) for each in self._contexts.values())
@@ -94,7 +94,7 @@ def _content(prompt: str, found: list[bytes | Picture]) -> list[dict[str, Any]]:
 
 def _known(image: Any) -> bytes:
     if not isinstance(image, bytes) or media_type_of(image) is None:
-        raise _refused("an image must be the bytes of a PNG, JPEG, GIF or WebP file, or a name")
+        raise _refusal("an image must be the bytes of a PNG, JPEG, GIF or WebP file, or a name")
     return image
 
 
@@ -115,5 +115,5 @@ def _no_such(name: str, names: list[str]) -> str:
     return f"{missing}; it has {shown}{more} (other files and addresses are not opened: send bytes)"
 
 
-def _refused(message: str) -> CallRefused:
+def _refusal(message: str) -> CallRefused:
     return CallRefused(message, limit="images")

@@ -141,8 +141,9 @@ class RunState:
         """Send the last event of the run and return its result."""
         if self._hashing is not None:
             self._hashing.cancel()
-        submission, rejected = ending.submission, ending.rejected
+        submission = ending.submission
         answer = submission.text if submission else None
+        rejected_answer = ending.rejected.text if ending.rejected else None
         usage = UsageSummary.of(self.scope.budget.usage)
         seconds = time.monotonic() - self.started
         self.scope.emit(
@@ -157,6 +158,7 @@ class RunState:
             error=ending.detail if failed else None,
             detail=ending.detail,
             answer_json=submission.json if submission else None,
+            rejected_answer=rejected_answer,
         )
         return RunResult(
             answer=answer,
@@ -170,7 +172,7 @@ class RunState:
             limit=ending.limit,
             detail=ending.detail,
             answer_json=submission.json if submission else None,
-            rejected_answer=rejected.text if rejected else None,
+            rejected_answer=rejected_answer,
         )
 
     async def objection(self, submission: Submission) -> str | None:
@@ -301,6 +303,11 @@ class ReplRunState(RunState):
         if rejected or self.task.objection_to is not None or self.config.protocol != "fences":
             return None
         return prose_stream(self.scope, after_marker=True)
+
+    def stop(self) -> None:
+        """Ask the run to end now; its cell is interrupted, and its variables stay candidates."""
+        self.session.stop()
+        super().stop()
 
     async def decide(self, step_result: StepResult) -> Decision:
         """Decide what follows from a step; an answer must have the shape asked for."""

@@ -95,6 +95,7 @@ class RunSession:
         """Called with the first worker after its contexts are loaded; returns what was lost."""
         self._answering: set[asyncio.Task[Any]] = set()
         self._cancelling = False
+        self._is_stopped = False
         self._earlier: frozenset[str] = frozenset()  # variables from before the current run
         self._rebound: set[str] = set()  # those of them that this run has bound again
         self._is_reused = False
@@ -104,6 +105,14 @@ class RunSession:
     def serve(self, scope: Scope, host: Host) -> None:
         """Run cells for this run from now on."""
         self._scope, self._host = scope, host
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Refuse the calls of this run from now on; cancelling it interrupts its cell.
+
+        The variables that the cell has bound so far stay and can still answer the query.
+        """
+        self._is_stopped = True
 
     async def leave(self, host: Host, *, close: bool) -> None:
         """Answer nothing for a run that has ended: threads of its cells may still ask."""
@@ -128,10 +137,10 @@ class RunSession:
         self, kind: str, arguments: dict[str, Any], parts: Sequence[str]
     ) -> tuple[dict[str, Any], Sequence[str]]:
         """Pass a request to the current run (the Host protocol)."""
-        if self._host is None:
+        if self._host is None or self._cancelling or self._is_stopped:
             raise CallRefused("the run has ended", limit="cancelled")
         task = asyncio.current_task()
-        if task is None or not self.outlives_runs:
+        if task is None:
             return await self._host.answer(kind, arguments, parts)
         self._answering.add(task)
         try:
@@ -182,7 +191,7 @@ class RunSession:
         limits = self._config.limits
         options = {
             "seed": self._config.seed,
-            "tools": _listed(self._tools),
+            "tools": _describe_tools(self._tools),
             "kept_output_chars": limits.kept_output_chars,
             "cell_memory_bytes": limits.cell_memory_bytes,
             "label": self.scope.run_id,
@@ -245,7 +254,7 @@ class RunSession:
         if self._session is None:
             return
         try:
-            await self._session.set_tools(_listed(self._tools))
+            await self._session.set_tools(_describe_tools(self._tools))
         except SessionError as error:
             self.loss = nudges.session_lost(str(error)[:MAX_REASON_CHARS], self.variables)
             await self.close()
@@ -257,7 +266,6 @@ class RunSession:
         started = time.monotonic()
         try:
             result = await self._execute(code)
-            self._note_bound(code, result)
         except SessionRestored as error:
             self.scope.lose_cell()
             result = self._note_restored(error, time.monotonic() - started)
@@ -340,8 +348,14 @@ class RunSession:
         """Run a cell within its own time limit and that of the run."""
         if self._session is None:
             raise SessionError("there was no session")
-        work = self._timed(self._session, code)
+        work = self._execute_and_note(self._session, code)
         return await self._uninterrupted(work, interrupt=self._session.interrupt)
+
+    async def _execute_and_note(self, session: Session, code: str) -> CellResult:
+        """Run a cell and note what it bound, even if the run was stopped meanwhile."""
+        result = await self._timed(session, code)
+        self._note_bound(code, result)
+        return result
 
     async def _timed(self, session: Session, code: str) -> CellResult:
         limits = self._config.limits
@@ -364,16 +378,18 @@ class RunSession:
     ) -> Done:
         """Await a worker request; cancelling interrupts the cell instead of killing the worker.
 
-        That applies to sessions that outlive their runs; elsewhere the worker may die.
+        That applies to runs that were asked to stop and to sessions that outlive their runs;
+        elsewhere the worker is killed.
         """
-        if not self.outlives_runs:
-            return await work
         task = asyncio.create_task(work)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if not task.done():
-                await self._interrupt_and_wait(task, interrupt)
+                if self.outlives_runs or self._is_stopped:
+                    await self._interrupt_and_wait(task, interrupt)
+                else:
+                    await _cancel(task)
             raise
 
     async def _interrupt_and_wait(
@@ -388,8 +404,7 @@ class RunSession:
             await asyncio.wait([task], timeout=CANCEL_SECONDS)
         finally:
             self._cancelling = False
-            task.cancel()  # This kills the worker if it is still busy.
-            await asyncio.gather(task, return_exceptions=True)
+            await _cancel(task)
 
     def _note_bound(self, code: str, result: CellResult) -> None:
         """Note which earlier variables a cell has bound again, even to an equal value."""
@@ -433,9 +448,15 @@ class RunSession:
         return CellResult(error=CellError("SessionLost", reason, text), seconds=seconds)
 
 
-def _listed(tools: Sequence[Tool]) -> list[dict[str, str]]:
+def _describe_tools(tools: Sequence[Tool]) -> list[dict[str, str]]:
     """Return names and descriptions of tools, as the worker gets them."""
     return [{"name": tool.name, "description": tool.description} for tool in tools]
+
+
+async def _cancel(task: "asyncio.Task[Any]") -> None:
+    """Give up a worker request; this kills the worker if it is still busy."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def _interrupt_later(session: Session, seconds: float) -> None:

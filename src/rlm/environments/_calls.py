@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct, json
@@ -18,7 +18,7 @@ from rlm.worker.images import MAX_CALL_BYTES, MAX_IMAGE_BYTES, MAX_IMAGES, media
 __all__ = ["FAILED_CALL_SECONDS", "OFF_LOOP_BYTES", "Call", "PendingCalls", "read_call"]
 
 OFF_LOOP_BYTES = 256 << 10
-"""Longer frames are decoded in a thread."""
+"""Longer frames are decoded and encoded in a thread."""
 FAILED_CALL_SECONDS = 0.01
 """How much of a cell's time a failed call costs, so that a loop of failing calls ends soon."""
 _MAX_PENDING_CALLS = 4_096
@@ -83,17 +83,17 @@ def read_call(frame: wire.Frame) -> Call:
     call = None
     if len(frame.parts) - 2 <= bounds.CALLS[kind].texts:
         if (problem := bounds.call_problem(frame.parts)) is not None:
-            raise _refused(problem)
+            raise _refusal(problem)
         try:
             call = read(frame)
         except TooLarge as error:
-            raise _refused(f"a call of kind {kind.decode()!r} is too large: {error}") from None
+            raise _refusal(f"a call of kind {kind.decode()!r} is too large: {error}") from None
     if call is None:
         raise ProtocolViolation(f"a call of kind {kind!r} came with {len(frame.parts) - 2} parts")
     return call
 
 
-def _refused(problem: str) -> CallRefused:
+def _refusal(problem: str) -> CallRefused:
     return CallRefused(problem, limit="size")
 
 
@@ -233,7 +233,7 @@ class PendingCalls:
         self._pending_bytes += frame.size_bytes
         if self._pending_bytes > _MAX_PENDING_BYTES:
             self._pace()
-        task = _begun(self._loop, self._answer(frame, call))
+        task = _start_task(self._loop, self._answer(frame, call))
         if frame.id in self._tasks:  # Otherwise it is answered, or the answer waits to be read.
             self._tasks[frame.id] = task
             if self._is_cancelled:
@@ -297,17 +297,22 @@ class PendingCalls:
             if isinstance(call, CallRefused):
                 raise call
             meta, texts = await self._host.answer(call.kind, call.arguments, call.parts)
-            # After most model calls there is no metadata: that is an empty part.
-            first = b"" if meta in _EMPTY_META else wire.to_json(meta)
-            parts = [first, *[wire.to_bytes(text) for text in texts]]
             failed = 0 < len(texts) == len(meta.get("failed", ()))
-            return wire.encode(wire.ANSWER, call_id, parts), failed
+            if sum(map(len, texts)) > OFF_LOOP_BYTES:
+                return await asyncio.to_thread(_encode_answer, call_id, meta, texts), failed
+            return _encode_answer(call_id, meta, texts), failed
         except Exception as error:  # noqa: BLE001 - the boundary to the host: its errors are answers
             meta = {"type": type(error).__name__, "message": str(error)}
             return wire.encode(wire.ANSWER_ERROR, call_id, [wire.to_json(meta)]), True
 
 
-def _begun(
+def _encode_answer(call_id: int, meta: dict[str, Any], texts: Sequence[str]) -> bytes:
+    """Return the frame of an answer; after most model calls the metadata is an empty part."""
+    first = b"" if meta in _EMPTY_META else wire.to_json(meta)
+    return wire.encode(wire.ANSWER, call_id, [first, *[wire.to_bytes(text) for text in texts]])
+
+
+def _start_task(
     loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]
 ) -> "asyncio.Task[None]":
     """Return a task that has begun, where Python allows it: most answers are then done at once."""

@@ -257,7 +257,7 @@ def read_done(
     stdout_chars, stderr_chars, new, changed, interrupted = wire.DONE_COUNTS.unpack(parts[0])
     meta = _small_metadata(frame, 1, _DONE) if parts[1] else _EMPTY_DONE_META
     words = _variable_words(parts[4], new, changed)
-    texts = dict(zip(meta.texts, _handed_in(parts[5:], within), strict=False))
+    texts = dict(zip(meta.texts, _decode_texts(parts[5:], within), strict=False))
     if not len(texts) == len(meta.texts) == len(parts) - 5:
         raise ProtocolViolation("the end of a cell came with the wrong number of parts")
     submission = None
@@ -294,7 +294,7 @@ def _variable_words(part: bytes, new: int, changed: int) -> list[str]:
     return words
 
 
-def _handed_in(parts: list[bytes], within: SessionBounds) -> list[str]:
+def _decode_texts(parts: list[bytes], within: SessionBounds) -> list[str]:
     """Decode a submitted text; one that is too long is cut before."""
     max_bytes = 2 * _MAX_CHAR_BYTES * within.answer_chars + _SLACK_BYTES
     return [
@@ -339,7 +339,7 @@ def read_value(
     if len(frame.parts) > 2:
         raise ProtocolViolation("a value came with too many parts")
     error = meta.get("error")
-    text = _handed_in(frame.parts[1:], within)[0] if len(frame.parts) == 2 else None
+    text = _decode_texts(frame.parts[1:], within)[0] if len(frame.parts) == 2 else None
     return (
         None if text is None else text[: within.answer_chars],
         None if error is None else error[: bounds.MAX_MESSAGE_CHARS],

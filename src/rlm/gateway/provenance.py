@@ -102,7 +102,7 @@ def verify(path: str | Path, look: Look | None = None) -> Verdict:
     seal, number = FIRST_SEAL, 0
     with Path(path).open("rb") as file:
         while line := file.readline(MAX_LINE_BYTES + 1):
-            entry, following = _checked(line, number + 1, seal)
+            entry, following = _check_line(line, number + 1, seal)
             if isinstance(entry, str):
                 return Verdict(number, seal, f"line {number + 1}: {entry}")
             number, seal = number + 1, following
@@ -111,7 +111,7 @@ def verify(path: str | Path, look: Look | None = None) -> Verdict:
     return Verdict(number, seal)
 
 
-def _checked(line: bytes, number: int, before: str) -> tuple[dict[str, Any] | str, str]:
+def _check_line(line: bytes, number: int, before: str) -> tuple[dict[str, Any] | str, str]:
     """Return a line and its seal, or what is wrong with it."""
     if not line.endswith(b"\n"):
         return "it is cut off, or too long", ""

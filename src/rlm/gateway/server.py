@@ -47,7 +47,7 @@ def make_server(gateway: Gateway, principal_of: Principal, version: str = "") ->
         entry = entries.get(params.name)
         if entry is None:
             return _failure(f"there is no tool {params.name[:100]!r}; tools: {', '.join(entries)}")
-        return await _answered(gateway, entry, principal_of, context, params)
+        return await _answer(gateway, entry, principal_of, context, params)
 
     server: Server[Any] = Server(
         NAME,
@@ -63,7 +63,7 @@ def make_server(gateway: Gateway, principal_of: Principal, version: str = "") ->
     return server
 
 
-async def _answered(
+async def _answer(
     gateway: Gateway,
     entry: ToolEntry,
     principal_of: Principal,

@@ -11,7 +11,7 @@ import mmap
 import tempfile
 from collections import Counter, deque
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from typing import Any, BinaryIO, TypeVar
 
 import msgspec
@@ -26,7 +26,7 @@ from rlm.server.errors import ApiError, Closing, bad_request, too_large, unavail
 from rlm.server.settings import Settings
 from rlm.server.tokens import Token
 
-__all__ = ["Allowance", "Bodies", "Body", "Share", "decoded", "limited"]
+__all__ = ["Allowance", "Bodies", "Body", "Share", "Turns", "decoded", "limited"]
 
 RETRY_SECONDS = 5
 
@@ -179,8 +179,30 @@ _JOBS = Jobs("rlm.server.body_worker")
 _DECODING_SECONDS = 60.0
 
 
-async def limited(request: Request, max_bytes: int, seconds: float) -> AsyncGenerator[bytes, None]:
-    """Yield the body in pieces, up to a number of bytes and seconds."""
+class Turns:
+    """Lets each token have few pieces of bodies handled at a time, in the order they arrived.
+
+    The event loop would otherwise handle a piece of every upload of a token before it turns to
+    the requests of others. A piece that waits takes no turn, and its client has to wait to send.
+    """
+
+    AT_ONCE = 2
+
+    def __init__(self) -> None:
+        self._of_token: dict[str, asyncio.Semaphore] = {}
+
+    def of(self, token: Token) -> asyncio.Semaphore:
+        """Return what is held while a piece of a body of this token is handled."""
+        return self._of_token.setdefault(token.name, asyncio.Semaphore(self.AT_ONCE))
+
+
+async def limited(
+    request: Request, max_bytes: int, seconds: float, turn: asyncio.Semaphore | None = None
+) -> AsyncGenerator[bytes, None]:
+    """Yield the body in pieces, up to a number of bytes and seconds; hold `turn` for each piece.
+
+    Close the generator if it is not read to its end.
+    """
     stated = request.headers.get("content-length", "")
     if stated.isdecimal() and int(stated[:20]) > max_bytes:
         raise _too_large(max_bytes)
@@ -191,7 +213,8 @@ async def limited(request: Request, max_bytes: int, seconds: float) -> AsyncGene
                 size += len(chunk)
                 if size > max_bytes:
                     raise _too_large(max_bytes)
-                yield chunk
+                async with turn or nullcontext():
+                    yield chunk
     except TimeoutError:
         raise ApiError(
             408, f"the request did not arrive within {seconds:g} s", code="request_timeout"
@@ -330,6 +353,7 @@ class Bodies:
         self._folder = settings.folder / "bodies"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         seconds = settings.queue_seconds
+        self.turns = Turns()
         self.disk = Allowance(settings.max_bodies_bytes, tokens, seconds, "disk")
         self.memory = Allowance(settings.max_memory_bytes, tokens, seconds, "memory")
 
@@ -344,9 +368,10 @@ class Bodies:
         _check_kind(request)
         body = Body(self, token)
         try:
-            chunks = limited(request, self._settings.max_body_bytes, self._settings.body_seconds)
-            async for chunk in chunks:
-                await body.add(chunk)
+            most, seconds = self._settings.max_body_bytes, self._settings.body_seconds
+            async with aclosing(limited(request, most, seconds, self.turns.of(token))) as chunks:
+                async for chunk in chunks:
+                    await body.add(chunk)
             yield body
         finally:
             body.close()

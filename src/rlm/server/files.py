@@ -169,9 +169,10 @@ class Files:
         self.get(token, identity)
         return self._folder_of(token, identity, "file_id") / "data"
 
-    def delete(self, token: Token, identity: str) -> None:
+    async def delete(self, token: Token, identity: str) -> None:
         self.get(token, identity)
-        gone = _remove(self._folder_of(token, identity, "file_id"))
+        folder = self._folder_of(token, identity, "file_id")
+        gone = await asyncio.to_thread(_remove, folder)
         if gone is None:
             raise not_found(f"there is no file {identity}", "file_id", "file_not_found")
         self._give_back(self._home(token), gone)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 
 from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -181,9 +182,11 @@ class FileRoutes:
     async def _received(self, request: Request, incoming: Upload) -> tuple[str, str]:
         """Return the name and purpose of a file whose bytes have been written."""
         most = self._settings.max_file_bytes + MULTIPART_OVERHEAD_BYTES
-        chunks = limited(request, most, self._settings.body_seconds * SLOWER)
+        seconds = self._settings.body_seconds * SLOWER
+        turn = self._service.bodies.turns.of(token_of(request))
         try:
-            form = await _Form(request.headers, chunks, incoming).parse()
+            async with aclosing(limited(request, most, seconds, turn)) as chunks:
+                form = await _Form(request.headers, chunks, incoming).parse()
         except (MultiPartException, ValueError, KeyError) as error:
             raise bad_request(f"the form can't be read: {error}", code="invalid_form") from None
         file, purpose = form.get("file"), form.get("purpose")
@@ -223,7 +226,7 @@ class FileRoutes:
 
     async def delete(self, request: Request) -> Response:
         identity = request.path_params["file_id"]
-        self._service.files.delete(token_of(request), identity)
+        await self._service.files.delete(token_of(request), identity)
         return json_response(Deleted(id=identity, object="file"))
 
 

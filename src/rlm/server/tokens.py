@@ -66,14 +66,14 @@ class Tokens:
             return ANYBODY
         given = bearer_token(authorization)
         if given is None:
-            raise _refused("no token was sent: set the header `Authorization: Bearer TOKEN`")
+            raise _refusal("no token was sent: set the header `Authorization: Bearer TOKEN`")
         found = find_owner(given, self._by_digest)
         if found is None:
-            raise _refused("this token is not known here")
+            raise _refusal("this token is not known here")
         return found
 
 
-def _refused(message: str) -> ApiError:
+def _refusal(message: str) -> ApiError:
     return ApiError(
         401, message, code="invalid_api_key", headers={"WWW-Authenticate": 'Bearer realm="rlm"'}
     )

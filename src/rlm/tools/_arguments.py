@@ -77,7 +77,7 @@ class Parameters:
             for kind, validate in zip(self._types.values(), self._validators.values(), strict=True)
         )
         """Whether binding takes no time, whatever the arguments are, and runs no foreign code."""
-        self.shown = _shown(self._signature, names)
+        self.shown = _format_signature(self._signature, names)
         self.notes = {name: text for name, kind in full.items() if (text := _note(kind))}
 
     def bind(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -206,7 +206,7 @@ class _Text:
         return self._text
 
 
-def _shown(signature: inspect.Signature, names: dict[str, Any]) -> str:
+def _format_signature(signature: inspect.Signature, names: dict[str, Any]) -> str:
     """Return a readable signature: short names of types, no long defaults."""
     shown = []
     for parameter in signature.parameters.values():

@@ -57,7 +57,7 @@ class ObjectTool:
         if expose is None:
             found: dict[str, Any] = dict(_own_methods(self.name, target))
         else:
-            found = {each: _exposed(self.name, target, each) for each in _listed(expose)}
+            found = {each: _exposed(self.name, target, each) for each in _names_to_expose(expose)}
         self.members: tuple[FunctionTool, ...] = tuple(
             _Member(self.name, member, found[member], timeout_seconds, target) for member in found
         )
@@ -209,7 +209,7 @@ def _exposed(owner: str, target: Any, member: str) -> Any:
     return _Attribute(target, member)
 
 
-def _listed(expose: Any) -> list[str]:
+def _names_to_expose(expose: Any) -> list[str]:
     """Return the names to expose; ConfigError if they are no public names."""
     if isinstance(expose, str | bytes) or not isinstance(expose, Iterable):
         raise ConfigError(f'expose must be a list of names, as in ["search"], not {expose!r}')

@@ -253,7 +253,7 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: value[key] for key in _listed(value)}
     if isinstance(value, _LISTED):
-        return _listed(value)
+        return _to_list(value)
     if callable(getattr(type(value), "tolist", None)):
         size = getattr(value, "size", None)
         _check_count(size if isinstance(size, int) else 0)
@@ -261,7 +261,7 @@ def _encodable(value: Any) -> Any:
     return _ADDRESS.sub("", str(value))
 
 
-def _listed(items: Iterable[Any]) -> list[Any]:
+def _to_list(items: Iterable[Any]) -> list[Any]:
     found = list(itertools.islice(items, MAX_ITEMS + 1))
     _check_count(len(found))
     return found

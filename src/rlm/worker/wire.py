@@ -93,6 +93,8 @@ _LENGTH = struct.Struct("<I")
 _HEAD = struct.Struct("<IBII")
 _SHORTEST_BODY = _HEAD.size - _LENGTH.size
 _LONGEST_U32 = 0xFFFFFFFF
+_LONG_BYTES = 256 << 10
+"""A longer frame is split into its parts when they are used."""
 _FEW_LENGTHS = tuple(struct.Struct(f"<{count}I") for count in range(16))
 
 
@@ -134,6 +136,39 @@ class Frame:
         if index >= len(self.parts):
             raise WireError(f"a frame of type {self.type} has no part {index}")
         return self.parts[index]
+
+
+class _LongFrame(Frame):
+    """A long frame whose parts are copied when they are first used, which may be in a thread."""
+
+    __slots__ = ("_body", "_lengths", "_offset")
+
+    def __init__(
+        self, type: int, id: int, body: bytearray, offset: int, lengths: tuple[int, ...]
+    ) -> None:
+        self.type = type
+        self.id = id
+        self.size_bytes = offset + sum(lengths) - _LENGTH.size
+        self._body = body
+        self._offset = offset
+        self._lengths = lengths
+
+    def __getattr__(self, name: str) -> Any:
+        """Return `parts`, the only attribute that is not set from the beginning."""
+        if name != "parts":
+            raise AttributeError(name)
+        self.parts = _split(self._body, self._offset, self._lengths)
+        self._body = bytearray()
+        return self.parts
+
+
+def _split(body: bytearray, offset: int, lengths: tuple[int, ...]) -> list[bytes]:
+    parts = []
+    with memoryview(body) as view:  # So that nothing is copied twice.
+        for length in lengths:
+            parts.append(bytes(view[offset : offset + length]))
+            offset += length
+    return parts
 
 
 def to_bytes(text: str) -> bytes:
@@ -217,20 +252,20 @@ class Decoder:
         offset = start + _HEAD.size + 4 * count
         if offset + sum(lengths) != end:
             raise WireError("the parts do not fill the frame")
+        if isinstance(held, bytearray):  # What was collected starts at 0.
+            if end > _LONG_BYTES:
+                self._held = bytes(memoryview(held)[end:])
+                return _LongFrame(frame_type, frame_id, held, offset, lengths)
+            parts = _split(held, offset, lengths)
+            del held[:end]
+            return Frame(frame_type, frame_id, parts, body_length)
         parts = []
-        if isinstance(held, bytes):
-            for length in lengths:
-                parts.append(held[offset : offset + length])
-                offset += length
-            self._start = end
-            if end == len(held):
-                self._held, self._start = b"", 0
-        else:
-            with memoryview(held) as view:  # So that nothing is copied twice.
-                for length in lengths:
-                    parts.append(bytes(view[offset : offset + length]))
-                    offset += length
-            del held[:end]  # What was collected starts at 0.
+        for length in lengths:
+            parts.append(held[offset : offset + length])
+            offset += length
+        self._start = end
+        if end == len(held):
+            self._held, self._start = b"", 0
         return Frame(frame_type, frame_id, parts, body_length)
 
     def _check_length(self, body_length: int) -> None:

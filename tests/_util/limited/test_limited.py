@@ -93,7 +93,7 @@ JSON = st.recursive(
 SHARED = jobs_with()
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(JSON)
 def test_any_value_of_json_comes_back(value: Any) -> None:
     assert SHARED.call("echo", value) == value

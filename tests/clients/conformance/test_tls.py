@@ -1,4 +1,4 @@
-"""A server whose certificate nobody signed: refused, told clearly, and not tried again."""
+"""A server with a self-signed certificate: refused with a clear error, and not tried again."""
 
 import ssl
 from pathlib import Path
@@ -7,10 +7,10 @@ from rlm.testing.fake_server import FakeServer
 from tests.clients.conformance.bench import client_of, failure
 
 CERTIFICATE = Path(__file__).with_name("self-signed.pem")
-"""For localhost, made for these tests alone; it protects nothing and is trusted by nobody."""
+"""For localhost, made for these tests alone; it protects nothing, and no one trusts it."""
 
 
-async def test_a_certificate_that_nobody_signed(dialect: str, how: str) -> None:
+async def test_a_self_signed_certificate(dialect: str, how: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATE)
     async with FakeServer(["unreached"], tls=context) as server:

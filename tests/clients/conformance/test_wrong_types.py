@@ -89,7 +89,7 @@ def test_wrong_types_in_a_stream(reader: Dialect, dialect: str) -> None:
 
 
 def read_stream(reader: Dialect, events: list[dict[str, Any]]) -> None:
-    """As the client does: what `add` raises is caught by nobody, what `reply` says is."""
+    """As the client does: what `add` raises is not caught, what `reply` raises is."""
     streamed = reader.streamed()
     for event in events:
         if reader.error_in(event) is not None:

@@ -1,4 +1,4 @@
-"""What clouds do wrong, and what costs money: every failure is told, and no sandbox is left."""
+"""What clouds do wrong, and what costs money: every failure is reported, and no sandbox is left."""
 
 import asyncio
 import importlib.util
@@ -125,7 +125,7 @@ CLIENTS = {
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-async def test_a_key_may_be_passed_in_as_an_option_and_is_not_told(
+async def test_a_key_may_be_an_option_and_is_not_shown(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -154,7 +154,7 @@ async def test_a_key_may_be_passed_in_as_an_option_and_is_not_told(
 
 
 @each_cloud
-async def test_a_quota_is_told_in_the_providers_words(name: str) -> None:
+async def test_a_quota_is_reported_in_the_providers_words(name: str) -> None:
     with on_double(name) as (environment, machine):
         machine.faults[CLOUDS[name].create] = [error_of(name, QUOTAS, "20 of 20 " * 100)]
         with pytest.raises(SessionDied, match=f"{name}: no sandbox could be made: 20 of 20") as it:
@@ -186,7 +186,7 @@ async def test_a_sandbox_that_can_t_run_anything_is_ended(name: str) -> None:
 
 
 @each_cloud
-async def test_a_python_that_is_not_there_is_told(name: str) -> None:
+async def test_a_python_that_is_not_there_is_reported(name: str) -> None:
     with on_double(name) as (environment, machine):
         environment._python = "/bin/sh" if name == "modal" else "/no/python"
         with pytest.raises(SessionDied, match="the sandbox sb0000 exists, but its worker ended"):
@@ -266,7 +266,7 @@ async def test_a_sandbox_that_its_provider_ends_says_so_and_the_next_one_works(n
 
 
 @each_cloud
-async def test_a_worker_that_ends_is_told_apart_from_a_sandbox_that_does(name: str) -> None:
+async def test_the_end_of_a_worker_is_distinguished_from_that_of_a_sandbox(name: str) -> None:
     with on_double(name) as (environment, machine):
         repl = await Bench(environment).open()
         code = "import os, signal; os.kill(os.getppid(), signal.SIGKILL); os._exit(1)"

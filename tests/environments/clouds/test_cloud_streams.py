@@ -1,4 +1,4 @@
-"""The streams by themselves: what gathers is sent together, in order, and failures are told."""
+"""The streams by themselves: what gathers is sent together, in order, and failures are reported."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Child runs with a REPL of their own, told to callbacks, inside the calls of the log."""
+"""Child runs with a REPL of their own, reported to callbacks, inside the calls of the log."""
 
 import json
 import os

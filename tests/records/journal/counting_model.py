@@ -117,7 +117,7 @@ class CountingModel:
         self._victim = None
 
     def kill(self, process: int, after_requests: int, delay_seconds: float) -> None:
-        """Kill a process so long after so many further requests."""
+        """Kill a process this long after this number of further requests."""
         self._victim = (process, len(self._labels) + after_requests, delay_seconds)
 
     def _answer(self, asked: Asked) -> Answer:

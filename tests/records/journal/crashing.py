@@ -27,14 +27,14 @@ QUERY = "What do the words weigh together?"
 
 
 class Death(Struct, frozen=True):
-    """When the program kills itself: at so many journal writes, or at so many recalled replies."""
+    """When the program kills itself: at a number of journal writes or of recalled replies."""
 
     moment: Literal["before write", "after write", "recall"]
     number: int
 
 
 class Plan(Struct, frozen=True):
-    """What the program is told. `tool_log` gets a line for each real call of a tool."""
+    """The settings of the program. `tool_log` gets a line for each real call of a tool."""
 
     folder: str
     run_id: str

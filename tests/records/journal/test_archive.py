@@ -271,7 +271,7 @@ async def test_what_a_killed_writer_left_is_removed(archive: Archive) -> None:
     assert not left.exists()
 
 
-async def test_a_journal_that_cannot_be_read_keeps_no_context_and_stops_nobody(
+async def test_an_unreadable_journal_keeps_no_context_and_stops_no_run(
     archive: Archive,
 ) -> None:
     context = await keep(archive, "20261115-1", "good")
@@ -374,7 +374,7 @@ def umask(mask: int) -> Generator[None, None, None]:
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
-def test_nobody_else_can_look_whatever_the_umask(tmp_path: Path, mask: int) -> None:
+def test_only_the_owner_can_read_whatever_the_umask(tmp_path: Path, mask: int) -> None:
     folder = make_tree(tmp_path / "tree", {"a.txt": "x", "p.png": png(3, 4)})
     state = tmp_path / "state"
     seen: dict[str, int] = {}

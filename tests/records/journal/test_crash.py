@@ -106,7 +106,7 @@ class Victim:
 
 
 class Undisturbed:
-    """What a run that nobody kills gives, and what it asks for."""
+    """The result and the requests of a run that is not killed."""
 
     def __init__(self, victim: Victim) -> None:
         self.result = victim.result
@@ -143,7 +143,7 @@ HOW = {"request": 12, "before write": 3, "after write": 3, "recall": 2, "start":
 
 
 def kill_once(victim: Victim, draw: random.Random, target: int) -> bool:
-    """Start or resume the run and kill it, about when so many requests have been answered."""
+    """Start or resume the run and kill it after about this number of answered requests."""
     known = len(victim.journaled())
     (how,) = draw.choices(list(HOW), list(HOW.values()))
     after, delay = max(1, target - known), draw.expovariate(1 / 0.01)
@@ -235,7 +235,7 @@ def on_their_way(requests: list[Request]) -> set[int]:
 
 
 def check_end(victim: Victim, undisturbed: Undisturbed) -> None:
-    """The same end as ever, everything paid for once, and all that was told can be read."""
+    """The same end as ever, everything paid for once, and all recorded events can be read."""
     assert victim.result == undisturbed.result
     requests = victim.model.requests()
     journaled = victim.journaled()

@@ -96,7 +96,7 @@ def test_a_context_that_does_not_fit_costs_the_context_and_not_the_run(tmp_path:
 
 @contextmanager
 def without_powers(folder: Path) -> Generator[None, None, None]:
-    """As somebody whom permissions bind; root is not bound by them."""
+    """Run as a user whom permissions bind; root is not bound by them."""
     if os.geteuid() != 0:
         yield
         return
@@ -184,7 +184,7 @@ def test_a_place_that_is_no_folder_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", [".sqlite", ".lock"])
 @pytest.mark.parametrize("content", [b"", b"a page of my diary\n" * 300])
-def test_a_link_is_not_followed_to_a_file_of_somebody_else(
+def test_a_link_to_a_foreign_file_is_not_followed(
     tmp_path: Path, ending: str, content: bytes
 ) -> None:
     places = Places(tmp_path / "state")
@@ -220,7 +220,7 @@ def test_the_state_folder_itself_may_be_a_link(tmp_path: Path) -> None:
     assert ask(tmp_path / "state", []) == "1"
 
 
-def test_a_database_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
+def test_a_database_of_another_program_is_not_touched(tmp_path: Path) -> None:
     places = Places(tmp_path)
     places.prepare()
     other = sqlite3.connect(places.journal_of(RUN_ID))
@@ -293,7 +293,7 @@ def holder_of(path: Path) -> Generator[subprocess.Popen[str], None, None]:
         process.communicate()
 
 
-def test_of_two_processes_one_wins_and_the_other_is_told_who(tmp_path: Path) -> None:
+def test_of_two_processes_one_wins_and_the_other_learns_which(tmp_path: Path) -> None:
     places = Places(tmp_path)
     places.prepare()
     with holder_of(places.journal_of(RUN_ID)) as process:
@@ -342,7 +342,7 @@ def test_five_processes_start_the_same_run_and_one_of_them_runs_it(tmp_path: Pat
 def test_a_lock_file_that_was_removed_is_not_taken_for_the_one_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was opened just before `rlm rm` removed it: locking it would keep nobody out."""
+    """It was opened just before `rlm rm` removed it: locking it would keep no process out."""
     path = tmp_path / "1.sqlite"
     flock, others = fcntl.flock, list[Journal]()
 
@@ -359,9 +359,7 @@ def test_a_lock_file_that_was_removed_is_not_taken_for_the_one_there_is(
     Journal(path).close()
 
 
-def test_whoever_only_looks_keeps_nobody_from_running(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readers_do_not_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`rlm runs` holds the lock for an instant."""
     path = tmp_path / "1.sqlite"
     Journal(path).close()

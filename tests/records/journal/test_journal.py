@@ -135,7 +135,7 @@ def test_what_was_put_survives_sigkill(path: Path) -> None:
     journal.close()
 
 
-async def test_what_a_model_was_told_is_told_again(path: Path) -> None:
+async def test_a_resumed_run_shows_the_model_the_same_texts(path: Path) -> None:
     journal = Journal(path)
     assert await journal.recorded("root", 1, "observation") is None
     for step in (1, 2):
@@ -246,7 +246,7 @@ def test_one_process_at_a_time(path: Path) -> None:
     Journal(path).close()
 
 
-def test_a_file_of_somebody_else_is_left_alone(path: Path) -> None:
+def test_a_file_of_another_program_is_left_alone(path: Path) -> None:
     other = sqlite3.connect(path)
     other.execute("create table mine (x)")
     other.commit()

@@ -1,4 +1,4 @@
-"""A run that was interrupted goes on: nothing that was paid for is asked for again."""
+"""An interrupted run continues, and makes no paid request twice."""
 
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ def test_calls_of_a_broken_step_are_asked_for_once(runs: Runs) -> None:
     assert [each for each in asked if each.startswith("word")] == []
 
 
-def test_a_cell_that_prints_something_else_is_told_of_and_changes_nothing(runs: Runs) -> None:
+def test_a_cell_that_prints_something_else_is_reported_and_changes_nothing(runs: Runs) -> None:
     runs.interrupt([cell("import time; t = time.time_ns(); print('now', t)")])
     result, asked = runs.ask([cell("FINAL('done')")])
     assert result.answer == "done"
@@ -106,7 +106,7 @@ async def _not_yet(_: Submission) -> str:
 def test_a_cell_that_submits_only_now_does_not_end_the_run_earlier(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second execution is not the first one: what the model was told then is what counts."""
+    """The second execution is not the first one: what the model was shown then is what counts."""
     code = cell("import time\nif time.time() > 0: FINAL('early')\nprint('going on')")
     objections = iter([_not_yet, None, None])
     original = Runner.answer

@@ -10,7 +10,7 @@ SEQUENCE = re.compile(r"\x1b\[(\??)(\d*)([A-Za-z])")
 
 
 class TinyTerminal:
-    """Rows of cells, a cursor, and lines that were scrolled away. It wraps when it is told to."""
+    """Rows of cells, a cursor, and lines that were scrolled away. It wraps if it is set to."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self.columns, self.rows = columns, rows

@@ -72,7 +72,7 @@ def test_a_run_that_goes_on_after_a_kill_counts_anew() -> None:
     assert "1 reply from the journal" in shown[-1]
 
 
-def test_divergence_and_shortened_histories_are_told() -> None:
+def test_divergence_and_shortened_histories_are_reported() -> None:
     shown = lines(
         [
             started("root"),

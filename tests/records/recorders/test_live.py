@@ -85,7 +85,7 @@ def test_the_head_adds_up_the_whole_tree() -> None:
     assert " 10 s · 40 calls open · 300 tokens · $0.0200 · 9 child runs · a/b · run root" in head
 
 
-def test_a_narrow_terminal_is_told_the_same_in_fewer_words() -> None:
+def test_a_narrow_terminal_shows_the_same_in_fewer_words() -> None:
     lines = tree(three_deep(), columns=39, rows=14)
     assert lines[0][2:] == "10 s · 244 open · 1k tokens · $0.12"
     assert lines[1] == "└─ step 2 · cell 1 · 2/6 calls · 10 s"
@@ -94,7 +94,7 @@ def test_a_narrow_terminal_is_told_the_same_in_fewer_words() -> None:
     assert lines[-1] == "   └─ and 10 more child runs"
 
 
-def test_the_slowest_open_call_is_told_with_the_beginning_of_its_prompt() -> None:
+def test_the_slowest_open_call_is_shown_with_the_beginning_of_its_prompt() -> None:
     events = busy()[:3]
     for number, prompt in enumerate(["first", "Read\nchapter  2", "third"]):
         about: dict[str, Any] = {"call_id": str(number), "kind": "llm", "model": "a/b"}
@@ -123,7 +123,7 @@ def test_retries_are_counted_for_the_run_and_for_the_tree() -> None:
     assert "asking again (try 2 failed)" in tree([*busy(), again(None)])[1]
 
 
-def test_replies_of_the_journal_and_of_the_cache_are_told_apart() -> None:
+def test_replies_of_the_journal_and_of_the_cache_are_distinguished() -> None:
     about: dict[str, Any] = {"run_id": "root", "kind": "llm", "model": "a/b", "stored": True}
     events: list[Event] = [
         started("root"),
@@ -176,7 +176,7 @@ def test_a_killed_run_takes_what_it_left_behind_with_it() -> None:
 
 
 @given(many_events)
-def test_sums_add_up_whatever_is_told(events: list[Event]) -> None:
+def test_sums_add_up_whatever_the_events(events: list[Event]) -> None:
     progress = Progress()
     for event in events:
         progress.add(event)

@@ -115,7 +115,7 @@ def test_times_are_those_of_the_events() -> None:
     assert (tool.start_time, tool.end_time) == (1_999_500_000_000, 2_000_000_000_000)
 
 
-def test_failures_are_told_as_a_status_and_a_class() -> None:
+def test_failures_have_a_status_and_a_class() -> None:
     spies = Spies()
     failing: dict[str, Any] = {"run_id": "root", "call_id": "root.3"}
     rlm_call: dict[str, Any] = {**failing, "kind": "rlm", "model": "a/b"}

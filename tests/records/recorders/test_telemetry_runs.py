@@ -255,7 +255,7 @@ def test_a_child_of_a_plain_call_is_inside_the_cell() -> None:
 
 
 @given(many_events)
-def test_every_span_that_was_started_is_ended_whatever_is_told(events: list[Event]) -> None:
+def test_every_started_span_is_ended_whatever_the_events(events: list[Event]) -> None:
     begun: list[Any] = []
     spies = Spies(capture_content=True)
     watching = SimpleSpanProcessor(InMemorySpanExporter())

@@ -183,7 +183,7 @@ def test_an_index_has_a_largest_size(
     assert trajectory.skipped.counts == {f"of too many {reason}": 7}
 
 
-def test_a_run_that_nobody_writes_any_more_was_killed(tmp_path: Path) -> None:
+def test_a_run_without_a_writer_was_killed(tmp_path: Path) -> None:
     child = started("a-1", parent_id="a", depth=1)
     path = written(tmp_path / "a.jsonl", [started("a"), replied("a", 1), child])
     assert [run.status for run in open_trajectory(path).runs()] == ["running", "running"]

@@ -1,4 +1,4 @@
-"""Any value of somebody else's JSON becomes one that can be used."""
+"""Any value of foreign JSON becomes one that can be used."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Scripts: what a file may say, which answer is given when, and mistakes told with their place."""
+"""Scripts: what a file may say, which answer is given when, and where mistakes are."""
 
 import json
 import re
@@ -87,7 +87,7 @@ def test_a_text_is_an_answer_in_json(tmp_path: Path) -> None:
         ("a.json", '[{"tool_calls": [{}]}]', "answer 1: Object missing required field `name`"),
     ],
 )
-def test_mistakes_are_told_with_their_place(
+def test_mistakes_are_reported_with_their_place(
     tmp_path: Path, name: str, text: str, words: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -113,7 +113,7 @@ def test_whatever_is_given_is_an_answer_or_a_clear_error(value: Any) -> None:
     assert found.behaviours <= BEHAVIOURS.keys()
 
 
-def test_every_behaviour_is_told() -> None:
+def test_every_behaviour_is_documented() -> None:
     assert list(BEHAVIOURS) == sorted(get_args(Behaviour))
     assert all(text and not text.endswith(".") for text in BEHAVIOURS.values())
 

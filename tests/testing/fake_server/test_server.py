@@ -113,7 +113,7 @@ def test_a_used_up_script_is_a_500_that_says_so() -> None:
     assert "the script is used up" in found["error"]["message"]
 
 
-def test_what_was_asked_is_kept_and_told_without_secrets() -> None:
+def test_requests_are_kept_and_shown_without_secrets() -> None:
     sent = {"Authorization": "Bearer top-secret", "X-Mine": "hidden", "User-Agent": "me/1"}
     with FakeServer(["one", "two"]) as server:
         call(server, "/v1/chat/completions?key=top-secret", BODY, headers=sent)

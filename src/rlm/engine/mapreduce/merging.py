@@ -70,7 +70,7 @@ def table_of(query: str, lines: Sequence[str], labels: Mapping[int, str], max_ch
     What the query names comes first, because a table that is too long is cut at its end.
     """
     kept = {number: label for number, label in labels.items() if label and label != "-"}
-    parts = [f"Lines in all: {len(kept):,}", "By label:", _counted(Counter(kept.values()))]
+    parts = [f"Lines in all: {len(kept):,}", "By label:", _format_counts(Counter(kept.values()))]
     fields = {number: fields_of(lines[number]) for number in kept}
     by_field: dict[str, Counts] = {}
     for number, label in kept.items():
@@ -121,7 +121,7 @@ def _groups_lines(values: Counts) -> bool:
     return len(values) <= MAX_VALUES and (is_repeated or is_short)
 
 
-def _counted(counts: Counter[str]) -> str:
+def _format_counts(counts: Counter[str]) -> str:
     return "\n".join(f"{label}: {count}" for label, count in counts.most_common())
 
 

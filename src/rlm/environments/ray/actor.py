@@ -151,7 +151,7 @@ class NodeFiles:
     def find(self, name: str, place: Place | None) -> int | None:
         """Return the file, if this actor or another one at `place` holds it."""
         if name not in self._fds and place is not None:
-            fd = _opened(place)
+            fd = _open(place)
             if fd is not None:
                 self._fds[name] = fd
         return self._fds.get(name)
@@ -186,7 +186,7 @@ def _append(file: MemoryFile, buffer: Any) -> None:
         file.append(view[at : at + _COPIED_BYTES])
 
 
-def _opened(place: Place) -> int | None:
+def _open(place: Place) -> int | None:
     """Open another process's file, and check that it is the right one: pids are reused."""
     with contextlib.suppress(OSError):
         fd = os.open(f"/proc/{place.process}/fd/{place.fd}", os.O_RDONLY | os.O_CLOEXEC)

@@ -86,7 +86,7 @@ class Archive:
         self.places.prepare()
         journal = Journal(self.places.journal_of(facts.run_id))
         try:
-            facts = await _described(journal, facts, context)
+            facts = await _describe(journal, facts, context)
             small = context.size_bytes <= SMALL_CONTEXT_BYTES and not context.pictures
             if small:
                 self._keep(journal, context)
@@ -239,7 +239,7 @@ class Archive:
             return True
 
 
-async def _described(journal: Journal, facts: RunFacts, context: StoredContext) -> RunFacts:
+async def _describe(journal: Journal, facts: RunFacts, context: StoredContext) -> RunFacts:
     """Return the facts of a new run, or of one that continues and must be asked the same."""
     known = journal.facts().get("run")
     if known is None:

@@ -29,7 +29,7 @@ class Record:
     def __init__(self, run_id: str, journal: "Journal | None" = None) -> None:
         self.run_id = run_id
         self.journal = journal
-        self.result = None if journal is None else _answered(journal)
+        self.result = None if journal is None else _stored_answer(journal)
 
     @property
     def recorders(self) -> tuple[Recorder, ...]:
@@ -73,7 +73,7 @@ async def journaled_run(
         await journal.aclose()
 
 
-def _answered(journal: "Journal") -> RunResult | None:
+def _stored_answer(journal: "Journal") -> RunResult | None:
     from rlm.records.journal.facts import answered_in
 
     result = answered_in(journal.facts())

@@ -43,7 +43,7 @@ class _Session(RunSession):
 
 
 @contextlib.asynccontextmanager
-async def _opened(repl: Repl, setup_code: str) -> AsyncGenerator[_Session, None]:
+async def _open(repl: Repl, setup_code: str) -> AsyncGenerator[_Session, None]:
     session = _Session(repl, setup_code)
     try:
         await session.open()
@@ -54,7 +54,7 @@ async def _opened(repl: Repl, setup_code: str) -> AsyncGenerator[_Session, None]
 
 @checks("its variables are there in the first cell, and in later ones", fresh=True)
 async def variables(repl: Repl) -> None:
-    async with _opened(repl, _SETUP) as session:
+    async with _open(repl, _SETUP) as session:
         await session.shows("more(2), size", "(42, 3)")
         await session.shows("base += 1\nmore(2)", "43")
         expect(sorted(session.prepared), ["base", "more", "size"], "the variables it leaves")
@@ -63,13 +63,13 @@ async def variables(repl: Repl) -> None:
 @checks("it may call models, and await them", fresh=True)
 async def calls(repl: Repl) -> None:
     code = "said = llm_query('one')\nother = await llm_query('two')\nprint('dropped')"
-    async with _opened(repl, code) as session:
+    async with _open(repl, code) as session:
         await session.shows("said, other", "('re:one', 're:two')")
 
 
 @checks("it runs once, however many runs the session serves", fresh=True)
 async def once(repl: Repl) -> None:
-    async with _opened(repl, "made = [llm_query('setup')]") as session:
+    async with _open(repl, "made = [llm_query('setup')]") as session:
         await session.shows("made.append(1)\nmade", "['re:setup', 1]")
         session.begin()
         await session.open()
@@ -79,9 +79,7 @@ async def once(repl: Repl) -> None:
 
 @checks("an answer that it submits is not the answer of the run", fresh=True)
 async def no_answer(repl: Repl) -> None:
-    async with _opened(
-        repl, "answer['content'] = 'x'\nanswer['ready'] = True\nFINAL(1)"
-    ) as session:
+    async with _open(repl, "answer['content'] = 'x'\nanswer['ready'] = True\nFINAL(1)") as session:
         result = await session.run(1, "answer")
         expect(result.submission, None, "what was submitted")
         expect(result.stdout.strip(), "{'content': '', 'ready': False}", "answer")
@@ -91,7 +89,7 @@ async def no_answer(repl: Repl) -> None:
 async def failing(repl: Repl) -> None:
     for code, words in (("x = 1\nx / 0", "ZeroDivisionError"), ("def f(:", "SyntaxError")):
         try:
-            async with _opened(repl, code):
+            async with _open(repl, code):
                 raise Unmet(f"{code!r} was not an error")
         except ConfigError as error:
             told = str(error)

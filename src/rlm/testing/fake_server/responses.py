@@ -52,7 +52,7 @@ def make_response(number: int, asked: Asked, answer: Answer) -> Response:
             status = status if status >= 300 else 500
             response = error_response(asked, status, answer.error or f"scripted status {status}")
         else:
-            response = _answered(make_reply(number, asked, answer), asked, answer)
+            response = _make_response(make_reply(number, asked, answer), asked, answer)
     if "truncated" in behaviours:
         response = _truncated(response)
     if "wrong_type" in behaviours:
@@ -75,7 +75,7 @@ def _replaced(answer: Answer, behaviours: frozenset[str]) -> Response | None:
     return None
 
 
-def _answered(reply: FakeReply, asked: Asked, answer: Answer) -> Response:
+def _make_response(reply: FakeReply, asked: Asked, answer: Answer) -> Response:
     behaviours = answer.behaviours
     if asked.stream and "unstreamed" not in behaviours:
         return _streamed(reply, asked, answer)

@@ -273,10 +273,10 @@ def read_script(path: str | Path) -> list[Answer]:
         RecursionError,
     ) as error:  # TOMLDecodeError and JSONDecodeError are ValueErrors.
         raise ConfigError(f"{path.name}: {error}") from None
-    return [_checked(path.name, number, each) for number, each in enumerate(given, start=1)]
+    return [_check_answer(path.name, number, each) for number, each in enumerate(given, start=1)]
 
 
-def _checked(name: str, number: int, given: object) -> Answer:
+def _check_answer(name: str, number: int, given: object) -> Answer:
     try:
         answer = as_answer(given)
         as_pattern(answer.when or "")
@@ -286,11 +286,11 @@ def _checked(name: str, number: int, given: object) -> Answer:
 
 
 def _toml(text: str) -> list[Any]:
-    return _listed(tomllib.loads(text))
+    return _list_of_answers(tomllib.loads(text))
 
 
 def _json(text: str) -> list[Any]:
-    return _listed(json.loads(text))
+    return _list_of_answers(json.loads(text))
 
 
 def _json_lines(text: str) -> list[Any]:
@@ -304,7 +304,7 @@ def _json_lines(text: str) -> list[Any]:
     return found
 
 
-def _listed(document: Any) -> list[Any]:
+def _list_of_answers(document: Any) -> list[Any]:
     """Return a list of answers, given as such or as a table with the only key `answers`."""
     answers = document
     if isinstance(document, dict):
