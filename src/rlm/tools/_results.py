@@ -251,7 +251,7 @@ def _encodable(value: Any) -> Any:
     if callable(getattr(type(value), "model_dump", None)):
         return value.model_dump()
     if isinstance(value, Mapping):
-        return {key: value[key] for key in _listed(value)}
+        return {key: value[key] for key in _to_list(value)}
     if isinstance(value, _LISTED):
         return _to_list(value)
     if callable(getattr(type(value), "tolist", None)):
