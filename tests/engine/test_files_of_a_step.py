@@ -1,5 +1,6 @@
 """How many files of the host one step of a run enters: a measure of what a reader has to follow."""
 
+import asyncio
 import sys
 from collections import defaultdict
 from collections.abc import AsyncGenerator
@@ -9,6 +10,7 @@ from typing import Any
 
 import rlm
 from rlm import RLM
+from rlm.environments.local.zygotes import Zygote
 from rlm.events import Event, StepStarted
 from rlm.messages import ModelInfo, Reply, Request
 
@@ -41,23 +43,37 @@ class Model:
 class Profile:
     """Counts the functions that are called from the start of one step to the start of the next.
 
-    Functions that were waiting when the step began, such as `RLM.aask`, are not counted.
+    Functions that were waiting when the step began, such as `RLM.aask`, are not counted, nor is
+    what runs in the background: after a session has opened, workers are prepared for the next.
     """
 
     def __init__(self) -> None:
         self.entered: dict[str, set[str]] = defaultdict(set)
         self._waiting: set[FrameType] | None = None
+        self._others: set[asyncio.Task[Any] | None] = set()
 
     def record(self, event: Event) -> None:
         if isinstance(event, StepStarted):
             self._waiting = _stack() if event.step == MEASURED_STEP else None
+            self._others = {*asyncio.all_tasks()} - {asyncio.current_task()}
 
     def note(self, frame: FrameType, event: str, _: Any) -> None:
         if self._waiting is None or event != "call" or frame in self._waiting:
             return
+        if asyncio.current_task() in self._others or _is_background(frame):
+            return
         path = Path(frame.f_code.co_filename)
         if path.is_relative_to(PACKAGE):
             self.entered[str(path.relative_to(PACKAGE))].add(frame.f_code.co_qualname)
+
+
+def _is_background(frame: FrameType | None) -> bool:
+    """Whether a timer called it, which prepares workers for later sessions."""
+    while frame is not None:
+        if frame.f_code is Zygote.refill.__code__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _stack() -> set[FrameType]:

@@ -114,6 +114,11 @@ class Scope:
         """Whether a recorder wants the hash of a context that is too large to be hashed at once."""
         return any(getattr(each, "needs_context_hash", False) for each in self.recorders)
 
+    @property
+    def wants_pieces(self) -> bool:
+        """Whether a listener wants the answer of this run piece by piece."""
+        return not self.depth and any(getattr(r, "wants_pieces", False) for r in self.recorders)
+
     # -- cells whose session is lost ---------------------------------------------------------
 
     def begin_cell(self) -> None:

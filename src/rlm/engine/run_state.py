@@ -299,6 +299,8 @@ class ReplRunState(RunState):
 
     def _answer_stream(self) -> ReplyStream | None:
         """Return what passes on an answer written as prose, if it would be accepted in any form."""
+        if not self.scope.wants_pieces:
+            return None
         rejected = guarded(self.progress, self.config.guards, self.scope.step)
         if rejected or self.task.objection_to is not None or self.config.protocol != "fences":
             return None
