@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rlm.calls import scheduler
 from rlm.cli import _errors, commands
+from tests.cli.conftest import Run
 from tests.cli.running import QUESTION, one_clear_line, rlm
 from tests.clients.misbehaving import replies, serving
 
@@ -36,11 +38,6 @@ def folder(tmp_path: Path) -> Path:
         (["-f", "loop"], {}, "loop: Too many levels of symbolic links"),
         (["-f", "empty.txt"], {}, "the context is empty"),
         (["--log-dir", "empty.txt"], {}, "log_dir='empty.txt' can't be written to: File exists"),
-        (
-            ["-m", "openai-compatible/m", "--timeout", "5"],
-            {"LLM_BASE_URL": "http://127.0.0.1:9/v1"},
-            "127.0.0.1:9",
-        ),
     ],
 )
 def test_what_can_not_work(
@@ -49,6 +46,15 @@ def test_what_can_not_work(
     done = rlm("ask", QUESTION, "--quiet", *arguments, cwd=folder, **variables)
     assert (done.returncode, done.stdout) == (1, "")
     assert told in one_clear_line(done.stderr)
+
+
+def test_a_server_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "FIRST_WAIT_SECONDS", 0.0)
+    model = ("-m", "openai-compatible/m")
+    dead = "http://127.0.0.1:9/v1"
+    code, out, err = run("ask", QUESTION, "--quiet", *model, stdin=b"text", LLM_BASE_URL=dead)
+    assert (code, out) == (1, "")
+    assert "127.0.0.1:9" in one_clear_line(err)
 
 
 @pytest.mark.parametrize(
