@@ -219,7 +219,7 @@ def test_a_processor_that_fails_ends_no_run_and_leaks_no_span(
     assert len(spies.spans) == len(ends) == 5
     assert not spies.recorder._runs
     assert [record.message for record in caplog.records] == [
-        "telemetry failed on ModelReplied; this is told once"
+        "telemetry failed on ModelReplied; this is reported once"
     ]
 
 
