@@ -152,6 +152,9 @@ async def test_a_run_that_ended_at_a_limit_goes_on_with_a_higher_one(tmp_path: P
         assert resumed.status == 202
         run = await _until(client, run_id, "incomplete", "completed")
         again = await client.ask("POST", f"/v1/runs/{run_id}/resume")
+        too_high = {"limits": {"call_output_tokens": 10**9}}
+        refused = await client.post(f"/v1/runs/{run_id}/resume", too_high)
+    assert (refused.status, refused.json["error"]["param"]) == (400, "limits.call_output_tokens")
     assert (run["status"], run["answer"]) == ("completed", "found")
     assert again.json["answer"] == "found", "an answer is not looked for twice"
 

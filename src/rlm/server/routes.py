@@ -16,6 +16,7 @@ from rlm._util.distribution import own_version
 from rlm.server.access import Access, RequestLog, token_of
 from rlm.server.answer_routes import AnswerRoutes
 from rlm.server.bodies import decoded, limited
+from rlm.server.conversation import limits_of
 from rlm.server.errors import ApiError, bad_request, error_response, not_found
 from rlm.server.files import StoredFile, Upload
 from rlm.server.metrics import CONTENT_TYPE
@@ -124,6 +125,7 @@ class RunRoutes:
         run_id, limits = request.path_params["run_id"], None
         if request.headers.get("content-length", "0") != "0":
             limits = (await decoded(request, self._settings, ResumeRequest)).limits
+            limits_of(limits, self._settings.limits, "")  # an error also if the run is over
         return json_response(
             await self._service.runs.resume(run_id, token_of(request), limits), 202
         )
