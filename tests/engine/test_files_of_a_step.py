@@ -55,7 +55,8 @@ class Profile:
     def record(self, event: Event) -> None:
         if isinstance(event, StepStarted):
             self._waiting = _stack() if event.step == MEASURED_STEP else None
-            self._others = {*asyncio.all_tasks()} - {asyncio.current_task()}
+            now = asyncio.current_task()
+            self._others = {each for each in asyncio.all_tasks() if each is not now}
 
     def note(self, frame: FrameType, event: str, _: Any) -> None:
         if self._waiting is None or event != "call" or frame in self._waiting:
