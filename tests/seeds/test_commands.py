@@ -24,7 +24,7 @@ from tests.seeds.test_rlm_demo import MODELS, variables_of
 pytestmark = pytest.mark.heavy
 
 RIGHT = "right: the needle says 3077052"
-SUITE = "tests/rlm_runtime tests/shape/test_floors.py"
+SUITE = "tests/rlm_runtime tests/shape/test_layers.py"
 """What `uv run pytest` runs of the suite. All of it runs in `make test`, and in a clone in
 `make test-clone`; SEEDS_PYTEST="" has it run here once more."""
 

@@ -33,14 +33,25 @@ __all__ = [
 
 DEFAULT_MODELS = {
     "anthropic": "claude-sonnet-5-5",
+    "bedrock": "global.anthropic.claude-sonnet-5-5",
+    "bedrock-openai": "openai.gpt-oss-120b-1:0",
+    "cerebras": "gpt-oss-120b",
+    "cohere": "command-a-03-2025",
+    "deepseek": "deepseek-flash",
     "elizaos": "TEXT_LARGE",
+    "fireworks": "accounts/fireworks/models/gpt-oss-120b",
+    "foundry": "claude-sonnet-5-5",
     "gemini": "gemini-3.5-flash",
     "groq": "llama-3.3-70b-versatile",
+    "minimax": "MiniMax-M3",
+    "mistral": "mistral-medium-3.5",
     "offline": "extractive",
     "openai": "gpt-5-mini",
     "openrouter": "openai/gpt-5-mini",
     "portkey": "@openai/gpt-5-mini",
+    "together": "openai/gpt-oss-120b",
     "vercel": "openai/gpt-5-mini",
+    "xai": "grok-4.7",
 }
 MAX_ERROR_CHARS = 500
 MIN_SECRET_CHARS = 8
