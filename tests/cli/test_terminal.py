@@ -31,14 +31,14 @@ def test_hostile_text_is_harmless_everywhere() -> None:
     code = f"print({AS_CODE})\nFINAL({AS_CODE})\nraise ValueError({AS_CODE})"
     with endpoint(submits(code)) as server:
         seen = in_terminals(
-            *("ask", "?", "-m", "openai-compatible/[bold]m\x1b[31m", "--verbose"),
+            *("ask", "?", "-m", "openai-compatible/[bold]m", "--verbose"),
             LLM_BASE_URL=server.url,
         )
     assert CONTROLS.search(seen.stdout) is None
     assert seen.stdout.startswith(b"\\x1b]0;pwned\\x07\\x1b[2J\\x1b[31m[bold]x[/bold][link=")
     assert [part for part in OBEYED if part in seen.stderr] == []
     assert b"[bold]x[/bold]" in seen.stderr
-    assert b"openai-compatible/[bold]m\\x1b[31m" in seen.stderr
+    assert b"openai-compatible/[bold]m" in seen.stderr
 
 
 def test_json_is_harmless_too() -> None:

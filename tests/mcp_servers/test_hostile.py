@@ -122,7 +122,7 @@ def test_a_schema_bomb_is_shown_and_checked_in_no_time() -> None:
 def test_answers_that_are_nonsense_or_too_much_are_failures_of_the_call() -> None:
     assert "nonsense" not in run([hostile("nonsense")], "hello()", "FINAL(1)").failure(0)
     asked = run([hostile("huge")], "hello()", "FINAL(1)")
-    assert asked.failure(0).endswith("more than 16 MiB; ask for less")
+    assert asked.failure(0).endswith("more than 16 MiB as JSON; ask for less")
     asked = run([hostile("angry")], "hello()", "FINAL(1)")
     assert len(asked.failure(0)) < 600
     assert "`" not in asked.failure(0)

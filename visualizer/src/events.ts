@@ -1,5 +1,5 @@
 // Made by `npm run types` from src/rlm/records/events.schema.json; not written by hand.
-// schema-sha256: 49034ece7c18fcbbae9ef0e877190f6052169fd6e3f144eadb03ee4f153ef914
+// schema-sha256: 0e7f5fc28f3026d1750f11352306fab1973b9cad2596037651eed24dd1fb098b
 
 /**
  * A run starts, or is resumed after it was killed: then its events are sent again.
@@ -314,7 +314,10 @@ export interface ToolCalled {
 }
 
 /**
- * A cell showed the user a piece of the answer (`environment="agent"`).
+ * A piece of the answer, shown while the run goes on.
+ *
+ * A cell showed it (`environment="agent"`), or it was written as prose. The latter is sent only to
+ * recorders with a true attribute `wants_pieces`, and is kept in no log.
  */
 export interface OutputStreamed {
   readonly type: 'output_streamed'
@@ -434,6 +437,8 @@ export interface BudgetChanged {
 
 /**
  * A run has ended; `usage` includes that of its children. `error` is set if it was raised.
+ *
+ * `rejected_answer` is an answer that had the wrong shape, if the run ended without another.
  */
 export interface RunEnded {
   readonly type: 'run_ended'
@@ -454,6 +459,7 @@ export interface RunEnded {
   readonly error?: string | null
   readonly detail?: string
   readonly answer_json?: string | null
+  readonly rejected_answer?: string | null
 }
 
 /**

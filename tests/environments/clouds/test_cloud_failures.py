@@ -131,9 +131,9 @@ async def test_a_key_may_be_an_option_and_is_not_shown(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     mine = "mine-9876543210"
-    with on_double(name, api_key=mine) as (environment, machine):
+    with on_double(name, api_key=mine) as (environment, machine), monkeypatch.context() as patch:
         for variable in environment.key_names:
-            monkeypatch.delenv(variable, raising=False)
+            patch.delenv(variable, raising=False)
         assert environment.problem() is not None
         session = await opened(environment)
         await session.close()
