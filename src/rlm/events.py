@@ -227,7 +227,7 @@ class ToolCalled(_Fact, frozen=True, kw_only=True, tag="tool_called"):
 
 
 class OutputStreamed(_Fact, frozen=True, kw_only=True, tag="output_streamed"):
-    """A piece of the answer, shown while the run goes on.
+    """A piece of the answer, shown while the run is still in progress.
 
     A cell showed it (`environment="agent"`), or it was written as prose. The latter is sent only to
     recorders with a true attribute `wants_pieces`, and is kept in no log.

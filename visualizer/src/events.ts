@@ -1,5 +1,5 @@
 // Made by `npm run types` from src/rlm/records/events.schema.json; not written by hand.
-// schema-sha256: 0e7f5fc28f3026d1750f11352306fab1973b9cad2596037651eed24dd1fb098b
+// schema-sha256: e8dbf77b1ee75069b4dc3c71ab2d846d79c152cfc734472d68143c40b2fddbc8
 
 /**
  * A run starts, or is resumed after it was killed: then its events are sent again.
@@ -314,7 +314,7 @@ export interface ToolCalled {
 }
 
 /**
- * A piece of the answer, shown while the run goes on.
+ * A piece of the answer, shown while the run is still in progress.
  *
  * A cell showed it (`environment="agent"`), or it was written as prose. The latter is sent only to
  * recorders with a true attribute `wants_pieces`, and is kept in no log.

@@ -1,6 +1,5 @@
 """Continue recorded runs: `rlm resume` and `rlm fork` build the `RLM` of a record and ask it."""
 
-import math
 import os
 import re
 import sys
@@ -78,20 +77,11 @@ class Recipe(Struct, frozen=True, kw_only=True):
 def recipe_of(facts: RunFacts) -> Recipe:
     """Return the recorded settings of a run; ConfigError if they are not enough to continue."""
     try:
-        recipe = msgspec.convert(facts.settings, Recipe)
-        for info in recipe.infos.values():
-            _check_price(info.price)
-        return recipe
+        return msgspec.convert(facts.settings, Recipe)
     except (msgspec.ValidationError, ConfigError, RecursionError) as error:
         raise ConfigError(
             f"the journal of run {facts.run_id} does not say how it was run: {error}"
         ) from error
-
-
-def _check_price(price: Price | None) -> None:
-    figures = () if price is None else (price.input_per_million, price.output_per_million)
-    if not all(0 <= figure < math.inf for figure in figures):
-        raise ConfigError(f"{figures} are not prices")
 
 
 def keywords_of(
