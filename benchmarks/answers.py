@@ -96,10 +96,8 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few items, only to see that it runs")
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
-    parser.add_argument(
-        "--record", type=Path, default=_ROOT / "build" / "bench" / "answers.json"
-    )
-    parser.add_argument("--publish", type=Path, help="write the page, the plot and all samples here")
+    parser.add_argument("--record", type=Path, default=_ROOT / "build" / "bench" / "answers.json")
+    parser.add_argument("--publish", type=Path, help="write page, plot and samples here")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     return parser.parse_args(arguments)
 

@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from rlm.messages import Message, Request
 from rlm.operators import aclassify
+
+from rlm.messages import Message, Request
 from rlm.testing import NoisyOracle
 from rlm.testing.label_prompts import plain_prompt
 
