@@ -27,6 +27,8 @@ __all__ = [
     "ModelAsked",
     "ModelReplied",
     "Noted",
+    "OperatorEnded",
+    "OperatorStarted",
     "OutputStreamed",
     "Planned",
     "RunEnded",
@@ -177,12 +179,14 @@ class CallStarted(_Fact, frozen=True, kw_only=True, tag="call_started"):
     """A call from a cell or from map/reduce.
 
     `call_id` is made of the id of the run, the hash of the request, and its number among equals.
+    `operator_id` names the operator that asks, if it is one.
     """
 
     call_id: str
     kind: Literal["llm", "rlm"]
     model: str
     prompt: str
+    operator_id: str | None = None
 
 
 class CallEnded(_Fact, frozen=True, kw_only=True, tag="call_ended"):
@@ -212,6 +216,35 @@ class CallRetried(_Fact, frozen=True, kw_only=True, tag="call_retried"):
     wait_seconds: float
     error: str
     call_id: str | None = None
+
+
+class OperatorStarted(_Fact, frozen=True, kw_only=True, tag="operator_started"):
+    """An operator such as `classify` begins; `task` is what it asks about its items."""
+
+    operator_id: str
+    name: str
+    task: str
+    items: int
+    distinct: int
+
+
+class OperatorEnded(_Fact, frozen=True, kw_only=True, tag="operator_ended"):
+    """An operator has ended. `summary` says in one line what it did.
+
+    Items without a usable reply were `asked_again`; those in doubt were `looked_again` at, and
+    `changed` got another label. `missing` items have no result.
+    """
+
+    operator_id: str
+    name: str
+    summary: str
+    prompts: int
+    asked_again: int = 0
+    looked_again: int = 0
+    changed: int = 0
+    missing: int = 0
+    seconds: float = 0.0
+    error: str | None = None
 
 
 class ToolCalled(_Fact, frozen=True, kw_only=True, tag="tool_called"):
@@ -319,6 +352,8 @@ Event = (
     | CallStarted
     | CallEnded
     | CallRetried
+    | OperatorStarted
+    | OperatorEnded
     | ToolCalled
     | OutputStreamed
     | Noted

@@ -13,7 +13,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__", "core", "utils"),
     ("cli",),
     ("bench", "server"),
-    ("agent", "batch", "gateway", "replay", "viewer"),
+    ("agent", "batch", "gateway", "operators", "replay", "viewer"),
     ("api",),
     ("compat",),
     ("wiring",),

@@ -180,8 +180,10 @@ class Calls:
         )
         return outcome.unwrap()
 
-    async def counted_call(self, scope: Scope, request: Request) -> Reply:
-        """Make a call for model-written code or for map/reduce.
+    async def counted_call(
+        self, scope: Scope, request: Request, operator_id: str | None = None
+    ) -> Reply:
+        """Make a call for model-written code, for map/reduce or for an operator.
 
         It is counted first, so that code that keeps calling reaches the limit.
         """
@@ -190,7 +192,7 @@ class Calls:
         pending.call_id = scope.call_id(pending.key)
         about = {"call_id": pending.call_id, "kind": "llm", "model": request.model}
         prompt = cut(display_text(request.messages[-1].content), MAX_PROMPT_CHARS)
-        scope.emit(CallStarted, **about, prompt=prompt)
+        scope.emit(CallStarted, **about, prompt=prompt, operator_id=operator_id)
         outcome = await self._with_retries(pending)
         if outcome.error is not None and not outcome.stored:
             await scope.remember(pending.key, failed(outcome.error))

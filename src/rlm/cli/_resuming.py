@@ -21,6 +21,7 @@ from rlm.config import RunConfig
 from rlm.context import StoredContext, store_context
 from rlm.errors import ConfigError, UnknownPriceError
 from rlm.messages import ModelInfo, Price
+from rlm.portal import portal
 from rlm.records.journal import Archive, RunFacts, RunFile, fork
 from rlm.results import RunResult
 from rlm.wiring.registry import PROVIDERS, split_model
@@ -52,6 +53,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     values: tuple[str, ...] = ()
     answer_schema: dict[str, Any] | None = None
     own: tuple[str, ...] = ()
+    operator: dict[str, Any] | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -175,14 +177,17 @@ def _run(
     )
     with engine:
         context: Any = context_for(kept, facts, options.files)
-        schema, run_id = recipe.answer_schema, facts.run_id
         try:
-            return display.run(
-                engine,
-                lambda: engine.ask(facts.query, context, response_model=schema, run_id=run_id),
-            )
+            return display.run(engine, lambda: _answer(engine, facts, recipe, context))
         except UnknownPriceError as error:
             raise unknown_price(recipe.models) from error
+
+
+def _answer(engine: RLM, facts: RunFacts, recipe: Recipe, context: Any) -> RunResult:
+    query, run_id, operator = facts.query, facts.run_id, recipe.operator
+    if operator is None:
+        return engine.ask(query, context, response_model=recipe.answer_schema, run_id=run_id)
+    return portal().call(lambda: engine.runner.resume_operator(query, context, operator, run_id))
 
 
 def context_for(kept: Archive, facts: RunFacts, files: tuple[str, ...]) -> StoredContext:

@@ -362,8 +362,14 @@ def _own(values: dict[str, Any] | None) -> dict[str, Any] | None:
         return None
     from rlm.worker.namespace import REPL_NAMES
 
-    ours = {entry.name for entry in REPL_NAMES} - {"answer", "context", "history"}
-    return {name: each for name, each in values.items() if name not in ours}
+    ours = {entry.name for entry in REPL_NAMES if not entry.yields}
+    ours -= {"answer", "context", "history"}
+    operators = {entry.name for entry in REPL_NAMES if entry.yields}
+    return {
+        name: each
+        for name, each in values.items()
+        if name not in ours and not (name in operators and str(each).startswith("<function "))
+    }
 
 
 def _stored(value: Any) -> ContextSource:

@@ -74,9 +74,11 @@ del _rlm_snapshot
 """
 """A cell that prints all variables; it leaves none of its own."""
 
+YIELDING = frozenset(entry.name for entry in REPL_NAMES if entry.yields)
+"""Functions of every REPL whose names are often variables of the model, such as `pairs`."""
 PUBLISHED = frozenset(
     entry.name for entry in REPL_NAMES if entry.name not in {"context", "context_0", "answer"}
-)
+).difference(YIELDING)
 """Functions and aliases of every REPL, which are no variables of the model."""
 
 SEQUENCES = {"l": list, "t": tuple, "s": set, "f": frozenset}
@@ -146,6 +148,8 @@ def _rlm_locals():
     for name, value in list(globals().items()):
         if name[:1] == "_" or not name.isidentifier() or name in _rlm_published:
             continue
+        if name in _rlm_operators and callable(value):
+            continue
         try:
             text = json.dumps(form(value, 0))
         except Exception:
@@ -158,7 +162,7 @@ def _rlm_locals():
     return json.dumps(found)
 
 print(_rlm_locals())
-del _rlm_locals, _rlm_published
+del _rlm_locals, _rlm_operators, _rlm_published
 """
 """A cell that prints all variables in the reference's form: data as it is, but not all of a long
 text or list, and anything else as its `repr`. It leaves no name of its own.
@@ -175,7 +179,8 @@ class CellValues:
         self._kept: OrderedDict[tuple[str, int, int], dict[str, Any]] = OrderedDict()
 
     async def __call__(self, session: Session, scope: Scope, cell: int) -> None:
-        code = f"_rlm_published = {sorted(PUBLISHED)!r}\n{LOCALS_CODE}"
+        names = f"_rlm_published, _rlm_operators = {sorted(PUBLISHED)!r}, {sorted(YIELDING)!r}"
+        code = f"{names}\n{LOCALS_CODE}"
         try:
             shot = await session.execute(code, timeout_seconds=LOCALS_SECONDS)
             found = read_json(shot.stdout.strip(), LOCALS_BOUNDS)

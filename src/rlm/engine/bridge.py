@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from rlm._util.text import all_used
@@ -21,8 +22,12 @@ from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope, failed
 from rlm.config import RunConfig
 from rlm.engine.children import ChildTask, StartChild
+from rlm.engine.concurrency import concurrently, outcome
+from rlm.engine.operators import OperatorCall, OperatorResult, run_operator
+from rlm.engine.operators.reading import json_in
+from rlm.engine.operators.shapes import Shape, shape_of
 from rlm.engine.pictures import RunPictures
-from rlm.errors import CallRefused, RLMError, ToolError
+from rlm.errors import CallRefused, ModelError, RLMError, ToolError
 from rlm.events import (
     CUT,
     MAX_PROMPT_CHARS,
@@ -55,6 +60,11 @@ LONG_CHARS = 256 << 10
 """Longer texts are encoded and decoded in a thread."""
 CONTEXT = JsonBounds(CALLS[b"rlm"].texts_bytes, MAX_CONTEXT_VALUES)
 NOTE = JsonBounds(CALLS[b"note"].texts_bytes, MAX_TOOL_VALUES)
+
+SHAPE_ATTEMPTS = 3
+JSON_ONLY = "Reply with the JSON only: no prose, no code fence."
+OPERATOR_RESULT_CHARS = 40
+"""About how much JSON the result for one item takes."""
 
 Answer = tuple[dict[str, Any], Sequence[str]]
 
@@ -94,6 +104,8 @@ class Bridge:
         if kind == "rlm":
             inside.set(self.inside)
             return await self._rlm(arguments, parts)
+        if kind == "operator":
+            return await self._operator(arguments, parts)
         if kind == "tool":
             inside.set(self.inside)
             return await self._tool(arguments)
@@ -113,8 +125,11 @@ class Bridge:
             raise CallRefused("malformed llm_query", limit="kind")
 
         cap = self._output_cap(arguments)
+        shape = await self._shape(arguments)
 
         def ask(index: int) -> Awaitable[str]:
+            if shape is not None:
+                return self._shaped(prompts[index], model, cap, shape)
             if images is None:
                 return self._ask(prompts[index], model, cap)
             return self._look(prompts[index], images[index], model, cap)
@@ -145,6 +160,42 @@ class Bridge:
             sampling=self.config.sub_sampling,
         )
         return (await self.calls.counted_call(self.scope, request)).text
+
+    async def _shape(self, arguments: dict[str, Any]) -> Shape | None:
+        """Return the shape of replies that a cell asks for with `schema=`."""
+        if (schema := arguments.get("schema")) is None:
+            return None
+        if arguments.get("images") is not None:
+            raise CallRefused("llm_query takes either images or a schema", limit="kind")
+        return await shape_of(schema)
+
+    async def _shaped(self, prompt: str, model: str, cap: int, shape: Shape) -> str:
+        """Return a reply as JSON of this shape; ask again, with the mistake, if it has another."""
+        asked = f"{prompt}\n\n{shape.description}\n\n{JSON_ONLY}"
+        problem = ""
+        for _ in range(SHAPE_ATTEMPTS):
+            reply = await self._ask(f"{asked} {problem}".rstrip(), model, cap)
+            try:
+                return json.dumps(await shape.check(json_in(reply)), ensure_ascii=False)
+            except ValueError as error:
+                problem = f"Avoid this mistake of an earlier reply: {error}"
+        raise ModelError(f"no reply had the shape asked for: {problem.partition(': ')[2]}")
+
+    # -- operators ---------------------------------------------------------------------------
+
+    async def _operator(self, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
+        model, name = self._model(arguments), arguments.get("name")
+        options, left = arguments.get("options"), arguments.get("left")
+        if not isinstance(name, str) or not isinstance(options, dict):
+            raise CallRefused("malformed operator", limit="kind")
+        if left is not None and (not isinstance(left, int) or not 0 <= left <= len(parts)):
+            raise CallRefused("malformed operator", limit="kind")
+        others = None if left is None else tuple(parts[left:])
+        call = OperatorCall(name=name, items=tuple(parts[:left]), others=others, options=options)
+        result = await run_operator(call, self.calls, self.scope, self.config, model)
+        if len(parts) * OPERATOR_RESULT_CHARS < LONG_CHARS:
+            return {"json": _operator_json(result)}, ()
+        return {"json": await asyncio.to_thread(_operator_json, result)}, ()
 
     def _with_failed_replies(self, kind: str, arguments: dict[str, Any], answer: Answer) -> Answer:
         """Return the answer with texts in place of failures, if the run has any for them."""
@@ -251,11 +302,11 @@ class Bridge:
         Items beyond `max_calls` are not begun: a batch may name millions.
         """
         if count == 1:  # Most calls: a task would take longer than the rest.
-            reply = await _outcome(ask(0))
+            reply = await outcome(ask(0))
             return ({"failed": {}}, [reply]) if isinstance(reply, str) else _one_failed(reply)
         room = min(count, max(0, self.scope.budget.room().calls))
         at_once = CALLS_PER_SLOT * self.config.limits.max_concurrent_calls
-        replies = await _concurrently(room, ask, at_once)
+        replies = await concurrently(room, ask, at_once)
         errors = {str(i): each for i, each in enumerate(replies) if isinstance(each, RLMError)}
         if room < count:
             refusal = f"{all_used(self.config.limits.max_calls, 'call')} (max_calls)"
@@ -328,11 +379,8 @@ def _logged(result: str) -> str:
     return cut(result, MAX_RESULT_CHARS)
 
 
-async def _outcome(reply: Awaitable[str]) -> str | RLMError:
-    try:
-        return await reply
-    except RLMError as error:
-        return error
+def _operator_json(result: OperatorResult) -> str:
+    return json.dumps(msgspec.to_builtins(result), ensure_ascii=False)
 
 
 def _one_failed(error: RLMError) -> Answer:
@@ -344,29 +392,6 @@ def _failures(errors: Mapping[str, RLMError]) -> dict[str, Any]:
     told: dict[str, Any] = {"failed": {place: str(error) for place, error in errors.items()}}
     limits = {place: e.limit for place, e in errors.items() if isinstance(e, CallRefused)}
     return {**told, "limits": limits} if limits else told
-
-
-async def _concurrently(
-    count: int, ask: Callable[[int], Awaitable[str]], at_once: int
-) -> list[str | RLMError]:
-    """Return all replies in order; raise errors that the model can't handle when all are done.
-
-    At most `at_once` run concurrently: a task for each would fill the memory.
-    """
-    replies: list[str | RLMError] = [""] * count
-    ahead = iter(range(count))
-
-    async def work() -> None:
-        for index in ahead:
-            replies[index] = await _outcome(ask(index))
-
-    ends = await asyncio.gather(
-        *(work() for _ in range(min(count, at_once))), return_exceptions=True
-    )
-    for end in ends:
-        if end is not None:
-            raise end
-    return replies
 
 
 async def _all_decoded(kinds: Sequence[Any], parts: Sequence[str]) -> list[Any]:

@@ -1,9 +1,11 @@
 """Runs without a REPL: one plain call, or map/reduce."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -12,17 +14,19 @@ from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.engine.answer_stream import prose_stream
+from rlm.engine.operators import run_operator
 from rlm.engine.plain_replies import read_submission
 from rlm.engine.run_state import RunState
 from rlm.engine.task import Ending, Task
 from rlm.errors import ConfigError, RLMError
 from rlm.messages import Message, Reply, Request, ToolSpec
 from rlm.prompts import nudges
-from rlm.results import RunResult, Submission
+from rlm.results import RunResult, StopReason, Submission
 
 __all__ = ["PlainRun", "RelayRun", "Relayed", "choose_strategy"]
 
 MAX_REPAIRS = 3
+OPERATOR = "operator"
 CODE = "code"
 """The `how` of a reply that is code and so no answer."""
 WEAK = ("small", "tiny")
@@ -31,6 +35,8 @@ WEAK = ("small", "tiny")
 
 def choose_strategy(calls: Calls, task: Task, config: RunConfig) -> tuple[str, Task]:
     """Return the strategy, and the task with the reason if `auto` chose it."""
+    if task.operator is not None:
+        return OPERATOR, task
     if config.strategy != "auto":
         return config.strategy, task
     info, size = calls.info(config.model), task.context.size_bytes
@@ -76,6 +82,8 @@ class PlainRun:
         return await self.run_state.finish(ending)
 
     async def _ending(self) -> Ending:
+        if self.strategy == OPERATOR:
+            return await _operator(self.run_state)
         return await (_direct if self.strategy == "direct" else _mapreduce)(self.run_state)
 
 
@@ -113,6 +121,19 @@ class RelayRun(PlainRun):
             run.scope, request, purpose="direct", on_text=relayed.on_text
         )
         return Ending("answer", "asked", Submission(self.reply.text, "direct"))
+
+
+async def _operator(run: RunState) -> Ending:
+    """Run one operator over the items of the context; a partial result is an answer too."""
+    assert run.task.operator is not None
+    model = run.config.sub_model
+    result = await run_operator(run.task.operator, run.calls, run.scope, run.config, model)
+    encoded = json.dumps(msgspec.to_builtins(result), ensure_ascii=False)
+    submission = Submission(result.note, OPERATOR, encoded)
+    if result.missing:
+        stop_reason: StopReason = "limit" if result.limit else "error"
+        return Ending(stop_reason, "asked", submission, result.limit, result.reason)
+    return Ending("answer", "asked", submission)
 
 
 async def _mapreduce(run: RunState) -> Ending:

@@ -10,6 +10,7 @@ from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.context import StoredContext
+from rlm.engine.operators import OperatorCall
 from rlm.engine.sessions import AfterCell, RunSession
 from rlm.protocols import BaseEnvironment, ContextSource, Tool
 from rlm.results import AnswerSource, StopReason, Submission
@@ -21,8 +22,9 @@ class Task(Struct, frozen=True):
     """A query and its context; for a child run, the call of its parent too.
 
     `description` replaces that of the context, `prologue` is shown below the query, `settings`
-    are needed to run it again, `objection_to` says what is wrong with the shape of an answer, and
-    `chosen_because` says why `auto` chose its strategy.
+    are needed to run it again, `objection_to` says what is wrong with the shape of an answer,
+    `chosen_because` says why `auto` chose its strategy, and `operator` is what `rlm.operators`
+    asks for in place of an answer.
     """
 
     query: str
@@ -33,6 +35,7 @@ class Task(Struct, frozen=True):
     settings: Mapping[str, Any] = field(default_factory=dict)
     objection_to: Callable[[Submission], Awaitable[str | None]] | None = None
     chosen_because: str = ""
+    operator: OperatorCall | None = None
 
 
 class Toolset(Struct, frozen=True):

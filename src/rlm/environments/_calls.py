@@ -46,6 +46,14 @@ class _LlmArguments(Struct, forbid_unknown_fields=True):
     batched: bool
     images: list[list[int | str]] | None = None  # A number is the index of a part after the texts.
     max_tokens: int | None = None
+    schema: Any = None
+
+
+class _OperatorArguments(Struct, forbid_unknown_fields=True):
+    name: str
+    options: dict[str, Any]
+    model: str | None
+    left: int | None = None  # How many of the texts are left items of pairs.
 
 
 class _ContextKind(Struct, forbid_unknown_fields=True):
@@ -71,6 +79,7 @@ _ROWS = JsonBounds(bounds.CALLS[b"llm"].arguments_bytes, 4 * wire.MAX_PARTS)
 """In a batch, every prompt has a list of pictures, or an object that describes its context."""
 _LLM = json.Decoder(_LlmArguments)
 _RLM = json.Decoder(_RlmArguments)
+_OPERATOR = json.Decoder(_OperatorArguments)
 _NOTHING = json.Decoder(_NoArguments)
 
 
@@ -103,6 +112,8 @@ def _read_llm(frame: wire.Frame) -> Call | None:
     arguments: dict[str, Any] = {"model": given.model, "batched": given.batched}
     if given.max_tokens is not None:
         arguments["max_tokens"] = given.max_tokens
+    if given.schema is not None:
+        arguments["schema"] = given.schema
     if given.images is None:
         parts = read_parts(frame.parts[2:])
     else:
@@ -144,6 +155,21 @@ def _read_rlm(frame: wire.Frame) -> Call | None:
     return Call("rlm", arguments, parts, prompts)
 
 
+def _read_operator(frame: wire.Frame) -> Call | None:
+    given = read_metadata(frame, 1, _OPERATOR, _ARGUMENTS[b"operator"])
+    parts = read_parts(frame.parts[2:])
+    _check_model(given.model)
+    if len(given.name) > bounds.MAX_NAME_CHARS:
+        raise TooLarge(f"an operator's name has at most {bounds.MAX_NAME_CHARS} characters")
+    arguments: dict[str, Any] = {
+        "name": given.name,
+        "options": given.options,
+        "model": given.model,
+        "left": given.left,
+    }
+    return Call("operator", arguments, parts, 1)
+
+
 def _check_model(model: str | None) -> None:
     if model is not None and len(model) > bounds.MAX_MODEL_CHARS:
         raise TooLarge(f"a model's name has at most {bounds.MAX_MODEL_CHARS} characters")
@@ -182,6 +208,7 @@ def _read_message(frame: wire.Frame) -> Call | None:
 _CALL_READERS: dict[bytes, Callable[[wire.Frame], Call | None]] = {
     b"llm": _read_llm,
     b"rlm": _read_rlm,
+    b"operator": _read_operator,
     b"tool": _read_tool,
     b"stream": _read_message,
     b"note": _read_message,

@@ -88,7 +88,8 @@ async def replay_events(
     engine = recorded_rlm(root) if rlm is None else rlm
     schema = root.settings.get("answer_schema")
     try:
-        await engine.runner.repeat(root.query, context, root.run_id, store, schema, now)
+        operator = root.settings.get("operator")
+        await engine.runner.repeat(root.query, context, root.run_id, store, schema, now, operator)
     except RLMError:
         if not now.events:  # It did not begin; otherwise it ended, as it may have done before.
             raise

@@ -33,7 +33,7 @@ tool ever waits for one above it.
 MAX_TELLING_SECONDS = 5.0
 """How long an exception may take to become text."""
 
-_TAKEN = frozenset(entry.name for entry in REPL_NAMES)
+_TAKEN = frozenset(entry.name for entry in REPL_NAMES if not entry.yields)
 _CONTEXT = re.compile(r"context_\d+")
 _places: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, asyncio.Semaphore]] = (
     WeakKeyDictionary()

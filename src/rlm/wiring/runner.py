@@ -1,7 +1,7 @@
 """Start, resume, repeat and stop runs: what `RLM`, the server and the replayer have in common."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -10,6 +10,7 @@ from rlm.calls.scope import Scope, Tree, new_run_id
 from rlm.config import RunConfig
 from rlm.context import ContextValue, StoredContext
 from rlm.engine.loop import ReplRun
+from rlm.engine.operators import OperatorCall
 from rlm.engine.run_state import RunState
 from rlm.engine.sessions import RunSession
 from rlm.engine.strategies import PlainRun, Relayed, RelayRun, choose_strategy
@@ -89,6 +90,13 @@ class Runner:
                 record.keep(result)
         return result if kind is None else await with_typed_answer(result, kind)
 
+    async def resume_operator(
+        self, query: str, context: StoredContext, operator: Mapping[str, Any], run_id: str
+    ) -> RunResult:
+        """Continue a run of `rlm.operators` from its record."""
+        task = Task(query, context, operator=_operator(operator, context))
+        return await self.answer(task, run_id=run_id)
+
     async def begin(self, task: Task, response_model: Any, run_id: str, config: RunConfig) -> None:
         """Write a task to the journal without running it, so that it can be resumed later."""
         task, _ = await self._prepare(task, response_model, config)
@@ -124,11 +132,16 @@ class Runner:
         store: ReplyStore,
         response_model: Any,
         recorder: Recorder,
+        operator: Mapping[str, Any] | None = None,
     ) -> None:
-        """Execute a recorded run again; `store` answers in place of models and tools."""
+        """Execute a recorded run again; `store` answers in place of models and tools.
+
+        `operator` are the settings of one, if the run was one of `rlm.operators`.
+        """
         stored = await self.resources.store(context, self.config)
         await asyncio.wrap_future(stored.hashing())
-        task, _ = await self._prepare(Task(query, stored), response_model, self.config)
+        task = Task(query, stored, operator=_operator(operator, stored))
+        task, _ = await self._prepare(task, response_model, self.config)
         budget = Budget(self.config.limits)
         await self._run(task, None, run_id, store, (recorder,), self.config, budget)
 
@@ -140,7 +153,11 @@ class Runner:
             raise ConfigError(f"the query must be a non-empty string, not {task.query!r}")
         kind = None if response_model is None else await aanswer_type(response_model)
         settings = self.resources.settings(config, kind.schema if kind else None)
-        task = replace(task, settings={**settings, "in_chat": True} if in_chat else settings)
+        if in_chat:
+            settings["in_chat"] = True
+        if task.operator is not None:
+            settings["operator"] = task.operator.settings
+        task = replace(task, settings=settings)
         return _with_instructions(task, config.prologue, kind), kind
 
     async def _run(
@@ -200,6 +217,10 @@ class Runner:
             del self._running[scope.run_id]
             if callbacks is not None:
                 await callbacks.finish()
+
+
+def _operator(settings: Mapping[str, Any] | None, context: StoredContext) -> OperatorCall | None:
+    return None if settings is None else OperatorCall.recorded(settings, context.data)
 
 
 def _with_instructions(task: Task, prologue: str, kind: AnswerType | None) -> Task:

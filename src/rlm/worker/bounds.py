@@ -98,6 +98,7 @@ _MAX_TEXTS = 99_998  # A frame has at most 100,000 parts, and two of them are no
 CALLS = {
     b"llm": CallBounds("llm_query", 4 << 20, _MAX_TEXTS, 62 << 20),
     b"rlm": CallBounds("rlm_query", 4 << 20, _MAX_TEXTS, 48 << 20),
+    b"operator": CallBounds("an operator", 1 << 20, _MAX_TEXTS, 62 << 20),
     b"tool": CallBounds("a tool", 8 << 20, 0, 0),
     b"stream": CallBounds("stream", 64, 2, 4 << 20),
     b"note": CallBounds("note", 64, 2, 4 << 20),

@@ -16,11 +16,13 @@ from .replies import CallFailed, FailedReply, ToolFailed
 __all__ = [
     "budget",
     "call_tool",
+    "chunk_text",
     "llm_query",
     "llm_query_batched",
     "llm_query_json",
     "map_query",
     "meta",
+    "plain_schema",
     "rlm_query",
     "rlm_query_batched",
     "several",
@@ -44,17 +46,22 @@ _POSITIONAL = "*"
 
 
 def llm_query(
-    prompt: str, model: str | None = None, images: Any = None, max_tokens: int | None = None
+    prompt: str,
+    model: str | None = None,
+    images: Any = None,
+    max_tokens: int | None = None,
+    schema: Any = None,
 ) -> Dialogue:
     """One plain model call; raises CallFailed.
 
     `images` is a list of pictures: bytes of a PNG, JPEG, GIF or WebP file, or names of those that
     the context has. Files of your own are read first: `images=[open(name, "rb").read()]`. The reply
-    has at most `max_tokens`, and never more than the run allows.
+    has at most `max_tokens`, and never more than the run allows. With a `schema`, the reply is a
+    checked value, such as `llm_query(prompt, schema={"name": "str", "age": "int"})`.
     """
     shown = None if images is None else [images]
     replies = yield from _ask_models(
-        "llm", [prompt], model, False, images=shown, max_tokens=max_tokens
+        "llm", [prompt], model, False, images=shown, max_tokens=max_tokens, schema=schema
     )
     return _only(replies)
 
@@ -64,11 +71,12 @@ def llm_query_batched(
     model: str | None = None,
     images: Iterable[Any] | None = None,
     max_tokens: int | None = None,
+    schema: Any = None,
 ) -> Dialogue:
     """Many model calls at once, same order out; a failed one is a FailedReply in its place.
 
     `images` holds one list of pictures, one picture, or None, for each prompt. `max_tokens` limits
-    each reply.
+    each reply, and a `schema` says what value each is, as in `llm_query`.
     """
     prompts = several(prompts)
     if images is not None:
@@ -78,7 +86,9 @@ def llm_query_batched(
                 f"{len(prompts)} prompts need as many lists of images, not {len(images)}; "
                 "one may be None"
             )
-    asked = _ask_models("llm", prompts, model, True, images=images, max_tokens=max_tokens)
+    asked = _ask_models(
+        "llm", prompts, model, True, images=images, max_tokens=max_tokens, schema=schema
+    )
     return (yield from asked)
 
 
@@ -135,7 +145,7 @@ def llm_query_json(prompt: str, model: str | None = None, images: Any = None) ->
 
 def map_query(question: str, chunks: Iterable[Any], model: str | None = None) -> Dialogue:
     """Ask the same question about each chunk (a text, or what `ctx.chunk` gives), in one batch."""
-    prompts = [f"{question}\n\n---\n{_chunk_text(chunk)}" for chunk in several(chunks)]
+    prompts = [f"{question}\n\n---\n{chunk_text(chunk)}" for chunk in several(chunks)]
     return (yield from llm_query_batched(prompts, model))
 
 
@@ -165,22 +175,21 @@ def _ask_models(
     images: list[Any] | None = None,
     tools: list[str] | None = None,
     max_tokens: int | None = None,
+    schema: Any = None,
 ) -> Dialogue:
     if not prompts:
         return []
     texts = [str(prompt) for prompt in prompts]
     sent: list[bytes] = []
-    if contexts is None and model is None and images is None and max_tokens is None:
+    options = (contexts, model, images, max_tokens, schema)
+    if all(option is None for option in options):
         arguments = _ARGUMENTS_WITHOUT_MODEL[batched]
     else:
         given: dict[str, Any] = {"model": model, "batched": batched}
+        given.update(_call_options(tools, max_tokens, schema))
         if contexts is not None:
             given["contexts"] = [_context_kind(context) for context in contexts]
             texts += [_context_text(context) for context in contexts if context is not None]
-        if tools is not None:
-            given["tools"] = tools
-        if max_tokens is not None:
-            given["max_tokens"] = _positive("max_tokens", max_tokens)
         if images is not None:
             rows, sent = pictures.attached(images)
             if any(rows):
@@ -188,13 +197,31 @@ def _ask_models(
         arguments = wire.to_json(given)
     parts = question(kind, arguments, texts)
     answer = yield parts + sent if sent else parts
+    return _replies(answer, len(prompts), parsed=schema is not None)
+
+
+def _call_options(
+    tools: list[str] | None, max_tokens: int | None, schema: Any
+) -> Generator[tuple[str, Any], None, None]:
+    if tools is not None:
+        yield "tools", tools
+    if max_tokens is not None:
+        yield "max_tokens", _positive("max_tokens", max_tokens)
+    if schema is not None:
+        yield "schema", plain_schema(schema)
+
+
+def _replies(answer: wire.Frame, count: int, parsed: bool) -> list[Any]:
+    """Return the replies of an answer, in order; values in place of texts, if they are JSON."""
     told = meta(answer, CallFailed)
     limits = told.get("limits", {})
-    replies = answer.texts(1)[: len(prompts)]
-    if len(replies) < len(prompts):
-        raise wire.WireError(f"{len(prompts)} prompts were answered with {len(replies)} replies")
+    replies: list[Any] = answer.texts(1)[:count]
+    if len(replies) < count:
+        raise wire.WireError(f"{count} prompts were answered with {len(replies)} replies")
     for index, reason in told.get("failed", {}).items():
         replies[int(index)] = FailedReply(reason, limits.get(index))
+    if parsed:
+        return [each if isinstance(each, FailedReply) else json.loads(each) for each in replies]
     return replies
 
 
@@ -202,6 +229,19 @@ def _positive(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a whole number, 1 or more, not {value!r}")
     return value
+
+
+def plain_schema(schema: Any) -> Any:
+    """Return a schema as JSON, with the names of types in place of types such as `int`."""
+    if isinstance(schema, type):
+        return schema.__name__
+    if isinstance(schema, dict):
+        return {str(name): plain_schema(each) for name, each in schema.items()}
+    if isinstance(schema, (list, tuple, set)):
+        return [plain_schema(each) for each in schema]
+    if schema is None or isinstance(schema, (str, int, float, bool)):
+        return schema
+    return str(schema)
 
 
 def _are_named(arguments: tuple[Any, ...]) -> bool:
@@ -270,7 +310,8 @@ def _context_text(context: Any) -> str:
     return context if isinstance(context, str) else json.dumps(context, ensure_ascii=False)
 
 
-def _chunk_text(chunk: Any) -> str:
+def chunk_text(chunk: Any) -> str:
+    """Return the text of a chunk as `ctx.chunk` gives it, or of anything else."""
     if isinstance(chunk, tuple) and len(chunk) == 3 and isinstance(chunk[2], str):
         return chunk[2]
     return str(chunk)

@@ -21,15 +21,21 @@ if TYPE_CHECKING:
 
 
 class ReplName:
-    """One published name. `restored`: if a cell rebinds it, the next cell finds the original."""
+    """One published name. `restored`: if a cell rebinds it, the next cell finds the original.
 
-    __slots__ = ("description", "name", "restored", "usage")
+    `yields`: a tool of that name takes its place, and a variable of that name is the user's.
+    """
 
-    def __init__(self, usage: str, description: str, restored: bool = False) -> None:
+    __slots__ = ("description", "name", "restored", "usage", "yields")
+
+    def __init__(
+        self, usage: str, description: str, restored: bool = False, yields: bool = False
+    ) -> None:
         self.name = usage.partition("(")[0].partition("[")[0]
         self.usage = usage
         self.description = description
         self.restored = restored
+        self.yields = yields
 
 
 REPL_NAMES = (
@@ -43,7 +49,7 @@ REPL_NAMES = (
     ReplName(
         "llm_query(prompt, model=None, images=None)",
         "one plain model call, gives a str; `images`: PNG, JPEG, GIF or WebP bytes, or names of "
-        "the context's pictures",
+        "the context's pictures; `schema=`: a checked value in place of the str",
         restored=True,
     ),
     ReplName(
@@ -77,6 +83,29 @@ REPL_NAMES = (
         "the same question about every chunk, replies in order",
         restored=True,
     ),
+    ReplName(
+        'classify(items, labels, guide="")',
+        "the label of every item, in order, checked where the model is unsure",
+        yields=True,
+    ),
+    ReplName("where(items, condition)", "the items that meet a condition", yields=True),
+    ReplName(
+        "extract(items, schema)",
+        'a dict for every item; schema: {"name": "str", "amount": "float"} or a JSON schema',
+        yields=True,
+    ),
+    ReplName(
+        "answer_each(question, items)",
+        "the answer of every item, None where it has none",
+        yields=True,
+    ),
+    ReplName(
+        "pairs(left, right, condition)",
+        "the pairs (left item, right item) that meet a condition",
+        yields=True,
+    ),
+    ReplName("rank(items, criterion, k)", "the k best items, best first", yields=True),
+    ReplName("merge(texts, question)", "one answer from many texts", yields=True),
     ReplName("vote(answers)", "the most frequent answer"),
     ReplName("budget()", "what is left: tokens, money, seconds, calls"),
     ReplName("SHOW_VARS()", "your variables as name: type[length]", restored=True),
@@ -94,6 +123,7 @@ REPL_NAMES = (
     ReplName("ToolFailed", "raised by a tool call that failed"),
 )
 
+_YIELDING_NAMES = frozenset(entry.name for entry in REPL_NAMES if entry.yields)
 _RESTORED_NAMES = frozenset(entry.name for entry in REPL_NAMES if entry.restored)
 _PLAIN_MODULE: dict[str, Any] = {
     "__name__": "__main__",
@@ -145,7 +175,9 @@ class Namespace:
         free = {
             name: tool
             for name, tool in tools.items()
-            if name.isidentifier() and not keyword.iskeyword(name) and name not in self._ours
+            if name.isidentifier()
+            and not keyword.iskeyword(name)
+            and (name not in self._ours or name in _YIELDING_NAMES)
         }
         self.provide(free)
         self._restored.update(free)

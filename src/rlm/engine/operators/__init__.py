@@ -1,0 +1,10 @@
+"""Operators that the engine owns: one call that asks models about many items.
+
+Code that a model writes over `llm_query` gets the bookkeeping wrong: items that got no reply,
+labels in other words, duplicates, budgets. Here it is done once: `running` checks the arguments,
+`operation` packs prompts and asks until every item has a result, `reading` reads the replies.
+"""
+
+from rlm.engine.operators.running import OPERATORS, OperatorCall, OperatorResult, run_operator
+
+__all__ = ["OPERATORS", "OperatorCall", "OperatorResult", "run_operator"]

@@ -1,0 +1,222 @@
+"""Compare items with each other: `pairs` and `rank`."""
+
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import islice
+from math import ceil
+from typing import Any
+
+from msgspec import Struct
+
+from rlm.engine.operators.labelling import Check, classify
+from rlm.engine.operators.operation import Operation
+from rlm.engine.operators.reading import json_in, numbers_in, order_in, rating_in, values_in
+from rlm.errors import CallRefused
+from rlm.prompts import operators as words
+
+__all__ = ["MAX_PAIRS", "Paired", "pairs", "rank"]
+
+MAX_PAIRS = 1_000_000
+
+SAMPLES = 12
+SAMPLE_CHARS = 300
+MAX_LABELS = 20
+LEFT_PER_PROMPT = 0.2
+ORDERED_AT_ONCE = 20
+"""The most items that one prompt puts into order."""
+
+
+class Paired(Struct, frozen=True):
+    """Pairs of places, left and right, and the places that could not be judged."""
+
+    places: list[tuple[int, int]]
+    missing_left: frozenset[int] = frozenset()
+    missing_right: frozenset[int] = frozenset()
+
+
+class Plan(Struct, frozen=True):
+    """Labels for single items on both sides, and the pairs of labels that match."""
+
+    left: dict[str, str]
+    right: dict[str, str]
+    match: frozenset[tuple[str, str]]
+
+
+async def pairs(
+    operation: Operation,
+    left: Sequence[str],
+    right: Sequence[str],
+    condition: str,
+    check: Check = "unsure",
+    *,
+    same: bool = False,
+) -> Paired:
+    """Return the pairs that meet a condition.
+
+    If labels of single items decide it, both sides are classified and code makes the pairs. Only
+    otherwise are pairs compared by the model. With `same`, both sides are one list.
+    """
+    some, others = ([text[:SAMPLE_CHARS] for text in _spread(side)] for side in (left, right))
+    counts = (len(left), len(right))
+    reply = await operation.ask(words.pairs_plan_prompt(some, others, counts, condition))
+    plan = None if reply is None else _plan(reply)
+    if plan is None:
+        return await _compared(operation, left, right, condition)
+    operation.figures.notes.append(
+        f"pairs made from {len(plan.left) + len(plan.right)} labels, not compared"
+    )
+    on_left = await _sorted_by_label(operation, left, plan.left, condition, "left", check)
+    if same and plan.left == plan.right:
+        on_right = on_left
+    else:
+        on_right = await _sorted_by_label(operation, right, plan.right, condition, "right", check)
+    return Paired(
+        list(islice(_matching(on_left, on_right, plan), MAX_PAIRS + 1)),
+        frozenset(range(len(left))) - on_left.keys(),
+        frozenset(range(len(right))) - on_right.keys(),
+    )
+
+
+def _spread(texts: Sequence[str]) -> Sequence[str]:
+    """Return a few texts from the whole list."""
+    return texts[:: max(1, ceil(len(texts) / SAMPLES))]
+
+
+def _plan(reply: str) -> Plan | None:
+    """Return the plan that a reply describes; None if it is unusable or wants a comparison."""
+    try:
+        value = json_in(reply)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or value.get("compare") is True:
+        return None
+    left, right = _label_guide(value.get("left")), _label_guide(value.get("right"))
+    match = value.get("match")
+    if left is None or right is None or not isinstance(match, list):
+        return None
+    both = {
+        (pair[0], pair[1])
+        for pair in match
+        if isinstance(pair, list) and len(pair) == 2 and all(isinstance(e, str) for e in pair)
+    }
+    if not both or any(a not in left or b not in right for a, b in both):
+        return None
+    return Plan(left, right, frozenset(both))
+
+
+def _label_guide(value: Any) -> dict[str, str] | None:
+    if isinstance(value, list):
+        value = {each: "" for each in value if isinstance(each, str)}
+    if not isinstance(value, dict) or not 2 <= len(value) <= MAX_LABELS:
+        return None
+    guide = {label: str(when)[:SAMPLE_CHARS] for label, when in value.items() if label.strip()}
+    return guide if len({label.casefold() for label in guide}) == len(value) else None
+
+
+async def _sorted_by_label(
+    operation: Operation,
+    texts: Sequence[str],
+    guide: dict[str, str],
+    condition: str,
+    side: str,
+    check: Check,
+) -> dict[int, str]:
+    lines = [f"{label}: {when}" for label, when in guide.items() if when]
+    about = f"the items are the {side} ones of pairs with the condition: {condition}"
+    text = "\n".join([about, *lines])
+    return (await classify(operation, texts, list(guide), text, check)).labels
+
+
+def _matching(left: dict[int, str], right: dict[int, str], plan: Plan) -> Iterator[tuple[int, int]]:
+    by_label: dict[str, list[int]] = {}
+    for place, label in sorted(right.items()):
+        by_label.setdefault(label, []).append(place)
+    for place, label in sorted(left.items()):
+        matching = sorted({other for one, other in plan.match if one == label})
+        for other in merge(*(by_label.get(each, []) for each in matching)):
+            yield place, other
+
+
+async def _compared(
+    operation: Operation,
+    left: Sequence[str],
+    right: Sequence[str],
+    condition: str,
+) -> Paired:
+    """Compare every left item with every right one, many of each in one prompt."""
+    packing = operation.packing(per_item=LEFT_PER_PROMPT, line_tokens=40)
+    half = max(1, packing.chars // 2)
+    rights = packing.packs(range(len(right)), right, 5 * packing.items)
+    lefts = ceil(len(left) / packing.items)
+    room = operation.scope.budget.room().calls
+    if lefts * len(rights) > room:
+        raise CallRefused(
+            f"comparing {len(left):,} items with {len(right):,} takes {lefts * len(rights):,} "
+            f"prompts or more, and {room:,} calls are left (max_calls); keep only the items that "
+            "can match with `where` first, or name what must agree in the condition",
+            limit="calls",
+        )
+    places: list[tuple[int, int]] = []
+    seen: dict[int, int] = dict.fromkeys(range(len(left)), 0)
+    for pack in rights:
+        shown_right = [operation.shown(right[place], packing)[:half] for place in pack]
+
+        def prompt(numbers: list[int], shown: list[str], others: list[str] = shown_right) -> str:
+            return words.compare_prompt([text[:half] for text in shown], others, condition)
+
+        def read(reply: str, numbers: list[int], most: int = len(pack)) -> dict[int, list[int]]:
+            found = values_in(reply, len(numbers), lambda text: numbers_in(text, most))
+            return {number - 1: others for number, others in found.items()}
+
+        found = await operation.each(range(len(left)), left, packing, prompt, read)
+        for place, others in found.items():
+            seen[place] += 1
+            places += [(place, pack[other - 1]) for other in others]
+    missing = frozenset(place for place, packs in seen.items() if packs < len(rights))
+    return Paired(sorted(places), missing)
+
+
+async def rank(
+    operation: Operation, texts: Sequence[str], criterion: str, k: int
+) -> tuple[list[int], list[int]]:
+    """Return the places of the best `k` texts, best first, and of those without a rating.
+
+    Every text is rated by itself; the best ones are then put into order side by side.
+    """
+    packing = operation.packing(line_tokens=12)
+    operation.figures.shortened = sum(len(text) > packing.item_chars for text in texts)
+
+    def read(reply: str, pack: list[int]) -> dict[int, float]:
+        found = values_in(reply, len(pack), rating_in)
+        return {number - 1: rating for number, rating in found.items()}
+
+    ratings = await operation.each(
+        range(len(texts)),
+        texts,
+        packing,
+        lambda pack, shown: words.rate_prompt(shown, criterion),
+        read,
+    )
+    order = sorted(ratings, key=lambda place: (-ratings[place], place))
+    front = order[: min(ORDERED_AT_ONCE, max(2 * k, k + 5))]
+    if len(front) > 1 and operation.refusal is None:
+        order = [*await _in_order(operation, front, texts, criterion), *order[len(front) :]]
+    missing = [place for place in range(len(texts)) if place not in ratings]
+    return order[:k], missing
+
+
+async def _in_order(
+    operation: Operation, front: list[int], texts: Sequence[str], criterion: str
+) -> list[int]:
+    """Put a few texts into order side by side; what the reply leaves out keeps its place after."""
+    packing = operation.packing()
+    most = max(100, packing.item_chars // len(front) - 8)
+    shown = [texts[place][:most] for place in front]
+    reply = await operation.ask(words.order_prompt(shown, criterion))
+    places = [front[number - 1] for number in order_in(reply or "", len(front))]
+    if len(places) < len(front) // 2:
+        return front  # Too little of an order: the ratings are better.
+    operation.figures.looked_again += len(front)
+    ordered = [*places, *(place for place in front if place not in places)]
+    operation.figures.changed += sum(a != b for a, b in zip(front, ordered, strict=True))
+    return ordered

@@ -1,0 +1,163 @@
+"""Operators over many items: the cell's side of what `rlm.engine.operators` does on the host.
+
+Each is a dialogue of one call. It prints a line of figures, so that a model sees what was done, and
+what was not, without asking.
+"""
+
+from __future__ import annotations
+
+import json
+
+from . import wire
+from .calls import chunk_text, meta, plain_schema, several
+from .channel import question
+from .replies import AwaitableList, CallFailed
+
+__all__ = ["DIALOGUES", "Results"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from .calls import Dialogue
+
+
+class Results(AwaitableList):
+    """A list of results. `missing` are the places of items without one, `unsure` of doubtful ones.
+
+    `note` is the line of figures. `indexes` are the places of chosen items, where some are chosen.
+    """
+
+    def __init__(self, values: Iterable[Any] = (), told: Any = None, indexes: Any = None) -> None:
+        super().__init__(values)
+        told = told or {}
+        self.missing = list(told.get("missing", ()))
+        self.unsure = list(told.get("unsure", ()))
+        self.note = told.get("note", "")
+        self.indexes = indexes
+
+    def _plain(self) -> Results:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        told = {"missing": self.missing, "unsure": self.unsure, "note": self.note}
+        return Results, (list(self), told, self.indexes)
+
+
+def classify(
+    items: Iterable[Any],
+    labels: Iterable[str],
+    guide: str = "",
+    check: str = "unsure",
+    model: str | None = None,
+) -> Dialogue:
+    """The label that fits each item best, in order; None where there is none.
+
+    `guide` says where one label ends and another begins. Items that the model is not sure about are
+    looked at again; with `check="all"` every item is, with `check="none"` no item.
+    """
+    items = several(items)
+    options = {"labels": [str(label) for label in several(labels)], "guide": guide, "check": check}
+    told = yield from _ask("classify", items, options, model)
+    return Results(told["value"], told)
+
+
+def where(
+    items: Iterable[Any], condition: str, check: str = "unsure", model: str | None = None
+) -> Dialogue:
+    """The items that meet a condition, in order; `.indexes` are their places."""
+    items = several(items)
+    told = yield from _ask("where", items, {"condition": condition, "check": check}, model)
+    return Results([items[place] for place in told["value"]], told, told["value"])
+
+
+def extract(items: Iterable[Any], schema: Any, model: str | None = None) -> Dialogue:
+    """A dict for each item, in order, such as `extract(lines, {"name": "str", "age": "int"})`.
+
+    The schema is a dict of fields with their types or descriptions, a list of fields, or a JSON
+    schema.
+    """
+    options = {"schema": plain_schema(schema)}
+    told = yield from _ask("extract", several(items), options, model)
+    return Results(told["value"], told)
+
+
+def answer_each(question: str, items: Iterable[Any], model: str | None = None) -> Dialogue:
+    """The answer that each item gives to a question, in order; None where it gives none."""
+    if not isinstance(question, str) and isinstance(items, str):
+        question, items = items, question
+    told = yield from _ask("answer_each", several(items), {"question": question}, model)
+    return Results(told["value"], told)
+
+
+def pairs(
+    left: Iterable[Any],
+    right: Iterable[Any],
+    condition: str | None = None,
+    check: str = "unsure",
+    model: str | None = None,
+) -> Dialogue:
+    """The pairs (left item, right item) that meet a condition; `.indexes` are their places.
+
+    `pairs(items, condition)` pairs the items of one list with each other, each pair once.
+    """
+    lefts = several(left)
+    if condition is None and isinstance(right, str):
+        condition, right = right, left
+    rights = lefts if right is left else several(right)
+    options = {"condition": condition, "check": check}
+    others = None if rights is lefts else rights
+    told = yield from _ask("pairs", lefts, options, model, others)
+    places = [tuple(each) for each in told["value"]]
+    return Results([(lefts[one], rights[other]) for one, other in places], told, places)
+
+
+def rank(
+    items: Iterable[Any], criterion: str, k: int | None = None, model: str | None = None
+) -> Dialogue:
+    """The `k` items that meet a criterion best, best first; `.indexes` are their places."""
+    items = several(items)
+    told = yield from _ask("rank", items, {"criterion": criterion, "k": k}, model)
+    return Results([items[place] for place in told["value"]], told, told["value"])
+
+
+def merge(texts: Iterable[Any], question: str, model: str | None = None) -> Dialogue:
+    """One answer to a question from many texts, such as the answers of `answer_each`."""
+    if isinstance(texts, str) and not isinstance(question, str):
+        texts, question = question, texts
+    kept = [text for text in several(texts) if text is not None]
+    told = yield from _ask("merge", kept, {"question": question}, model)
+    return told["value"] or ""
+
+
+def _ask(
+    name: str,
+    items: list[Any],
+    options: dict[str, Any],
+    model: str | None,
+    others: list[Any] | None = None,
+) -> Dialogue:
+    arguments: dict[str, Any] = {"name": name, "options": options, "model": model}
+    texts = [_text(item) for item in items]
+    if others is not None:
+        arguments["left"] = len(texts)
+        texts += [_text(item) for item in others]
+    answer = yield question("operator", wire.to_json(arguments), texts)
+    told = json.loads(meta(answer, CallFailed)["json"])
+    print(told["note"])
+    return told
+
+
+def _text(item: Any) -> str:
+    """Return an item as the text that a model reads."""
+    if isinstance(item, (dict, list)):
+        try:
+            return json.dumps(item, ensure_ascii=False)
+        except (TypeError, ValueError):
+            return str(item)
+    return chunk_text(item)
+
+
+DIALOGUES = (classify, where, extract, answer_each, pairs, rank, merge)
+"""All operators. A cell or a tool may take their names for something of its own."""
