@@ -7,12 +7,11 @@ loop taught models to write before there were operators.
 
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal, NamedTuple
 
-from rlm.operators import aclassify
-
 from rlm.messages import Message, Request
+from rlm.operators import aclassify
 from rlm.testing import NoisyOracle
 from rlm.testing.label_prompts import plain_prompt
 
@@ -35,7 +34,7 @@ class Labelled(NamedTuple):
     requests: int
 
 
-Method = Callable[[NoisyOracle, Sequence[str], Sequence[str]], Awaitable[Labelled]]
+Method = Callable[[NoisyOracle, Sequence[str], Sequence[str]], Coroutine[Any, Any, Labelled]]
 
 
 async def _classified(
