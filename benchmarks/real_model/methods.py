@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +46,7 @@ class Answered(NamedTuple):
     output_tokens: int = 0
 
 
-Method = Callable[[Setup, TrialSample], Awaitable[Answered]]
+Method = Callable[[Setup, TrialSample], Coroutine[Any, Any, Answered]]
 
 
 def _engine(setup: Setup, **options: Any) -> RLM:
@@ -77,6 +77,8 @@ def _outcome(result: RunResult, *others: RunResult) -> Answered:
     status = {"answer": "answered", "limit": "limit", "steps": "limit"}.get(
         result.stop_reason, "failed"
     )
+    if not any(total.requests for total in totals):
+        status = "failed"  # The endpoint never replied: waiting for it reached a limit.
     return Answered(
         None if result.answer is None else str(result.answer),
         status,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlm.bench.plan import show_size
-from rlm.bench.report import interval
 from rlm.bench.report.svg import Point, Series, chart
+from rlm.bench.report.writing import interval
 
 __all__ = ["Row", "rows_of", "write_report"]
 
