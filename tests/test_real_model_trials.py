@@ -94,7 +94,7 @@ def test_a_context_beyond_the_window_is_too_large_for_a_plain_call(tmp_path: Pat
         assert served.bodies == []
     assert {each["status"] for each in read_lines(tmp_path)} == {"too large"}
     (row,) = rows_of(read_lines(tmp_path))
-    assert (row.count, row.hits, row.too_large) == (2, 0, 2)
+    assert (row.samples, row.hits, row.too_large) == (2, 0, 2)
 
 
 def test_a_limit_ends_a_trial_not_the_others(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_the_report_counts_hits_and_leaves_out_failures(tmp_path: Path) -> None:
     lines += [line("plain", 32_000, 0, status="too large", score=0.0)]
     lines += [line("reference", 32_000, 0, status="limit", score=0.5)]
     plain, own, other = rows_of(lines)
-    assert (own.count, own.hits, own.failed) == (4, 3, 1)
+    assert (own.samples, own.hits, own.failed) == (4, 3, 1)
     assert (plain.method, plain.too_large, other.limited) == ("plain", 1, 1)
     text = write_report(lines, tmp_path).read_text("utf-8")
     assert (

@@ -32,7 +32,7 @@ class Row(NamedTuple):
     task: str
     method: str
     size: int
-    count: int
+    samples: int
     hits: int
     score: float
     low: float
@@ -67,7 +67,7 @@ def _row(task: str, method: str, size: int, lines: list[dict[str, Any]]) -> Row:
         task=task,
         method=method,
         size=size,
-        count=len(done),
+        samples=len(done),
         hits=hits,
         score=_mean([line["score"] for line in done]),
         low=low,
@@ -110,7 +110,7 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
     yield "| method | size | n | hits | 95 % | score | calls | tokens | seconds | remarks |"
     yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|---|"
     for row in rows:
-        ran = row.count > row.too_large
+        ran = row.samples > row.too_large
         remarks = [
             f"{count} {words}"
             for count, words in (
@@ -126,25 +126,25 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
             else [_NOTHING] * 3
         )
         spread = f"{100 * row.low:.0f}–{100 * row.high:.0f}" if ran else _NOTHING
-        cells = [row.method, show_size(row.size), str(row.count), str(row.hits), spread]
+        cells = [row.method, show_size(row.size), str(row.samples), str(row.hits), spread]
         cells += [f"{row.score:.2f}", *figures, ", ".join(remarks)]
         yield f"| {' | '.join(cells)} |"
 
 
 def _series(rows: Sequence[Row], kind: str) -> Iterator[Series]:
     for number, method in enumerate(METHODS):
-        own = [row for row in rows if row.method == method and row.count]
+        own = [row for row in rows if row.method == method and row.samples]
         if kind == "tokens":
-            own = [row for row in own if row.count > row.too_large]
+            own = [row for row in own if row.samples > row.too_large]
             points = [Point(row.size, row.tokens, *row.token_range) for row in own]
         else:
             points = [
                 Point(
                     row.size,
-                    100 * row.hits / row.count,
+                    100 * row.hits / row.samples,
                     100 * row.low,
                     100 * row.high,
-                    row.too_large == row.count,
+                    row.too_large == row.samples,
                 )
                 for row in own
             ]
