@@ -22,7 +22,7 @@ def answers_in(folder: Path) -> Answers:
     assert page == ""
     library = Library(shelf)
     library.start()
-    return Answers(library, Contexts(None))  # type: ignore[arg-type]
+    return Answers(library, Contexts(None))
 
 
 async def test_every_trial_is_a_run_with_its_score(tmp_path: Path) -> None:
