@@ -162,6 +162,10 @@ bench: $(ready) $(peers) ## measure the engine next to rlms and dspy: 20 minutes
 bench-quick: $(ready) $(peers) ## the same at tiny sizes, only to see that it runs
 	@$(bin)/python benchmarks/engine.py $(of_bench) --quick --fresh --record build/bench/quick.json --publish build/bench $(ARGS)
 
+.PHONY: bench-answers
+bench-answers: $(ready) ## measure wrong labels against tokens with a model that makes mistakes: 10 minutes, no key
+	@$(bin)/python benchmarks/answers.py --publish benchmarks/results $(ARGS)
+
 .PHONY: test-live check-environments bench-environments
 test-live: build/venv-$(ENV) ## test ENV=modal|prime|e2b|daytona with your account (paid)
 	@RLM_LIVE_ENV=$(ENV) build/venv-$(ENV)/bin/python -m pytest -s -W default --confcutdir=tests/live tests/live/live_environments.py $(ARGS)

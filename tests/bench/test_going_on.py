@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from rlm.api import RLM
-from rlm.bench.plan import METHODS, Trial
+from rlm.bench.plan import Trial
 from rlm.bench.results import Outcome, Results, read_outcomes
 from rlm.bench.running import TrialJournals, journals_in
 from rlm.errors import ConfigError, ModelError
@@ -95,7 +95,7 @@ def spent_in(folder: Path) -> float:
     return sum((each.cost_usd or 0.0 for each in read_outcomes(folder)), 0.0)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", NEEDED)
 async def test_a_trial_that_was_cut_off_pays_only_for_the_rest(method: str, tmp_path: Path) -> None:
     client = Held(NEEDED[method] - 1, window_tokens=WINDOWS.get(method))
     await cut_off(client, tmp_path, method)

@@ -156,7 +156,7 @@ async def test_contexts_are_not_kept(tmp_path: Path) -> None:
     (tmp_path / ".contexts").mkdir()
     (tmp_path / ".contexts" / "of a killed process.txt").write_text("x")
     await benched(knowing(answers_to(NEEDLE, range(3))), NEEDLE, tmp_path, seeds=range(3))
-    assert names_in(tmp_path) == [".lock", "results.jsonl", "settings.json"]
+    assert names_in(tmp_path) == [".lock", "results.jsonl", "runs", "settings.json"]
 
 
 # -- settings --------------------------------------------------------------------------------------

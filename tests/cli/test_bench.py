@@ -56,7 +56,12 @@ def test_list(run: Run) -> None:
 def test_the_offline_model_finds_needles_and_goes_on(run: Run, tmp_path: Path) -> None:
     arguments = ("bench", "run", "s-niah/single", *OFFLINE, "--size", "2k", "--out", "results")
     code, out, err = run(*arguments, "--n", "2", "--method", "rlm,plain")
-    assert (code, out) == (0, "results/report.md\n"), err
+    assert code == 0, err
+    head, first, second, last = out.splitlines()
+    assert head.split()[:5] == ["task", "size", "method", "n", "hits"]
+    assert first.split()[:6] == ["s-niah/single", "2k", "rlm", "2", "2", "100.0"]
+    assert second.split()[:6] == ["s-niah/single", "2k", "plain", "2", "2", "100.0"]
+    assert last == "results/report.md"
     assert "[4/4] s-niah/single 2k " in err
     assert err.splitlines()[0].startswith("4 runs planned, about 12 requests to models.")
     assert err.count(": score 100, $0.0000, ") == 4
@@ -121,6 +126,7 @@ def test_a_task_of_ones_own(run: Run, tmp_path: Path) -> None:
     [
         (("run", "nothing"), 1, "there is no task 'nothing'"),
         (("run", "s-niah", "--method", "magic"), 2, "'magic' is none of rlm, plain, mapreduce"),
+        (("run", "s-niah", "--method", "operators"), 1, "operators can't answer s-niah/single"),
         (("run", "s-niah", "--method", ","), 2, "name a method"),
         (("run", "s-niah", "--size", "many"), 1, "'many' is no size in tokens"),
         (("run", "codeqa", "--size", "2k"), 1, "codeqa/calls needs a size of 4k tokens at least"),

@@ -34,6 +34,8 @@ export interface Outline {
   readonly children: number
   readonly deepest: number
   readonly all_calls: number
+  /** What is known beside the record, such as the score of a trial. */
+  readonly note?: string
 }
 
 export interface RunList {

@@ -6,6 +6,6 @@ name it on the command line as `file.py:Class`.
 
 from rlm.bench.random_text import Dice
 from rlm.bench.registry import find_tasks, known_tasks, register
-from rlm.bench.task import Sample, Task
+from rlm.bench.task import Labelling, Sample, Task
 
-__all__ = ["Dice", "Sample", "Task", "find_tasks", "known_tasks", "register"]
+__all__ = ["Dice", "Labelling", "Sample", "Task", "find_tasks", "known_tasks", "register"]

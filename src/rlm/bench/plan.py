@@ -18,6 +18,7 @@ __all__ = [
     "Strategy",
     "Trial",
     "Work",
+    "check_methods",
     "check_sizes",
     "parse_size",
     "parse_sizes",
@@ -65,8 +66,13 @@ def show_size(tokens: int) -> str:
 
 
 Strategy = Literal["rlm", "direct", "mapreduce"]
-METHODS: dict[str, Strategy] = {"rlm": "rlm", "plain": "direct", "mapreduce": "mapreduce"}
-"""The name of a method in reports → the strategy of a run."""
+METHODS: dict[str, Strategy | None] = {
+    "rlm": "rlm",
+    "plain": "direct",
+    "mapreduce": "mapreduce",
+    "operators": None,
+}
+"""The name of a method in reports → the strategy of a run; operators are asked for by the task."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -159,6 +165,18 @@ def check_sizes(tasks: Mapping[str, Task], sizes: Sequence[int]) -> None:
         if too_small := [size for size in sizes if size < task.smallest]:
             least, given = show_size(task.smallest), show_size(too_small[0])
             raise ConfigError(f"{spec} needs a size of {least} tokens at least, not {given}")
+
+
+def check_methods(tasks: Mapping[str, Task], methods: Sequence[str]) -> None:
+    """Refuse operators for a task whose answers don't follow from labels of its items."""
+    if "operators" not in methods:
+        return
+    for spec, task in tasks.items():
+        if task.labelling(task.generate(0, task.smallest)) is None:
+            raise ConfigError(
+                f"operators can't answer {spec}: labels of items don't decide it; "
+                "leave out --method operators, or this task"
+            )
 
 
 def _json_text(value: Any) -> str:

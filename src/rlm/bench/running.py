@@ -10,14 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from rlm.api import RLM
 from rlm.bench.plan import METHODS, Trial, Work
 from rlm.bench.results import Outcome, Results
-from rlm.bench.task import Sample, Task
+from rlm.bench.task import Labelling, Sample, Task
+from rlm.bench.trial_runs import logger_in
 from rlm.context import StoredContext, store_context
+from rlm.engine.operators import OperatorCall
 from rlm.engine.task import Task as RunTask
 from rlm.errors import ConfigError, RLMError, UnknownPriceError
 from rlm.events import CallEnded, Event
@@ -136,6 +139,7 @@ class Bench:
         self._concurrency, self._max_cost_usd = concurrency, max_cost_usd
         self._on_outcome = on_outcome
         self._journals = TrialJournals(results, keeps_runs=keeps_runs)
+        self._logger = logger_in(results.folder)
         self._failures = 0
         self._scratch = results.folder / ".contexts"
         self._numbers = itertools.count()
@@ -217,7 +221,7 @@ class Bench:
         meter, started = _Meter(budget), time.monotonic()
         base = self._base(work, method, stored)
         try:
-            result = await self._run(base, sample, stored, meter)
+            result, answer = await self._run(base, task, sample, stored, meter)
         except asyncio.CancelledError:
             self._results.add(replace(base, error="interrupted", cost_usd=meter.lost_usd))
             raise
@@ -232,19 +236,30 @@ class Bench:
             reason = self._failure_reason(error, meter)
             seconds = round(time.monotonic() - started, 3)
             return replace(base, error=reason, seconds=seconds, cost_usd=meter.lost_usd)
-        return self._judged(base, task, sample, result, meter)
+        return self._judged(base, task, sample, replace(result, answer=answer), meter)
 
     async def _run(
-        self, base: Outcome, sample: Sample, stored: StoredContext, meter: _Meter
-    ) -> RunResult:
-        """Run the trial, or the rest of it."""
-        return await self._engine.runner.answer(
-            RunTask(sample.query, stored),
-            recorders=(meter,),
+        self, base: Outcome, task: Task, sample: Sample, stored: StoredContext, meter: _Meter
+    ) -> tuple[RunResult, Any]:
+        """Run the trial, or the rest of it; return the run and its answer."""
+        strategy = METHODS[base.method]
+        config = self._engine.config
+        labelling = None
+        run_task = RunTask(sample.query, stored)
+        if strategy is not None:
+            config = replace(config, strategy=strategy)
+        elif (labelling := await asyncio.to_thread(task.labelling, sample)) is None:
+            raise ConfigError(f"operators can't answer {base.task}")
+        else:
+            run_task = _operator_task(labelling)
+        result = await self._engine.runner.answer(
+            run_task,
+            recorders=(meter, self._logger),
             run_id=base.run_id,
-            config=replace(self._engine.config, strategy=METHODS[base.method]),
+            config=config,
             budget=meter.ledger,
         )
+        return result, result.answer if labelling is None else _from_labels(labelling, result)
 
     def _judged(
         self,
@@ -314,6 +329,19 @@ def _written(sample: Sample, path: Path) -> StoredContext:
     with path.open("w", encoding="utf-8", newline="") as file:
         file.writelines(sample.pieces())
     return store_context(path)
+
+
+def _operator_task(labelling: Labelling) -> RunTask:
+    options = {"labels": list(labelling.labels), "guide": labelling.guide}
+    call = OperatorCall(name="classify", items=tuple(labelling.items), options=options)
+    return RunTask(call.query, store_context(call.context), operator=call)
+
+
+def _from_labels(labelling: Labelling, result: RunResult) -> str | None:
+    """Return the answer that follows from the labels; None if there are none."""
+    if result.answer_json is None:
+        return None
+    return labelling.answer(msgspec.json.decode(result.answer_json)["value"])
 
 
 def _score(task: Task, answer: Any, gold: Any) -> float:

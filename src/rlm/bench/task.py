@@ -1,13 +1,13 @@
 """The interface of a task: it makes samples from seeds and scores answers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from rlm.errors import ConfigError
 
-__all__ = ["Sample", "Task"]
+__all__ = ["Labelling", "Sample", "Task"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,16 @@ class Sample:
     def context(self) -> str:
         """Return the whole context, in memory."""
         return "".join(self.pieces())
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """How operators answer a sample: label every item, then make the answer from the labels."""
+
+    items: Sequence[str]
+    labels: Sequence[str]
+    guide: str
+    answer: Callable[[Sequence[str | None]], str]
 
 
 class Task(ABC):
@@ -61,6 +71,10 @@ class Task(ABC):
     @abstractmethod
     def score(self, answer: str, gold: Any) -> float:
         """Return a score from 0 to 1: lenient about form, strict about content."""
+
+    def labelling(self, sample: Sample) -> Labelling | None:
+        """Return how operators answer a sample; None if labels of items don't decide it."""
+        return None
 
     def reference(self, gold: Any) -> str:
         """Return a right answer, as a model would write it."""

@@ -19,6 +19,7 @@ from rlm.bench.plan import (
     METHODS,
     Settings,
     Work,
+    check_methods,
     check_sizes,
     parse_sizes,
     show_size,
@@ -31,6 +32,7 @@ from rlm.bench.results import Outcome, Results
 from rlm.bench.running import Bench, Tally, journals_in
 from rlm.bench.task import Task
 from rlm.cli import _asking as asking
+from rlm.cli._bench_table import show_results
 from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say
 from rlm.cli._output import show_table
 from rlm.errors import UnknownPriceError
@@ -237,6 +239,7 @@ def run_bench(options: Options) -> int:
     """Run what is missing, write a report, and return the exit code."""
     tasks, sizes, methods = _tasks(options.tasks), parse_sizes(options.sizes), _methods(options)
     check_sizes(tasks, sizes)
+    check_methods(tasks, methods)
     one = options.of_one_run()
     made_of = asking.prepare(one)._replace(journal=journals_in(options.out).root)
     engine = asking.make_rlm(one, made_of, [])
@@ -261,6 +264,7 @@ def run_bench(options: Options) -> int:
             )
             code = _run(engine, bench, left, options)
         if results.outcomes:
+            show_results(results.outcomes.values())
             click.echo(str(write_report([options.out], options.out)))
     return code
 
@@ -268,6 +272,9 @@ def run_bench(options: Options) -> int:
 QUICK_COUNT = 2
 RLM_REQUESTS = 5
 """A typical run of the loop: a few steps, and calls of its cells. Hard questions take far more."""
+
+OPERATOR_CHARS = 5_000
+"""About how much of a context an operator covers with a request: some dozens of lines."""
 
 
 def _plan(left: Sequence[Work], engine: RLM) -> str:
@@ -277,6 +284,7 @@ def _plan(left: Sequence[Work], engine: RLM) -> str:
     for work in left:
         pieces = -(-size_chars(work.size) // chars)
         each = {"rlm": RLM_REQUESTS, "plain": 1, "mapreduce": pieces + (pieces > 1)}
+        each["operators"] = -(-size_chars(work.size) // OPERATOR_CHARS)
         runs += len(work.methods)
         requests += sum(each[method] for method in work.methods)
     about = f"about {counted(requests, 'request')} to models"

@@ -14,7 +14,16 @@ from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say
 from rlm.records.recorders.console import harmless, one_line
 from rlm.results import RunResult
 
-__all__ = ["EXIT_CODES", "as_harmless_json", "how_to_go_on", "show", "show_facts", "show_table"]
+__all__ = [
+    "EXIT_CODES",
+    "NARROWEST",
+    "as_harmless_json",
+    "how_to_go_on",
+    "show",
+    "show_facts",
+    "show_table",
+    "terminal_width",
+]
 
 INDENT = 13
 NARROWEST = 40
@@ -23,7 +32,7 @@ PIPE_WIDTH = 1_000
 
 def show_facts(facts: Iterable[tuple[str, str]]) -> None:
     """Print each fact after its name; in a terminal, long ones are wrapped below."""
-    width = max(NARROWEST, _width())
+    width = max(NARROWEST, terminal_width())
     for name, text in facts:
         line = f"{name:<{INDENT}}{one_line(text, limit=2_000)}"
         wrapped = textwrap.wrap(line, width, subsequent_indent=" " * INDENT, break_on_hyphens=False)
@@ -40,7 +49,7 @@ def show_table(
     cells = [list(head), *([one_line(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     others = sum(widths) - widths[name] + 2 * (len(widths) - 1)
-    widths[name] = min(widths[name], max(NARROWEST // 2, _width() - others))
+    widths[name] = min(widths[name], max(NARROWEST // 2, terminal_width() - others))
     for row in cells:
         if len(row[name]) > widths[name]:
             click.echo(_line([*row[: name + 1]], widths, right))
@@ -55,7 +64,8 @@ def _line(row: Sequence[str], widths: Sequence[int], right: int) -> str:
     ).rstrip()
 
 
-def _width() -> int:
+def terminal_width() -> int:
+    """Return the columns of the terminal that standard output is, or far more for a pipe."""
     if sys.stdout is None or not sys.stdout.isatty():
         return PIPE_WIDTH
     return shutil.get_terminal_size().columns

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 import rlm
 from rlm.api import RLM
+from rlm.bench.trial_runs import TrialRuns
 from rlm.cli import dotenv
 from rlm.cli._errors import say
 from rlm.cli._records import archive, find_recorded
@@ -101,6 +102,8 @@ def shelf_of(recorded: str | None) -> tuple[RunSource, str]:
         title = f"run {found.run.run_id}"
         return OneFile(found.path, title, archive()), f"#/run/{found.run_id}"
     path = found.path
+    if path.is_dir() and TrialRuns.are_in(path):
+        return TrialRuns(path), ""
     if path.is_dir():
         return Folder(path, path.resolve().name), ""
     if not path.is_file():

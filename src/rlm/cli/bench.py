@@ -105,7 +105,8 @@ def generate(
     default="rlm",
     metavar="METHODS",
     show_default=True,
-    help="rlm, plain (one call with everything in it) or mapreduce; several as rlm,plain.",
+    help="rlm, plain (one call with everything in it), mapreduce or operators (oolong/counting); "
+    "several as rlm,plain.",
 )
 @click.option(
     "--concurrency",

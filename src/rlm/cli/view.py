@@ -14,6 +14,7 @@ Examples:
   rlm view
   rlm view last --open
   rlm view logs/
+  rlm view bench-results/
   rlm view trace.jsonl --context report.txt
 
 \b
@@ -62,8 +63,8 @@ def view(recorded: str | None, **given: Any) -> None:
     """Show runs in a browser, live while they are in progress.
 
     RUN is the id of a run, the first or last part of it, or the word last. LOG is a file, DIR a
-    folder of files written by --log-dir or RLMLogger. Without an argument, all recorded runs are
-    shown.
+    folder of files written by --log-dir or RLMLogger, or one of results of `rlm bench run`. Without
+    an argument, all recorded runs are shown.
     """
     from rlm.cli._viewing import Options, serve
 

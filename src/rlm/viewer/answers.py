@@ -8,7 +8,7 @@ the fields and their real lengths. Texts deeper inside have names with dots, suc
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from rlm.errors import ConfigError
 from rlm.events import ContextHashed, Event, RunStarted
+from rlm.records.trajectories import Skipped
 from rlm.viewer.contexts import Contexts, ContextText
 from rlm.viewer.coverage import covered, readings
 from rlm.viewer.index import CODES
@@ -181,13 +182,22 @@ class Answers:
     def runs(self) -> dict[str, Any]:
         found = self._library.listing(FIRST_ANSWER_SECONDS)
         skipped = found.skipped
+        notes = self._notes(skipped)
         first_reasons = [*skipped.notices, *skipped.first][:MAX_REASONS]
         reasons = [without_paths(each) for each in first_reasons]
         answer: dict[str, Any] = {
-            "runs": [node.plain(LISTED_CHARS) for node in found.runs],
+            "runs": [_noted(node.plain(LISTED_CHARS), notes) for node in found.runs],
             "skipped": {"count": skipped.total, "reasons": reasons},
         }
         return answer if found.reading is None else {**answer, "reading": found.reading}
+
+    def _notes(self, skipped: Skipped) -> Mapping[str, str]:
+        """Return the notes about runs; if they can't be read, say so and go on without them."""
+        try:
+            return self._library.notes()
+        except ConfigError as error:
+            skipped.notice(str(error))
+            return {}
 
     def run(self, run_id: str) -> dict[str, Any]:
         file = self._library.find(run_id)
@@ -201,7 +211,7 @@ class Answers:
         started, ended = self._ends(file, run_id)
         index, shortener = file.index_of(run_id), Shortener()
         return {
-            "run": node.plain(),
+            "run": _noted(node.plain(), self._notes(Skipped())),
             "tree": [forest.nodes[each].plain(LISTED_CHARS) for each in tree],
             "steps": step_rows(index, forest.used_by_children(index)),
             "started": None if started is None else shortener.shaped(started, 0),
@@ -341,6 +351,11 @@ class Answers:
             else:
                 ended = event, number
         return started, ended
+
+
+def _noted(plain: dict[str, Any], notes: Mapping[str, str]) -> dict[str, Any]:
+    note = notes.get(plain["run_id"])
+    return plain if note is None else {**plain, "note": note[:LISTED_CHARS]}
 
 
 def _unstarted(node: Node) -> dict[str, Any]:

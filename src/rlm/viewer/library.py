@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
@@ -23,6 +23,7 @@ __all__ = [
     "Journals",
     "Library",
     "Listing",
+    "NotedSource",
     "OneFile",
     "RunSource",
     "Threads",
@@ -61,6 +62,16 @@ class RunSource(Protocol):
     def archive(self) -> Archive | None: ...
 
     def paths(self) -> list[Path]: ...
+
+
+@runtime_checkable
+class NotedSource(Protocol):
+    """What a RunSource may offer besides: a note about each run, by its id, from a file."""
+
+    @property
+    def notes_path(self) -> Path: ...
+
+    def notes(self) -> Mapping[str, str]: ...
 
 
 class OneFile(Struct, frozen=True):
@@ -200,9 +211,16 @@ class Library:
         for file in files:
             if self._is_read.is_set() and not file.is_read:
                 file.refresh()
-        return {
+        state = {
             file.path: (stamp_of(file.path), file.is_read and file.may_grow()) for file in files
         }
+        if isinstance(self.source, NotedSource):
+            state[self.source.notes_path] = (stamp_of(self.source.notes_path), False)
+        return state
+
+    def notes(self) -> Mapping[str, str]:
+        """Return what is noted about runs beside their records, such as scores."""
+        return self.source.notes() if isinstance(self.source, NotedSource) else {}
 
     # -- looking -----------------------------------------------------------------------------
 

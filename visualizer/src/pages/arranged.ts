@@ -54,7 +54,7 @@ export function arranged(
   const fits = (run: Outline): boolean => {
     if (filter.standing && standing(run) !== filter.standing) return false
     if (filter.model && run.model !== filter.model) return false
-    const text = words.length ? `${run.query}\n${run.answer ?? ''}\n${run.run_id}\n${run.model}`.toLowerCase() : ''
+    const text = words.length ? `${run.query}\n${run.answer ?? ''}\n${run.run_id}\n${run.model}\n${run.note ?? ''}`.toLowerCase() : ''
     return words.every((word) => text.includes(word))
   }
   const key = keyOf(column, standing)

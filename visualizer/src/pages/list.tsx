@@ -48,6 +48,7 @@ function WideRow({ run, isActive, picked, toggle }: RowProps): JSX.Element {
         <a href={to.run(run.run_id)}>
           <Line text={run.query} empty={run.run_id} />
         </a>
+        {run.note !== undefined && <Badge kind="quiet">{oneLine(run.note, 80)}</Badge>}
         {run.attempts > 1 && <Badge kind="quiet" title="How many times the run was started">{`attempt ${run.attempts}`}</Badge>}
       </span>
       <span role="cell" class="model">
@@ -76,6 +77,7 @@ function NarrowRow({ run, isActive, picked, toggle }: RowProps): JSX.Element {
         </a>
         <span class="card-facts">
           <Status run={run} />
+          {run.note !== undefined && <Badge kind="quiet">{oneLine(run.note, 80)}</Badge>}
           <span>{plural(run.steps, 'step')}</span>
           <span>{plural(run.all_calls, 'call')}</span>
           <span>{dollars(run.cost_usd)}</span>

@@ -10,7 +10,7 @@ import { useKeys } from '../state/keys'
 import { following, useRunPage } from '../state/live'
 import { go, type Route, to } from '../state/route'
 import { dollars, plural, seconds, short } from '../text/format'
-import { visible } from '../text/hostile'
+import { oneLine, visible } from '../text/hostile'
 import { CallsBody } from './calls'
 import { CoverageBody } from './coverage'
 import { RunBody } from './run'
@@ -103,6 +103,7 @@ function Head({ page, route }: { page: RunPage; route: RunRoute }): JSX.Element 
         <span>{dollars(run.cost_usd)}</span>
         <span>{seconds(run.seconds)}</span>
         {run.attempts > 1 && <span>attempt {run.attempts}</span>}
+        {run.note !== undefined && <span>{oneLine(run.note, 80)}</span>}
       </p>
       <div class="run-tabs">
         <nav class="tabs" aria-label="Views of this run">

@@ -35,6 +35,7 @@ text { font: 13px system-ui, sans-serif; fill: #24292f; }
 .c1 { stroke: #bc4c00; } .f1 { fill: #bc4c00; }
 .c2 { stroke: #1a7f37; } .f2 { fill: #1a7f37; }
 .c3 { stroke: #8250df; } .f3 { fill: #8250df; }
+.c4 { stroke: #9a6700; } .f4 { fill: #9a6700; }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6edf3; }
   .faint { fill: #9198a1; }
@@ -45,6 +46,7 @@ text { font: 13px system-ui, sans-serif; fill: #24292f; }
   .c1 { stroke: #f0883e; } .f1 { fill: #f0883e; }
   .c2 { stroke: #3fb950; } .f2 { fill: #3fb950; }
   .c3 { stroke: #bc8cff; } .f3 { fill: #bc8cff; }
+  .c4 { stroke: #d29922; } .f4 { fill: #d29922; }
 }
 """
 DASHES = ("", "7 4", "2 3", "9 3 2 3")
@@ -178,7 +180,7 @@ def _line(series: Series, places: Iterable[tuple[float, float]]) -> str:
 
 
 def _mark(series: Series, x: float, y: float, *, hollow: bool) -> str:
-    """Return a circle, a square, a triangle or a diamond."""
+    """Return a circle, a square, a triangle, a diamond or a triangle on its head."""
     inside = "hollow" if hollow else f"f{series.colour}"
     style = f'class="{inside} c{series.colour}" stroke-width="2"'
     if series.colour == 0:
@@ -187,6 +189,7 @@ def _mark(series: Series, x: float, y: float, *, hollow: bool) -> str:
         1: ((-1, -1), (1, -1), (1, 1), (-1, 1)),
         2: ((0, -1.2), (1.2, 1), (-1.2, 1)),
         3: ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)),
+        4: ((0, 1.2), (1.2, -1), (-1.2, -1)),
     }[series.colour]
     way = " ".join(f"{x + MARK * dx:.1f},{y + MARK * dy:.1f}" for dx, dy in corners)
     return f'<polygon {style} points="{way}"/>'

@@ -63,12 +63,14 @@ class Place(NamedTuple):
 class Figures(NamedTuple):
     """Figures of the trials at one place. None means unknown.
 
-    `score` is a mean in percent, `low` and `high` its interval; `cost_range` holds the quartiles.
+    `hits` are full scores, `score` is a mean in percent, `low` and `high` its interval;
+    `cost_range` holds the quartiles.
     """
 
     samples: int
     impossible: int
     failed: int
+    hits: int
     score: float | None
     low: float
     high: float
@@ -125,6 +127,7 @@ def figures(outcomes: Sequence[Outcome]) -> Figures:
         samples=len(done),
         impossible=len(done) - len(ran),
         failed=len(outcomes) - len(done),
+        hits=sum(score >= 1 for score in scores),
         score=None if mean is None else 100 * mean,
         low=100 * low,
         high=100 * high,
@@ -161,6 +164,7 @@ METHOD_NAMES = {
     "rlm": "RLM: the loop, with a REPL",
     "plain": "plain: one call with the whole context in it",
     "mapreduce": "map/reduce: without model-written code",
+    "operators": "operators: `classify` over the items, and code that counts",
 }
 HOLLOW = (
     "A hollow mark is a score of 0 because the method can't take a context of that size: a plain "
@@ -315,7 +319,7 @@ def _series(rows: Mapping[Place, Figures], point: Pointing) -> list[Series]:
     """Return one line per model and method: colour by method, dashes by model."""
     models = list(dict.fromkeys(place.model for place in rows))
     found = []
-    for method, colour in zip(METHODS, range(3), strict=True):
+    for colour, method in enumerate(METHODS):
         for model in models:
             points = [
                 made

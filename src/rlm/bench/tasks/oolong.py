@@ -1,5 +1,6 @@
 """Questions that need every line of a text: counting and comparing labels."""
 
+import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 from rlm.bench import scoring
 from rlm.bench.plan import size_chars
 from rlm.bench.random_text import SUBJECTS, Dice, LabelledTexts, labelled_texts
-from rlm.bench.task import Sample, Task
+from rlm.bench.task import Labelling, Sample, Task
 
 __all__ = ["FIRST_DAY", "KINDS", "Lines", "Oolong", "Question", "introduction", "shown_date"]
 
@@ -351,8 +352,35 @@ class Oolong(Task):
             return scoring.identifier(answer, str(value))
         return scoring.number(answer, value)
 
+    def labelling(self, sample: Sample) -> Labelling | None:
+        """Label the instances, then count; questions about users and dates are left to others."""
+        if self.variant != "counting":
+            return None
+        dataset = sample.facts["texts"]
+        labels = labelled_texts(dataset).labels
+        asked = sample.query.partition("inferred from the instance.")[2]
+        named = re.findall(r'"([^"]+)"', asked)
+
+        def answer(found: Sequence[str | None]) -> str:
+            return _counted(sample.facts["question"], Counter(found), labels, named)
+
+        items = [line.partition("|| Instance: ")[2] for line in sample.context.splitlines()]
+        return Labelling(items, labels, f"Each item is {SUBJECTS[dataset]}.", answer)
+
     def reference(self, gold: Any) -> str:
         return str(gold["value"])
+
+
+def _counted(
+    kind: str, counts: Counter[str | None], labels: Sequence[str], named: Sequence[str]
+) -> str:
+    """Return the answer to a question of the variant `counting` from how often each label is."""
+    if kind == "how_many":
+        return str(counts[named[0]])
+    if kind == "more_or_less":
+        return _compared(counts[named[0]], counts[named[1]])
+    sign = -1 if kind == "most_common" else 1
+    return min(labels, key=lambda label: (sign * counts[label], label))
 
 
 def introduction(lines: Lines) -> str:

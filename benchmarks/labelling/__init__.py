@@ -1,0 +1,1 @@
+"""Ways to label items with an imperfect model, for `benchmarks/answers.py`."""

@@ -1,0 +1,1 @@
+"""Trials with a real, local model: a server with continuous batching, and a driver that resumes."""

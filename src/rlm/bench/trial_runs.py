@@ -1,0 +1,58 @@
+"""The runs of a benchmark on disk: a log of each trial, and its score as a note beside it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from rlm.bench.plan import show_size
+from rlm.bench.results import RESULTS, SETTINGS, Outcome, read_outcomes
+from rlm.logger import RLMLogger
+
+__all__ = ["TrialRuns", "logger_in"]
+
+RUNS = "runs"
+
+
+def logger_in(folder: Path) -> RLMLogger:
+    """Return a recorder that writes a log of each trial into a folder of results."""
+    return RLMLogger(log_dir=folder / RUNS, file_name="run", format="events")
+
+
+class TrialRuns(Struct, frozen=True):
+    """The logs of all trials in a folder of results, for the viewer."""
+
+    folder: Path
+
+    @classmethod
+    def are_in(cls, folder: Path) -> bool:
+        """Return whether `rlm bench run` wrote this folder."""
+        return (folder / RESULTS).is_file() and (folder / SETTINGS).is_file()
+
+    @property
+    def title(self) -> str:
+        return self.folder.resolve().name
+
+    @property
+    def archive(self) -> None:
+        """Logs can't be continued; an interrupted trial goes on with its benchmark."""
+        return
+
+    @property
+    def notes_path(self) -> Path:
+        return self.folder / RESULTS
+
+    def paths(self) -> list[Path]:
+        found = list((self.folder / RUNS).glob("*.jsonl"))
+        return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+
+    def notes(self) -> Mapping[str, str]:
+        """Return the trial and the score of each run, by its id; the last result counts."""
+        return {each.run_id: _note(each) for each in read_outcomes(self.folder)}
+
+
+def _note(outcome: Outcome) -> str:
+    trial = f"{outcome.task} {show_size(outcome.size)} {outcome.method} #{outcome.seed}"
+    if outcome.score is None:
+        return f"{outcome.status}: {trial}"
+    return f"score {100 * outcome.score:.0f}: {trial}"
