@@ -1,5 +1,5 @@
 // Made by `npm run types` from src/rlm/records/events.schema.json; not written by hand.
-// schema-sha256: e8dbf77b1ee75069b4dc3c71ab2d846d79c152cfc734472d68143c40b2fddbc8
+// schema-sha256: 4d557370374f643dba71360b42464883fbbb0f1b723d0dc8069be417783bc42c
 
 /**
  * A run starts, or is resumed after it was killed: then its events are sent again.
@@ -230,6 +230,7 @@ export interface CellEnded {
  * A call from a cell or from map/reduce.
  *
  * `call_id` is made of the id of the run, the hash of the request, and its number among equals.
+ * `operator_id` names the operator that asks, if it is one.
  */
 export interface CallStarted {
   readonly type: 'call_started'
@@ -244,6 +245,7 @@ export interface CallStarted {
   readonly kind: 'llm' | 'rlm'
   readonly model: string
   readonly prompt: string
+  readonly operator_id?: string | null
 }
 
 /**
@@ -290,6 +292,52 @@ export interface CallRetried {
   readonly wait_seconds: number
   readonly error: string
   readonly call_id?: string | null
+}
+
+/**
+ * An operator such as `classify` begins; `task` is what it asks about its items.
+ */
+export interface OperatorStarted {
+  readonly type: 'operator_started'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly operator_id: string
+  readonly name: string
+  readonly task: string
+  readonly items: number
+  readonly distinct: number
+}
+
+/**
+ * An operator has ended. `summary` says in one line what it did.
+ *
+ * Items without a usable reply were `asked_again`; those in doubt were `looked_again` at, and
+ * `changed` got another label. `missing` items have no result.
+ */
+export interface OperatorEnded {
+  readonly type: 'operator_ended'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly operator_id: string
+  readonly name: string
+  readonly summary: string
+  readonly prompts: number
+  readonly asked_again?: number
+  readonly looked_again?: number
+  readonly changed?: number
+  readonly missing?: number
+  readonly seconds?: number
+  readonly error?: string | null
 }
 
 /**
@@ -478,6 +526,8 @@ export type RunEvent =
   | CallStarted
   | CallEnded
   | CallRetried
+  | OperatorStarted
+  | OperatorEnded
   | ToolCalled
   | OutputStreamed
   | Noted

@@ -30,4 +30,26 @@ describe('a step', () => {
     expect(step.mainReply?.text).toBe('hello')
     expect([cell?.outputs.length, step.calls]).toEqual([1, 4])
   })
+
+  it('shows an operator as one row, with its calls below', () => {
+    const step = new StepModel()
+    for (const each of [
+      event(0, 'cell_started', { cell: 1, code: 'x' }),
+      event(1, 'operator_started', { operator_id: 'o', name: 'classify', task: 'spam, ham', items: 60, distinct: 60 }),
+      event(2, 'call_started', { call_id: 'a', kind: 'llm', model: 'm', prompt: 'p', operator_id: 'o' }),
+      event(3, 'call_started', { call_id: 'b', kind: 'llm', model: 'm', prompt: 'q' }),
+      event(4, 'call_ended', { call_id: 'a', kind: 'llm', model: 'm', reply: 'r' }),
+      event(5, 'operator_ended', { operator_id: 'o', name: 'classify', summary: '60 items', prompts: 1, missing: 2, seconds: 3 }),
+      event(6, 'cell_ended', { cell: 1, seconds: 1, calls: 1 }),
+      event(7, 'operator_started', { operator_id: 'l', name: 'rank', task: 'best', items: 1, distinct: 1 }),
+      event(8, 'call_started', { call_id: 'c', kind: 'llm', model: 'm', prompt: 'p', operator_id: 'unknown' }),
+    ])
+      step.add(each)
+    const [cell] = [...step.cells.values()]
+    expect(cell?.operators).toMatchObject([{ name: 'classify', items: 60, summary: '60 items', missing: 2, seconds: 3 }])
+    expect(cell?.operators[0]?.calls.map((call) => [call.id, call.replyIndex])).toEqual([['a', 4]])
+    expect(cell?.calls.map((call) => call.id)).toEqual(['b'])
+    expect(step.looseOperators.map((each) => each.name)).toEqual(['rank'])
+    expect(step.loose.map((call) => call.id)).toEqual(['c'])
+  })
 })

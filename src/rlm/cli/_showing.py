@@ -27,6 +27,7 @@ from rlm.events import (
     ModelAsked,
     ModelReplied,
     Noted,
+    OperatorEnded,
     OutputStreamed,
     Planned,
     RunEnded,
@@ -179,6 +180,8 @@ def _notable(event: Event) -> str | None:
         return divergence(event)
     if isinstance(event, Planned):
         return plan(event)
+    if isinstance(event, OperatorEnded):
+        return event.summary if event.error is None else f"{event.summary}; failed: {event.error}"
     if isinstance(event, Compacted):
         before, after = event.messages_before, event.messages_after
         return f"the history was shortened from {counted(before, 'message')} to {after}"

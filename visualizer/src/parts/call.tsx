@@ -6,7 +6,7 @@ import type { WholeText } from '../contract'
 import { theSource } from '../state/app'
 import { useAsked } from '../state/asked'
 import { to } from '../state/route'
-import type { StepCall } from '../state/step'
+import type { StepCall, StepOperator } from '../state/step'
 import { count, dollars, moment, plural, seconds, short } from '../text/format'
 import { LongText } from './longtext'
 import { Badge, Facts, KIND_WORDS, Waiting } from './small'
@@ -91,6 +91,53 @@ export function CallDetail({ runId, call }: { runId: string; call: StepCall; ver
         <Words text={call.id} />
       </p>
     </article>
+  )
+}
+
+export interface OperatorsProps {
+  readonly runId: string
+  readonly operators: readonly StepOperator[]
+  readonly opened: string | null
+  readonly version: number
+}
+
+/** A row for each operator; its calls are below, and open if one of them is meant. */
+export function Operators({ runId, operators, opened, version }: OperatorsProps): JSX.Element {
+  return (
+    <>
+      {operators.map((operator) => (
+        <details
+          key={operator.id}
+          class="operator"
+          open={opened !== null && operator.calls.some((call) => isMeant(call, opened))}
+        >
+          <summary>
+            <b>
+              <Words text={operator.name} />
+            </b>{' '}
+            <Line text={operator.task} />
+            {operator.missing > 0 && <Badge kind="warn">{`${count(operator.missing)} missing`}</Badge>}
+            {operator.error !== null && <Badge kind="error">failed</Badge>}
+            <span class="faint">
+              {operator.seconds === null
+                ? ` ${plural(operator.items, 'item')}, ${plural(operator.calls.length, 'call')} so far`
+                : ` ${seconds(operator.seconds)}`}
+            </span>
+          </summary>
+          {operator.summary && (
+            <p class="faint">
+              <Words text={operator.summary} />
+            </p>
+          )}
+          {operator.error !== null && (
+            <p class="problem">
+              <Words text={operator.error} />
+            </p>
+          )}
+          {operator.calls.length > 0 && <CallRows runId={runId} calls={operator.calls} opened={opened} version={version} />}
+        </details>
+      ))}
+    </>
   )
 }
 

@@ -6,7 +6,7 @@ import type { CellEnded, CellOutput } from '../events'
 import { theSource } from '../state/app'
 import type { StepCell } from '../state/step'
 import { count, plural, seconds } from '../text/format'
-import { CallRows } from './call'
+import { CallRows, Operators } from './call'
 import { LongText } from './longtext'
 import { Badge } from './small'
 import { Words } from './words'
@@ -110,7 +110,7 @@ export interface CellProps {
 }
 
 export function Cell({ runId, cell, opened, version, actions }: CellProps): JSX.Element {
-  const { started, ended, outputs, calls } = cell
+  const { started, ended, outputs, calls, operators } = cell
   return (
     <section class={`cell ${ended?.error_type ? 'cell-failed' : ''}`} aria-label={`Cell ${cell.number}`}>
       <header>
@@ -131,6 +131,7 @@ export function Cell({ runId, cell, opened, version, actions }: CellProps): JSX.
           first={8_000}
         />
       )}
+      <Operators runId={runId} operators={operators} opened={opened} version={version} />
       {calls.length > 0 && <CallRows runId={runId} calls={calls} opened={opened} version={version} />}
       {outputs.map((output) => (
         <Output key={output.index} runId={runId} output={output} />

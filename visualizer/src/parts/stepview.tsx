@@ -10,7 +10,7 @@ import { costOf, type Exchange, type Notice, type StepCell, type StepModel, toke
 import { count, dollars, moment, plural, seconds, short } from '../text/format'
 import { oneLine } from '../text/hostile'
 import { parts } from '../text/reply'
-import { CallRows } from './call'
+import { CallRows, Operators } from './call'
 import { Cell } from './cell'
 import { type ForkPlan, ForkButton, NoFork } from './fork'
 import { LongText } from './longtext'
@@ -329,6 +329,7 @@ export function StepView({ runId, step, row, opened, grown }: StepViewProps): JS
       {orphans.map((number) => (
         <CellOf key={number} runId={runId} step={step} model={model} number={number} opened={opened} version={loaded} />
       ))}
+      <Operators runId={runId} operators={model.looseOperators} opened={opened} version={loaded} />
       {model.loose.length > 0 && <CallRows runId={runId} calls={model.loose} opened={opened} version={loaded} />}
       {model.ended && (
         <p class="notice quiet">

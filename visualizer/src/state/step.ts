@@ -15,6 +15,8 @@ import type {
   ModelAsked,
   ModelReplied,
   Noted,
+  OperatorEnded,
+  OperatorStarted,
   Planned,
   RunEnded,
   RunStarted,
@@ -58,12 +60,26 @@ export interface StepCall {
   childRunId: string | null
 }
 
+/** An operator such as `classify`: one row, with the calls it made below. */
+export interface StepOperator {
+  readonly id: string
+  readonly name: string
+  task: string
+  items: number
+  summary: string
+  seconds: number | null
+  missing: number
+  error: string | null
+  readonly calls: StepCall[]
+}
+
 export interface StepCell {
   readonly number: number
   started: Numbered<CellStarted> | null
   readonly outputs: Numbered<CellOutput>[]
   ended: Numbered<CellEnded> | null
   readonly calls: StepCall[]
+  readonly operators: StepOperator[]
 }
 
 export interface Exchange {
@@ -78,6 +94,8 @@ export class StepModel {
   readonly cells = new Map<number, StepCell>()
   /** Calls that no cell of this step made: of map/reduce. */
   readonly loose: StepCall[] = []
+  /** Operators that no cell of this step ran: of `rlm.operators`. */
+  readonly looseOperators: StepOperator[] = []
   readonly notices: Notice[] = []
   /** What cells showed the user, joined; of very much the beginning. */
   streamed = ''
@@ -90,6 +108,7 @@ export class StepModel {
   last = -1
   calls = 0
   private readonly byId = new Map<string, StepCall>()
+  private readonly operators = new Map<string, StepOperator>()
   private current: number | null = null
 
   /** True if it was new. Events come in order; one that was seen changes nothing. */
@@ -119,6 +138,12 @@ export class StepModel {
       case 'cell_ended':
         this.cell(event.cell).ended = event
         this.current = null
+        break
+      case 'operator_started':
+        this.operatorStarted(event)
+        break
+      case 'operator_ended':
+        this.operatorEnded(event)
         break
       case 'call_started':
         this.callStarted(event)
@@ -168,13 +193,45 @@ export class StepModel {
   private cell(number: number): StepCell {
     let cell = this.cells.get(number)
     if (!cell) {
-      cell = { number, started: null, outputs: [], ended: null, calls: [] }
+      cell = { number, started: null, outputs: [], ended: null, calls: [], operators: [] }
       this.cells.set(number, cell)
     }
     return cell
   }
 
-  private newCall(id: string, kind: StepCall['kind'], model: string, index: number, start: number): StepCall {
+  private operatorStarted(event: Numbered<OperatorStarted>): void {
+    const operator = this.operator(event.operator_id, event.name)
+    operator.task = cut(event.task, KEPT_CHARS)
+    operator.items = event.items
+  }
+
+  private operatorEnded(event: Numbered<OperatorEnded>): void {
+    const operator = this.operator(event.operator_id, event.name)
+    operator.summary = event.summary
+    operator.seconds = event.seconds ?? 0
+    operator.missing = event.missing ?? 0
+    operator.error = event.error ?? null
+  }
+
+  private operator(id: string, name: string): StepOperator {
+    let operator = this.operators.get(id)
+    if (!operator) {
+      operator = { id, name, task: '', items: 0, summary: '', seconds: null, missing: 0, error: null, calls: [] }
+      this.operators.set(id, operator)
+      if (this.current === null) this.looseOperators.push(operator)
+      else this.cell(this.current).operators.push(operator)
+    }
+    return operator
+  }
+
+  private newCall(
+    id: string,
+    kind: StepCall['kind'],
+    model: string,
+    index: number,
+    start: number,
+    operatorId: string | null = null,
+  ): StepCall {
     const call: StepCall = {
       id,
       kind,
@@ -196,13 +253,16 @@ export class StepModel {
     }
     this.byId.set(id, call)
     this.calls += 1
-    if (this.current === null) this.loose.push(call)
+    const operator = operatorId === null ? undefined : this.operators.get(operatorId)
+    if (operator) operator.calls.push(call)
+    else if (this.current === null) this.loose.push(call)
     else this.cell(this.current).calls.push(call)
     return call
   }
 
   private callStarted(event: Numbered<CallStarted>): void {
-    const call = this.newCall(event.call_id, event.kind, event.model, event.index, event.wall_time ?? 0)
+    const operatorId = event.operator_id ?? null
+    const call = this.newCall(event.call_id, event.kind, event.model, event.index, event.wall_time ?? 0, operatorId)
     call.prompt = cut(event.prompt, KEPT_CHARS)
   }
 

@@ -5,6 +5,7 @@ raises only if it has nothing at all.
 """
 
 import hashlib
+import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import ceil
@@ -333,4 +334,4 @@ def _digest(*texts: str) -> str:
 
 def digest_of(name: str, options: Any, texts: Sequence[str]) -> str:
     """Return a digest of an operator's task, which names it on every execution."""
-    return _digest(name, repr(options), *texts)
+    return _digest(name, json.dumps(options, sort_keys=True, default=str), *texts)

@@ -38,7 +38,9 @@ _LINE = re.compile(
     re.IGNORECASE,
 )
 _THOUGHTS = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
-_INLINE = re.compile(r"(?<![\w.])(\d{1,6})\s{0,3}[:=]\s{0,3}([A-Za-z]{1,3})(\??)(?!\w)")
+_INLINE = re.compile(
+    r"(?<![\w.])(\d{1,6})\s{0,3}[:=]\s{0,3}([A-Za-z]{1,3})(\??)(?=\s*(?:[,;|]\s*\d|[\n.]|$))"
+)
 _AROUND = " \t\r\n*_`\"'.,;:!()[]{}<>|“”‘’–—-"
 _SAYS_UNSURE = re.compile(r"\?|\b(?:not sure|unsure|uncertain)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{1,7}")

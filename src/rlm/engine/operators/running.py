@@ -163,7 +163,7 @@ class _Arguments:
     def begin(self, operation: Operation, task: str) -> None:
         texts = (*self.items, *(self.others or ()))
         unique = len(self.unique) + len(set(self.others or ()))
-        digest = digest_of(self._call.name, sorted(self._call.options.items()), texts)
+        digest = digest_of(self._call.name, dict(self._call.options), texts)
         operation.begin(task, len(texts), unique, digest)
 
     def everywhere(self, found: Mapping[int, Any]) -> list[Any]:

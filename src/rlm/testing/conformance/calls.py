@@ -102,6 +102,19 @@ async def map_query(repl: Repl) -> None:
     await repl.shows("map_query('What?', ctx.chunk(3))", "['abc', 'def']")
 
 
+@checks("operators send their items in one call")
+async def operators(repl: Repl) -> None:
+    labels = "list(classify(['a', 'b'], ['x', 'y']))"
+    await repl.shows(labels, "2 items\n['classify:a', 'classify:b']")
+    await repl.shows("merge(['a'], 'Which?')", "1 items\n['merge:a']")
+    fields = "list(extract([{'k': 1}], {'n': int}))"
+    await repl.shows(fields, """1 items\n['extract:{"k": 1}']""")
+    await repl.shows("len(answer_each('Which?', []))", "0 items\n0")
+    names = [asked[1]["name"] for asked in repl.host.asked]
+    expect(names, ["classify", "merge", "extract", "answer_each"], "the operators")
+    expect(repl.host.asked[2][1]["options"], {"schema": {"n": "int"}}, "the options")
+
+
 @checks("rlm_query hands contexts over in their kind")
 async def rlm_query(repl: Repl) -> None:
     await repl.shows("rlm_query('p')", "'re:p'")

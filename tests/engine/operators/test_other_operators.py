@@ -1,0 +1,277 @@
+"""`extract`, `answer_each`, `pairs`, `rank` and `merge`, and their bad input."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+
+from rlm import Limits, operators
+from rlm.errors import ConfigError
+from tests.operator_reader import Reader, codes_in, items_in
+
+NAMES = ("Ada", "Bob", "Cy", "Di")
+PEOPLE = [f"{name} is {age} years old" for age, name in enumerate(NAMES, 30)]
+
+
+# -- extract --------------------------------------------------------------------------------------
+
+
+def person(item: str, prompt: str) -> str:
+    name, _, age, *_ = item.split()
+    return json.dumps({"name": name, "age": age, "more": 1})
+
+
+def test_extract_gives_a_dict_of_the_fields_and_types_asked_for() -> None:
+    found = operators.extract(PEOPLE, {"name": str, "age": "int", "town": ""}, model=Reader(person))
+    assert found[0] == {"name": "Ada", "age": 30, "town": None}
+    assert [each["name"] for each in found] == ["Ada", "Bob", "Cy", "Di"]
+
+
+def test_extract_takes_a_json_schema_and_a_class() -> None:
+    @dataclasses.dataclass
+    class Person:
+        name: str
+        age: int
+
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "age": {"type": "string"}},
+        "required": ["name", "age"],
+    }
+    found = operators.extract(PEOPLE, schema, model=Reader(person))
+    assert found[1]["age"] == "31"
+    people = operators.extract(PEOPLE, Person, model=Reader(person))
+    assert people[0] == Person("Ada", 30)
+
+
+def test_a_value_of_the_wrong_shape_is_asked_for_again_with_the_mistake() -> None:
+    tries: list[str] = []
+
+    def wrong_once(item: str, prompt: str) -> str:
+        if item.startswith("Bob") and "Avoid this mistake" not in prompt:
+            tries.append(item)
+            return '{"name": "Bob", "age": "thirty"}'
+        return person(item, prompt)
+
+    reader = Reader(wrong_once)
+    found = operators.extract(PEOPLE, {"name": "str", "age": "int"}, model=reader)
+    assert found[1] == {"name": "Bob", "age": 31}
+    assert len(tries) == 1
+    assert reader.asked[1] == [PEOPLE[1]]
+    assert "'age' must be int" in reader.prompts[1]
+
+
+def test_what_stays_wrong_is_missing() -> None:
+    reader = Reader(lambda item, prompt: '{"age": "old"}')
+    found = operators.extract(PEOPLE, {"age": "int"}, model=reader)
+    assert found == [None] * 4
+    assert found.missing == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("reply", ["array", "fenced"])
+def test_replies_in_other_forms_are_read(reply: str) -> None:
+    reader = Reader(person)
+
+    def whole(prompt: str) -> str:
+        values = [json.loads(person(item, prompt)) for item in items_in(prompt)]
+        text = json.dumps(values, indent=2)
+        return f"```json\n{text}\n```" if reply == "fenced" else text
+
+    reader.reply = whole  # type: ignore[method-assign]
+    found = operators.extract(PEOPLE, ["name"], model=reader)
+    assert [each["name"] for each in found] == ["Ada", "Bob", "Cy", "Di"]
+
+
+@pytest.mark.parametrize("schema", [{}, [], {"type": "nonsense", "properties": 3}])
+def test_a_schema_of_no_use_is_refused(schema: object) -> None:
+    reader = Reader(person)
+    if schema:
+        operators.extract(PEOPLE, schema, model=reader)  # Names of fields, whatever they say.
+    else:
+        with pytest.raises(ConfigError, match="schema"):
+            operators.extract(PEOPLE, schema, model=reader)
+
+
+# -- answer_each ----------------------------------------------------------------------------------
+
+
+def test_answers_are_aligned_and_none_is_no_answer() -> None:
+    def says(item: str, prompt: str) -> str:
+        return "none" if item.startswith("Bob") else item.split()[2]
+
+    found = operators.answer_each("How old?", PEOPLE, model=Reader(says))
+    assert found == ["30", None, "32", "33"]
+    assert found.missing == []
+    assert "3 with an answer" in found.note
+
+
+def test_a_long_item_is_read_in_pieces_and_nothing_of_it_is_skipped() -> None:
+    text = "\n".join(f"line {number}" for number in range(20_000)) + "\nthe code is 4821"
+    seen: list[str] = []
+
+    def says(item: str, prompt: str) -> str:
+        seen.append(item)
+        return "4821" if "the code is" in item else "none"
+
+    found = operators.answer_each("Which code?", [text], model=Reader(says, window_tokens=8_000))
+    assert found == ["4821"]
+    assert "".join(seen).count("line") == 20_000
+
+
+def test_answers_over_several_lines_stay_whole() -> None:
+    reader = Reader(lambda item, prompt: f"{item}\n   more of it")
+    found = operators.answer_each("What?", PEOPLE, model=reader)
+    assert found == [f"{line}\n   more of it" for line in PEOPLE]
+
+
+# -- pairs ----------------------------------------------------------------------------------------
+
+PLAN = json.dumps(
+    {
+        "left": {"even": "an even number", "odd": "an odd number"},
+        "right": {"even": "an even number", "odd": "an odd number"},
+        "match": [["even", "odd"]],
+    }
+)
+NUMBERS = [f"number {number}" for number in range(40)]
+
+
+def parity(item: str, prompt: str) -> str:
+    return codes_in(prompt)["even" if int(item.split()[1]) % 2 == 0 else "odd"]
+
+
+def planning(plan: str) -> Reader:
+    reader = Reader(parity)
+    plain = reader.reply
+
+    def reply(prompt: str) -> str:
+        return plan if "Can a label" in prompt else plain(prompt)
+
+    reader.reply = reply  # type: ignore[method-assign]
+    return reader
+
+
+def test_labels_decide_about_pairs_where_they_can() -> None:
+    reader = planning(PLAN)
+    found = operators.pairs(NUMBERS, NUMBERS[:3], "the left is even, the right odd", model=reader)
+    assert found.indexes == [(left, 1) for left in range(0, 40, 2)]
+    assert found[0] == ("number 0", "number 1")
+    assert len(reader.prompts) == 3
+    assert "20 pairs" in found.note
+
+
+def test_pairs_within_one_list_count_once() -> None:
+    reader = planning(PLAN.replace('[["even", "odd"]]', '[["even", "even"]]'))
+    found = operators.pairs([*NUMBERS[:6], NUMBERS[0]], None, "both are even", model=reader)
+    assert found.indexes == [(0, 2), (0, 4), (0, 6), (2, 4), (2, 6), (4, 6)]
+    assert len(reader.prompts) == 2
+
+
+@pytest.mark.parametrize("plan", ['{"compare": true}', "no idea", "[]", '{"left": {}}'])
+def test_pairs_are_compared_where_labels_do_not_decide(plan: str) -> None:
+    reader = planning(plan)
+
+    def reply(prompt: str) -> str:
+        if "Can a label" in prompt:
+            return plan
+        lefts, rights = items_in(prompt, "Left items"), items_in(prompt, "Right items")
+        lines = []
+        for number, left in enumerate(lefts, 1):
+            following = f"number {int(left.split()[1]) + 1}"
+            places = [str(n) for n, right in enumerate(rights, 1) if right == following]
+            lines.append(f"{number}: {', '.join(places) or 'none'}")
+        return "\n".join(lines)
+
+    reader.reply = reply  # type: ignore[method-assign]
+    found = operators.pairs(NUMBERS, NUMBERS, "the right one follows the left", model=reader)
+    assert found.indexes == [(number, number + 1) for number in range(39)]
+    assert found.missing == []
+
+
+def test_more_comparisons_than_calls_are_refused_before_anything_is_compared() -> None:
+    reader = planning('{"compare": true}')
+    limits = Limits(max_calls=5)
+    found = operators.pairs(NUMBERS * 3, [f"n {i}" for i in range(900)], "fit", model=reader,
+                            limits=limits)  # fmt: skip
+    assert found == []
+    assert "max_calls" in found.note
+    assert len(reader.prompts) == 1
+
+
+# -- rank and merge -------------------------------------------------------------------------------
+
+
+def rating(item: str, prompt: str) -> str:
+    return item.split()[1]
+
+
+def ordering(reader: Reader) -> Reader:
+    plain = reader.reply
+
+    def reply(prompt: str) -> str:
+        if "Order the" not in prompt:
+            return plain(prompt)
+        items = items_in(prompt)
+        best = sorted(range(len(items)), key=lambda place: -int(items[place].split()[1]))
+        return ", ".join(str(place + 1) for place in best)
+
+    reader.reply = reply  # type: ignore[method-assign]
+    return reader
+
+
+def test_rank_gives_the_best_items_best_first() -> None:
+    reader = ordering(Reader(rating))
+    found = operators.rank(NUMBERS, "high", 3, model=reader)
+    assert found == ["number 39", "number 38", "number 37"]
+    assert found.indexes == [39, 38, 37]
+    assert operators.rank(NUMBERS, "high", model=ordering(Reader(rating))) == NUMBERS[::-1]
+
+
+def test_a_useless_order_leaves_the_ratings() -> None:
+    reader = Reader(rating)
+    plain = reader.reply
+    reader.reply = lambda prompt: (  # type: ignore[method-assign]
+        "no" if "Order the" in prompt else plain(prompt)
+    )
+    assert operators.rank(NUMBERS, "high", 2, model=reader) == ["number 39", "number 38"]
+
+
+def test_merge_reads_everything_in_rounds_and_gives_one_answer() -> None:
+    seen: set[str] = set()
+
+    def reader(prompt: str) -> str:
+        found = re.findall(r"fact \d+;", prompt)
+        seen.update(found)
+        return "42" if "Answer the question from the items" in prompt else "; ".join(found[:2])
+
+    model = Reader(lambda item, prompt: "", window_tokens=8_000)
+    model.reply = reader  # type: ignore[method-assign]
+    texts = [f"fact {number}; " + "x" * 3_000 for number in range(40)]
+    merged = operators.merge([*texts, None], "How many?", model=model)
+    assert merged == "42"
+    assert len(seen) == 40
+    assert merged.missing == []
+    assert max(map(len, model.prompts)) < 16_000
+
+
+def test_merge_of_nothing_is_empty() -> None:
+    assert operators.merge([], "What?", model=Reader(rating)) == ""
+
+
+def test_merge_ends_even_if_notes_never_get_shorter() -> None:
+    model = Reader(lambda item, prompt: "", window_tokens=8_000)
+    model.reply = lambda prompt: "long " * 5_000  # type: ignore[method-assign]
+    merged = operators.merge(["x" * 50_000] * 3 + ["y" * 40_000], "What?", model=model)
+    assert merged.startswith("long")
+    assert len(model.prompts) < 60
+
+
+@pytest.mark.parametrize("wrong", ["", "   ", "x" * 200_000])
+def test_questions_of_no_use_are_refused(wrong: str) -> None:
+    reader = Reader(rating)
+    with pytest.raises(ConfigError):
+        operators.answer_each(wrong, NUMBERS, model=reader)
+    with pytest.raises(ConfigError):
+        operators.where(NUMBERS, wrong, model=reader)
+    assert reader.prompts == []
