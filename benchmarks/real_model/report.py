@@ -21,8 +21,9 @@ _HEAD = """\
 
 A hit is an answer with the full score. Intervals are Wilson's, at 95 %: if two overlap widely, the
 samples are too few to tell them apart. Calls, tokens and seconds are means of a trial; tokens are
-those that the endpoint reported, where the engine tells them. A plain call is *too large* for contexts that the window does not
-hold: no hit, drawn hollow. Trials that failed because of the endpoint are not counted.
+those that the endpoint reported, where the engine tells them. A plain call is *too large* for
+contexts that the window does not hold: no hit, drawn hollow. Trials that failed because of the
+endpoint are not counted.
 """
 
 
