@@ -182,9 +182,12 @@ def test_the_report_counts_hits_and_leaves_out_failures(tmp_path: Path) -> None:
     lines += [line("operators", 8_000, 9, status="failed", score=None)]
     lines += [line("plain", 32_000, 0, status="too large", score=0.0)]
     lines += [line("reference", 32_000, 0, status="limit", score=0.5)]
+    unknown = {"calls": None, "input_tokens": None, "output_tokens": None}
+    lines += [line("reference", 32_000, 1, status="limit", score=0.0, **unknown)]
     plain, own, other = rows_of(lines)
     assert (own.samples, own.hits, own.failed) == (4, 3, 1)
-    assert (plain.method, plain.too_large, other.limited) == ("plain", 1, 1)
+    assert (plain.method, plain.too_large, other.limited) == ("plain", 1, 2)
+    assert (other.samples, other.calls, other.tokens) == (2, 2.0, 3_200_005.0)
     text = write_report(lines, tmp_path).read_text("utf-8")
     assert (
         "| operators | 8k | 4 | 3 | 30–95 | 0.75 | 2.0 | 800,005 | 1.5 | 1 failed, not counted |"

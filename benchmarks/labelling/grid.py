@@ -28,6 +28,8 @@ __all__ = [
 
 ITEMS, SEEDS = 2_000, 10
 QUICK_ITEMS, QUICK_SEEDS = 200, 2
+MORE_SEEDS = 40
+"""Other seeds with which cases that miss the curve are measured again."""
 RATES = (0.02, 0.05, 0.1, 0.2)
 LABEL_COUNTS = (2, 6, 20)
 NOISES: tuple[Noise, ...] = get_args(Noise)

@@ -36,14 +36,17 @@ class Setup(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The outcome of a trial; `status` is "answered", "limit", "too large" or "failed"."""
+    """The outcome of a trial; `status` is "answered", "limit", "too large" or "failed".
+
+    Calls and tokens are None where they are unknown.
+    """
 
     answer: str | None
     status: str
     detail: str = ""
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
+    calls: int | None = 0
+    input_tokens: int | None = 0
+    output_tokens: int | None = 0
 
 
 Method = Callable[[Setup, TrialSample], Coroutine[Any, Any, Answered]]
@@ -156,9 +159,10 @@ async def _by_reference(setup: Setup, sample: TrialSample) -> Answered:
     )
     try:
         talk = process.communicate(json.dumps(asked).encode())
-        out, told = await asyncio.wait_for(talk, setup.max_seconds + _GRACE_SECONDS)
+        out, errors = await asyncio.wait_for(talk, setup.max_seconds + _GRACE_SECONDS)
     except TimeoutError:
-        return Answered(None, "limit", f"did not end within {setup.max_seconds:g} s")
+        told = f"did not end within {setup.max_seconds:g} s"
+        return Answered(None, "limit", told, None, None, None)
     finally:
         if process.returncode is None:
             process.kill()
@@ -166,7 +170,7 @@ async def _by_reference(setup: Setup, sample: TrialSample) -> Answered:
     try:
         return Answered(**json.loads(out.splitlines()[-1]))
     except (IndexError, TypeError, ValueError):
-        return Answered(None, "failed", told.decode(errors="replace")[-300:].strip())
+        return Answered(None, "failed", errors.decode(errors="replace")[-300:].strip())
 
 
 METHODS: dict[str, Method] = {

@@ -21,8 +21,9 @@ _HEAD = """\
 
 A hit is an answer with the full score. Intervals are Wilson's, at 95 %: if two overlap widely, the
 samples are too few to tell them apart. Calls, tokens and seconds are means of a trial; tokens are
-those that the endpoint reported. A plain call is *too large* for contexts that the window does not
-hold: no hit, drawn hollow. Trials that failed because of the endpoint are not counted.
+those that the endpoint reported, where the engine tells them. A plain call is *too large* for
+contexts that the window does not hold: no hit, drawn hollow. Trials that failed because of the
+endpoint are not counted.
 """
 
 
@@ -62,7 +63,8 @@ def _row(task: str, method: str, size: int, lines: list[dict[str, Any]]) -> Row:
     hits = sum(line["score"] >= 1 for line in done)
     ran = [line for line in done if line["status"] != "too large"]
     low, high = interval(hits / len(done), len(done)) if done else (0.0, 1.0)
-    tokens = sorted(float(line["input_tokens"] + line["output_tokens"]) for line in ran)
+    known = [line for line in ran if line["input_tokens"] is not None]
+    tokens = sorted(float(line["input_tokens"] + (line["output_tokens"] or 0)) for line in known)
     return Row(
         task=task,
         method=method,
@@ -75,7 +77,7 @@ def _row(task: str, method: str, size: int, lines: list[dict[str, Any]]) -> Row:
         too_large=len(done) - len(ran),
         limited=sum(line["status"] == "limit" for line in done),
         failed=len(lines) - len(done),
-        calls=_mean([line["calls"] for line in ran]),
+        calls=_mean([line["calls"] for line in ran if line["calls"] is not None]),
         tokens=_mean(tokens),
         token_range=(tokens[0], tokens[-1]) if tokens else (0.0, 0.0),
         seconds=_mean([line["seconds"] for line in ran]),

@@ -117,8 +117,8 @@ async def _tried(trial: Trial, setup: Setup) -> dict[str, Any]:
 def _shown(line: dict[str, Any]) -> str:
     what = f"{line['task']} {show_size(line['size'])} {line['method']} #{line['seed']}"
     score = "" if line["score"] is None else f", score {line['score']:.2f}"
-    tokens = line["input_tokens"] + line["output_tokens"]
-    told = f"{what}: {line['status']}{score}, {line['calls']} calls, {tokens:,} tokens"
+    tokens = (line["input_tokens"] or 0) + (line["output_tokens"] or 0)
+    told = f"{what}: {line['status']}{score}, {line['calls'] or 0} calls, {tokens:,} tokens"
     return f"{told}, {line['seconds']:.0f} s"
 
 

@@ -35,8 +35,14 @@ def _answered(asked: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - how a trial fails is its result
         is_limit = "Exceeded" in type(error).__name__
         told = f"{type(error).__name__}: {error}"[:300]
-        partial = getattr(error, "partial_answer", None)
-        return {"answer": partial, "status": "limit" if is_limit else "failed", "detail": told}
+        return {
+            "answer": getattr(error, "partial_answer", None),
+            "status": "limit" if is_limit else "failed",
+            "detail": told,
+            "calls": None,
+            "input_tokens": getattr(error, "tokens_used", None),  # with the output
+            "output_tokens": None,
+        }
     usage = found.usage_summary.model_usage_summaries.values()
     return {
         "answer": str(found.response),
