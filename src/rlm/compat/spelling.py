@@ -27,6 +27,9 @@ __all__ = ["ReferenceKeywords", "Spelling", "accepts_reference_keywords", "read_
 NO_LIMIT = 10**9
 """Stands for a limit that the reference does not have: `max_errors=None`, the number of calls."""
 
+OUTPUT_CHARS = 20_000
+"""How much of a cell's output the reference shows."""
+
 POSITIONS = (
     *("backend", "backend_kwargs", "environment", "environment_kwargs", "depth", "max_depth"),
     *("max_iterations", "max_budget", "max_timeout", "max_tokens", "max_errors"),
@@ -300,7 +303,7 @@ def _limits(spelling: Spelling, given: Mapping[str, Any], limits: Limits | None)
     if spelling.is_reference:
         changes.setdefault("max_errors", NO_LIMIT)
         if limits is None:
-            changes["max_calls"] = NO_LIMIT
+            changes |= {"max_calls": NO_LIMIT, "output_chars": OUTPUT_CHARS}
         root, sub = spelling.backends[:2]
         caps = {"step_output_tokens": root, "call_output_tokens": sub}
         changes |= {

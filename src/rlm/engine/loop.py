@@ -146,6 +146,7 @@ class ReplRun:
             self.scope.depth,
             (*self.services.tool_lines, *prompts.prepared_lines(self.session.prepared)),
             grants=bool(self.services.child_toolset.names),
+            pictures=bool(task.context.pictures),
         )
         first = prompts.first_message(
             task.query,

@@ -7,6 +7,7 @@ __all__ = [
     "NO_CODE_NOW",
     "SAME_CODE",
     "SAME_ERROR",
+    "TIMED_OUT",
     "UNTOUCHED_CONTEXT",
     "need_repl",
     "need_steps",
@@ -36,6 +37,10 @@ SAME_CODE = (
 SAME_ERROR = (
     "The same error came back several times. Print the type and a small part of the values "
     "involved, and take another way."
+)
+TIMED_OUT = (
+    "The variables are as the block left them. Search with ctx.grep(...), ctx.find(...) or str.find "
+    "in place of a wide regular expression such as `.*x.*`, or do less in one block."
 )
 UNTOUCHED_CONTEXT = (
     "Your code has not looked at `context` yet, and the answer is in there. Begin with "

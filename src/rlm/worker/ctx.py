@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-__all__ = ["ContextView", "Hits", "count_lines"]
+__all__ = ["METHODS", "ContextView", "Hits", "count_lines"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +15,19 @@ if TYPE_CHECKING:
 _MAX_KEYS_SHOWN = 20
 _HIT_CHARS = 500
 _SPECIAL = frozenset("\\.^$*+?{}[]|()\n")
+
+METHODS = (
+    (
+        "grep(pattern, context_lines=0, max_matches=50)",
+        'list of "number: line" that match a regex; `.total` counts all',
+    ),
+    ("find(pattern, regex=False, max_matches=20)", "list of (start, end, text), and `.total`"),
+    ("chunk(size, overlap=0)", "list of (start, end, text) over everything"),
+    ("slice(start, end)", "str between two offsets"),
+    ("lines(start, end)", "list of lines, counted from 1, both included"),
+    ("documents()", "list of the items, of (name, value) pairs of a dict, or [text]"),
+)
+"""The methods of `ctx` that prompts list: how they are called, and what they return."""
 
 
 class Hits(list["Any"]):
