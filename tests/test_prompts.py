@@ -31,7 +31,6 @@ DEEP = RunConfig(
 SUB = ModelInfo(window_tokens=128_000)
 
 
-
 def system(
     config: RunConfig,
     profile: Any,
@@ -58,7 +57,10 @@ RENDERED: dict[str, Callable[[], str]] = {
     "system_small_without_operators": lambda: system(CONFIG, "small", operators=False),
     "first": lambda: prompts.first_message("How many?", describe("a,b\n1,2\n3,4\n"), max_steps=30),
     "first_with_preview_and_tools": lambda: prompts.first_message(
-        "How many?", describe("abc"), preview="abc", max_steps=5, protocol="tools"
+        "How many?", describe("abc"), look=("abc", ""), max_steps=5, protocol="tools"
+    ),
+    "first_with_both_ends": lambda: prompts.first_message(
+        "How many?", describe("a\n" * 500), look=("a\na\na", "a\n"), max_steps=30
     ),
     "answer_now": lambda: prompts.answer_now("How many?", "no step is left (max_steps)"),
     "compact": prompts.compact,

@@ -360,9 +360,10 @@ def _own(values: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the variables without the functions that every REPL has."""
     if values is None:
         return None
-    from rlm.worker.namespace import REPL_NAMES
+    from rlm.worker.namespace import PRELOADED, REPL_NAMES
 
     ours = {entry.name for entry in REPL_NAMES} - {"answer", "context", "history"}
+    ours |= PRELOADED.keys()
     return {name: each for name, each in values.items() if name not in ours}
 
 

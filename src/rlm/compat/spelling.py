@@ -159,14 +159,16 @@ def read_call(
 def _with_model_name(positional: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
     """Return a call of rlm-demo's, `RLM(model_name=…)`, in our words.
 
-    There, `Final Answer:` beside code ends the run once the code ran, so it is not asked about.
+    There, `Final Answer:` beside code ends the run once the code ran, so it is not asked about, and
+    no request holds any of the context.
     """
     named = options.pop("model_name", None)
     if named is None:
         return options
     if positional or options.keys() & {"model", "backend", "backend_kwargs"}:
         raise TypeError("RLM() got two models: give model_name inside backend_kwargs, or alone")
-    return {"guards": Guards(confirm_final=False), **options, "model": named}
+    isolated = {"strategy": "rlm", "preview_chars": 0}
+    return {"guards": Guards(confirm_final=False), **isolated, **options, "model": named}
 
 
 def _by_name(

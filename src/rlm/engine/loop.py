@@ -151,7 +151,7 @@ class ReplRun:
         first = prompts.first_message(
             task.query,
             task.description or task.context.description,
-            preview=task.context.preview(self.config.preview_chars),
+            look=task.context.first_look(self.config.preview_chars),
             prologue="\n\n".join(filter(None, (task.prologue, self.session.take_loss()))),
             max_steps=self.config.limits.max_steps,
             protocol=self.config.protocol,

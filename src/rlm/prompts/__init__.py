@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from rlm._util.text import counted
-from rlm.config import RunConfig
+from rlm.config import WEAK, RunConfig
 from rlm.messages import ModelInfo, ToolSpec
 from rlm.worker.ctx import METHODS
 from rlm.worker.namespace import REPL_NAMES
@@ -65,7 +65,6 @@ METHODS_FOR_SMALL_MODELS = ("grep", "chunk")
 OPERATORS = any(name.name == "classify" for name in REPL_NAMES)
 """Whether the REPL has `classify`, `where` and the others, so that prompts teach them."""
 MAX_PREPARED = 30
-SMALL_PROFILES = ("small", "tiny")
 GRANTING = (
     '`rlm_query(..., tools=["name"])` gives a child only these tools; without it, all of them'
 )
@@ -110,7 +109,7 @@ def system_prompt(
     """
     if config.system_prompt is not None:
         return config.system_prompt
-    small = (config.profile or root.profile) in SMALL_PROFILES
+    small = (config.profile or root.profile) in WEAK
     size = call_chars(sub)
     sizes = {"call_chars": f"{size:,}", "small_call_chars": size // 2}
     recursive = not small and depth + 1 < config.limits.max_depth
@@ -138,18 +137,29 @@ def first_message(
     query: str,
     description: str,
     *,
-    preview: str = "",
+    look: tuple[str, str] = ("", ""),
     prologue: str = "",
     max_steps: int,
     protocol: str = "fences",
 ) -> str:
-    """Return the task for the model: the query and the structure of the context, no content."""
-    shown = f"\nIt begins:\n{preview}\n" if preview else ""
-    shown += f"\n{prologue}\n" if prologue else ""
+    """Return the task for the model: the query, the structure of the context, and a first look.
+
+    `look` is beginning and end of the context; empty, the message has no content of it.
+    """
+    shown = "".join(f"\n{part}\n" for part in (_look(*look), prologue) if part)
     how = f"You have {counted(max_steps, 'step')}."
     if protocol == "tools":
         how += " Act through the tools execute_python and submit_answer."
     return fill("first", query=query, description=description, preview=shown, steps=how).rstrip()
+
+
+def _look(head: str, tail: str) -> str:
+    if not tail:
+        return f"All of it:\n{head}" if head else ""
+    return (
+        f"Its first {counted(len(head), 'character')}:\n{head}\n"
+        f"…\nIts last {counted(len(tail), 'character')}:\n{tail}"
+    )
 
 
 def answer_now(query: str, reason: str) -> str:

@@ -39,8 +39,8 @@ SAME_ERROR = (
     "involved, and take another way."
 )
 TIMED_OUT = (
-    "The variables are as the block left them. Search with ctx.grep(...), ctx.find(...) or str.find "
-    "in place of a wide regular expression such as `.*x.*`, or do less in one block."
+    "The variables are as the block left them. Search with ctx.grep(...), ctx.find(...) or "
+    "str.find in place of a wide regular expression such as `.*x.*`, or do less in one block."
 )
 UNTOUCHED_CONTEXT = (
     "Your code has not looked at `context` yet, and the answer is in there. Begin with "

@@ -124,13 +124,14 @@ class Runner:
         store: ReplyStore,
         response_model: Any,
         recorder: Recorder,
+        config: RunConfig,
     ) -> None:
         """Execute a recorded run again; `store` answers in place of models and tools."""
-        stored = await self.resources.store(context, self.config)
+        stored = await self.resources.store(context, config)
         await asyncio.wrap_future(stored.hashing())
-        task, _ = await self._prepare(Task(query, stored), response_model, self.config)
-        budget = Budget(self.config.limits)
-        await self._run(task, None, run_id, store, (recorder,), self.config, budget)
+        task, _ = await self._prepare(Task(query, stored), response_model, config)
+        budget = Budget(config.limits)
+        await self._run(task, None, run_id, store, (recorder,), config, budget)
 
     async def _prepare(
         self, task: Task, response_model: Any, config: RunConfig, *, in_chat: bool = False
