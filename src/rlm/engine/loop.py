@@ -18,6 +18,7 @@ from rlm.engine.cells import Actions, Cell, parse_reply, parse_tool_calls
 from rlm.engine.children import ChildAnswer, ChildTask
 from rlm.engine.decide import Answered, ChangeCourse, StepResult, WrongShape
 from rlm.engine.ending import FinalCall, ending_by_shape, ending_of, give_up
+from rlm.engine.hints import hint_for
 from rlm.engine.run_state import History, ReplRunState
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Ending, Services, Task
@@ -72,7 +73,7 @@ class ReplRun:
         info = self.services.calls.info(self.config.model)
         self.final_call = FinalCall(self.scope, self.config, info)
         await self.session.open()
-        await self.history.open(*self._opening())
+        await self.history.open(*await self._opening())
         while self.scope.step < self.config.limits.max_steps:
             if (ending := await self.step()) is not None:
                 return ending
@@ -137,7 +138,7 @@ class ReplRun:
             result = await child.run()
         return await children.answered(scope, self.scope.step, result)
 
-    def _opening(self) -> tuple[str, str]:
+    async def _opening(self) -> tuple[str, str]:
         calls, task = self.services.calls, self.run_state.task
         system = prompts.system_prompt(
             self.config,
@@ -153,6 +154,7 @@ class ReplRun:
             task.description or task.context.description,
             look=task.context.first_look(self.config.preview_chars),
             prologue="\n\n".join(filter(None, (task.prologue, self.session.take_loss()))),
+            hint=await hint_for(calls, task, self.scope, self.config),
             max_steps=self.config.limits.max_steps,
             protocol=self.config.protocol,
         )
