@@ -20,7 +20,8 @@ Profile = Literal["frontier", "standard", "small", "tiny"]
 class Guards(Struct, frozen=True):
     """When an answer may end the run, and what to do with a model that is stuck.
 
-    `confirm_final`: a final beside code, whose text no cell printed, is asked about once.
+    `confirm_final`: a final beside code, whose text no cell printed, is asked about once; so is one
+    of a weak model that is neither printed nor in the context.
     """
 
     require_repl_before_final: bool = False

@@ -3,6 +3,7 @@
 __all__ = [
     "CONFIRM_FINAL",
     "EMPTY_REPLY",
+    "LOOK_AGAIN",
     "NO_ACTION",
     "NO_CODE_NOW",
     "SAME_CODE",
@@ -29,6 +30,10 @@ EMPTY_REPLY = (
 CONFIRM_FINAL = (
     "Your final answer was written before you saw the output above, and holds something that the "
     "output does not. Check it against the output, then submit it again, corrected if needed."
+)
+LOOK_AGAIN = (
+    "Your answer is neither in any output nor in `context`. Look for it with code, then submit what "
+    "you find. If you worked it out yourself, submit it again."
 )
 SAME_CODE = (
     "You have run the same code several times; it will not give anything new. Do something else: "
