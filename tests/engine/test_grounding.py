@@ -25,7 +25,7 @@ async def requests(*script: str, profile: Profile = "tiny", **more: Any) -> tupl
     """How many requests a run made, whether it was asked to look again, and its answer."""
     client = ScriptedClient(script, profile=profile)
     async with RLM(client, strategy="rlm", preview_chars=0, **more) as one:
-        result = await one.aask(more.pop("query", QUERY), TEXT)
+        result = await one.aask(QUERY, TEXT)
     told = "\n".join(str(r.messages[-1].content) for r in client.requests)
     return len(client.requests), nudges.LOOK_AGAIN in told, result.answer
 
@@ -69,8 +69,7 @@ async def test_what_is_computed_seen_or_a_conclusion_counts_at_once(reply: str) 
 
 async def test_the_guard_and_the_last_step_end_it() -> None:
     made_up = code("FINAL('9377')")
-    off = {"guards": Guards(confirm_final=False)}
-    assert await requests(made_up, **off) == (1, False, "9377")
+    assert await requests(made_up, guards=Guards(confirm_final=False)) == (1, False, "9377")
     assert await requests(made_up, limits=Limits(max_steps=1)) == (1, False, "9377")
 
 

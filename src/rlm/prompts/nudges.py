@@ -32,8 +32,8 @@ CONFIRM_FINAL = (
     "output does not. Check it against the output, then submit it again, corrected if needed."
 )
 LOOK_AGAIN = (
-    "Your answer is neither in any output nor in `context`. Look for it with code, then submit what "
-    "you find. If you worked it out yourself, submit it again."
+    "Your answer is neither in any output nor in `context`. Look for it with code, then submit "
+    "what you find. If you worked it out yourself, submit it again."
 )
 SAME_CODE = (
     "You have run the same code several times; it will not give anything new. Do something else: "
