@@ -48,10 +48,8 @@ def test_a_fragment_is_the_context_and_never_part_of_a_prompt(
 
 def test_neither_end_of_a_context_is_in_a_prompt(said: Said, wrapped: llm.Model) -> None:
     said.steps = [cell("print(len(context))"), cell("FINAL(len(context))")]
-    text = f"canary-at-the-head\n{LINES}\ncanary-at-the-tail"
-    response = wrapped.prompt("Explain the text with care, please", fragments=[text])
-    assert response.text() == str(len(text))
-    assert len(said.asked) == 2
+    text = f"canary 1\n{LINES}\ncanary 2"
+    assert wrapped.prompt("Explain the text with care", fragments=[text]).text() == str(len(text))
     assert "canary" not in said.text
 
 

@@ -140,10 +140,10 @@ class ReplRun:
 
     async def _opening(self) -> tuple[str, str]:
         calls, task = self.services.calls, self.run_state.task
+        hint = await hint_for(calls, task, self.scope, self.config)
         system = prompts.system_prompt(
             self.config,
-            calls.info(self.config.model),
-            calls.info(self.config.sub_model),
+            *(calls.info(self.config.model), calls.info(self.config.sub_model)),
             self.scope.depth,
             (*self.services.tool_lines, *prompts.prepared_lines(self.session.prepared)),
             grants=bool(self.services.child_toolset.names),
@@ -153,8 +153,7 @@ class ReplRun:
             task.query,
             task.description or task.context.description,
             look=task.context.first_look(self.config.preview_chars),
-            prologue="\n\n".join(filter(None, (task.prologue, self.session.take_loss()))),
-            hint=await hint_for(calls, task, self.scope, self.config),
+            prologue="\n\n".join(filter(None, (task.prologue, self.session.take_loss(), hint))),
             max_steps=self.config.limits.max_steps,
             protocol=self.config.protocol,
         )
@@ -162,10 +161,8 @@ class ReplRun:
 
     def _actions(self, reply: Reply) -> Actions:
         """Parse a reply; after too many without code or answer, run `guards.fallback_code`."""
-        if reply.tool_calls:
-            actions = parse_tool_calls(reply.tool_calls)
-        else:
-            actions = parse_reply(reply.text)
+        native = reply.tool_calls
+        actions = parse_tool_calls(native) if native else parse_reply(reply.text)
         guards = self.config.guards
         last_chance = self.run_state.progress.invalid_in_a_row + 1 == guards.invalid_response_limit
         if guards.fallback_code and last_chance and not actions.cells and actions.final is None:

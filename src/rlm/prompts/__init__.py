@@ -139,7 +139,6 @@ def first_message(
     *,
     look: tuple[str, str] = ("", ""),
     prologue: str = "",
-    hint: str = "",
     max_steps: int,
     protocol: str = "fences",
 ) -> str:
@@ -147,7 +146,7 @@ def first_message(
 
     `look` is beginning and end of the context; empty, the message has no content of it.
     """
-    shown = "".join(f"\n{part}\n" for part in (_look(*look), prologue, hint) if part)
+    shown = "".join(f"\n{part}\n" for part in (_look(*look), prologue) if part)
     how = f"You have {counted(max_steps, 'step')}."
     if protocol == "tools":
         how += " Act through the tools execute_python and submit_answer."
