@@ -20,8 +20,8 @@ Profile = Literal["frontier", "standard", "small", "tiny"]
 class Guards(Struct, frozen=True):
     """When an answer may end the run, and what to do with a model that is stuck.
 
-    `confirm_final`: a final beside code, whose text no cell printed, is asked about once; so is one
-    of a weak model that is neither printed nor in the context.
+    `confirm_final`: a final beside code, whose text no cell printed, is asked about once.
+    `check_values`: so is a short value of a weak model that is neither printed nor in the context.
     """
 
     require_repl_before_final: bool = False
@@ -33,6 +33,7 @@ class Guards(Struct, frozen=True):
     fallback_code: str | None = None
     wrong_shape_limit: int | None = 3
     confirm_final: bool = True
+    check_values: bool = True
 
 
 class CallRules(Struct, frozen=True):

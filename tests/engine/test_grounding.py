@@ -69,7 +69,7 @@ async def test_what_is_computed_seen_or_a_conclusion_counts_at_once(reply: str) 
 
 async def test_the_guard_and_the_last_step_end_it() -> None:
     made_up = code("FINAL('9377')")
-    assert await requests(made_up, guards=Guards(confirm_final=False)) == (1, False, "9377")
+    assert await requests(made_up, guards=Guards(check_values=False)) == (1, False, "9377")
     assert await requests(made_up, limits=Limits(max_steps=1)) == (1, False, "9377")
 
 

@@ -168,7 +168,12 @@ def _with_model_name(positional: tuple[Any, ...], options: dict[str, Any]) -> di
     if positional or options.keys() & {"model", "backend", "backend_kwargs"}:
         raise TypeError("RLM() got two models: give model_name inside backend_kwargs, or alone")
     isolated = {"strategy": "rlm", "preview_chars": 0}
-    return {"guards": Guards(confirm_final=False), **isolated, **options, "model": named}
+    return {
+        "guards": Guards(confirm_final=False, check_values=False),
+        **isolated,
+        **options,
+        "model": named,
+    }
 
 
 def _by_name(
@@ -248,7 +253,7 @@ def _native(spelling: Spelling, given: Mapping[str, Any], limits: Limits | None)
         options["compaction_fraction"] = _fraction(options["compaction_fraction"])
     if spelling.is_reference:
         options |= _models(spelling.backends) | {"compaction": False}
-        options["guards"] = Guards(invalid_response_limit=NO_LIMIT)
+        options["guards"] = Guards(invalid_response_limit=NO_LIMIT, check_values=False)
         options["call_rules"] = CallRules(
             FAILED_REPLIES,
             spelling.backends[0].name,

@@ -341,7 +341,7 @@ class ReplRunState(RunState):
     def _checks_literals(self) -> bool:
         """Whether an answer may still be sent back because nothing seen so far holds it."""
         profile = self.config.profile or self.calls.info(self.config.model).profile
-        is_open = self.config.guards.confirm_final and not self.progress.asked_to_confirm
+        is_open = self.config.guards.check_values and not self.progress.asked_to_confirm
         has_steps = self.scope.step < self.config.limits.max_steps
         has_values = self.task.context.size_bytes > 0 and self.task.objection_to is None
         return profile in WEAK and is_open and has_steps and has_values
