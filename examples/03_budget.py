@@ -20,7 +20,7 @@ def main() -> None:
         price=PRICE,
     )
     sub_model = ScriptedClient(rules=[("", "The ferry leaves at noon.")], price=PRICE)
-    limits = Limits(max_steps=50, max_cost_usd=0.04)
+    limits = Limits(max_steps=50, max_cost_usd=0.03)
     with RLM(model, sub_model=sub_model, limits=limits) as rlm:
         result = rlm.ask("When does the ferry leave?", [PAGE] * 50)
     assert result.cost_usd is not None
@@ -35,7 +35,7 @@ def main() -> None:
 if __name__ == "__main__":
     main()
 
-# prints: allowed:  50 steps, $0.04
+# prints: allowed:  50 steps, $0.03
 # prints: kept:     True
 # prints: stopped:  limit (cost_usd): ...
 # prints: answer:   At noon, by the pages I have read. (from: asked)

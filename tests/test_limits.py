@@ -18,7 +18,7 @@ def test_the_defaults_are_the_contract() -> None:
     assert (limits.max_tokens, limits.max_cost_usd, limits.max_seconds) == (None, None, None)
     assert (limits.max_errors, limits.cell_seconds) == (5, 120)
     assert limits.cell_memory_bytes == 2 * 1024**3
-    assert (limits.output_chars, limits.kept_output_chars) == (20_000, 1_000_000)
+    assert (limits.output_chars, limits.kept_output_chars) == (8_000, 1_000_000)
     assert limits.call_output_tokens == 4_096
 
 

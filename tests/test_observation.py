@@ -76,6 +76,22 @@ def test_cut_keeps_head_and_tail_and_counts_what_is_missing(
     assert f"{total - len(head) - len(tail):,} of {total:,} characters cut" in shown
 
 
+def test_many_lines_are_counted_where_they_are_cut() -> None:
+    rows = "\n".join(f"row {number}" for number in range(500))
+    assert "characters cut; 500 lines in all …" in cut(rows, 100)
+    assert "lines in all" not in cut("x" * 500, 100)
+    assert "lines in all" not in cut(rows, 100, len(rows) + 1)  # some of it was not kept
+
+
+def test_a_cell_that_ran_out_of_time_is_told_what_to_use() -> None:
+    slow = CellError("TimeoutError", "cell stopped after 120 s", "Traceback:\n  re.findall(...)")
+    shown = show(CellResult(error=slow))
+    assert "TimeoutError: cell stopped after 120 s\nThe variables are" in shown
+    assert "ctx.grep(...)" in shown
+    own = CellError("TimeoutError", "the tool did not answer", "Traceback:")
+    assert "ctx.grep(...)" not in show(CellResult(error=own))
+
+
 def test_money_and_tokens_are_shown_once_half_is_used() -> None:
     limits = Limits(max_tokens=1_000, max_cost_usd=1.0)
     plenty = {"calls": 5, "tokens": 600, "cost_usd": 0.6, "seconds": None}

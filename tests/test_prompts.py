@@ -3,9 +3,11 @@
 `UPDATE_GOLDEN=1 pytest tests/test_prompts.py` writes them anew; read the diff before you commit it.
 """
 
+import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from rlm.config import RunConfig
 from rlm.context import describe
 from rlm.limits import Limits
 from rlm.messages import ModelInfo
+from rlm.worker.ctx import METHODS, ContextView
 from rlm.worker.namespace import REPL_NAMES
 
 GOLDEN = Path(__file__).parent / "golden" / "prompts"
@@ -27,17 +30,33 @@ DEEP = RunConfig(
 )
 SUB = ModelInfo(window_tokens=128_000)
 
+
+def system(
+    config: RunConfig,
+    profile: Any,
+    depth: int = 0,
+    tools: tuple[str, ...] = (),
+    **more: Any,
+) -> str:
+    root = ModelInfo(profile=profile)
+    return prompts.system_prompt(config, root, SUB, depth, tools, **more)
+
+
 RENDERED: dict[str, Callable[[], str]] = {
-    "system_frontier": lambda: prompts.system_prompt(CONFIG, ModelInfo(profile="frontier"), SUB, 0),
-    "system_standard_recursive": lambda: prompts.system_prompt(DEEP, ModelInfo(), SUB, 0),
-    "system_at_depth_limit": lambda: prompts.system_prompt(DEEP, ModelInfo(), SUB, 1),
-    "system_small": lambda: prompts.system_prompt(CONFIG, ModelInfo(profile="small"), SUB, 0),
-    "system_with_tools": lambda: prompts.system_prompt(
-        CONFIG, ModelInfo(), SUB, 0, ("`search(q: str) -> str`: find pages",)
+    "system_frontier": lambda: system(CONFIG, "frontier"),
+    "system_standard_recursive": lambda: system(DEEP, "standard"),
+    "system_at_depth_limit": lambda: system(DEEP, "standard", 1),
+    "system_small": lambda: system(CONFIG, "small"),
+    "system_with_tools": lambda: system(
+        CONFIG, "standard", 0, ("`search(q: str) -> str`: find pages",)
     ),
+    "system_with_pictures": lambda: system(CONFIG, "standard", pictures=True),
     "first": lambda: prompts.first_message("How many?", describe("a,b\n1,2\n3,4\n"), max_steps=30),
     "first_with_preview_and_tools": lambda: prompts.first_message(
-        "How many?", describe("abc"), preview="abc", max_steps=5, protocol="tools"
+        "How many?", describe("abc"), look=("abc", ""), max_steps=5, protocol="tools"
+    ),
+    "first_with_both_ends": lambda: prompts.first_message(
+        "How many?", describe("a\n" * 500), look=("a\na\na", "a\n"), max_steps=30
     ),
     "answer_now": lambda: prompts.answer_now("How many?", "no step is left (max_steps)"),
     "compact": prompts.compact,
@@ -74,7 +93,46 @@ def test_the_first_request_on_a_gigabyte_is_small() -> None:
     first = prompts.first_message(
         "What is the access code of the silver dolphin?", description, max_steps=30
     )
-    assert len(system.encode()) + len(first.encode()) < 6_000
+    assert len(system.encode()) + len(first.encode()) < 3_500
+
+
+BEFORE = {
+    "system_frontier": 3_381,
+    "system_standard_recursive": 3_762,
+    "system_at_depth_limit": 3_430,
+    "system_small": 1_322,
+    "system_with_tools": 3_419,
+}
+"""Bytes of the prompts of version 0.1, with a quarter less information about `ctx`."""
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_prompts_are_shorter_than_they_were(name: str) -> None:
+    share = 1.0 if "small" in name else 0.8
+    assert len(RENDERED[name]().encode()) < share * BEFORE[name]
+
+
+def test_operators_are_taught_where_the_repl_has_them() -> None:
+    has_them = any(name.name == "classify" for name in REPL_NAMES)
+    for profile in ("frontier", "small"):
+        text = prompts.system_prompt(CONFIG, ModelInfo(profile=profile), SUB, 0)
+        assert ("classify(" in text) is has_them
+
+
+def test_methods_of_ctx_are_called_as_they_are_defined() -> None:
+    for usage, _ in METHODS:
+        name, _, arguments = usage.rstrip(")").partition("(")
+        known = inspect.signature(getattr(ContextView, name)).parameters
+        for argument in filter(None, arguments.split(", ")):
+            word, _, default = argument.partition("=")
+            assert word in known
+            assert default in ("", repr(known[word].default))
+
+
+def test_calls_are_shown_with_what_there_is_to_choose() -> None:
+    assert "images" not in system(CONFIG, "standard")
+    assert "`llm_query(prompt, model=None" in system(DEEP, "standard")
+    assert "model=" not in system(CONFIG, "standard")
 
 
 def test_names_in_prompts_are_names_in_the_repl() -> None:

@@ -10,7 +10,7 @@ from rlm import compat
 from rlm.calls.cache import ReplyCache
 from rlm.calls.rate_limits import RateLimit
 from rlm.compat import Completion
-from rlm.config import CallRules, Guards, RunChanges, RunConfig
+from rlm.config import CallRules, Guards, RunChanges, RunConfig, as_asked
 from rlm.context import ContextValue
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Task
@@ -66,7 +66,7 @@ class RLM(compat.ReferenceAttributes):
         environment: str | Environment = "local",
         environment_kwargs: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
-        strategy: Literal["rlm", "direct", "mapreduce", "auto"] = "rlm",
+        strategy: Literal["rlm", "direct", "mapreduce", "auto"] | None = None,
         protocol: Literal["fences", "tools"] = "fences",
         profile: Literal["frontier", "standard", "small", "tiny"] | None = None,
         guards: Guards | None = None,
@@ -74,7 +74,7 @@ class RLM(compat.ReferenceAttributes):
         prologue: str = "",
         setup_code: str | None = None,
         orchestrator: bool = True,
-        preview_chars: int = 0,
+        preview_chars: int | None = None,
         sampling: dict[str, Any] | None = None,
         sub_sampling: dict[str, Any] | None = None,
         compaction: bool = True,
@@ -110,6 +110,8 @@ class RLM(compat.ReferenceAttributes):
         self.config = RunConfig(**{n: given[n] for n in RUN_OPTIONS if given[n] is not None})
         self.logger = logger
         callbacks, is_reference = [given[name] for name in CALLBACKS], self.spelling.is_reference
+        open_to_ask = () if is_reference else ("strategy", "preview_chars")
+        self._left_open = tuple(name for name in open_to_ask if given[name] is None)
         listeners = Listeners(recorders, logger, verbose, callbacks, is_reference)
         self.runner = Runner(self.config, resources, listeners)
         listeners.add(compat.announce(self))
@@ -139,12 +141,16 @@ class RLM(compat.ReferenceAttributes):
         resumed, a finished one returns its answer again. `limits` replace those of this object for
         this run; `budget` is shared with other runs (`Budget.shared`). `sampling` and
         `sub_sampling` are added to those of this object: `sampling={"temperature": 0}`.
+
+        Unless `preview_chars` or `strategy` was given, the model is shown both ends of the context,
+        and a weak model reads it in place of writing code.
         """
         changes = RunChanges(limits=limits, sampling=sampling, sub_sampling=sub_sampling)
-        config = changes.applied_to(self.config)
-        stored = await self.runner.resources.store(context, config)
+        profile = self.config.profile or self.runner.resources.info(self.config.model).profile
+        config = as_asked(changes.applied_to(self.config), profile, self._left_open)
+        task = Task(query, await self.runner.resources.store(context, config))
         result = await self.runner.answer(
-            Task(query, stored),
+            task,
             response_model=response_model,
             recorders=recorders,
             run_id=run_id,
@@ -296,8 +302,10 @@ class RLM(compat.ReferenceAttributes):
             context = "" if prompt is None else prompt
             result = await conversation.aask(root_prompt, context, **given)
         else:
+            config = RunChanges(**given).applied_to(self.config)
             query = FIXED_QUERY if root_prompt is None else root_prompt
-            result = await self.aask(query, prompt, **given)
+            task = Task(query, await self.runner.resources.store(prompt, config))
+            result = await self.runner.answer(task, config=config)
         compat.raise_if_ended_early(result, self.config.limits)
         return compat.completion_of(self, result, prompt, logged=self.logger is not None)
 

@@ -1,7 +1,7 @@
 """The configuration of a run: a frozen value; that of a child is `replace(parent, …)`."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args
 
 from msgspec import Struct, field, json
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rlm.errors import ConfigError
 from rlm.limits import Limits
 
-__all__ = ["CallRules", "Guards", "RunChanges", "RunConfig", "recordable"]
+__all__ = ["WEAK", "CallRules", "Guards", "RunChanges", "RunConfig", "as_asked", "recordable"]
 
 Strategy = Literal["rlm", "direct", "mapreduce", "auto"]
 Protocol = Literal["fences", "tools"]
@@ -21,6 +21,7 @@ class Guards(Struct, frozen=True):
     """When an answer may end the run, and what to do with a model that is stuck.
 
     `confirm_final`: a final beside code, whose text no cell printed, is asked about once.
+    `check_values`: so is a short value of a weak model that is neither printed nor in the context.
     """
 
     require_repl_before_final: bool = False
@@ -32,6 +33,7 @@ class Guards(Struct, frozen=True):
     fallback_code: str | None = None
     wrong_shape_limit: int | None = 3
     confirm_final: bool = True
+    check_values: bool = True
 
 
 class CallRules(Struct, frozen=True):
@@ -115,6 +117,25 @@ def recordable(sampling: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in sampling.items()
         if name not in SENT_ONLY and not SECRET_OPTION.search(str(name))
     }
+
+
+WEAK: tuple[Profile, ...] = ("small", "tiny")
+"""Models that read better than they write code; docs/decisions/0014-default-strategy.md."""
+
+FIRST_LOOK_CHARS = 400
+"""Three quarters of it from the beginning of the context, one from its end."""
+
+
+def as_asked(config: RunConfig, profile: Profile, left_open: Collection[str]) -> RunConfig:
+    """Return the configuration of `ask`: what the caller left open is chosen to answer well.
+
+    Everywhere else it is chosen to isolate: no content, and always the loop.
+    """
+    usual = {
+        "strategy": "auto" if profile in WEAK else "rlm",
+        "preview_chars": FIRST_LOOK_CHARS,
+    }
+    return replace(config, **{name: usual[name] for name in left_open})
 
 
 class RunChanges(Struct, frozen=True, kw_only=True):

@@ -44,7 +44,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_errors: int = 5
     cell_seconds: float = 120.0
     cell_memory_bytes: int = 2 * 1024**3
-    output_chars: int = 20_000
+    output_chars: int = 8_000
     kept_output_chars: int = 1_000_000
     step_output_tokens: int = 8_192
     call_output_tokens: int = 4_096

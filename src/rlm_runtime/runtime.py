@@ -40,6 +40,7 @@ class RLM:
     ) -> None:
         guards = {name: options.pop(name) for name in Guards.__struct_fields__ if name in options}
         options |= setup_code_of(options.get("setup_code"), options.get("environment_kwargs"))
+        options = {"strategy": "rlm", "preview_chars": 0, **options}
         options["setup_code"] = f"{CELL_NAMES}\n{options['setup_code'] or ''}"
         self._engine = api.RLM(
             adapter,

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from hypothesis import strategies as st
 from rlm import RLM, CallRefused, ConfigError, ScriptedClient
 from rlm.chat import ChatStorage
 from rlm.chat.file import SavedFile
+from rlm.chat.inside import PRELOADED_MODULES
 from rlm.environments.local import LocalEnvironment
 from rlm.messages import Request, Usage
+from rlm.worker.namespace import PRELOADED
 from tests.picture_samples import png
 
 
@@ -305,6 +308,11 @@ async def test_only_a_new_chat_can_be_loaded(tmp_path: Path) -> None:
         chat.load(path)
     await chat.aclose()
     await one.aclose()
+
+
+def test_preloaded_modules_are_those_of_the_worker() -> None:
+    modules = [name for name, value in PRELOADED.items() if isinstance(value, ModuleType)]
+    assert modules == list(PRELOADED_MODULES)
 
 
 async def test_in_this_process_variables_are_neither_saved_nor_read(tmp_path: Path) -> None:

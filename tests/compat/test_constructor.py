@@ -316,7 +316,7 @@ async def test_a_logger_on_disk_writes_one_file_a_run_without_the_context(tmp_pa
     logger = RLMLogger(log_dir=str(tmp_path / "logs"))
     rules = [("The task is in the variable", cell(["final", "child \ud800"]))]
     script = [cell(["rlm", 1]), cell(["final", "a"]), "FINAL(b)"]
-    one = scripted(*script, rules=rules, logger=logger, max_depth=2)
+    one = scripted(*script, rules=rules, logger=logger, max_depth=2, preview_chars=0)
     secret = "zebra-7731"
     await one.aask("q", secret)
     await one.aask("q", secret)

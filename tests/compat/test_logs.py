@@ -113,7 +113,7 @@ def told_locals(code: str, **keywords: Any) -> dict[str, Any]:
 
 def test_locals_hold_values_in_the_references_form() -> None:
     code = (
-        "import math\nn, x, t, nothing = 3, 0.5, 'text', None\npair = (1, [2, {'k': (3,)}])\n"
+        "import string\nn, x, t, nothing = 3, 0.5, 'text', None\npair = (1, [2, {'k': (3,)}])\n"
         "found = {5}\nraw = b'ab'\ndef f(): pass\nclass Thing:\n    pass\n_hidden = 1"
     )
     told = told_locals(code)
@@ -127,7 +127,7 @@ def test_locals_hold_values_in_the_references_form() -> None:
         "pair": [1, [2, {"k": [3]}]],
         "found": "{5}",
         "raw": "b'ab'",
-        "math": "<module 'math'>",
+        "string": "<module 'string'>",
         "f": "<function 'f'>",
         "Thing": "<type 'Thing'>",
         "answer": {"content": "", "ready": False},

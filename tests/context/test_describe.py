@@ -259,3 +259,31 @@ def test_a_preview_is_shown_only_on_request() -> None:
     stored = store_context("héllo wörld")
     assert stored.preview(0) == ""
     assert stored.preview(5) == "héllo"
+
+
+@pytest.mark.parametrize(
+    "marker", ["[doc {:04}]", "=== Document {} ===", "<page {}>", "Chapter {}:", "### Letter {}:"]
+)
+def test_markers_of_documents_are_named(marker: str) -> None:
+    text = "\n".join(f"{marker.format(number)} some words\nand more" for number in range(5))
+    assert f"documents begin with markers such as `{marker.format(0)}" in describe(text)
+    assert "JSON" not in describe(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[doc 1] a\n[doc 2] b",
+        "[doc 2] a\n[doc 1] b\n[doc 3] c",
+        "[see 1, 2] a\n[see 3, 4] b\n[see 5, 6] c",
+        "at 12:30 we met\nat 12:31 we left\nat 12:32 it rained",
+    ],
+)
+def test_other_lines_are_no_markers(text: str) -> None:
+    assert "markers" not in describe(text)
+
+
+@given(st.text(st.sampled_from("[]doc 0123456789\n=-:<>#"), max_size=300))
+def test_a_marker_that_is_named_is_there(text: str) -> None:
+    named = re.search(r"markers such as `(.*)`", describe(text))
+    assert named is None or named[1] in text

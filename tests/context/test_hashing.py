@@ -272,7 +272,7 @@ async def test_a_run_that_was_killed_before_its_hash_begins_anew(
 
 async def test_a_log_is_replayed_over_the_same_context_and_no_other(tmp_path: Path) -> None:
     logger = RLMLogger(log_dir=tmp_path)
-    async with RLM(ScriptedClient(["FINAL(done)"]), logger=logger) as rlm:
+    async with RLM(ScriptedClient(["FINAL(done)"]), logger=logger, preview_chars=0) as rlm:
         await rlm.aask("Q", LARGE)
     path = str(logger.log_file_path)
     assert (await areplay(path, LARGE)).same

@@ -28,7 +28,7 @@ def test_a_context_is_seen_exactly(tmp_path: Path, kind: str) -> None:
     code = "text = context if isinstance(context, str) else context['a.txt']\n"
     code += "FINAL(ascii(text[-60:]) + type(context).__name__ + str(len(context)))"
     client = ScriptedClient([cell(code)])
-    with RLM(client) as rlm:
+    with RLM(client, preview_chars=0) as rlm:
         result = rlm.ask("What does it say?", values[kind])
     seen = (text.encode() + ODD).decode("utf-8", "surrogateescape")
     shape = f"str{len(seen)}" if kind == "file" else "dict2"

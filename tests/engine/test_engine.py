@@ -396,7 +396,7 @@ async def test_sandboxed_code_can_only_name_listed_models() -> None:
 
 async def test_no_message_holds_context_text_that_code_did_not_print() -> None:
     marker = "zebra-7731-quartz"
-    engine, client, _ = scripted(LOOK, "hm", LOOK, cell(["final", "x"]))
+    engine, client, _ = scripted(LOOK, "hm", LOOK, cell(["final", "x"]), preview_chars=0)
     result = await engine.aask("What?", f"line one\n{marker}\nline three")
     assert marker not in "".join(str(m.content) for r in client.requests for m in r.messages)
     assert marker not in repr(result.events)

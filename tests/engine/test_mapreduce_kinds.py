@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm import RLM, Limits, RunResult, ScriptedClient, prompts
+from rlm.engine.kinds import KINDS, by_words, kind_in
 from rlm.engine.mapreduce import merging
 from rlm.engine.mapreduce.pieces import groups_of, split, split_lines
-from rlm.engine.mapreduce.running import KINDS, by_words, kind_in
 from rlm.events import Planned, RunStarted
 from rlm.messages import Request
 from tests.fakes import PlanEnvironment

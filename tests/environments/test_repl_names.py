@@ -19,6 +19,13 @@ async def test_every_published_name_is_there(repl: Repl) -> None:
     assert await repl.show(f"[n for n in {names!r} if n not in globals()]") == "[]"
 
 
+async def test_the_usual_modules_are_imported_and_belong_to_nobody(repl: Repl) -> None:
+    assert await repl.show("Counter(re.findall('.', 'aab'))['a'], json.loads('[1]')") == "(2, [1])"
+    assert await repl.show("math.pi > 3, defaultdict(list)['x']") == "(True, [])"
+    assert await repl.show("SHOW_VARS()") == "(no variables yet)"
+    assert list((await repl.run("re = 5\nfrom collections import Counter")).new_variables) == ["re"]
+
+
 @pytest.mark.parametrize(
     ("value", "kind"),
     [

@@ -87,9 +87,18 @@ def test_another_context_is_reported_first(tmp_path: Path) -> None:
     assert "39 chars" in first.diff or "characters" in first.diff
     same_size = replay(log, CONTEXT.replace("eight", "night"))
     assert not same_size.same
-    assert "call of step 1" in same_size.differences[0].where
-    assert "-Length of eight" in same_size.differences[0].diff
-    assert "+Length of night" in same_size.differences[0].diff
+    shown = same_size.differences[0]
+    assert shown.where.startswith("the request for step 1 of run")  # It holds a short context.
+    assert "-one two three four five six seven eight" in shown.diff
+    assert "+one two three four five six seven night" in shown.diff
+
+
+def test_a_call_with_another_piece_of_the_context_is_reported(tmp_path: Path) -> None:
+    _, log = record(tmp_path, SCRIPT, preview_chars=0)
+    report = replay(log, CONTEXT.replace("eight", "night"))
+    assert "call of step 1" in report.differences[0].where
+    assert "-Length of eight" in report.differences[0].diff
+    assert "+Length of night" in report.differences[0].diff
 
 
 def test_a_changed_template_is_shown_as_a_diff(

@@ -1,6 +1,7 @@
 """`ctx`: exact offsets on any Unicode."""
 
 import json
+import pickle
 
 import pytest
 from hypothesis import given
@@ -73,6 +74,38 @@ def test_grep_takes_a_regular_expression_or_else_the_literal() -> None:
     assert view.grep(r"cost: \d+") == ["1: cost: 12"]
     assert view.grep("sum(") == ["2: sum("]
     assert view.grep("cost", max_matches=1) == ["1: cost: 12"]
+
+
+@given(any_text, st.sampled_from(["a", "ab", " ", "é", "a a"]), st.integers(0, 3))
+def test_words_are_found_as_regular_expressions_find_them(
+    text: str, word: str, max_matches: int
+) -> None:
+    view = ContextView(text)
+    quickly = view.grep(word, max_matches=max_matches)
+    by_expression = view.grep(f"(?:{word})", max_matches=max_matches)
+    assert (quickly, quickly.total) == (by_expression, by_expression.total)
+    assert quickly.total == sum(word in line for line in lines_in(text))
+
+
+def test_hits_say_how_many_there_are_in_all() -> None:
+    view = ContextView("cost 1\ncost 2\nsum 3\ncost 4")
+    hits = view.grep("cost", max_matches=2)
+    assert (list(hits), hits.total) == (["1: cost 1", "2: cost 2"], 3)
+    assert str(hits) == repr(hits) == "2 of 3 hits:\n1: cost 1\n2: cost 2"
+    assert str(view.grep("sum")) == "1 hit:\n3: sum 3"
+    assert str(view.grep("nothing")) == "0 hits"
+    assert str(view.find("cost", max_matches=1)) == "1 of 3 hits:\n(0, 4, 'cost')"
+
+
+def test_a_long_line_is_cut_only_where_it_is_shown() -> None:
+    hits = ContextView("x" * 2_000).grep("x")
+    assert len(hits[0]) == len("1: ") + 2_000
+    assert len(str(hits)) < 600
+
+
+def test_saved_hits_are_a_plain_list() -> None:
+    saved = pickle.loads(pickle.dumps(ContextView("a\nb").grep("a|b")))
+    assert (type(saved), saved) == (list, ["1: a", "2: b"])
 
 
 def test_find_with_a_regular_expression() -> None:

@@ -46,6 +46,13 @@ def test_a_fragment_is_the_context_and_never_part_of_a_prompt(
     assert len(said.text) < 20_000
 
 
+def test_neither_end_of_a_context_is_in_a_prompt(said: Said, wrapped: llm.Model) -> None:
+    said.steps = [cell("print(len(context))"), cell("FINAL(len(context))")]
+    text = f"canary 1\n{LINES}\ncanary 2"
+    assert wrapped.prompt("Explain the text with care", fragments=[text]).text() == str(len(text))
+    assert "canary" not in said.text
+
+
 async def test_the_async_form_does_the_same(said: Said) -> None:
     said.steps = [FIND]
     response = llm.get_async_model("rlm/scripted").prompt("Which number?", fragments=[LINES])

@@ -81,6 +81,7 @@ def make(spec: EngineSpec) -> RecursivelmEngine:
                 max_seconds=config.max_seconds,
             ),
             strategy=config.strategy,
+            preview_chars=0,  # The context is not sent, not even its beginning.
             sampling=dict(spec.sampling),
             sub_sampling=dict(spec.sampling),
             verbose=config.verbose,

@@ -36,6 +36,9 @@ read.
 _PRIVATE = re.compile(r"_(?!rlm_|[io]?h$|dh$|i{1,3}$|i?\d+$)[A-Za-z]\w*")
 """Private names of the user, and not of IPython."""
 
+PRELOADED_MODULES = ("re", "json", "math")
+"""Modules that every REPL has imported: `worker/namespace.py` names them."""
+
 _MAKES_A_CLASS = frozenset({"namedtuple", "NamedTuple", "make_dataclass", "Enum", "TypedDict"})
 _FEW = 256
 _IMPORTED = (type, types.FunctionType, types.BuiltinFunctionType, functools._lru_cache_wrapper)
@@ -120,6 +123,8 @@ def _users_names(space: dict[str, Any]) -> list[str]:
     names = {name: None for name in shown if name.isidentifier() and name in space}
     for name, value in list(space.items()):
         is_module = isinstance(value, types.ModuleType) and not name.startswith("_")
+        if is_module and name in PRELOADED_MODULES and value.__name__ == name:
+            continue  # Every REPL has it.
         if isinstance(name, str) and (is_module or _PRIVATE.fullmatch(name)):
             names[name] = None
     return list(names)

@@ -37,7 +37,7 @@ class Options(Struct, frozen=True, kw_only=True):
     sub_model: str | None
     environment: str
     environment_options: tuple[tuple[str, Any], ...]
-    strategy: Strategy
+    strategy: Strategy | None
     max_steps: int | None
     max_depth: int | None
     budget_usd: float | None
@@ -53,6 +53,7 @@ class Options(Struct, frozen=True, kw_only=True):
     verbose: bool
     max_concurrent_calls: int | None = None
     setup_code: str | None = None
+    preview_chars: int | None = None
 
     @property
     def manner(self) -> Manner:
@@ -151,6 +152,7 @@ def make_rlm(options: Options, made_of: Setting, recorders: list[Recorder]) -> R
         environment_kwargs=dict(options.environment_options),
         setup_code=options.setup_code,
         strategy=options.strategy,
+        preview_chars=options.preview_chars,
         limits=options.limits(),
         prices=dict.fromkeys(choice.names, options.price) if options.price else None,
         recorders=recorders,

@@ -155,7 +155,7 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
     environment_options: tuple[tuple[str, Any], ...]
     setup_code: str | None
     on: str | None
-    strategy: Strategy
+    strategy: Strategy | None
     max_steps: int | None
     max_depth: int | None
     budget_usd: float | None

@@ -184,9 +184,8 @@ price_option = click.option(
 strategy_option = click.option(
     "--strategy",
     type=click.Choice(["rlm", "direct", "mapreduce", "auto"]),
-    default="rlm",
-    show_default=True,
-    help="rlm (the loop), direct (one plain request), mapreduce (a request per part), or auto.",
+    help="rlm (the loop), direct (one plain request), mapreduce (a request per part), or auto, "
+    "which small models use by default; all others use rlm.",
 )
 quiet_option = click.option("--quiet", is_flag=True, help="Write only errors to standard error.")
 verbose_option = click.option(

@@ -50,6 +50,11 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
 @environment_settings_option
 @setup_code_option
 @strategy_option
+@click.option(
+    "--preview-chars",
+    type=click.IntRange(min=0),
+    help="Show N characters of both ends of the context in the first message; 0 shows none.",
+)
 @click.option("--max-steps", type=click.IntRange(min=1), help="At most N steps of the root run.")
 @max_depth_option
 @click.option(

@@ -360,10 +360,10 @@ def _own(values: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the variables without the functions that every REPL has."""
     if values is None:
         return None
-    from rlm.worker.namespace import REPL_NAMES
+    from rlm.worker.namespace import PRELOADED, REPL_NAMES
 
     ours = {entry.name for entry in REPL_NAMES if not entry.yields}
-    ours -= {"answer", "context", "history"}
+    ours = ours.union(PRELOADED) - {"answer", "context", "history"}
     operators = {entry.name for entry in REPL_NAMES if entry.yields}
     return {
         name: each

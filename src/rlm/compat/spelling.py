@@ -27,6 +27,9 @@ __all__ = ["ReferenceKeywords", "Spelling", "accepts_reference_keywords", "read_
 NO_LIMIT = 10**9
 """Stands for a limit that the reference does not have: `max_errors=None`, the number of calls."""
 
+OUTPUT_CHARS = 20_000
+"""How much of a cell's output the reference shows."""
+
 POSITIONS = (
     *("backend", "backend_kwargs", "environment", "environment_kwargs", "depth", "max_depth"),
     *("max_iterations", "max_budget", "max_timeout", "max_tokens", "max_errors"),
@@ -156,14 +159,21 @@ def read_call(
 def _with_model_name(positional: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
     """Return a call of rlm-demo's, `RLM(model_name=…)`, in our words.
 
-    There, `Final Answer:` beside code ends the run once the code ran, so it is not asked about.
+    There, `Final Answer:` beside code ends the run once the code ran, so it is not asked about, and
+    no request holds any of the context.
     """
     named = options.pop("model_name", None)
     if named is None:
         return options
     if positional or options.keys() & {"model", "backend", "backend_kwargs"}:
         raise TypeError("RLM() got two models: give model_name inside backend_kwargs, or alone")
-    return {"guards": Guards(confirm_final=False), **options, "model": named}
+    isolated = {"strategy": "rlm", "preview_chars": 0}
+    return {
+        "guards": Guards(confirm_final=False, check_values=False),
+        **isolated,
+        **options,
+        "model": named,
+    }
 
 
 def _by_name(
@@ -243,7 +253,7 @@ def _native(spelling: Spelling, given: Mapping[str, Any], limits: Limits | None)
         options["compaction_fraction"] = _fraction(options["compaction_fraction"])
     if spelling.is_reference:
         options |= _models(spelling.backends) | {"compaction": False}
-        options["guards"] = Guards(invalid_response_limit=NO_LIMIT)
+        options["guards"] = Guards(invalid_response_limit=NO_LIMIT, check_values=False)
         options["call_rules"] = CallRules(
             FAILED_REPLIES,
             spelling.backends[0].name,
@@ -300,7 +310,7 @@ def _limits(spelling: Spelling, given: Mapping[str, Any], limits: Limits | None)
     if spelling.is_reference:
         changes.setdefault("max_errors", NO_LIMIT)
         if limits is None:
-            changes["max_calls"] = NO_LIMIT
+            changes |= {"max_calls": NO_LIMIT, "output_chars": OUTPUT_CHARS}
         root, sub = spelling.backends[:2]
         caps = {"step_output_tokens": root, "call_output_tokens": sub}
         changes |= {

@@ -14,7 +14,7 @@ from rlm.calls.scope import Scope
 from rlm.errors import SessionError
 from rlm.events import CellEnded, Event
 from rlm.protocols import Session
-from rlm.worker.namespace import REPL_NAMES
+from rlm.worker.namespace import PRELOADED, REPL_NAMES
 
 __all__ = ["LOCALS_CODE", "SNAPSHOT_CODE", "CellValues", "read_values"]
 
@@ -77,7 +77,8 @@ del _rlm_snapshot
 YIELDING = frozenset(entry.name for entry in REPL_NAMES if entry.yields)
 """Functions of every REPL whose names are often variables of the model, such as `pairs`."""
 PUBLISHED = frozenset(
-    entry.name for entry in REPL_NAMES if entry.name not in {"context", "context_0", "answer"}
+    [entry.name for entry in REPL_NAMES if entry.name not in {"context", "context_0", "answer"}]
+    + [*PRELOADED]
 ).difference(YIELDING)
 """Functions and aliases of every REPL, which are no variables of the model."""
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from rlm._util.python_source import PythonParser
@@ -31,6 +32,14 @@ SEPARATORS = (",", "\t", ";", "|")
 CUT_TOKEN_CHARS = 16
 """The length of a number or `false` that the end of the sample may cut in two."""
 
+FEWEST_MARKERS = 3
+_MARKER = re.compile(
+    r"^([\[<(={#*-]{0,4}[ \t]?[A-Za-z]{2,16}[ \t_#:-]?)([0-9]{1,9})"
+    r"([ \t]?[\]>)=}*:-]{1,4})(?![0-9])",
+    re.MULTILINE,
+)
+"""`[doc 0001]`, `=== Document 12 ===`, `Chapter 3:`, `<page 7>`."""
+
 _HEADING = re.compile(r"#{1,6}[ \t]+\S")
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 _HTML = re.compile(r"<!doctype\s+html\b|<html[\s>]", re.IGNORECASE)
@@ -42,12 +51,13 @@ def format_of(sample: str, *, whole: bool) -> str:
     stripped = sample.lstrip()
     looks = "looks like" if whole else "begins like"
     if stripped.startswith(("{", "[")):
-        return _json_lines(stripped, looks, whole) or _json(stripped, whole)
+        as_json = _json_lines(stripped, looks, whole) or _json(stripped, whole)
+        return as_json or _markers(sample)
     if columns := _columns(sample, whole):
         return f"; {looks} CSV with columns {columns}"
     if _is_markdown(sample):
         return "; looks like Markdown"
-    return "; looks like HTML" if _HTML.match(stripped) else ""
+    return "; looks like HTML" if _HTML.match(stripped) else _markers(sample)
 
 
 def table_of(sample: str, separators: Sequence[str], *, whole: bool) -> tuple[int, str] | None:
@@ -149,6 +159,25 @@ def _rows(sample: str, separator: str, whole: bool) -> list[list[str]]:
     if not whole and len(rows) > 1:
         rows.pop()  # it may be cut
     return rows if all(len(row) == len(rows[0]) for row in rows) else []
+
+
+# -- markers of documents -------------------------------------------------------------------------
+
+
+def _markers(sample: str) -> str:
+    """Name the lines that number documents, if at least three of one kind count upwards."""
+    numbers: dict[tuple[str, str], list[int]] = {}
+    first: dict[tuple[str, str], str] = {}
+    for found in _MARKER.finditer(sample):
+        before, number, after = found[1], found[2], found[3]
+        kind = (before, after)
+        first.setdefault(kind, f"{before}{number}{after}".strip())
+        numbers.setdefault(kind, []).append(int(number))
+    for kind, found_numbers in numbers.items():
+        upwards = all(one < other for one, other in pairwise(found_numbers))
+        if len(found_numbers) >= FEWEST_MARKERS and upwards:
+            return f"; documents begin with markers such as `{first[kind]}`"
+    return ""
 
 
 # -- Markdown -------------------------------------------------------------------------------------

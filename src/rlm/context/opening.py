@@ -23,6 +23,7 @@ __all__ = [
     "is_utf8",
     "looks_binary",
     "open_regular",
+    "tail_of",
     "unreadable",
 ]
 
@@ -134,6 +135,19 @@ def head_of(path: Path, size: int) -> tuple[bytes, Stamp]:
     with handle:
         try:
             return handle.read(size), stamp
+        except OSError as error:
+            raise unreadable(path, error) from error
+
+
+def tail_of(path: Path, stamp: Stamp, size: int) -> bytes:
+    """Return the last bytes of a file, which must be unchanged."""
+    handle, now = open_regular(path)
+    with handle:
+        if now != stamp:
+            raise _changed(path)
+        try:
+            handle.seek(max(0, handle.seek(0, os.SEEK_END) - size))
+            return handle.read(size)
         except OSError as error:
             raise unreadable(path, error) from error
 

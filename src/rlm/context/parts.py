@@ -155,6 +155,11 @@ class FilePart(Struct, frozen=True):
     path: Path
     stamp: Stamp
 
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether the bytes that are sent are those of the file."""
+        return type(self) is FilePart
+
     def check(self) -> None:
         check_unchanged(self.path, self.stamp)
 

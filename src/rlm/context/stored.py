@@ -5,15 +5,18 @@ import hashlib
 import json
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 from itertools import chain
 from typing import Literal
 
+from rlm.context.opening import tail_of
 from rlm.context.parts import (
     Documents,
     EncodedTexts,
+    FilePart,
     FileTexts,
     HeldText,
     HeldTexts,
@@ -29,6 +32,7 @@ from rlm.images import Picture
 
 __all__ = ["StoredContext", "ascii_in_place"]
 
+READ_FOR_ENDING_BYTES = 8 << 20
 _MIN_CHARS = 1 << 20
 """Below this size, a copy takes less time than loading `ctypes`."""
 
@@ -216,6 +220,29 @@ class StoredContext:
             return ""
         head = next(cut(self._blocks(), 4 * chars), b"")
         return head.decode("utf-8", "ignore")[:chars]
+
+    def ending(self, chars: int) -> str:
+        """Return the end of a text, or nothing if a large context would have to be read for it."""
+        if chars == 0 or self.kind == "bytes":
+            return ""
+        if self._text is not None:
+            return self._text[-chars:]
+        last = self._parts[-1] if self._parts else None
+        if isinstance(last, FilePart) and last.is_verbatim:
+            tail = tail_of(last.path, last.stamp, 4 * chars)
+        elif self.size_bytes <= READ_FOR_ENDING_BYTES:
+            tail = b"".join(deque(cut(self._blocks(), 4 * chars), maxlen=2))
+        else:
+            return ""
+        return tail.decode("utf-8", "ignore")[-chars:]
+
+    def first_look(self, chars: int) -> tuple[str, str]:
+        """Return beginning and end, `chars` characters in all; a short text is all beginning."""
+        head = self.preview(chars + 1)
+        if len(head) <= chars:
+            return head, ""
+        at_the_end = chars // 4
+        return head[: chars - at_the_end], self.ending(at_the_end)
 
     def digest(self, query: str) -> str:
         """Return a hash of a (query, context) pair that is the same on every execution."""

@@ -18,6 +18,7 @@ from rlm.engine.cells import Actions, Cell, parse_reply, parse_tool_calls
 from rlm.engine.children import ChildAnswer, ChildTask
 from rlm.engine.decide import Answered, ChangeCourse, StepResult, WrongShape
 from rlm.engine.ending import FinalCall, ending_by_shape, ending_of, give_up
+from rlm.engine.hints import hint_for
 from rlm.engine.run_state import History, ReplRunState
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Ending, Services, Task
@@ -72,7 +73,7 @@ class ReplRun:
         info = self.services.calls.info(self.config.model)
         self.final_call = FinalCall(self.scope, self.config, info)
         await self.session.open()
-        await self.history.open(*self._opening())
+        await self.history.open(*await self._opening())
         while self.scope.step < self.config.limits.max_steps:
             if (ending := await self.step()) is not None:
                 return ending
@@ -137,21 +138,22 @@ class ReplRun:
             result = await child.run()
         return await children.answered(scope, self.scope.step, result)
 
-    def _opening(self) -> tuple[str, str]:
+    async def _opening(self) -> tuple[str, str]:
         calls, task = self.services.calls, self.run_state.task
+        hint = await hint_for(calls, task, self.scope, self.config)
         system = prompts.system_prompt(
             self.config,
-            calls.info(self.config.model),
-            calls.info(self.config.sub_model),
+            *(calls.info(self.config.model), calls.info(self.config.sub_model)),
             self.scope.depth,
             (*self.services.tool_lines, *prompts.prepared_lines(self.session.prepared)),
             grants=bool(self.services.child_toolset.names),
+            pictures=bool(task.context.pictures),
         )
         first = prompts.first_message(
             task.query,
             task.description or task.context.description,
-            preview=task.context.preview(self.config.preview_chars),
-            prologue="\n\n".join(filter(None, (task.prologue, self.session.take_loss()))),
+            look=task.context.first_look(self.config.preview_chars),
+            prologue="\n\n".join(filter(None, (task.prologue, self.session.take_loss(), hint))),
             max_steps=self.config.limits.max_steps,
             protocol=self.config.protocol,
         )
@@ -159,10 +161,8 @@ class ReplRun:
 
     def _actions(self, reply: Reply) -> Actions:
         """Parse a reply; after too many without code or answer, run `guards.fallback_code`."""
-        if reply.tool_calls:
-            actions = parse_tool_calls(reply.tool_calls)
-        else:
-            actions = parse_reply(reply.text)
+        native = reply.tool_calls
+        actions = parse_tool_calls(native) if native else parse_reply(reply.text)
         guards = self.config.guards
         last_chance = self.run_state.progress.invalid_in_a_row + 1 == guards.invalid_response_limit
         if guards.fallback_code and last_chance and not actions.cells and actions.final is None:

@@ -12,10 +12,11 @@ from rlm.calls.billing import worst_case
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.calls.sending import ReplyStream
-from rlm.config import RunConfig
+from rlm.config import WEAK, RunConfig
 from rlm.engine.answer_stream import prose_stream
 from rlm.engine.decide import (
     Answered,
+    Continue,
     Decision,
     Progress,
     StepResult,
@@ -23,6 +24,7 @@ from rlm.engine.decide import (
     guarded,
     of_wrong_shape,
 )
+from rlm.engine.grounding import is_founded, is_literal
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Ending, Task
 from rlm.errors import CallRefused, ConfigError, ModelError
@@ -36,6 +38,7 @@ from rlm.events import (
     RunStarted,
 )
 from rlm.messages import Message, Reply, Request, followed_by, total_of
+from rlm.prompts import nudges
 from rlm.results import RunResult, Shown, Submission, UsageSummary
 
 __all__ = ["History", "ReplRunState", "RunState"]
@@ -45,6 +48,9 @@ SHOWN_CHARS = 4_000
 
 FEWEST_MESSAGES_TO_COMPACT = 6
 """Instructions, task and two steps: a shorter history is not worth compacting."""
+
+SEARCHED_BYTES = 16_000_000
+"""In a larger context, a weak model's answer is not looked for."""
 
 MIN_OUTPUT_TOKENS = 1_024
 """A step with a smaller output cap is hardly worth its input."""
@@ -302,7 +308,12 @@ class ReplRunState(RunState):
         if not self.scope.wants_pieces:
             return None
         rejected = guarded(self.progress, self.config.guards, self.scope.step)
-        if rejected or self.task.objection_to is not None or self.config.protocol != "fences":
+        if (
+            rejected
+            or self._checks_literals
+            or self.task.objection_to is not None
+            or self.config.protocol != "fences"
+        ):
             return None
         return prose_stream(self.scope, after_marker=True)
 
@@ -319,9 +330,34 @@ class ReplRunState(RunState):
         if not isinstance(decision, Answered):
             return decision
         submission = decision.submission
+        if await self._is_unfounded(step_result, submission):
+            progress.asked_to_confirm = True
+            return Continue((nudges.LOOK_AGAIN,))
         if (problem := await self.objection(submission)) is None:
             return decision
         return of_wrong_shape(step_result, submission, problem, progress, guards)
+
+    @property
+    def _checks_literals(self) -> bool:
+        """Whether an answer may still be sent back because nothing seen so far holds it."""
+        profile = self.config.profile or self.calls.info(self.config.model).profile
+        is_open = self.config.guards.check_values and not self.progress.asked_to_confirm
+        has_steps = self.scope.step < self.config.limits.max_steps
+        has_values = self.task.context.size_bytes > 0 and self.task.objection_to is None
+        return profile in WEAK and is_open and has_steps and has_values
+
+    async def _is_unfounded(self, step_result: StepResult, submission: Submission) -> bool:
+        """Whether a weak model may have invented its answer; it is asked about once."""
+        if not self._checks_literals:
+            return False
+        text, context = submission.text, self.task.context
+        if not is_literal(text, step_result.actions, step_result.results):
+            return False
+        if is_founded(text, (self.task.query, self.task.prologue, *self.progress.printed)):
+            return False
+        if context.size_bytes > SEARCHED_BYTES:
+            return False
+        return not await asyncio.to_thread(lambda: is_founded(text, (context.text(),)))
 
     async def already_shown(self, step_result: StepResult) -> Shown | None:
         """Return what the model was shown after this step in an earlier execution.

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from rlm import prompts
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
-from rlm.config import RunConfig
+from rlm.config import WEAK, RunConfig
 from rlm.engine.answer_stream import prose_stream
 from rlm.engine.operators import run_operator
 from rlm.engine.plain_replies import read_submission
@@ -29,8 +29,6 @@ MAX_REPAIRS = 3
 OPERATOR = "operator"
 CODE = "code"
 """The `how` of a reply that is code and so no answer."""
-WEAK = ("small", "tiny")
-"""For these models, map/reduce gives more right answers in less time."""
 
 
 def choose_strategy(calls: Calls, task: Task, config: RunConfig) -> tuple[str, Task]:

@@ -5,8 +5,9 @@ from functools import cache
 from pathlib import Path
 
 from rlm._util.text import counted
-from rlm.config import RunConfig
+from rlm.config import WEAK, RunConfig
 from rlm.messages import ModelInfo, ToolSpec
+from rlm.worker.ctx import METHODS
 from rlm.worker.namespace import REPL_NAMES
 
 __all__ = [
@@ -55,15 +56,12 @@ CHARS_A_TOKEN = 2
 """Half of the usual four: dense text, and room for the reply."""
 
 LARGEST_CALL_CHARS = 400_000
-NAMES_FOR_SMALL_MODELS = ("context", "ctx", "llm_query", "map_query", "FINAL", "FINAL_VAR")
-NAMES_FOR_ALL = (
-    *NAMES_FOR_SMALL_MODELS,
-    *("llm_query_batched", "llm_query_json", "vote", "budget", "SHOW_VARS"),
-)
+NAMES_FOR_SMALL_MODELS = ("context", "ctx", "llm_query", "map_query")
+NAMES_FOR_ALL = ("context", "ctx", "llm_query", "llm_query_batched", "budget")
 RECURSIVE_NAMES = ("rlm_query", "rlm_query_batched")
-"""Aliases work too, but every name in a prompt costs tokens in every request."""
+"""Other names work too, but every name in a prompt costs tokens in every request."""
+METHODS_FOR_SMALL_MODELS = ("grep", "chunk")
 MAX_PREPARED = 30
-SMALL_PROFILES = ("small", "tiny")
 GRANTING = (
     '`rlm_query(..., tools=["name"])` gives a child only these tools; without it, all of them'
 )
@@ -98,23 +96,34 @@ def system_prompt(
     tools: tuple[str, ...] = (),
     *,
     grants: bool = False,
+    pictures: bool = False,
 ) -> str:
     """Return the instructions of a run, by the profile of its model.
 
     `grants`: there are tools that children may have, so that the model can choose among them.
+    `pictures`: the context has some, so calls are shown to take them.
     """
     if config.system_prompt is not None:
         return config.system_prompt
-    small = (config.profile or root.profile) in SMALL_PROFILES
+    small = (config.profile or root.profile) in WEAK
     size = call_chars(sub)
+    recursive = not small and depth + 1 < config.limits.max_depth
+    names = _rows(small, recursive)
+    if not pictures:
+        names = [_without_images(row) for row in names]
+    if not _models(config):
+        names = [row.replace(", model=None", "") for row in names]
+    if grants and recursive:
+        tools = (*tools, GRANTING)
     return fill(
         "system_small" if small else "system",
-        names=_names(small, depth + 1 < config.limits.max_depth, tools, grants),
+        names="\n".join(f"- {row}" for row in (*names, *tools)),
         output_chars=f"{config.limits.output_chars:,}",
-        call_chars=f"{size:,}",
-        small_call_chars=size // 2,
+        cell_seconds=f"{config.limits.cell_seconds:g}",
         models=_models(config),
         decide=fill("decide", recursion=_recursion(config, depth)) if config.orchestrator else "",
+        call_chars=f"{size:,}",
+        small_call_chars=size // 2,
     ).rstrip("\n")
 
 
@@ -122,18 +131,29 @@ def first_message(
     query: str,
     description: str,
     *,
-    preview: str = "",
+    look: tuple[str, str] = ("", ""),
     prologue: str = "",
     max_steps: int,
     protocol: str = "fences",
 ) -> str:
-    """Return the task for the model: the query and the structure of the context, no content."""
-    shown = f"\nIt begins:\n{preview}\n" if preview else ""
-    shown += f"\n{prologue}\n" if prologue else ""
+    """Return the task for the model: the query, the structure of the context, and a first look.
+
+    `look` is beginning and end of the context; empty, the message has no content of it.
+    """
+    shown = "".join(f"\n{part}\n" for part in (_look(*look), prologue) if part)
     how = f"You have {counted(max_steps, 'step')}."
     if protocol == "tools":
         how += " Act through the tools execute_python and submit_answer."
     return fill("first", query=query, description=description, preview=shown, steps=how).rstrip()
+
+
+def _look(head: str, tail: str) -> str:
+    if not tail:
+        return f"All of it:\n{head}" if head else ""
+    return (
+        f"Its first {counted(len(head), 'character')}:\n{head}\n"
+        f"…\nIts last {counted(len(tail), 'character')}:\n{tail}"
+    )
 
 
 def answer_now(query: str, reason: str) -> str:
@@ -183,29 +203,39 @@ def prepared_lines(variables: Mapping[str, str]) -> tuple[str, ...]:
     return (*shown[:MAX_PREPARED], *more)
 
 
-def _names(small: bool, recursive: bool, tools: tuple[str, ...], grants: bool) -> str:
-    """Return the names of the REPL, taken from the worker's own list."""
-    shown = NAMES_FOR_SMALL_MODELS if small else NAMES_FOR_ALL
-    rows = [
-        f"- `{name.usage}`: {name.description}"
-        for name in REPL_NAMES
-        if name.name in shown or (recursive and not small and name.name in RECURSIVE_NAMES)
-    ]
-    last = (*tools, GRANTING) if grants and recursive and not small else tools
-    return "\n".join([*rows, *(f"- {tool}" for tool in last)])
+def _rows(small: bool, recursive: bool) -> list[str]:
+    """Return a line on each name of the REPL, taken from the worker's own lists."""
+    shown = {*(NAMES_FOR_SMALL_MODELS if small else NAMES_FOR_ALL)}
+    shown |= {*RECURSIVE_NAMES} if recursive else set()
+    rows = []
+    for name in REPL_NAMES:
+        if name.name == "ctx":
+            rows += [
+                f"`ctx.{usage}`: {what}"
+                for usage, what in METHODS
+                if not small or usage.partition("(")[0] in METHODS_FOR_SMALL_MODELS
+            ]
+        elif name.name in shown:
+            rows.append(f"`{name.usage}`: {name.description}")
+    return rows
+
+
+def _without_images(row: str) -> str:
+    """Return a line on a call without its `images=`, which only pictures are for."""
+    return row.replace(", images=None", "").partition("; `images`")[0]
 
 
 def _models(config: RunConfig) -> str:
     others = [m for m in dict.fromkeys(config.models) if m != config.sub_model]
     if not others:
         return ""
-    return "Calls take `model=` from: " + ", ".join([config.sub_model, *others]) + "."
+    return " Calls take `model=` from: " + ", ".join([config.sub_model, *others]) + "."
 
 
 def _recursion(config: RunConfig, depth: int) -> str:
     if depth + 1 >= config.limits.max_depth:
         return ""
     return (
-        "4. If a piece is itself a task of several steps over a large text, start a child with "
+        "4. A piece is itself a task of several steps: start a child, "
         "`rlm_query(task, context=piece)`.\n"
     )

@@ -3,10 +3,12 @@
 __all__ = [
     "CONFIRM_FINAL",
     "EMPTY_REPLY",
+    "LOOK_AGAIN",
     "NO_ACTION",
     "NO_CODE_NOW",
     "SAME_CODE",
     "SAME_ERROR",
+    "TIMED_OUT",
     "UNTOUCHED_CONTEXT",
     "need_repl",
     "need_steps",
@@ -29,6 +31,10 @@ CONFIRM_FINAL = (
     "Your final answer was written before you saw the output above, and holds something that the "
     "output does not. Check it against the output, then submit it again, corrected if needed."
 )
+LOOK_AGAIN = (
+    "Your answer is neither in any output nor in `context`. Look for it with code, then submit "
+    "what you find. If you worked it out yourself, submit it again."
+)
 SAME_CODE = (
     "You have run the same code several times; it will not give anything new. Do something else: "
     "look at another part of `context`, or ask `llm_query_batched` over its pieces."
@@ -36,6 +42,10 @@ SAME_CODE = (
 SAME_ERROR = (
     "The same error came back several times. Print the type and a small part of the values "
     "involved, and take another way."
+)
+TIMED_OUT = (
+    "The variables are as the block left them. Search with ctx.grep(...), ctx.find(...) or "
+    "str.find in place of a wide regular expression such as `.*x.*`, or do less in one block."
 )
 UNTOUCHED_CONTEXT = (
     "Your code has not looked at `context` yet, and the answer is in there. Begin with "

@@ -3,9 +3,17 @@
 from collections.abc import Callable, Sequence
 
 from rlm.limits import Limits
+from rlm.prompts import nudges
 from rlm.results import CellError, CellResult
+from rlm.worker.ctx import count_lines
 
 __all__ = ["budget_worth_showing", "cut", "observation"]
+
+TIMED_OUT = "cell stopped after"
+"""How environments begin the message about a cell that ran out of time."""
+
+MANY_LINES = 20
+"""From here on, the model is told how many lines it printed: they may be what it has to count."""
 
 MIN_OUTPUT_CHARS = 1_000
 """Output is not cut below this to save tokens: less would not be worth a step."""
@@ -18,7 +26,10 @@ def cut(text: str, limit: int, written_chars: int | None = None) -> str:
         return text
     half = min(limit, len(text)) // 2
     head, tail = text[:half], text[len(text) - half :]
-    return f"{head}\n… {total - len(head) - len(tail):,} of {total:,} characters cut …\n{tail}"
+    missing = f"{total - len(head) - len(tail):,} of {total:,} characters cut"
+    lines = count_lines(text) if len(text) == total else 0
+    in_all = f"; {lines:,} lines in all" if lines >= MANY_LINES else ""
+    return f"{head}\n… {missing}{in_all} …\n{tail}"
 
 
 def observation(
@@ -69,9 +80,10 @@ def _error(error: CellError, output_chars: int) -> str:
     """Return the traceback, and the reason below it if that is not its last line."""
     text = cut(error.traceback.rstrip("\n"), output_chars)
     message = cut(error.message, output_chars)
-    if message.strip() in text:
-        return text
-    return cut(f"{text}\n{error.type}: {message}", output_chars)
+    if message.strip() not in text:
+        text = cut(f"{text}\n{error.type}: {message}", output_chars)
+    ran_out = error.type == "TimeoutError" and message.startswith(TIMED_OUT)
+    return f"{text}\n{nudges.TIMED_OUT}" if ran_out else text
 
 
 def _state_change(result: CellResult) -> str:

@@ -19,7 +19,7 @@ from rlm.records.journal import long_results
 from rlm.records.recorders.in_process import MemoryRecorder
 from rlm.records.trajectories import open_trajectory
 from rlm.replay.comparing import Difference, compare
-from rlm.replay.rebuilding import check_replayable, recorded_rlm
+from rlm.replay.rebuilding import check_replayable, config_like, recorded_rlm
 from rlm.replay.recording import Recording
 from rlm.replay.store import ReplayStore
 
@@ -86,10 +86,18 @@ async def replay_events(
     store, now = ReplayStore(recording, long_results), MemoryRecorder()
     own = rlm is None
     engine = recorded_rlm(root) if rlm is None else rlm
-    schema = root.settings.get("answer_schema")
+    schema, config = root.settings.get("answer_schema"), config_like(root, engine.config)
     try:
-        operator = root.settings.get("operator")
-        await engine.runner.repeat(root.query, context, root.run_id, store, schema, now, operator)
+        await engine.runner.repeat(
+            root.query,
+            context,
+            root.run_id,
+            store,
+            schema,
+            now,
+            config,
+            root.settings.get("operator"),
+        )
     except RLMError:
         if not now.events:  # It did not begin; otherwise it ended, as it may have done before.
             raise

@@ -11,7 +11,7 @@ from rlm.errors import ConfigError, ModelError
 from rlm.events import RunStarted
 from rlm.messages import ModelInfo, Reply, Request
 
-__all__ = ["check_replayable", "recorded_rlm"]
+__all__ = ["check_replayable", "config_like", "recorded_rlm"]
 
 
 class RecordedClient:
@@ -78,6 +78,18 @@ def recorded_rlm(root: RunStarted) -> RLM:
             "environment of its own): replay(recording, context, rlm=…)"
         )
     return _built(root, config, infos, tools)
+
+
+def config_like(root: RunStarted, config: RunConfig) -> RunConfig:
+    """Return a configuration with what `ask` and its like chose for the recorded run."""
+    recorded = root.settings.get("config")
+    if not isinstance(recorded, Mapping):
+        return config
+    chosen = {name: recorded[name] for name in ("strategy", "preview_chars") if name in recorded}
+    try:
+        return msgspec.structs.replace(config, **chosen)
+    except (TypeError, ConfigError) as error:
+        raise ConfigError(f"the recording does not say how its run was set up: {error}") from error
 
 
 def _built(

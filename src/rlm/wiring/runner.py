@@ -132,18 +132,19 @@ class Runner:
         store: ReplyStore,
         response_model: Any,
         recorder: Recorder,
+        config: RunConfig,
         operator: Mapping[str, Any] | None = None,
     ) -> None:
         """Execute a recorded run again; `store` answers in place of models and tools.
 
         `operator` are the settings of one, if the run was one of `rlm.operators`.
         """
-        stored = await self.resources.store(context, self.config)
+        stored = await self.resources.store(context, config)
         await asyncio.wrap_future(stored.hashing())
         task = Task(query, stored, operator=_operator(operator, stored))
-        task, _ = await self._prepare(task, response_model, self.config)
-        budget = Budget(self.config.limits)
-        await self._run(task, None, run_id, store, (recorder,), self.config, budget)
+        task, _ = await self._prepare(task, response_model, config)
+        budget = Budget(config.limits)
+        await self._run(task, None, run_id, store, (recorder,), config, budget)
 
     async def _prepare(
         self, task: Task, response_model: Any, config: RunConfig, *, in_chat: bool = False

@@ -5,14 +5,51 @@ from __future__ import annotations
 import json
 import re
 
-__all__ = ["ContextView", "count_lines"]
+__all__ = ["METHODS", "ContextView", "Hits", "count_lines"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
 _MAX_KEYS_SHOWN = 20
+_HIT_CHARS = 500
+_SPECIAL = frozenset("\\.^$*+?{}[]|()\n")
+
+METHODS = (
+    (
+        "grep(pattern, context_lines=0, max_matches=50)",
+        'list of "number: line" that match a regex; `.total` counts all',
+    ),
+    ("find(pattern, regex=False, max_matches=20)", "list of (start, end, text), and `.total`"),
+    ("chunk(size, overlap=0)", "list of (start, end, text) over everything"),
+    ("slice(start, end)", "str between two offsets"),
+    ("lines(start, end)", "list of lines, counted from 1, both included"),
+    ("documents()", "list of the items, of (name, value) pairs of a dict, or [text]"),
+)
+"""The methods of `ctx` that prompts list: how they are called, and what they return."""
+
+
+class Hits(list["Any"]):
+    """The first hits of a search; `total` is how many there are in all.
+
+    Printed, it shows one hit a line, each cut to a readable length, below the two numbers.
+    """
+
+    def __init__(self, hits: Iterable[Any] = (), total: int = 0) -> None:
+        super().__init__(hits)
+        self.total = max(total, len(self))
+
+    def __repr__(self) -> str:
+        shown = [hit if isinstance(hit, str) else repr(hit) for hit in self]
+        lines = [hit if len(hit) <= _HIT_CHARS else f"{hit[:_HIT_CHARS]}…" for hit in shown]
+        count = _counted(self.total, "hit")
+        head = count if len(self) == self.total else f"{len(self):,} of {count}"
+        return "\n".join([f"{head}:" if lines else head, *lines])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Saved chats hold a plain list, which any Python can load."""
+        return list, (list(self),)
 
 
 class ContextView:
@@ -42,39 +79,62 @@ class ContextView:
         max_matches: int = 20,
         case_sensitive: bool = True,
     ) -> list[tuple[int, int, str]]:
-        """The first matches as (start, end, text)."""
+        """The first matches as (start, end, text); `.total` of the list counts all."""
         if not pattern:
             raise ValueError("the pattern is empty")
         flags = 0 if case_sensitive else re.IGNORECASE
         compiled = re.compile(pattern if regex else re.escape(pattern), flags)
         matches: list[tuple[int, int, str]] = []
+        total = 0
         for match in compiled.finditer(self._text):
-            if len(matches) >= max_matches:
-                break
-            matches.append((match.start(), match.end(), match.group()))
-        return matches
+            total += 1
+            if len(matches) < max_matches:
+                matches.append((match.start(), match.end(), match.group()))
+        return Hits(matches, total)
 
-    def grep(self, pattern: str, context_lines: int = 0, max_matches: int = 50) -> list[str]:
+    def grep(self, pattern: str, context_lines: int = 0, max_matches: int = 50) -> Hits:
         """Lines that match a regular expression (or contain it, if invalid), as `number: line`.
 
-        With `context_lines`, each entry also holds that many lines before and after.
+        With `context_lines`, each entry also holds that many lines before and after. `.total` of
+        the list counts all matching lines.
         """
-        try:
-            compiled = re.compile(pattern)
-        except re.error:
-            compiled = re.compile(re.escape(pattern))
         found: list[str] = []
-        for number, start, end in self._line_spans():
+        total = 0
+        for number, start, end in self._matching_lines(pattern):
+            total += 1
             if len(found) >= max_matches:
-                break
-            line = self._text[start:end]
-            if not compiled.search(line):
                 continue
             if context_lines > 0:
                 found.append(self._around(number, start, end, context_lines))
             else:
-                found.append(f"{number}: {line}")
-        return found
+                found.append(f"{number}: {self._text[start:end]}")
+        return Hits(found, total)
+
+    def _matching_lines(self, pattern: str) -> Iterator[tuple[int, int, int]]:
+        """(number, start, end) of each line that matches; plain words are found much faster."""
+        if pattern and _SPECIAL.isdisjoint(pattern):
+            yield from self._lines_with(pattern)
+            return
+        try:
+            compiled = re.compile(pattern)
+        except re.error:
+            compiled = re.compile(re.escape(pattern))
+        text = self._text
+        for number, start, end in self._line_spans():
+            if compiled.search(text[start:end]):
+                yield number, start, end
+
+    def _lines_with(self, word: str) -> Iterator[tuple[int, int, int]]:
+        text = self._text
+        number, start, at = 1, 0, text.find(word)
+        while at >= 0:
+            number += text.count("\n", start, at)
+            start = text.rfind("\n", start, at) + 1 or start
+            end = text.find("\n", at)
+            end = len(text) if end < 0 else end
+            yield number, start, end
+            number, start = number + 1, end + 1
+            at = text.find(word, start)
 
     def chunk(self, size: int, overlap: int = 0) -> list[tuple[int, int, str]]:
         """The whole text in pieces of `size` characters, as (start, end, text)."""

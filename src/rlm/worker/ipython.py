@@ -17,6 +17,7 @@ from types import TracebackType
 import __main__
 
 from . import compiling, ipython_shell
+from .namespace import PRELOADED
 from .runner import Runner
 
 __all__ = ["IPythonRunner", "prepare"]
@@ -69,10 +70,11 @@ class IPythonRunner(Runner):
     def _prepare(self) -> None:
         super()._prepare()
         sys.displayhook = self._shell.displayhook
-        self._shell.user_ns_hidden.update(self._namespace.ours)  # What %who leaves out.
+        self._shell.user_ns_hidden.update({**PRELOADED, **self._namespace.ours})  # %who skips them.
 
     def _bind_again(self) -> None:
         """Bind our names again, after %reset has deleted everything."""
+        self._namespace.variables.update(PRELOADED)
         self._namespace.provide(self._namespace.ours)
         self._namespace.restore()
 

@@ -42,11 +42,11 @@ _WARM_UP_SETTINGS = {
 }
 _WARM_UP_CELLS = (
     # The usual statements, an echo, output, an error; the last cell deletes what they bind.
-    "import re\ndef f(n):\n    return [f'{n}']\nfor x in f(1):\n    print(x)",
+    "import sys\ndef f(n):\n    return [f'{n}']\nfor x in f(1):\n    print(x)",
     "x = 1",
     "x",
     "x / 0",
-    "del f, re, x",
+    "del f, sys, x",
 )
 WARM_UP_REQUESTS = (
     wire.encode(wire.INIT, 0, [wire.to_json(_WARM_UP_SETTINGS)]),

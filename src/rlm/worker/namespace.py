@@ -7,13 +7,17 @@
 from __future__ import annotations
 
 import builtins
+import collections
+import json
 import keyword
+import math
+import re
 from itertools import filterfalse
 from types import ModuleType
 
 from .ctx import ContextView
 
-__all__ = ["REPL_NAMES", "Namespace", "ReplName"]
+__all__ = ["PRELOADED", "REPL_NAMES", "Namespace", "ReplName"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -124,6 +128,15 @@ REPL_NAMES = (
 )
 
 _YIELDING_NAMES = frozenset(entry.name for entry in REPL_NAMES if entry.yields)
+PRELOADED: dict[str, Any] = {
+    "re": re,
+    "json": json,
+    "math": math,
+    "Counter": collections.Counter,
+    "defaultdict": collections.defaultdict,
+}
+"""What every cell finds imported. Tools, contexts and cells may use these names as they like."""
+
 _RESTORED_NAMES = frozenset(entry.name for entry in REPL_NAMES if entry.restored)
 _PLAIN_MODULE: dict[str, Any] = {
     "__name__": "__main__",
@@ -142,6 +155,7 @@ class Namespace:
         self.variables = variables
         variables.clear()
         variables.update(_PLAIN_MODULE)
+        variables.update(PRELOADED)
         self._ours: dict[str, Any] = {}
         self._restored = dict(_PLAIN_MODULE)
         self._view = ContextView("")
@@ -165,6 +179,8 @@ class Namespace:
             self._restored.pop(name, None)
             if self.variables.get(name) is self._tools[name]:
                 del self.variables[name]
+                if name in PRELOADED:
+                    self.variables[name] = PRELOADED[name]
         for name in self._tools.keys() & tools.keys():
             self._ours.pop(name, None)
         self.provide_tools(tools)
@@ -204,6 +220,7 @@ class Namespace:
             (name, value)
             for name in filterfalse(self._restored.__contains__, variables)
             if ours.get(name, ours) is not (value := variables[name])
+            and PRELOADED.get(name, PRELOADED) is not value
             and isinstance(name, str)
             and name[:1] != "_"
             and name.isidentifier()

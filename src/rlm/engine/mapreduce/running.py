@@ -3,20 +3,20 @@ for each kind.
 """
 
 import math
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from rlm import prompts
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
+from rlm.engine.kinds import by_words, kind_in
 from rlm.engine.mapreduce import merging
 from rlm.engine.mapreduce.asking import Asker, whole_query
 from rlm.engine.mapreduce.pieces import groups_of, notes_of, split, split_lines
 from rlm.engine.mapreduce.tiny import read_by_tiny, relevant_numbers
 from rlm.engine.task import Task
 
-__all__ = ["KINDS", "by_words", "kind_in", "kind_of", "largest_piece", "map_reduce", "piece_chars"]
+__all__ = ["kind_of", "largest_piece", "map_reduce", "piece_chars"]
 
 MAX_LINE_CHARS = 2_000
 MAX_SHOWN_ITEMS = 300
@@ -220,18 +220,8 @@ METHODS: dict[str, Method] = {
 }
 
 
-KINDS = ("find", "count", "list", "label", "pairs", "summary")
 PREVIEW_CHARS = 800
 KIND_OUTPUT_TOKENS = 512
-
-_SIGNS = (
-    ("pairs", r"\bpairs?\b"),
-    ("label", r"\b(labels?|labell?ed|classif\w+|categor\w+)\b"),
-    ("count", r"\b(how (many|often)|count|number of)\b"),
-    ("summary", r"\b(summar\w+|overview|main (points|ideas)|gist)\b"),
-    ("list", r"\b(list|enumerate|(name|find|give|which|what) (me )?(all|every|each))\b"),
-)
-_WORD = re.compile(rf"\b({'|'.join(KINDS)})\b", re.IGNORECASE)
 
 
 async def kind_of(asker: Asker) -> str:
@@ -242,19 +232,6 @@ async def kind_of(asker: Asker) -> str:
     preview = asker.task.context.text()[:PREVIEW_CHARS]
     reply = await asker.ask(prompts.kind_prompt(query, preview), KIND_OUTPUT_TOKENS)
     return kind_in(reply) or by_words(query)
-
-
-def kind_in(reply: str) -> str | None:
-    """Return the one kind that a reply names; None if it names none or several."""
-    named = {found.lower() for found in _WORD.findall(reply)}
-    return named.pop() if len(named) == 1 else None
-
-
-def by_words(query: str) -> str:
-    for kind, pattern in _SIGNS:
-        if re.search(pattern, query, re.IGNORECASE):
-            return kind
-    return "find"
 
 
 SMALLEST_PIECE_CHARS = 1_000

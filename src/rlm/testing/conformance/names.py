@@ -16,6 +16,16 @@ async def every_name(repl: Repl) -> None:
     await repl.shows(f"[name for name in {names!r} if name not in globals()]", "[]")
 
 
+@checks("the usual modules are imported, and are not the user's variables", fresh=True)
+async def preloaded(repl: Repl) -> None:
+    used = "re.sub('a', 'b', 'a'), json.dumps([1]), math.floor(1.5), Counter('aab')['a']"
+    await repl.shows(f"{used}, defaultdict(int)['x']", "('b', '[1]', 1, 2, 0)")
+    await repl.shows("SHOW_VARS()", "(no variables yet)")
+    result = await repl.run("from collections import Counter\njson = 'mine'")
+    expect(list(result.new_variables), ["json"], "the variables reported as new")
+    await repl.shows("json", "'mine'")
+
+
 @checks("tools are there by name, with their description")
 async def tools_by_name(repl: Repl) -> None:
     await repl.shows("lookup.__name__, lookup.__doc__", "('lookup', 'does lookup')")

@@ -1,0 +1,58 @@
+"""The hint in the first message of a run, by the kind of answer that its query wants."""
+
+from rlm import prompts
+from rlm.calls.calls import Calls
+from rlm.calls.scope import Scope
+from rlm.config import RunConfig
+from rlm.engine.kinds import kind_in, surely
+from rlm.engine.mapreduce.asking import Asker
+from rlm.engine.task import Task
+from rlm.errors import RLMError
+from rlm.limits import Amount
+from rlm.messages import PICODOLLARS
+from rlm.prompts.hints import hint
+
+__all__ = ["hint_for"]
+
+LARGE_BYTES = 50_000
+"""In a smaller context, a wrong way costs no more than the question would."""
+
+ROOM_TO_ASK = Amount(calls=50, tokens=100_000, picodollars=PICODOLLARS // 10)
+"""A run that may use less than this (ten cents) gets no question."""
+
+OUTPUT_TOKENS = 512
+
+
+async def hint_for(calls: Calls, task: Task, scope: Scope, config: RunConfig) -> str:
+    """Return the hint; a model is asked only where words decide nothing and much is at stake.
+
+    Never where the first message shows none of the context: those runs send what they always sent.
+    """
+    if not config.orchestrator or config.system_prompt is not None or not task.context.size_bytes:
+        return ""
+    kind = surely(task.query)
+    if kind is None and _is_worth_asking(task, scope, config):
+        kind = await _asked(Asker(calls, task, scope, config))
+    return hint(kind)
+
+
+def _is_worth_asking(task: Task, scope: Scope, config: RunConfig) -> bool:
+    room = scope.budget.room()
+    return (
+        scope.depth == 0
+        and config.preview_chars > 0
+        and task.context.size_bytes > LARGE_BYTES
+        and room.calls >= ROOM_TO_ASK.calls
+        and room.tokens >= ROOM_TO_ASK.tokens
+        and room.picodollars >= ROOM_TO_ASK.picodollars
+    )
+
+
+async def _asked(asker: Asker) -> str | None:
+    """Return the kind that the sub-model names; a hint is not worth a failed run."""
+    head, _ = asker.task.context.first_look(asker.config.preview_chars)
+    try:
+        reply = await asker.ask(prompts.kind_prompt(asker.task.query, head), OUTPUT_TOKENS)
+    except RLMError:
+        return None
+    return kind_in(reply)

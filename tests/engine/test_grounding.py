@@ -1,0 +1,92 @@
+"""A value that a small model made up is asked about once; what code computed never is."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlm import RLM, Guards, Limits, ScriptedClient
+from rlm.config import Profile
+from rlm.engine.cells import parse_reply
+from rlm.engine.grounding import is_founded, is_literal
+from rlm.prompts import nudges
+from rlm.results import CellResult, Submission
+
+TEXT = "The access code for silver-dolphin is 4821.\nJo Marsh is the harbourmaster.\n" * 40
+QUERY = "What is the access code for silver-dolphin?"
+
+
+def code(text: str) -> str:
+    return f"```repl\n{text}\n```"
+
+
+async def requests(*script: str, profile: Profile = "tiny", **more: Any) -> tuple[int, bool, Any]:
+    """How many requests a run made, whether it was asked to look again, and its answer."""
+    client = ScriptedClient(script, profile=profile)
+    async with RLM(client, strategy="rlm", preview_chars=0, **more) as one:
+        result = await one.aask(QUERY, TEXT)
+    told = "\n".join(str(r.messages[-1].content) for r in client.requests)
+    return len(client.requests), nudges.LOOK_AGAIN in told, result.answer
+
+
+@pytest.mark.parametrize("profile", ["tiny", "small"])
+@pytest.mark.parametrize("made_up", [code("FINAL('9377')"), "FINAL: 9377", code("FINAL(9377)")])
+async def test_a_made_up_value_is_asked_about_once(profile: Profile, made_up: str) -> None:
+    script = [made_up, code("print(ctx.grep('dolphin')[0])"), "FINAL(4821)"]
+    assert await requests(*script, profile=profile) == (3, True, "4821")
+    assert await requests(made_up, made_up, profile=profile) == (2, True, "9377")
+
+
+async def test_by_way_of_a_variable_too() -> None:
+    script = [code("found = '9377'\nFINAL_VAR('found')"), "FINAL(4821)"]
+    assert await requests(*script) == (2, True, "4821")
+
+
+@pytest.mark.parametrize("profile", ["standard", "frontier"])
+async def test_stronger_models_are_not_asked(profile: Profile) -> None:
+    assert await requests(code("FINAL('9377')"), profile=profile) == (1, False, "9377")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        code("FINAL(len(context) * 7)"),
+        code("n = sum(1 for _ in range(977))\nFINAL(n)"),
+        code("FINAL('9377' if len(context) > 3 else '1')"),
+        code("FINAL('4821')"),
+        code("FINAL('Jo Marsh')"),
+        code("print(9377)\nFINAL('9377')"),
+        code("FINAL('yes')"),
+        code("FINAL('The code is not given directly; the text only says who is in charge of it.')"),
+        "FINAL: silver-dolphin",
+    ],
+)
+async def test_what_is_computed_seen_or_a_conclusion_counts_at_once(reply: str) -> None:
+    count, asked, _ = await requests(reply)
+    assert (count, asked) == (1, False)
+
+
+async def test_the_guard_and_the_last_step_end_it() -> None:
+    made_up = code("FINAL('9377')")
+    assert await requests(made_up, guards=Guards(check_values=False)) == (1, False, "9377")
+    assert await requests(made_up, limits=Limits(max_steps=1)) == (1, False, "9377")
+
+
+async def test_a_typed_answer_is_checked_by_its_type_alone() -> None:
+    client = ScriptedClient([code("FINAL(9377)")], profile="tiny")
+    async with RLM(client, strategy="rlm") as one:
+        assert (await one.aask(QUERY, TEXT, response_model=int)).answer == 9377
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_what_is_there_is_founded(before: str, after: str) -> None:
+    assert is_founded("Jo Marsh", [f"{before} jo\nMARSH {after}"])
+    assert is_founded("code 4,821", [f"{before} | code 4821 | {after}"])
+
+
+@given(st.text())
+def test_any_answer_and_any_code_can_be_judged(text: str) -> None:
+    result = CellResult(submission=Submission(text, "FINAL"))
+    assert is_literal(text, parse_reply(code(text)), (result,)) in (True, False)
+    assert is_founded(text, ()) in (True, False)

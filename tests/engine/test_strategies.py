@@ -1,0 +1,67 @@
+"""What a run does unless its caller chose a strategy: by the face and by the model's profile."""
+
+from typing import Any
+
+import pytest
+
+from rlm import RLM, RunResult, ScriptedClient
+from rlm.config import Profile
+from rlm.events import Planned, RunStarted
+
+TEXT = "The access code is 4821.\n" * 10
+QUERY = "What is the access code?"
+DONE = "```repl\nFINAL(ctx.grep('4821')[0])\n```"
+
+
+def model(profile: Profile) -> ScriptedClient:
+    reads = profile in ("small", "tiny")
+    return ScriptedClient(["4821" if reads else DONE], profile=profile)
+
+
+def strategy_of(result: RunResult) -> str:
+    return next(event.strategy for event in result.events if isinstance(event, RunStarted))
+
+
+@pytest.mark.parametrize(
+    ("profile", "strategy"),
+    [("frontier", "rlm"), ("standard", "rlm"), ("small", "direct"), ("tiny", "direct")],
+)
+async def test_ask_lets_weak_models_read_what_fits(profile: Profile, strategy: str) -> None:
+    client = model(profile)
+    async with RLM(client) as one:
+        result = await one.aask(QUERY, TEXT)
+    assert (strategy_of(result), len(client.requests)) == (strategy, 1)
+    planned = [event for event in result.events if isinstance(event, Planned)]
+    assert bool(planned) is (strategy == "direct")
+
+
+async def test_a_profile_of_the_callers_own_counts() -> None:
+    async with RLM(ScriptedClient(["4821"]), profile="tiny") as one:
+        assert strategy_of(await one.aask(QUERY, TEXT)) == "direct"
+
+
+@pytest.mark.parametrize("profile", ["small", "tiny"])
+async def test_what_is_given_wins(profile: Profile) -> None:
+    async with RLM(ScriptedClient([DONE], profile=profile), strategy="rlm") as one:
+        result = await one.aask(QUERY, TEXT)
+    assert (strategy_of(result), result.answer) == ("rlm", "1: The access code is 4821.")
+
+
+@pytest.mark.parametrize("profile", ["standard", "small", "tiny"])
+async def test_completion_runs_the_loop(profile: Profile) -> None:
+    async with RLM(ScriptedClient([DONE], profile=profile)) as one:
+        assert strategy_of((await one.acompletion(TEXT, QUERY)).result) == "rlm"
+
+
+async def test_the_choice_is_recorded_with_the_run() -> None:
+    settings: dict[str, Any]
+    async with RLM(ScriptedClient(["4821"], profile="tiny")) as one:
+        asked = (await one.aask(QUERY, TEXT)).events[0]
+    async with RLM(ScriptedClient([DONE])) as one:
+        completed = (await one.acompletion(TEXT, QUERY)).result.events[0]
+    chosen = []
+    for event in (asked, completed):
+        assert isinstance(event, RunStarted)
+        settings = event.settings["config"]
+        chosen.append((settings["strategy"], settings["preview_chars"]))
+    assert chosen == [("auto", 400), ("rlm", 0)]
