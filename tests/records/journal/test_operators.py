@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ PROMPTS = 100
 PROGRAM = """
 import os, sys
 from pathlib import Path
+from typing import Any
 from rlm import Limits, operators
 from tests.operator_reader import Reader, codes_in
 
@@ -81,7 +83,7 @@ def test_an_interrupted_operator_is_resumed_by_its_id(tmp_path: Path) -> None:
     items = [f"item {number}" for number in range(100)]
     reader = Reader(parity)
     limits = Limits(max_calls=1, max_concurrent_calls=1)
-    options = {"journal": tmp_path, "run_id": "one"}
+    options: dict[str, Any] = {"journal": tmp_path, "run_id": "one"}
     found = operators.classify(items, ["even", "odd"], model=reader, limits=limits, **options)
     assert len(found.missing) == 50
     found = operators.classify(items, ["even", "odd"], model=reader, **options)
@@ -93,7 +95,7 @@ def test_an_interrupted_operator_is_resumed_by_its_id(tmp_path: Path) -> None:
 
 
 def test_another_question_under_the_same_id_is_refused(tmp_path: Path) -> None:
-    options = {"journal": tmp_path, "run_id": "one", "model": Reader(parity)}
+    options: dict[str, Any] = {"journal": tmp_path, "run_id": "one", "model": Reader(parity)}
     operators.classify(["item 1"], ["even", "odd"], **options)
     with pytest.raises(Exception, match="one"):
         operators.classify(["item 2"], ["even", "odd"], **options)
@@ -122,7 +124,7 @@ def test_a_failing_server_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
 
     reader.reply = reply  # type: ignore[method-assign]
     items = [f"item {number}" for number in range(150)]
-    options = {"journal": tmp_path, "run_id": "one", "limits": Limits(max_concurrent_calls=1)}
+    options: dict[str, Any] = {"journal": tmp_path, "run_id": "one", "limits": Limits(max_concurrent_calls=1)}
     found = operators.classify(items, ["even", "odd"], model=reader, **options)
     assert len(found.missing) == 100
     assert "out of order" in found.note
