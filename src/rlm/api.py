@@ -130,6 +130,7 @@ class RLM(compat.ReferenceAttributes):
         sub_sampling: Mapping[str, Any] | None = None,
         budget: Budget | None = None,
         strict: bool = False,
+        cite: bool = False,
     ) -> RunResult:
         """Answer `query` about `context`; at a limit, return the best answer so far.
 
@@ -138,9 +139,10 @@ class RLM(compat.ReferenceAttributes):
         raises NoAnswerError. With `journal=`, a `run_id` names the run: an interrupted one is
         resumed, a finished one returns its answer again. `limits` replace those of this object for
         this run; `budget` is shared with other runs (`Budget.shared`). `sampling` and
-        `sub_sampling` are added to those of this object: `sampling={"temperature": 0}`.
+        `sub_sampling` are added to those of this object: `sampling={"temperature": 0}`. `cite` asks
+        for citations: see `result.citations`.
         """
-        changes = RunChanges(limits=limits, sampling=sampling, sub_sampling=sub_sampling)
+        changes = RunChanges(limits=limits, sampling=sampling, sub_sampling=sub_sampling, cite=cite)
         config = changes.applied_to(self.config)
         stored = await self.runner.resources.store(context, config)
         result = await self.runner.answer(
@@ -164,10 +166,11 @@ class RLM(compat.ReferenceAttributes):
         sampling: Mapping[str, Any] | None = None,
         sub_sampling: Mapping[str, Any] | None = None,
         strict: bool = False,
+        cite: bool = False,
     ) -> RunResult:
         """The blocking form of `aask`, for scripts, threads and notebooks."""
         named: dict[str, Any] = {"response_model": response_model, "run_id": run_id}
-        named |= {"sampling": sampling, "sub_sampling": sub_sampling}
+        named |= {"sampling": sampling, "sub_sampling": sub_sampling, "cite": cite}
         return portal().call(
             lambda: self.aask(query, context, **named, limits=limits, strict=strict)
         )

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from rlm.citations import Citation
 from rlm.errors import NoAnswerError
 from rlm.events import Event
 from rlm.messages import Usage, total_of
@@ -166,7 +167,9 @@ class UsageSummary(Struct, frozen=True):
 class RunResult(Struct, frozen=True, kw_only=True):
     """The end of a run. `answer` is None only when there is no answer of any kind.
 
-    `rejected_answer` is the last answer that had the wrong shape.
+    `rejected_answer` is the last answer that had the wrong shape. `citations` are places of the
+    context, checked; `unsupported_quotes` counts what was quoted or cited and is not there, and
+    `omitted_citations` what is not listed because there was too much of it.
     """
 
     answer: Any
@@ -182,6 +185,9 @@ class RunResult(Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()
     answer_json: str | None = None
     rejected_answer: str | None = None
+    citations: tuple[Citation, ...] = ()
+    unsupported_quotes: int = 0
+    omitted_citations: int = 0
 
     def strictly(self, strict: bool) -> "RunResult":
         """Return this result; if `strict`, raise NoAnswerError if it has no answer."""

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from rlm.api import RLM
+from rlm.citations import CITE_LINE
 from rlm.cli import dotenv
 from rlm.cli._context import context_of
 from rlm.cli._errors import ANSWERED, say, unknown_price
@@ -150,7 +151,8 @@ def resume_run(kept: Archive, run: RunFile, options: ResumeOptions) -> int:
     """Continue a run, show the answer, and return the exit code."""
     facts = facts_of(kept, run)
     recipe = recipe_of(facts)
-    display = RunDisplay(options.manner, journaled=True)
+    manner = replace(options.manner, cite=CITE_LINE in recipe.config.prologue)
+    display = RunDisplay(manner, journaled=True)
     result = kept.answered(run)  # From the record alone, without a key or the context.
     if result is not None:
         if not options.quiet:
@@ -203,6 +205,7 @@ def context_for(kept: Archive, facts: RunFacts, files: tuple[str, ...]) -> Store
         )
     # The model saw this description, whatever the files are called now.
     found.description, found.documents = wanted.description, wanted.documents
+    found.name = wanted.name
     return found
 
 

@@ -107,6 +107,7 @@ def provide_names(
         calls.map_query,
         calls.call_tool,
         calls.budget,
+        calls.cite,
     )
     names = {each.__name__: functions.make(each) for each in dialogues}
     names["llm_batch"] = names["llm_query_batched"]
