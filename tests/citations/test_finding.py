@@ -104,6 +104,9 @@ def test_typography_and_punctuation_do_not_matter() -> None:
     found = one(text, 'The node\'s "key"-a secret-is 4711.')
     assert found is not None
     assert found.text == "The node’s “key”—a secret—is\r\n4711"
+    again = one(text, 'The node\'s "key"-a secret-is 4711;')
+    assert again is not None
+    assert again.text == found.text + ";"
     assert (found.start_line, found.end_line) == (2, 3)
 
 

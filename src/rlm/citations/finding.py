@@ -54,10 +54,11 @@ class _Window(NamedTuple):
 
 
 class _Search:
-    """One quote being looked for."""
+    """One quote being looked for; `ending` is punctuation that need not follow it."""
 
-    def __init__(self, quote: str) -> None:
+    def __init__(self, quote: str, ending: str = "") -> None:
         self.quote = quote
+        self.ending = ending
         self.first: Citation | None = None
         self.places = 0
         self.next_at = 0
@@ -81,7 +82,9 @@ def find_quotes(source: Source, quotes: Sequence[str]) -> Found:
     room = _pass(source(), worded, _find_exactly, room)
     for number, each in enumerate(searches):
         if each.first is None:
-            searches[number] = _Search(_loose(each.quote).rstrip(_PUNCTUATION))
+            whole = _loose(each.quote)
+            quote = whole.rstrip(_PUNCTUATION)
+            searches[number] = _Search(quote, whole[len(quote) :])
     if missing := [each for each in searches if each.first is None and each.quote]:
         room = _pass(source(), missing, _find_loosely, room)
     found = [each.citation for each in searches]
@@ -204,7 +207,9 @@ def _find_loosely(file: str | None, window: _Window, searches: list[_Search]) ->
         while each.places < MAX_PLACES and (at := text.find(each.quote, at)) >= 0:
             if each.first is None:
                 start, last = (_unfolded(window.text, text, p) for p in (at, at + size - 1))
-                each.first = _citation(file, window, start, last + 1)
+                follows = window.text.startswith(each.ending, last + 1)
+                end = last + 1 + (len(each.ending) if follows else 0)
+                each.first = _citation(file, window, start, end)
             each.places += 1
             at += size
 
