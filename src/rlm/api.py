@@ -131,6 +131,7 @@ class RLM(compat.ReferenceAttributes):
         budget: Budget | None = None,
         strict: bool = False,
         cite: bool = False,
+        samples: int = 1,
     ) -> RunResult:
         """Answer `query` about `context`; at a limit, return the best answer so far.
 
@@ -140,7 +141,8 @@ class RLM(compat.ReferenceAttributes):
         resumed, a finished one returns its answer again. `limits` replace those of this object for
         this run; `budget` is shared with other runs (`Budget.shared`). `sampling` and
         `sub_sampling` are added to those of this object: `sampling={"temperature": 0}`. `cite` asks
-        for citations: see `result.citations`.
+        for citations: see `result.citations`. `samples` independent runs, on the limits of one,
+        give the most frequent answer: see `result.samples`.
         """
         changes = RunChanges(limits=limits, sampling=sampling, sub_sampling=sub_sampling, cite=cite)
         config = changes.applied_to(self.config)
@@ -152,6 +154,7 @@ class RLM(compat.ReferenceAttributes):
             run_id=run_id,
             config=config,
             budget=budget,
+            samples=samples,
         )
         return result.strictly(strict)
 
@@ -167,10 +170,12 @@ class RLM(compat.ReferenceAttributes):
         sub_sampling: Mapping[str, Any] | None = None,
         strict: bool = False,
         cite: bool = False,
+        samples: int = 1,
     ) -> RunResult:
         """The blocking form of `aask`, for scripts, threads and notebooks."""
         named: dict[str, Any] = {"response_model": response_model, "run_id": run_id}
         named |= {"sampling": sampling, "sub_sampling": sub_sampling, "cite": cite}
+        named |= {"samples": samples}
         return portal().call(
             lambda: self.aask(query, context, **named, limits=limits, strict=strict)
         )

@@ -82,6 +82,8 @@ class Scope:
         self.step = 0
         self.citations: Citations | None = None
         """Collects what the run cites; its cells reach it through their bridge."""
+        self.sample: int = parent.sample if parent else 0
+        """Which of several runs of one query it belongs to: they share no cached reply."""
         self.reported = ReportedPrefix()
         self._seen: dict[str, int] = {}
         self._paid = SavedReplies()

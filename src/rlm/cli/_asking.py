@@ -54,6 +54,7 @@ class Options(Struct, frozen=True, kw_only=True):
     max_concurrent_calls: int | None = None
     setup_code: str | None = None
     cite: bool = False
+    samples: int = 1
 
     @property
     def manner(self) -> Manner:
@@ -142,7 +143,11 @@ def _run(
             return display.run(
                 engine,
                 lambda: engine.ask(
-                    query, context, response_model=made_of.schema, cite=options.cite
+                    query,
+                    context,
+                    response_model=made_of.schema,
+                    cite=options.cite,
+                    samples=options.samples,
                 ),
             )
         except UnknownPriceError as error:

@@ -104,6 +104,8 @@ def show(
         _show_answer(str(result.answer))
     if cite and not as_json:
         _show_footnotes(result, quiet=quiet)
+    if result.samples and not quiet:
+        say(_how_they_voted(result))
     if result.stop_reason == "error":
         say(f"Error: {result.detail or 'the run failed'}")
         if result.rejected_answer is not None:
@@ -167,7 +169,14 @@ def _facts(result: RunResult, model: str) -> dict[str, Any]:
         "citations": [structs.asdict(each) for each in result.citations],
         "unsupported_quotes": result.unsupported_quotes,
         "omitted_citations": result.omitted_citations,
+        "samples": [structs.asdict(each) for each in result.samples],
     }
+
+
+def _how_they_voted(result: RunResult) -> str:
+    votes = max(each.votes for each in result.samples)
+    told = f"; {result.detail}" if result.stop_reason == "answer" and result.detail else ""
+    return f"{votes} of {counted(len(result.samples), 'sample')} agree{told}."
 
 
 def as_harmless_json(value: Any) -> str:

@@ -53,6 +53,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     values: tuple[str, ...] = ()
     answer_schema: dict[str, Any] | None = None
     own: tuple[str, ...] = ()
+    samples: int = 1
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -181,7 +182,13 @@ def _run(
         try:
             return display.run(
                 engine,
-                lambda: engine.ask(facts.query, context, response_model=schema, run_id=run_id),
+                lambda: engine.ask(
+                    facts.query,
+                    context,
+                    response_model=schema,
+                    run_id=run_id,
+                    samples=recipe.samples,
+                ),
             )
         except UnknownPriceError as error:
             raise unknown_price(recipe.models) from error

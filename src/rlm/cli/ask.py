@@ -70,6 +70,13 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
     help="At most this many seconds for the whole run.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@click.option(
+    "--samples",
+    type=click.IntRange(1, 64),
+    default=1,
+    metavar="N",
+    help="Answer N times, on the limits of one run, and take the most frequent answer.",
+)
 @click.option("--cite", is_flag=True, help="Ask for citations, and print them as footnotes.")
 @click.option(
     "--schema",

@@ -133,10 +133,11 @@ class RunState:
         if self._hashing is not None and not self.stop_asked:
             await self._hashing
         if ending.submission is not None and not _is_structured(ending.submission):
-            await self._find_quotes(ending.submission.text)
+            await self.find_quotes(ending.submission.text)
         return self.end(ending)
 
-    async def _find_quotes(self, answer: str) -> None:
+    async def find_quotes(self, answer: str) -> None:
+        """Look for the quotes of an answer in the context."""
         if self.stop_asked:
             self.citations.skip(answer)
         elif self.task.context.size_bytes:
@@ -161,11 +162,7 @@ class RunState:
         rejected_answer = ending.rejected.text if ending.rejected else None
         usage = UsageSummary.of(self.scope.budget.usage)
         seconds = time.monotonic() - self.started
-        cited: dict[str, Any] = {
-            "citations": tuple(self.citations.found),
-            "unsupported_quotes": self.citations.unsupported,
-            "omitted_citations": self.citations.omitted,
-        }
+        cited = self.cited()
         self.scope.emit(
             RunEnded,
             stop_reason=ending.stop_reason,
@@ -196,6 +193,14 @@ class RunState:
             rejected_answer=rejected_answer,
             **cited,
         )
+
+    def cited(self) -> dict[str, Any]:
+        """Return what the end of the run says about its citations."""
+        return {
+            "citations": tuple(self.citations.found),
+            "unsupported_quotes": self.citations.unsupported,
+            "omitted_citations": self.citations.omitted,
+        }
 
     async def objection(self, submission: Submission) -> str | None:
         """Return what is wrong with the shape of an answer; each answer is checked once."""

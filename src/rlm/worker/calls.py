@@ -7,7 +7,6 @@ value. `functions.CallFunctions` gives every dialogue a blocking and an async fo
 from __future__ import annotations
 
 import json
-import operator
 
 from . import images as pictures
 from . import loose_json, tagged, wire
@@ -17,7 +16,6 @@ from .replies import CallFailed, FailedReply, ToolFailed
 __all__ = [
     "budget",
     "call_tool",
-    "cite",
     "llm_query",
     "llm_query_batched",
     "llm_query_json",
@@ -40,8 +38,6 @@ _ARGUMENTS_WITHOUT_MODEL = {
     batched: wire.to_json({"model": None, "batched": batched}) for batched in (False, True)
 }
 """The arguments of nearly every model call, encoded once."""
-
-_MAX_OFFSET = 1 << 53
 
 _POSITIONAL = "*"
 """The key of a tool's positional arguments, a list; no keyword can have this name."""
@@ -148,28 +144,6 @@ def budget() -> Dialogue:
     return meta((yield question("budget", b"{}", [])), CallFailed)
 
 
-def cite(start: Any, end: Any = None, name: Any = None) -> Dialogue:
-    """Cite a place that supports the answer: by offsets into `context`, or by a verbatim quote.
-
-    For a dict, a list or files, `name` selects the text: its key or index. Returns the text of the
-    place; None if there is no such place, and prints why.
-    """
-    if isinstance(start, str):
-        parts, name = [start], end if name is None else name
-        place: dict[str, Any] = {"start": None, "end": None}
-    else:
-        parts, place = [], {"start": _offset(start), "end": _offset(end)}
-    if name is not None and not isinstance(name, str):
-        name = _offset(name)
-    arguments = wire.to_json({**place, "name": name})
-    answer = yield question("cite", arguments, parts)
-    told = meta(answer, CallFailed)
-    if "problem" in told:
-        print(f"cite: {told['problem']}")
-        return None
-    return answer.texts(1)[0]
-
-
 def call_tool(name: str, /, *arguments: Any, **named: Any) -> Dialogue:
     """Call a registered tool; a lone dict of names holds its named arguments."""
     if arguments and _are_named(arguments):
@@ -222,16 +196,6 @@ def _ask_models(
     for index, reason in told.get("failed", {}).items():
         replies[int(index)] = FailedReply(reason, limits.get(index))
     return replies
-
-
-def _offset(value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError('use cite(start, end), cite(start, end, name) or cite("quote")') from None
-    if abs(number) > _MAX_OFFSET:
-        raise ValueError(f"{number} is no offset into the context")
-    return number
 
 
 def _positive(name: str, value: Any) -> int:
