@@ -27,6 +27,10 @@ JSON_KEYS = [
     "limit",
     "detail",
     "rejected_answer",
+    "citations",
+    "unsupported_quotes",
+    "omitted_citations",
+    "samples",
 ]
 
 
