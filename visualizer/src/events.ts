@@ -1,5 +1,5 @@
 // Made by `npm run types` from src/rlm/records/events.schema.json; not written by hand.
-// schema-sha256: e8dbf77b1ee75069b4dc3c71ab2d846d79c152cfc734472d68143c40b2fddbc8
+// schema-sha256: 9b22d7a2958a81aa33acdc6809a2a533bcc83c4337be0ee2fe7d0b288e9c7b3f
 
 /**
  * A run starts, or is resumed after it was killed: then its events are sent again.
@@ -439,6 +439,7 @@ export interface BudgetChanged {
  * A run has ended; `usage` includes that of its children. `error` is set if it was raised.
  *
  * `rejected_answer` is an answer that had the wrong shape, if the run ended without another.
+ * `citations` were checked; quotes that the context does not hold are only counted.
  */
 export interface RunEnded {
   readonly type: 'run_ended'
@@ -460,6 +461,27 @@ export interface RunEnded {
   readonly detail?: string
   readonly answer_json?: string | null
   readonly rejected_answer?: string | null
+  readonly citations?: readonly (Citation)[]
+  readonly unsupported_quotes?: number
+  readonly omitted_citations?: number
+}
+
+/**
+ * A place of the context, and its verbatim text.
+ *
+ * `file` names the file or document; it is None for a plain text. `start` and `end` are offsets in
+ * characters, lines count from 1. `places` says how often a quoted text occurs; the first place is
+ * cited. `text` lacks the last `cut_chars` characters of a long place.
+ */
+export interface Citation {
+  readonly file: string | null
+  readonly start: number
+  readonly end: number
+  readonly start_line: number
+  readonly end_line: number
+  readonly text: string
+  readonly places?: number
+  readonly cut_chars?: number
 }
 
 /**
