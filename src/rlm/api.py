@@ -132,6 +132,8 @@ class RLM(compat.ReferenceAttributes):
         sub_sampling: Mapping[str, Any] | None = None,
         budget: Budget | None = None,
         strict: bool = False,
+        cite: bool = False,
+        samples: int = 1,
     ) -> RunResult:
         """Answer `query` about `context`; at a limit, return the best answer so far.
 
@@ -140,12 +142,14 @@ class RLM(compat.ReferenceAttributes):
         raises NoAnswerError. With `journal=`, a `run_id` names the run: an interrupted one is
         resumed, a finished one returns its answer again. `limits` replace those of this object for
         this run; `budget` is shared with other runs (`Budget.shared`). `sampling` and
-        `sub_sampling` are added to those of this object: `sampling={"temperature": 0}`.
+        `sub_sampling` are added to those of this object: `sampling={"temperature": 0}`. `cite` asks
+        for citations: see `result.citations`. `samples` independent runs, on the limits of one,
+        give the most frequent answer: see `result.samples`.
 
         Unless `preview_chars` or `strategy` was given, the model is shown both ends of the context,
         and a weak model reads it in place of writing code.
         """
-        changes = RunChanges(limits=limits, sampling=sampling, sub_sampling=sub_sampling)
+        changes = RunChanges(limits=limits, sampling=sampling, sub_sampling=sub_sampling, cite=cite)
         profile = self.config.profile or self.runner.resources.info(self.config.model).profile
         config = as_asked(changes.applied_to(self.config), profile, self._left_open)
         task = Task(query, await self.runner.resources.store(context, config))
@@ -156,6 +160,7 @@ class RLM(compat.ReferenceAttributes):
             run_id=run_id,
             config=config,
             budget=budget,
+            samples=samples,
         )
         return result.strictly(strict)
 
@@ -170,10 +175,13 @@ class RLM(compat.ReferenceAttributes):
         sampling: Mapping[str, Any] | None = None,
         sub_sampling: Mapping[str, Any] | None = None,
         strict: bool = False,
+        cite: bool = False,
+        samples: int = 1,
     ) -> RunResult:
         """The blocking form of `aask`, for scripts, threads and notebooks."""
         named: dict[str, Any] = {"response_model": response_model, "run_id": run_id}
-        named |= {"sampling": sampling, "sub_sampling": sub_sampling}
+        named |= {"sampling": sampling, "sub_sampling": sub_sampling, "cite": cite}
+        named |= {"samples": samples}
         return portal().call(
             lambda: self.aask(query, context, **named, limits=limits, strict=strict)
         )

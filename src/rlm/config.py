@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 from msgspec import Struct, field, json
 from msgspec.structs import replace
 
+from rlm.citations import CITE_LINE
 from rlm.errors import ConfigError
 from rlm.limits import Limits
 
@@ -142,16 +143,19 @@ class RunChanges(Struct, frozen=True, kw_only=True):
     """What one run changes of its configuration; what is None stays.
 
     Sampling options are added to the configured ones and override them. The value None leaves an
-    option out.
+    option out. `cite` asks the model for citations.
     """
 
     limits: Limits | None = None
     sampling: Mapping[str, Any] | None = None
     sub_sampling: Mapping[str, Any] | None = None
+    cite: bool = False
 
     def applied_to(self, config: RunConfig) -> RunConfig:
         """Return the configuration of the run."""
         given: dict[str, Any] = {} if self.limits is None else {"limits": self.limits}
+        if self.cite:
+            given["prologue"] = "\n\n".join(filter(None, (config.prologue, CITE_LINE)))
         for name in ("sampling", "sub_sampling"):
             options = getattr(self, name)
             if options is None:

@@ -1,8 +1,8 @@
 """The events of a run: typed, versioned facts that everything which shows or stores a run reads.
 
-No event holds context text: `RunStarted` has its size and description, and its hash if that is
-known. `ModelAsked` has only the messages added since the last request of the run, so a log grows
-linearly.
+No event holds context text, except for what an answer cites: `RunStarted` has its size and
+description, and its hash if that is known. `ModelAsked` has only the messages added since the last
+request of the run, so a log grows linearly.
 """
 
 import time
@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from rlm.citations import Citation
 from rlm.messages import Message, ToolCall, Usage
 
 __all__ = [
@@ -324,6 +325,7 @@ class RunEnded(_Fact, frozen=True, kw_only=True, tag="run_ended"):
     """A run has ended; `usage` includes that of its children. `error` is set if it was raised.
 
     `rejected_answer` is an answer that had the wrong shape, if the run ended without another.
+    `citations` were checked; quotes that the context does not hold are only counted.
     """
 
     stop_reason: str
@@ -337,6 +339,9 @@ class RunEnded(_Fact, frozen=True, kw_only=True, tag="run_ended"):
     detail: str = ""
     answer_json: str | None = None
     rejected_answer: str | None = None
+    citations: tuple[Citation, ...] = ()
+    unsupported_quotes: int = 0
+    omitted_citations: int = 0
 
 
 Event = (

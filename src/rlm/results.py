@@ -5,6 +5,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from rlm.citations import Citation
 from rlm.errors import NoAnswerError
 from rlm.events import Event
 from rlm.messages import Usage, total_of
@@ -15,6 +16,7 @@ __all__ = [
     "CellError",
     "CellResult",
     "RunResult",
+    "Sample",
     "Shown",
     "Submission",
     "UsageSummary",
@@ -163,10 +165,27 @@ class UsageSummary(Struct, frozen=True):
         return cls(total_of(usage.values()), by_model, by_depth)
 
 
+class Sample(Struct, frozen=True, kw_only=True):
+    """One of several runs that answered the same query.
+
+    `votes` counts the samples with an equal answer, this one included.
+    """
+
+    answer: str | None
+    run_id: str
+    stop_reason: StopReason
+    cost_usd: float | None
+    votes: int = 0
+    detail: str = ""
+
+
 class RunResult(Struct, frozen=True, kw_only=True):
     """The end of a run. `answer` is None only when there is no answer of any kind.
 
-    `rejected_answer` is the last answer that had the wrong shape.
+    `rejected_answer` is the last answer that had the wrong shape. `citations` are places of the
+    context, checked; `unsupported_quotes` counts what was quoted or cited and is not there, and
+    `omitted_citations` what is not listed because there was too much of it. `samples` are the runs
+    that the answer was chosen from, if there were several.
     """
 
     answer: Any
@@ -182,6 +201,10 @@ class RunResult(Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()
     answer_json: str | None = None
     rejected_answer: str | None = None
+    citations: tuple[Citation, ...] = ()
+    unsupported_quotes: int = 0
+    omitted_citations: int = 0
+    samples: tuple[Sample, ...] = ()
 
     def strictly(self, strict: bool) -> "RunResult":
         """Return this result; if `strict`, raise NoAnswerError if it has no answer."""

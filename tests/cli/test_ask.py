@@ -27,6 +27,10 @@ JSON_KEYS = [
     "limit",
     "detail",
     "rejected_answer",
+    "citations",
+    "unsupported_quotes",
+    "omitted_citations",
+    "samples",
 ]
 
 
@@ -52,6 +56,40 @@ def test_what_is_piped_in_and_json_out() -> None:
     assert list(result) == JSON_KEYS
     assert "4821" in result["answer"]
     assert (result["stop_reason"], result["model"]) == ("answer", "offline/extractive")
+
+
+def test_citations_are_footnotes(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text(TEXT)
+    asked = ("ask", QUESTION, "-f", str(tmp_path / "notes.txt"), "--cite")
+    done = rlm(*asked)
+    sentence = "The access code for silver-dolphin is 4821."
+    line = TEXT[: TEXT.index(sentence)].count("\n") + 1
+    assert done.stdout == f"{sentence}\n\n[1] notes.txt:{line} “{sentence}”\n"
+    [citation] = json.loads(rlm(*asked, "--json", "--quiet").stdout)["citations"]
+    assert (citation["file"], citation["text"]) == ("notes.txt", sentence)
+    assert rlm(*asked[:-1]).stdout == f"{sentence}\n"
+
+
+def test_what_is_cited_and_not_there_is_reported(tmp_path: Path) -> None:
+    with endpoint(submits("cite('not in it'); FINAL('x')")) as server:
+        asked = ("ask", "q?", "-m", "openai-compatible/m", "--cite")
+        done = rlm(*asked, stdin=TEXT, LLM_BASE_URL=server.url)
+    assert (done.returncode, done.stdout) == (0, "x\n")
+    assert "1 quote not found in the context, and dropped." in done.stderr
+
+
+def test_several_samples(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text(TEXT)
+    asked = ("ask", QUESTION, "-f", str(tmp_path / "notes.txt"), "--samples", "3")
+    done = rlm(*asked, "--json")
+    assert "2 of 2 samples agree." in done.stderr
+    result = json.loads(done.stdout)
+    assert [(each["votes"], each["stop_reason"]) for each in result["samples"]] == [
+        (2, "answer"),
+        (2, "answer"),
+    ]
+    wrong = rlm("ask", QUESTION, "--samples", "65", stdin=TEXT)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
 
 
 @pytest.mark.parametrize(

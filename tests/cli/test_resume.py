@@ -29,6 +29,20 @@ def test_a_limit_is_raised_and_the_run_goes_on(state: Path, run: Run) -> None:
     assert json.loads(as_json[1])["answer"] == "The access code for silver-dolphin is 4821."
 
 
+def test_samples_and_citations_are_resumed(state: Path, run: Run) -> None:
+    text = "The access code for silver-dolphin is 4821.\n"
+    query = "What is the access code for silver-dolphin?"
+    with RLM("offline/extractive", journal=state, limits=Limits(max_tokens=26)) as rlm:
+        stopped = rlm.ask(query, text, cite=True, samples=2)
+    assert (stopped.stop_reason, stopped.answer) == ("limit", None)
+    code, out, err = run("resume", "last", "--max-tokens", "1000000")
+    assert (code, out) == (0, f"{text}\n[1] line 1 “{text.strip()}”\n")
+    assert "2 of 2 samples agree." in err
+    again = json.loads(run("resume", "last", "--json", "--quiet")[1])
+    assert [each["votes"] for each in again["samples"]] == [2, 2]
+    assert [each["text"] for each in again["citations"]] == [text.strip()]
+
+
 def test_a_typed_answer_is_typed_again(state: Path, run: Run) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     client = ScriptedClient(["```repl\nFINAL({'n': 4})\n```"])

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rlm.engine.bridge import _concurrently
+from rlm.engine.concurrency import concurrently
 from rlm.errors import ModelError, RLMError
 
 
@@ -32,28 +32,28 @@ class Asker:
 @pytest.mark.parametrize("at_once", [1, 4, 50, 1_000])
 async def test_every_reply_is_in_its_place(at_once: int) -> None:
     ask = Asker()
-    assert await _concurrently(50, ask, at_once) == [str(number) for number in range(50)]
+    assert await concurrently(50, ask, at_once) == [str(number) for number in range(50)]
     assert ask.begun == list(range(50))
     assert ask.most <= at_once
 
 
 async def test_a_failure_is_a_reply_and_stops_no_other() -> None:
     lost = ModelError("gone")
-    replies = await _concurrently(6, Asker({0: lost, 4: lost}), 2)
+    replies = await concurrently(6, Asker({0: lost, 4: lost}), 2)
     assert [isinstance(each, RLMError) for each in replies] == [True, *[False] * 3, True, False]
 
 
 async def test_unforeseen_errors_are_raised_when_all_is_done() -> None:
     ask = Asker({1: ZeroDivisionError("what")})
     with pytest.raises(ZeroDivisionError):
-        await _concurrently(9, ask, 3)
+        await concurrently(9, ask, 3)
     assert ask.begun == list(range(9))
     assert ask.active == 0
 
 
 async def test_cancelling_ends_all_of_them() -> None:
     ask = Asker()
-    batch = asyncio.create_task(_concurrently(10_000, ask, 8))
+    batch = asyncio.create_task(concurrently(10_000, ask, 8))
     await asyncio.sleep(0.01)
     batch.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -63,4 +63,4 @@ async def test_cancelling_ends_all_of_them() -> None:
 
 
 async def test_nothing_to_ask() -> None:
-    assert await _concurrently(0, Asker(), 8) == []
+    assert await concurrently(0, Asker(), 8) == []

@@ -137,7 +137,7 @@ class HostileWorker(Worker):
 
     def _call(self, request: wire.Frame) -> bytes:
         """A call of some kind, with one or more fields that are not as they should be."""
-        kind = self.random.choice((b"llm", b"rlm", b"tool", b"stream", b"note", b"budget"))
+        kind = self.random.choice((b"llm", b"rlm", b"tool", b"stream", b"note", b"cite", b"budget"))
         parts = self._valid_call(kind)
         if self.random.random() < self._malice:
             parts = self._mutated(wire.CALL, parts)
@@ -156,6 +156,12 @@ class HostileWorker(Worker):
             contexts = [{"kind": self.random.choice(("text", "json"))} for _ in prompts]
             given = [self._json() if each["kind"] == "json" else self._text() for each in contexts]
             return [kind, wire.to_json({**_LLM, "contexts": contexts}), *prompts, *given]
+        if kind == b"cite":
+            whole = {"start": None, "end": None, "name": self.random.choice((None, 0, "a.txt"))}
+            place = {**whole, "start": self.random.randint(-9, 99), "end": 2**62}
+            if self.random.random() < 0.5:
+                return [kind, wire.to_json(place)]
+            return [kind, wire.to_json(whole), self._json()]
         if kind == b"tool":
             is_odd = self.random.random() < self._malice
             value = self._json() if is_odd else json.dumps(self._value(4)).encode()

@@ -232,6 +232,15 @@ async def test_an_answer_in_any_form_comes_back(recipe: Recipe) -> None:
     assert (len(runs[4]["answer"]), runs[4]["answer_cut"]) == (32_768, True)
 
 
+async def test_what_cells_cite_comes_back_in_the_same_form(recipe: Recipe) -> None:
+    recipe.script = ["```repl\ncite(6, 10, 'a.txt')\ncite('never there')\nFINAL('beta')\n```"]
+    async with opened("memory", recipe) as house, house.client() as client:
+        session = await session_of(client)
+        run = await asked(client, "rlm_complete", session=session, query="?", path="a.txt")
+    assert (run["answer"], run["dropped_citations"]) == ("beta", 0)
+    assert [(each["quote"], each["start_line"]) for each in run["citations"]] == [("beta", 2)]
+
+
 async def test_limits_of_a_run_are_the_operators(recipe: Recipe) -> None:
     (recipe.root / "b.txt").write_text("more")
     recipe.ceilings = {"run_files": 1, "run_bytes": 12}

@@ -50,6 +50,16 @@ async def test_a_large_message_becomes_the_context_of_a_run(tmp_path: Path) -> N
     assert "Line 400" not in prompt
 
 
+async def test_citations_are_among_the_facts_of_a_run(tmp_path: Path) -> None:
+    model = ScriptedClient(["```repl\ncite('Line 400')\ncite('nowhere')\nFINAL('x')\n```"])
+    async with server(tmp_path, model) as client:
+        answer = await client.chat(f"{LARGE}\n\nWhich line?")
+    facts = answer.json["rlm"]
+    [citation] = facts["citations"]
+    assert (citation["text"], facts["unsupported_quotes"]) == ("Line 400", 1)
+    assert LARGE[citation["start"] : citation["end"]] == "Line 400"
+
+
 async def test_the_model_alone_is_always_asked_directly(tmp_path: Path) -> None:
     model = ScriptedClient(["short"])
     async with server(tmp_path, model) as client:

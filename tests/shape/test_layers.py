@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("protocols",),
     ("config", "results"),
     ("events", "limits"),
-    ("messages",),
+    ("citations", "messages"),
     ("images",),
     ("errors", "_util"),
 )

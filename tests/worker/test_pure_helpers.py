@@ -50,7 +50,7 @@ def test_every_published_name_is_described_once() -> None:
     assert {entry.name for entry in REPL_NAMES if entry.restored} == {
         "context_0", "llm_query", "llm_query_batched", "llm_batch", "rlm_query",
         "rlm_query_batched", "llm_query_json", "map_query", "SHOW_VARS", "FINAL", "FINAL_VAR",
-        "SUBMIT", "submit_answer", "call_tool",
+        "SUBMIT", "submit_answer", "call_tool", "cite",
     }  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 // Made by `npm run types` from src/rlm/records/events.schema.json; not written by hand.
-// schema-sha256: 4d557370374f643dba71360b42464883fbbb0f1b723d0dc8069be417783bc42c
+// schema-sha256: bec7cb9edbbfe4758d27556192921066482dc145b7788e79302ded7cdc9ee8f8
 
 /**
  * A run starts, or is resumed after it was killed: then its events are sent again.
@@ -487,6 +487,7 @@ export interface BudgetChanged {
  * A run has ended; `usage` includes that of its children. `error` is set if it was raised.
  *
  * `rejected_answer` is an answer that had the wrong shape, if the run ended without another.
+ * `citations` were checked; quotes that the context does not hold are only counted.
  */
 export interface RunEnded {
   readonly type: 'run_ended'
@@ -508,6 +509,27 @@ export interface RunEnded {
   readonly detail?: string
   readonly answer_json?: string | null
   readonly rejected_answer?: string | null
+  readonly citations?: readonly (Citation)[]
+  readonly unsupported_quotes?: number
+  readonly omitted_citations?: number
+}
+
+/**
+ * A place of the context, and its verbatim text.
+ *
+ * `file` names the file or document; it is None for a plain text. `start` and `end` are offsets in
+ * characters, lines count from 1. `places` says how often a quoted text occurs; the first place is
+ * cited. `text` lacks the last `cut_chars` characters of a long place.
+ */
+export interface Citation {
+  readonly file: string | null
+  readonly start: number
+  readonly end: number
+  readonly start_line: number
+  readonly end_line: number
+  readonly text: string
+  readonly places?: number
+  readonly cut_chars?: number
 }
 
 /**

@@ -7,6 +7,7 @@ import type { Outline } from '../src/contract'
 import { arranged, COLUMNS, NO_FILTER } from '../src/pages/arranged'
 import { opensByItself } from '../src/pages/compare'
 import { placeOf } from '../src/pages/search'
+import { excerptOf, labelOf, remarkOf } from '../src/parts/citations'
 import { standing } from '../src/parts/small'
 import { treeRows } from '../src/parts/tree'
 import { parse, to } from '../src/state/route'
@@ -31,6 +32,23 @@ describe('comparing', () => {
     expect(opensByItself(['a', ''], null)).toBe(true)
     expect(opensByItself(['a', 'a'], true)).toBe(true)
     expect(opensByItself(['a', 'b'], false)).toBe(false)
+  })
+})
+
+describe('citations', () => {
+  const citation = { file: 'a.txt', start: 0, end: 9, start_line: 12, end_line: 14, text: 'one\n  two' }
+
+  it('name their place and show one line of text', () => {
+    expect(labelOf(citation)).toBe('a.txt:12–14')
+    expect(labelOf({ ...citation, file: null, end_line: 12 })).toBe('line 12')
+    expect(excerptOf(citation)).toBe('one two')
+    expect(excerptOf({ ...citation, cut_chars: 3 })).toBe('one two […]')
+    expect(excerptOf({ ...citation, text: 'x'.repeat(500) })).toHaveLength(404)
+  })
+
+  it('say what is not listed', () => {
+    expect(remarkOf({})).toBe('')
+    expect(remarkOf({ unsupported_quotes: 2, omitted_citations: 1 })).toBe('2 not found in the context, 1 not listed')
   })
 })
 

@@ -355,7 +355,9 @@ class Calls:
         if not self.cache.wants(attempt.request, is_call=attempt.pending.call_id is not None):
             return None
         on_the_wire = msgspec.structs.replace(attempt.request, model=attempt.route.wire_name)
-        return self.cache.key(attempt.route.identity, on_the_wire, attempt.pending.key.number)
+        pending = attempt.pending
+        number, sample = pending.key.number, pending.scope.sample
+        return self.cache.key(attempt.route.identity, on_the_wire, number, sample)
 
     async def _known(self, attempt: _Attempt, key: bytes) -> Reply | None:
         """Return the reply from the cache, or from an equal request that is being sent."""

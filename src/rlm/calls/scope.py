@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlm.calls.billing import ReportedPrefix
+from rlm.citations import Citations
 from rlm.errors import CallRefused, ModelError
 from rlm.events import Event
 from rlm.limits import Budget, Limits
@@ -79,6 +80,10 @@ class Scope:
         self.tree = tree
         self.path = path
         self.step = 0
+        self.citations: Citations | None = None
+        """Collects what the run cites; its cells reach it through their bridge."""
+        self.sample: int = parent.sample if parent else 0
+        """Which of several runs of one query it belongs to: they share no cached reply."""
         self.reported = ReportedPrefix()
         self._seen: dict[str, int] = {}
         self._paid = SavedReplies()

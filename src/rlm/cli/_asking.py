@@ -54,11 +54,17 @@ class Options(Struct, frozen=True, kw_only=True):
     max_concurrent_calls: int | None = None
     setup_code: str | None = None
     preview_chars: int | None = None
+    cite: bool = False
+    samples: int = 1
 
     @property
     def manner(self) -> Manner:
         return Manner(
-            as_json=self.as_json, log_dir=self.log_dir, quiet=self.quiet, verbose=self.verbose
+            as_json=self.as_json,
+            log_dir=self.log_dir,
+            quiet=self.quiet,
+            verbose=self.verbose,
+            cite=self.cite,
         )
 
     def limits(self) -> Limits:
@@ -136,7 +142,14 @@ def _run(
             say("Standard input is empty, so the query is asked without a context.")
         try:
             return display.run(
-                engine, lambda: engine.ask(query, context, response_model=made_of.schema)
+                engine,
+                lambda: engine.ask(
+                    query,
+                    context,
+                    response_model=made_of.schema,
+                    cite=options.cite,
+                    samples=options.samples,
+                ),
             )
         except UnknownPriceError as error:
             raise unknown_price(made_of.choice.names) from error

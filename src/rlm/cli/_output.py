@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
+from msgspec import structs
 
-from rlm._util.text import sendable
+from rlm._util.text import counted, sendable
+from rlm.citations import footnotes
 from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say
 from rlm.records.recorders.console import harmless, one_line
 from rlm.results import RunResult
@@ -97,11 +99,12 @@ def show(
     typed: bool,
     quiet: bool,
     resumable: bool = False,
+    cite: bool = False,
     beside: Mapping[str, Any] | None = None,
 ) -> int:
     """Print a result and, if it is `resumable`, how to continue; return the exit code.
 
-    `beside` holds facts that come first in its JSON.
+    `cite` adds footnotes. `beside` holds facts that come first in its JSON.
     """
     if as_json:
         click.echo(as_harmless_json({**(beside or {}), **_facts(result, model)}))
@@ -109,6 +112,10 @@ def show(
         click.echo(as_harmless_json(result.answer))
     elif result.answer is not None:
         _show_answer(str(result.answer))
+    if cite and not as_json:
+        _show_footnotes(result, quiet=quiet)
+    if result.samples and not quiet:
+        say(_how_they_voted(result))
     if result.stop_reason == "error":
         say(f"Error: {result.detail or 'the run failed'}")
         if result.rejected_answer is not None:
@@ -133,6 +140,20 @@ def _show_answer(answer: str) -> None:
         click.echo(_exact(answer))
 
 
+def _show_footnotes(result: RunResult, *, quiet: bool) -> None:
+    """Print the citations below the answer; say what was quoted and is not in the context."""
+    if result.citations:
+        _show_answer("\n" + "\n".join(footnotes(result.citations)))
+    if quiet:
+        return
+    if count := result.unsupported_quotes:
+        say(f"{counted(count, 'quote')} not found in the context, and dropped.")
+    if count := result.omitted_citations:
+        say(f"{counted(count, 'citation')} left out, because there were too many.")
+    if not (result.citations or result.unsupported_quotes or result.answer is None):
+        say("The model cited nothing.")
+
+
 def _exact(text: str) -> bytes:
     """Encode an answer so that bytes of the context that were not UTF-8 come out unchanged."""
     try:
@@ -155,7 +176,17 @@ def _facts(result: RunResult, model: str) -> dict[str, Any]:
         "limit": result.limit,
         "detail": result.detail,
         "rejected_answer": result.rejected_answer,
+        "citations": [structs.asdict(each) for each in result.citations],
+        "unsupported_quotes": result.unsupported_quotes,
+        "omitted_citations": result.omitted_citations,
+        "samples": [structs.asdict(each) for each in result.samples],
     }
+
+
+def _how_they_voted(result: RunResult) -> str:
+    votes = max(each.votes for each in result.samples)
+    told = f"; {result.detail}" if result.stop_reason == "answer" and result.detail else ""
+    return f"{votes} of {counted(len(result.samples), 'sample')} agree{told}."
 
 
 def as_harmless_json(value: Any) -> str:

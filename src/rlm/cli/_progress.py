@@ -108,6 +108,7 @@ class Manner(Struct, frozen=True, kw_only=True):
     log_dir: Path | None
     quiet: bool
     verbose: bool
+    cite: bool = False
 
 
 class RunDisplay:
@@ -163,6 +164,7 @@ class RunDisplay:
             typed=typed,
             quiet=manner.quiet,
             resumable=self._watch.journaled,
+            cite=manner.cite,
         )
 
     def leave_with(self, farewell: str) -> None:

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from rlm.api import RLM
+from rlm.citations import CITE_LINE
 from rlm.cli import dotenv
 from rlm.cli._context import context_of
 from rlm.cli._errors import ANSWERED, say, unknown_price
@@ -54,6 +55,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     answer_schema: dict[str, Any] | None = None
     own: tuple[str, ...] = ()
     operator: dict[str, Any] | None = None
+    samples: int = 1
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -152,7 +154,8 @@ def resume_run(kept: Archive, run: RunFile, options: ResumeOptions) -> int:
     """Continue a run, show the answer, and return the exit code."""
     facts = facts_of(kept, run)
     recipe = recipe_of(facts)
-    display = RunDisplay(options.manner, journaled=True)
+    manner = replace(options.manner, cite=CITE_LINE in recipe.config.prologue)
+    display = RunDisplay(manner, journaled=True)
     result = kept.answered(run)  # From the record alone, without a key or the context.
     if result is not None:
         if not options.quiet:
@@ -186,7 +189,13 @@ def _run(
 def _answer(engine: RLM, facts: RunFacts, recipe: Recipe, context: Any) -> RunResult:
     query, run_id, operator = facts.query, facts.run_id, recipe.operator
     if operator is None:
-        return engine.ask(query, context, response_model=recipe.answer_schema, run_id=run_id)
+        return engine.ask(
+            query,
+            context,
+            response_model=recipe.answer_schema,
+            run_id=run_id,
+            samples=recipe.samples,
+        )
     return portal().call(lambda: engine.runner.resume_operator(query, context, operator, run_id))
 
 
@@ -208,6 +217,7 @@ def context_for(kept: Archive, facts: RunFacts, files: tuple[str, ...]) -> Store
         )
     # The model saw this description, whatever the files are called now.
     found.description, found.documents = wanted.description, wanted.documents
+    found.name = wanted.name
     return found
 
 

@@ -27,6 +27,7 @@ Examples:
   rlm ask "Which deadlines are named?" -f contract.txt
   rlm ask "Who wrote to whom?" -f letters/ -f 'notes/*.md'
   cat server.log | rlm ask "When did the first error happen?"
+  rlm ask "When does it end?" -f contract.txt --cite
   rlm ask "List the suppliers." -f report.txt --schema suppliers.json
 
 \b
@@ -74,6 +75,14 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
     help="At most this many seconds for the whole run.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@click.option(
+    "--samples",
+    type=click.IntRange(1, 64),
+    default=1,
+    metavar="N",
+    help="Answer N times, on the limits of one run, and take the most frequent answer.",
+)
+@click.option("--cite", is_flag=True, help="Ask for citations, and print them as footnotes.")
 @click.option(
     "--schema",
     type=click.Path(path_type=Path),

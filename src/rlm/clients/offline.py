@@ -75,7 +75,8 @@ evidence = passage({place})
 reply = {call}
 print(f"The passage at {place:,} says: {{reply}}")
 if not reply.lower().startswith("not found"):
-    FINAL(reply)"""
+    {cite}FINAL(reply)"""
+CITE = "cite(reply)\n    "
 
 REPL_WORDS = re.compile(r"```repl|\bREPL\b|\bllm_query\b|\bFINAL(_VAR)?\b|execute_python")
 SUB_CALL = re.compile(r"\s*you are a sub-llm", re.IGNORECASE)
@@ -160,6 +161,7 @@ class _Step:
         self.last = message_text(request.messages[-1])
         are_files = ARE_FILES.search(message_text(request.messages[first]))
         self.passage = PASSAGE_OF_FILES if are_files else PASSAGE_OF_TEXT
+        self.is_to_cite = "`cite(" in message_text(request.messages[first])
         system = "\n".join(message_text(m) for m in request.messages if m.role == "system")
         self.may_start_children = "rlm_query(" in system
         if TASK_IN_CONTEXT.search(query) and TASK in self.shown:
@@ -208,7 +210,8 @@ class _Step:
         call = 'llm_query(f"Question: {question}\\n\\nPassage: {evidence}")'
         if self.may_start_children:
             call = "rlm_query(question, context=evidence)"
-        return SUBMIT.format(question=_literal(self.query), place=place, call=call)
+        cite = CITE if self.is_to_cite and not _disclaimer(self.query) else ""
+        return SUBMIT.format(question=_literal(self.query), place=place, call=call, cite=cite)
 
     def _tries(self, code: str) -> int:
         return sum(code in text for text in self.written)

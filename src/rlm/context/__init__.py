@@ -4,6 +4,7 @@ Values are encoded once per run; files are read again for every session of the t
 never enters a message or a log: those hold hash, size and description.
 """
 
+from rlm.context.citable import citable_texts
 from rlm.context.describe import describe
 from rlm.context.fileset import FileSet, files
 from rlm.context.skipping import Skipped
@@ -16,6 +17,7 @@ __all__ = [
     "FileSet",
     "Skipped",
     "StoredContext",
+    "citable_texts",
     "describe",
     "files",
     "store_context",

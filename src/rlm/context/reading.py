@@ -58,7 +58,7 @@ def store_file(path: Path) -> StoredContext:
     head, stamp = head_of(path, SAMPLE_BYTES)
     suffix = path.suffix.lower()
     if (text := Converter().text_of(path)) is not None:
-        return _document(text, suffix)
+        return _document(text, path)
     if looks_binary(head) and not is_utf8(head):
         return _binary(path, stamp, head)
     remark = ""
@@ -85,12 +85,14 @@ def _text(path: Path, stamp: Stamp, head: bytes, remark: str) -> StoredContext:
         size_bytes=tally.size_bytes,
         sha256=tally.sha256,
         remarks=(remark,) if remark else (),
+        name=path.name,
     )
 
 
-def _document(text: str, suffix: str) -> StoredContext:
-    description = f"{describe(text).removesuffix('.')}; the text of a {suffix} document."
-    return StoredContext("text", wire(text), description)
+def _document(text: str, path: Path) -> StoredContext:
+    kind = path.suffix.lower()
+    description = f"{describe(text).removesuffix('.')}; the text of a {kind} document."
+    return StoredContext("text", wire(text), description, name=path.name)
 
 
 def _binary(path: Path, stamp: Stamp, head: bytes) -> StoredContext:

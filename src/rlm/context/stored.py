@@ -63,7 +63,7 @@ _one_at_a_time = threading.Lock()
 class StoredContext:
     """One blob and its kind. Sessions read `chunks`; people and models get `description`.
 
-    `pictures` stay on the host: model calls may name them.
+    `pictures` stay on the host: model calls may name them. `name` is that of the only file.
     """
 
     def __init__(
@@ -79,7 +79,9 @@ class StoredContext:
         pictures: Mapping[str, Picture] | None = None,
         skipped: tuple[Skipped, ...] = (),
         remarks: tuple[str, ...] = (),
+        name: str | None = None,
     ) -> None:
+        self.name = name
         self.kind: Literal["text", "json", "bytes"] = kind
         self.description = description
         self.documents = documents
@@ -108,7 +110,7 @@ class StoredContext:
     @cached_property
     def size_bytes(self) -> int:
         """Return the number of bytes to send; known for files, which were counted before."""
-        return sum(map(len, self._blocks()))
+        return sum(map(len, self.blocks()))
 
     @property
     def sha256(self) -> str:
@@ -161,7 +163,7 @@ class StoredContext:
         if (view := self.in_place()) is not None:
             digest.update(view)
         else:
-            for block in self._blocks():
+            for block in self.blocks():
                 digest.update(block)
         return digest.hexdigest()
 
@@ -173,7 +175,7 @@ class StoredContext:
     @property
     def data(self) -> bytes:
         """Return the whole blob, in memory."""
-        return b"".join(self._blocks())
+        return b"".join(self.blocks())
 
     def beside(self) -> "dict[str, StoredContext]":
         """Return what a session receives besides, by name: the list of pictures, if any."""
@@ -185,7 +187,7 @@ class StoredContext:
         """Yield the blob in pieces of one size; a file that changed is a ConfigError."""
         for part in self._parts:
             part.check()  # check all first: a session must not be fed half a context
-        yield from cut(self._blocks(), chunk_bytes)
+        yield from cut(self.blocks(), chunk_bytes)
 
     def in_place(self) -> memoryview | None:
         """Return all bytes where they lie in memory; None if they must be made."""
@@ -218,7 +220,7 @@ class StoredContext:
         """Return the beginning of a text, shown to the model only on request."""
         if chars == 0 or self.kind == "bytes":
             return ""
-        head = next(cut(self._blocks(), 4 * chars), b"")
+        head = next(cut(self.blocks(), 4 * chars), b"")
         return head.decode("utf-8", "ignore")[:chars]
 
     def ending(self, chars: int) -> str:
@@ -231,7 +233,7 @@ class StoredContext:
         if isinstance(last, FilePart) and last.is_verbatim:
             tail = tail_of(last.path, last.stamp, 4 * chars)
         elif self.size_bytes <= READ_FOR_ENDING_BYTES:
-            tail = b"".join(deque(cut(self._blocks(), 4 * chars), maxlen=2))
+            tail = b"".join(deque(cut(self.blocks(), 4 * chars), maxlen=2))
         else:
             return ""
         return tail.decode("utf-8", "ignore")[-chars:]
@@ -250,5 +252,6 @@ class StoredContext:
         pair = f"{self.kind}\0{self.sha256}\0{seen}{query}".encode("utf-8", "surrogatepass")
         return hashlib.sha256(pair).hexdigest()[:16]
 
-    def _blocks(self) -> Iterator[bytes]:
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the blob in pieces as they come; a character of a text is in one or more."""
         return chain.from_iterable(part.blocks() for part in self._parts)

@@ -111,6 +111,8 @@ class Bridge:
             return await self._tool(arguments)
         if kind == "budget":
             return dict(self.scope.budget.left()), ()
+        if kind == "cite" and self.scope.citations is not None:
+            return await self.scope.citations.cite(arguments, parts)
         if kind in ("stream", "note"):
             self._emit_text(kind, *parts)
             return {}, ()

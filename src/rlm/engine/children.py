@@ -16,7 +16,15 @@ from rlm.limits import Amount
 from rlm.messages import Reply, ReplyKey, Usage
 from rlm.results import RunResult
 
-__all__ = ["ChildAnswer", "ChildTask", "StartChild", "answered", "recalled"]
+__all__ = [
+    "ChildAnswer",
+    "ChildTask",
+    "StartChild",
+    "answered",
+    "charge",
+    "recalled",
+    "spent_by",
+]
 
 
 class ChildTask(Struct, frozen=True):
@@ -62,7 +70,7 @@ async def recalled(child: Scope, step: int) -> ChildAnswer | None:
     known = await child.recall(_key(child, step))
     if known is None:
         return None
-    _charge(child, known.opaque)
+    charge(child, known.opaque)
     if known.finish_reason == "failed":
         raise error_of(known)
     return ChildAnswer(known.text, child.run_id, stored=True)
@@ -70,14 +78,7 @@ async def recalled(child: Scope, step: int) -> ChildAnswer | None:
 
 async def answered(child: Scope, step: int, result: RunResult) -> ChildAnswer:
     """Store how a child ended, then return its answer."""
-    used = child.budget.used
-    spent = {
-        "used": [used.calls, used.tokens, used.picodollars],
-        "usage": [
-            [model, depth, msgspec.to_builtins(usage)]
-            for (model, depth), usage in child.budget.usage.items()
-        ],
-    }
+    spent = spent_by(child)
     if result.answer is None:
         refusal = CallRefused(
             f"a child run ended without an answer: {result.detail}", limit=result.limit or "child"
@@ -92,7 +93,20 @@ def _key(child: Scope, step: int) -> ReplyKey:
     return ReplyKey(child.path, "answer", 0, "child", step)
 
 
-def _charge(child: Scope, spent: dict[str, Any]) -> None:
+def spent_by(child: Scope) -> dict[str, Any]:
+    """Return what a child has used, as it is stored with its answer."""
+    used = child.budget.used
+    return {
+        "used": [used.calls, used.tokens, used.picodollars],
+        "usage": [
+            [model, depth, msgspec.to_builtins(usage)]
+            for (model, depth), usage in child.budget.usage.items()
+        ],
+    }
+
+
+def charge(child: Scope, spent: dict[str, Any]) -> None:
+    """Count what `spent_by` stored in an earlier execution."""
     child.budget.charge(Amount(*spent["used"]))
     for model, depth, usage in spent["usage"]:
         child.budget.note_usage(model, depth, msgspec.convert(usage, Usage))

@@ -12,7 +12,9 @@ from rlm.calls.billing import worst_case
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.calls.sending import ReplyStream
+from rlm.citations import Citations, Texts
 from rlm.config import WEAK, RunConfig
+from rlm.context import StoredContext, citable_texts
 from rlm.engine.answer_stream import prose_stream
 from rlm.engine.decide import (
     Answered,
@@ -69,6 +71,11 @@ class RunState:
         self._task: asyncio.Task[Any] | None = None
         self._hashing: asyncio.Task[None] | None = None
         self._objections: dict[Submission, str | None] = {}
+        self.citations = scope.citations = Citations(self._citable_texts)
+
+    def _citable_texts(self) -> Texts:
+        """Yield the texts that the run may cite."""
+        return citable_texts(self.task.context)
 
     def stop(self) -> None:
         """Ask the run to end now with the best answer it has; no further request is sent."""
@@ -131,7 +138,16 @@ class RunState:
             ending = ending.without_answer(ending.submission, problem)
         if self._hashing is not None and not self.stop_asked:
             await self._hashing
+        if ending.submission is not None and not _is_structured(ending.submission):
+            await self.find_quotes(ending.submission.text)
         return self.end(ending)
+
+    async def find_quotes(self, answer: str) -> None:
+        """Look for the quotes of an answer in the context."""
+        if self.stop_asked:
+            self.citations.skip(answer)
+        elif self.task.context.size_bytes:
+            await self.citations.look_into(answer)
 
     def report_budget(self) -> None:
         tree = self.scope.budget.root
@@ -152,6 +168,7 @@ class RunState:
         rejected_answer = ending.rejected.text if ending.rejected else None
         usage = UsageSummary.of(self.scope.budget.usage)
         seconds = time.monotonic() - self.started
+        cited = self.cited()
         self.scope.emit(
             RunEnded,
             stop_reason=ending.stop_reason,
@@ -165,6 +182,7 @@ class RunState:
             detail=ending.detail,
             answer_json=submission.json if submission else None,
             rejected_answer=rejected_answer,
+            **cited,
         )
         return RunResult(
             answer=answer,
@@ -179,7 +197,16 @@ class RunState:
             detail=ending.detail,
             answer_json=submission.json if submission else None,
             rejected_answer=rejected_answer,
+            **cited,
         )
+
+    def cited(self) -> dict[str, Any]:
+        """Return what the end of the run says about its citations."""
+        return {
+            "citations": tuple(self.citations.found),
+            "unsupported_quotes": self.citations.unsupported,
+            "omitted_citations": self.citations.omitted,
+        }
 
     async def objection(self, submission: Submission) -> str | None:
         """Return what is wrong with the shape of an answer; each answer is checked once."""
@@ -303,6 +330,14 @@ class ReplRunState(RunState):
         self.progress = Progress()
         history.new_stream = self._answer_stream
 
+    def _citable_texts(self) -> Texts:
+        """Yield the texts of `context`, then those of the other contexts of a chat."""
+        yield from super()._citable_texts()
+        for name, context in self.session.contexts.items():
+            if name.startswith("context_") and isinstance(context, StoredContext):
+                for file, pieces in citable_texts(context):
+                    yield name if file is None else f"{name}/{file}", pieces
+
     def _answer_stream(self) -> ReplyStream | None:
         """Return what passes on an answer written as prose, if it would be accepted in any form."""
         if not self.scope.wants_pieces:
@@ -376,6 +411,11 @@ class ReplRunState(RunState):
         if not self.scope.has_store:
             return text
         return await self.scope.show("observation", text, _outputs(step_result))
+
+
+def _is_structured(submission: Submission) -> bool:
+    """Return whether an answer is a list or dict, whose strings are no quotes."""
+    return submission.json is not None and submission.json.lstrip()[:1] in ("{", "[")
 
 
 def _outputs(step_result: StepResult) -> str:

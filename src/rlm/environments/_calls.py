@@ -67,6 +67,12 @@ class _RlmArguments(Struct, forbid_unknown_fields=True):
     tools: list[str] | None = None
 
 
+class _CiteArguments(Struct, forbid_unknown_fields=True):
+    start: int | None
+    end: int | None
+    name: str | int | None
+
+
 class _NoArguments(Struct, forbid_unknown_fields=True):
     pass
 
@@ -80,6 +86,7 @@ _ROWS = JsonBounds(bounds.CALLS[b"llm"].arguments_bytes, 4 * wire.MAX_PARTS)
 _LLM = json.Decoder(_LlmArguments)
 _RLM = json.Decoder(_RlmArguments)
 _OPERATOR = json.Decoder(_OperatorArguments)
+_CITE = json.Decoder(_CiteArguments)
 _NOTHING = json.Decoder(_NoArguments)
 
 
@@ -193,6 +200,16 @@ def _read_tool(frame: wire.Frame) -> Call | None:
     return Call("tool", {"name": name, "arguments": arguments}, [], 0)
 
 
+def _read_cite(frame: wire.Frame) -> Call | None:
+    """Check a citation: two offsets or one quote, and the name of a text."""
+    given, parts = read_metadata(frame, 1, _CITE), read_parts(frame.parts[2:])
+    offsets = [each for each in (given.start, given.end) if each is not None]
+    if len(offsets) != (0 if parts else 2):
+        return None
+    arguments = {"start": given.start, "end": given.end, "name": given.name}
+    return Call("cite", arguments, parts, 0)
+
+
 def _read_budget(frame: wire.Frame) -> Call | None:
     read_metadata(frame, 1, _NOTHING)
     return Call("budget", {}, [], 0)
@@ -212,6 +229,7 @@ _CALL_READERS: dict[bytes, Callable[[wire.Frame], Call | None]] = {
     b"tool": _read_tool,
     b"stream": _read_message,
     b"note": _read_message,
+    b"cite": _read_cite,
     b"budget": _read_budget,
 }
 

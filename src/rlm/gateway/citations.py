@@ -1,7 +1,8 @@
 """Citations of a run: requested in plain words, and accepted only if they are verbatim.
 
 The lines that a model names are not enough: each quote is looked up in the very bytes that the run
-got. What is not there is dropped and counted.
+got. What is not there is dropped and counted. What its cells cited, and what the engine found of
+the answer's quotes, is passed on in the same form, with the bytes of its lines.
 """
 
 import hashlib
@@ -12,12 +13,13 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from rlm.citations import Citation
 from rlm.gateway.files import MAX_BYTES, MAX_LINES, Loaded
 from rlm.gateway.ledger import Answer
 from rlm.results import Submission
 from rlm.typed import AnswerMismatch, answer_type
 
-__all__ = ["Cited", "CitedFiles", "read_answer", "with_instructions"]
+__all__ = ["Cited", "CitedFiles", "claims_of", "read_answer", "with_instructions"]
 
 MAX_CITATIONS = 50
 
@@ -79,6 +81,11 @@ def _read_loosely(submission: Submission) -> Cited:
         except AnswerMismatch:
             claims.append(Claim())  # It counts as dropped.
     return Cited(found.answer if isinstance(found.answer, str) else _json(found.answer), claims)
+
+
+def claims_of(citations: Sequence[Citation]) -> list[Claim]:
+    """Return what the engine found as claims, to be looked up in bytes like all others."""
+    return [Claim(each.file or "", each.text, each.start_line, each.end_line) for each in citations]
 
 
 class CitedFiles:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rlm._util.text import sendable
 from rlm.errors import ModelError, RLMError
 from rlm.gateway.callers import Caller, RepliesNeeded, SamplingClient
-from rlm.gateway.citations import CitedFiles, read_answer, with_instructions
+from rlm.gateway.citations import CitedFiles, claims_of, read_answer, with_instructions
 from rlm.gateway.errors import Refused
 from rlm.gateway.files import MAX_BYTES, Loaded, Loading, chosen_files, load_files
 from rlm.gateway.ledger import Answer, Ledger
@@ -191,7 +191,9 @@ class Completer:
 
     def _answer(self, result: RunResult, library: CitedFiles, session: GatewaySession) -> Answer:
         cited = read_answer(str(result.answer or ""), result.answer_json)
-        citations, dropped = library.checked(cited.citations, MAX_BYTES)
+        _, dropped = library.checked(cited.citations, MAX_BYTES)
+        found = [*cited.citations, *claims_of(result.citations)]
+        citations, _ = library.checked(found, MAX_BYTES)
         for each in citations:
             each |= self._ledger.name(session.handle(each["handle"]).parts)
         data = sendable(cited.answer).encode()

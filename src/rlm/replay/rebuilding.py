@@ -47,13 +47,18 @@ class RecordedTool:
 
 
 def check_replayable(run_id: str, settings: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a turn of a chat: what the turns before it left is not recorded."""
+    """Raise ConfigError for a turn of a chat, whose variables are not recorded, and for samples."""
     if settings.get("in_chat"):
         raise ConfigError(
             f"run {run_id} is a turn of a chat, which can't be replayed: its code used the "
             "variables that the turns before it had left in the session, and a record does not "
             "hold those; "
             f"`rlm show {run_id}` shows what it did"
+        )
+    if settings.get("samples", 1) != 1:
+        raise ConfigError(
+            f"run {run_id} chose between samples, which can't be replayed: how many of them ran "
+            f"depends on which ended first; `rlm show {run_id}` shows what they did"
         )
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from rlm._util.text import sendable
+from rlm.citations import Citation
 from rlm.limits import Limits
 from rlm.messages import ToolCall, Usage
 from rlm.protocols import Recorder
@@ -107,6 +108,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     seconds: float
     limit: str | None = None
     detail: str = ""
+    citations: tuple[Citation, ...] = ()
+    unsupported_quotes: int = 0
+    omitted_citations: int = 0
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -306,7 +310,15 @@ def facts_of(route: Literal["rlm", "direct"], result: RunResult) -> Facts:
         seconds=round(result.seconds, 3),
         limit=result.limit,
         detail=without_paths(sendable(result.detail)),
+        citations=tuple(map(_sendable_citation, result.citations)),
+        unsupported_quotes=result.unsupported_quotes,
+        omitted_citations=result.omitted_citations,
     )
+
+
+def _sendable_citation(citation: Citation) -> Citation:
+    file = None if citation.file is None else sendable(citation.file)
+    return replace(citation, file=file, text=sendable(citation.text))
 
 
 def _outcome(plan: Plan, result: RunResult, text: str, finish: Finish) -> Outcome:

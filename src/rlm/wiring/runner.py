@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,9 +13,10 @@ from rlm.context import ContextValue, StoredContext
 from rlm.engine.loop import ReplRun
 from rlm.engine.operators import OperatorCall
 from rlm.engine.run_state import RunState
+from rlm.engine.samples import SampledRun, checked_samples
 from rlm.engine.sessions import RunSession
 from rlm.engine.strategies import PlainRun, Relayed, RelayRun, choose_strategy
-from rlm.engine.task import Task
+from rlm.engine.task import Services, Task
 from rlm.errors import ConfigError
 from rlm.limits import Budget, Limits
 from rlm.messages import Reply
@@ -66,16 +68,19 @@ class Runner:
         journaled: bool = True,
         on_budget: Callable[[Budget], None] | None = None,
         budget: Budget | None = None,
+        samples: int = 1,
     ) -> RunResult:
         """Run a task, or resume it if the journal knows `run_id`; parse a typed answer.
 
         `config` applies to this run only. `journaled=False` writes nothing to disk. `on_budget`
         receives the budget of the run, which knows what a cancelled run may have cost. The run
-        draws on `budget`, if one is given.
+        draws on `budget`, if one is given. With several `samples`, the most frequent answer wins.
         """
         config = config or self.config
         in_chat = session is not None
         task, kind = await self._prepare(task, response_model, config, in_chat=in_chat)
+        if checked_samples(samples) > 1:
+            task = replace(task, settings={**task.settings, "samples": samples})
         archive = self.resources.archive if journaled else None
         async with journaled_run(archive, task, run_id, in_chat=in_chat) as record:
             result = record.result
@@ -177,12 +182,13 @@ class Runner:
         for each in budget.chain if config.call_rules.requires_prices else ():
             services.calls.check_prices(models, each.limits)
         scope, callbacks = self._scope(config, run_id, store, recorders, budget)
-        strategy, task = ("rlm", task) if session else choose_strategy(services.calls, task, config)
+        samples = task.settings.get("samples", 1)
         execution: ReplRun | PlainRun
-        if strategy == "rlm":
-            execution = ReplRun(services, config, scope, task, session)
+        if samples > 1:
+            start = partial(_execution, services)
+            execution = SampledRun(services.calls, config, scope, task, samples, start)
         else:
-            execution = PlainRun(services.calls, config, scope, task, strategy)
+            execution = _execution(services, scope, config, task, session)
         result = await self._stoppable(execution, scope, callbacks)
         return replace(result, events=tuple(scope.tree.events))
 
@@ -222,6 +228,20 @@ class Runner:
 
 def _operator(settings: Mapping[str, Any] | None, context: StoredContext) -> OperatorCall | None:
     return None if settings is None else OperatorCall.recorded(settings, context.data)
+
+
+def _execution(
+    services: Services,
+    scope: Scope,
+    config: RunConfig,
+    task: Task,
+    session: RunSession | None = None,
+) -> ReplRun | PlainRun:
+    """Make the run of a task, by the strategy of its configuration."""
+    strategy, task = ("rlm", task) if session else choose_strategy(services.calls, task, config)
+    if strategy == "rlm":
+        return ReplRun(services, config, scope, task, session)
+    return PlainRun(services.calls, config, scope, task, strategy)
 
 
 def _with_instructions(task: Task, prologue: str, kind: AnswerType | None) -> Task:

@@ -102,6 +102,7 @@ CALLS = {
     b"tool": CallBounds("a tool", 8 << 20, 0, 0),
     b"stream": CallBounds("stream", 64, 2, 4 << 20),
     b"note": CallBounds("note", 64, 2, 4 << 20),
+    b"cite": CallBounds("cite", 4 << 10, 1, 64 << 10),
     b"budget": CallBounds("budget", 64, 0, 0),
 }
 """Limits by kind of call. Pictures count as texts of `llm`, and have limits of their own."""

@@ -112,6 +112,11 @@ REPL_NAMES = (
     ReplName("merge(texts, question)", "one answer from many texts", yields=True),
     ReplName("vote(answers)", "the most frequent answer"),
     ReplName("budget()", "what is left: tokens, money, seconds, calls"),
+    ReplName(
+        "cite(start, end=None, name=None)",
+        "cite a place that supports the answer, by offsets or by a verbatim quote; gives its text",
+        restored=True,
+    ),
     ReplName("SHOW_VARS()", "your variables as name: type[length]", restored=True),
     ReplName("FINAL(value)", "hand in a value as the answer", restored=True),
     ReplName('FINAL_VAR("name")', "hand in a variable as the answer", restored=True),

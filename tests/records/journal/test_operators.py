@@ -124,7 +124,11 @@ def test_a_failing_server_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
 
     reader.reply = reply  # type: ignore[method-assign]
     items = [f"item {number}" for number in range(150)]
-    options: dict[str, Any] = {"journal": tmp_path, "run_id": "one", "limits": Limits(max_concurrent_calls=1)}
+    options: dict[str, Any] = {
+        "journal": tmp_path,
+        "run_id": "one",
+        "limits": Limits(max_concurrent_calls=1),
+    }
     found = operators.classify(items, ["even", "odd"], model=reader, **options)
     assert len(found.missing) == 100
     assert "out of order" in found.note

@@ -3,6 +3,7 @@
 import type { JSX } from 'preact'
 import { useCallback, useEffect, useRef } from 'preact/hooks'
 import type { RunPage as Page } from '../contract'
+import { Citations } from '../parts/citations'
 import { LongText } from '../parts/longtext'
 import { Markdown } from '../parts/markdown'
 import { Facts, standing } from '../parts/small'
@@ -48,6 +49,7 @@ function Overview({ page }: { page: Page }): JSX.Element {
       <section class="answer">
         <h2>Answer</h2>
         <Answer page={page} />
+        <Citations ended={ended} />
         {(ended?.error ?? run.error) && (
           <p class="problem">
             <Words text={ended?.error ?? run.error ?? ''} />

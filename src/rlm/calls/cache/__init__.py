@@ -91,15 +91,16 @@ class ReplyCache:
         is_number = isinstance(temperature, int | float) and not isinstance(temperature, bool)
         return self.always or (is_number and temperature == 0)
 
-    def key(self, identity: str, request: Request, number: int) -> bytes | None:
+    def key(self, identity: str, request: Request, number: int, sample: int = 0) -> bytes | None:
         """Return the digest of a request as it is sent; None if it can't be encoded.
 
-        `number` is its number among equal requests of its run, which are separate samples.
+        `number` is its number among equal requests of its run, which are separate samples, and
+        `sample` that of the run among several of one query.
         """
         timeless = msgspec.structs.replace(
             request, messages=tuple(map(_timeless, request.messages))
         )
-        whole = (KEY_VERSION, identity, timeless, number)
+        whole = (KEY_VERSION, identity, timeless, number, *((sample,) if sample else ()))
         try:
             return hashlib.sha256(msgspec.json.encode(whole, order="deterministic")).digest()
         except (TypeError, UnicodeEncodeError):

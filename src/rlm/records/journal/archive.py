@@ -271,6 +271,7 @@ def facts_of(context: StoredContext) -> ContextFacts:
         context.description,
         context.documents,
         pictures,
+        context.name,
     )
 
 

@@ -52,7 +52,7 @@ class ContextFolder:
         if facts.kind == "json" and not _is_same(found := store_context(json.loads(data)), facts):
             found = StoredContext("json", data, "")  # A file's own JSON, spaced its own way.
         found.description, found.documents = facts.description, facts.documents
-        found.pictures = pictures
+        found.pictures, found.name = pictures, facts.name
         return found
 
     def _picture(self, sha256: str) -> Picture:

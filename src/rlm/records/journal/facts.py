@@ -34,6 +34,7 @@ class ContextFacts(Struct, frozen=True, omit_defaults=True):
     description: str
     documents: tuple[str, ...] = ()
     pictures: dict[str, str] = field(default_factory=dict)
+    name: str | None = None
 
     def is_same(self, other: "ContextFacts") -> bool:
         """Return whether it is the same context, as far as an early killed run can say."""

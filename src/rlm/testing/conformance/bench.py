@@ -124,6 +124,8 @@ class SuiteHost:
     ) -> tuple[dict[str, Any], Sequence[str]]:
         if kind == "budget":
             return {"calls": 7}, []
+        if kind == "cite":
+            return ({}, parts) if parts else ({"problem": "there is no such place"}, [])
         if kind == "tool":
             return {"json": json.dumps(_tool_result(**arguments))}, []
         if kind == "operator":

@@ -140,6 +140,17 @@ async def tools(repl: Repl) -> None:
     await repl.shows("lookup('a', 2, n=3)['arguments']", "{'*': ['a', 2], 'n': 3}")
 
 
+@checks("cite sends offsets or a quote to the host, and gives the text of the place")
+async def citations(repl: Repl) -> None:
+    await repl.shows("cite('é quote', name='a.txt')", "'é quote'")
+    place = {"start": None, "end": None, "name": "a.txt"}
+    expect(repl.host.asked[-1], ("cite", place, ["é quote"]), "what was asked")
+    await repl.shows("print(cite(3, 5, 0))", "cite: there is no such place\nNone")
+    numbered = {"start": 3, "end": 5, "name": 0}
+    expect(repl.host.asked[-1], ("cite", numbered, []), "what was asked")
+    await repl.fails("cite(1)", "TypeError")
+
+
 @checks("a tool that fails raises ToolFailed, and wrong arguments a TypeError")
 async def failing_tools(repl: Repl) -> None:
     await repl.fails("broken()", "ToolFailed", "the tool is broken")

@@ -1,0 +1,54 @@
+"""One citation, and how a list of them is printed."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+__all__ = ["MAX_TEXT_CHARS", "Citation", "footnotes"]
+
+MAX_TEXT_CHARS = 2_000
+"""How much of a place a citation holds."""
+
+FOOTNOTE_CHARS = 300
+CUT = " […]"
+
+
+class Citation(Struct, frozen=True, omit_defaults=True):
+    """A place of the context, and its verbatim text.
+
+    `file` names the file or document; it is None for a plain text. `start` and `end` are offsets in
+    characters, lines count from 1. `places` says how often a quoted text occurs; the first place is
+    cited. `text` lacks the last `cut_chars` characters of a long place.
+    """
+
+    file: str | None
+    start: int
+    end: int
+    start_line: int
+    end_line: int
+    text: str
+    places: int = 1
+    cut_chars: int = 0
+
+    @property
+    def label(self) -> str:
+        """The place in a few characters: `report.txt:12–14`."""
+        lines = str(self.start_line)
+        if self.end_line != self.start_line:
+            lines += f"–{self.end_line}"
+        return f"line {lines}" if self.file is None else f"{self.file}:{lines}"
+
+    def covers(self, other: "Citation") -> bool:
+        """Return whether the other place lies within this one."""
+        return self.file == other.file and self.start <= other.start and other.end <= self.end
+
+
+def footnotes(citations: Iterable[Citation]) -> list[str]:
+    """Return a line for each citation: `[1] report.txt:12–14 “…”`."""
+    return [f"[{n}] {each.label} “{_short(each)}”" for n, each in enumerate(citations, 1)]
+
+
+def _short(citation: Citation) -> str:
+    words = " ".join(citation.text.split())
+    is_cut = citation.cut_chars > 0 or len(words) > FOOTNOTE_CHARS
+    return words[:FOOTNOTE_CHARS].rstrip() + CUT if is_cut else words
