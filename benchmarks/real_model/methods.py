@@ -33,6 +33,8 @@ class Setup(NamedTuple):
     max_seconds: float
     reply_tokens: int
     reference_python: str | None = None
+    allow_unsafe: bool = False
+    """Run cells on a machine whose kernel lacks what confines them, such as one under gVisor."""
 
 
 class Answered(NamedTuple):
@@ -69,6 +71,7 @@ def _engine(setup: Setup, **options: Any) -> RLM:
         limits=limits,
         sampling={"temperature": 0},
         sub_sampling={"temperature": 0},
+        environment_kwargs={"allow_unsafe": True} if setup.allow_unsafe else None,
         **options,
     )
 

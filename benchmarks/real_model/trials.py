@@ -165,6 +165,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--max-seconds", type=float, default=600.0)
     parser.add_argument("--reply-tokens", type=int, default=1_024)
     parser.add_argument("--reference-python", help="an interpreter with rlms installed")
+    parser.add_argument("--allow-unsafe", action="store_true", help="as in the local environment")
     options = parser.parse_args(arguments)
     if not options.report and not options.url:
         parser.error("pass --url, or --report")
@@ -185,6 +186,7 @@ def main(arguments: list[str] | None = None) -> int:
             options.max_seconds,
             options.reply_tokens,
             options.reference_python,
+            options.allow_unsafe,
         )
         _same_setup(options.out, setup)
         _cut_torn_line(options.out / LINES)
