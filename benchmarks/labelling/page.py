@@ -129,7 +129,7 @@ def _target_lines(found: Found) -> Iterator[str]:
         ]
         tokens = [points[DEFAULT].tokens for points in concentrated]
         yield (
-            "- Where noise is concentrated, looks at an item repeat each other, and no method gains "
+            "- Where noise is concentrated, looks at an item repeat each other: no method gains "
             f"much: at most {100 * max(gains):.2f} points on one pass. `classify` pays "
             f"{min(tokens):.2f} to {max(tokens):.2f} times its tokens there."
         )
