@@ -76,12 +76,11 @@ def agreement(device: str) -> float:
     prompts = [_prompt(count, 1_000) for count in (3, 40, 200, 17, 90, 333, 5, 60)]
     together, _ = replies(model, prompts, 20, slots=5, step_tokens=64)
     alone = [replies(model, [prompt], 20, slots=1, step_tokens=512)[0][0] for prompt in prompts]
-    pairs = [
-        pair
-        for one, other in zip(together, alone, strict=True)
-        for pair in zip(one, other, strict=True)
-    ]
-    return sum(one == other for one, other in pairs) / len(pairs)
+    same = total = 0
+    for one, other in zip(together, alone, strict=True):
+        same += sum(a == b for a, b in zip(one, other, strict=True))
+        total += len(one)
+    return same / total
 
 
 def _prompt(count: int, vocabulary: int) -> list[int]:
@@ -101,12 +100,9 @@ def main() -> None:
         began = time.monotonic()
         _, steps = replies(model, prompts, max_tokens, options.slots, 4_096)
         seconds = time.monotonic() - began
-        print(
-            f"{count} x {length:,} -> {max_tokens}: {seconds:.1f} s, {count / seconds:.1f} requests, "
-            f"{count * length / seconds:,.0f} tokens read and {count * max_tokens / seconds:,.0f} "
-            f"written a second, {steps} steps",
-            flush=True,
-        )
+        rates = (count / seconds, count * length / seconds, count * max_tokens / seconds)
+        told = "{:,.1f} requests, {:,.0f} tokens read and {:,.0f} written a second".format(*rates)
+        print(f"{count} x {length:,} -> {max_tokens}: {seconds:.1f} s, {told}, {steps} steps")
 
 
 if __name__ == "__main__":
