@@ -65,8 +65,8 @@ class Target:
 
     def __str__(self) -> str:
         total = self.kept + len(self.missed)
-        met = "**met**" if self.is_met else "**missed**"
-        return f"{met} in {self.kept} of {total} cases: {self.words}"
+        met = "**met** in all" if self.is_met else f"**missed** in {len(self.missed)} of"
+        return f"{met} {total} cases: {self.words}"
 
 
 def is_above(methods: dict[str, list[dict[str, Any]]]) -> bool:
@@ -129,8 +129,8 @@ def _target_lines(found: Found) -> Iterator[str]:
         ]
         tokens = [points[DEFAULT].tokens for points in concentrated]
         yield (
-            "- Where noise is concentrated, looks at an item repeat each other: no method gains "
-            f"much: at most {100 * max(gains):.2f} points on one pass. `classify` pays "
+            "- Where noise is concentrated, looks at an item repeat each other, and a method gains "
+            f"at most {100 * max(gains):.2f} points on one pass. `classify` pays "
             f"{min(tokens):.2f} to {max(tokens):.2f} times its tokens there."
         )
 
