@@ -119,7 +119,10 @@ def test_cases_above_the_curve_are_measured_again_and_both_are_told() -> None:
     told = page(found, {case: rows(**FIGURES)}, facts)
     assert "with 2 other seeds: none of 1 are above it then" in told
     assert "**missed** in 1 of 1 cases: `classify`" in told
-    assert "1 of 1 is above it then" in page(found, found, facts)
+    found[case][DEFAULT] = [{**row, "missing": 2} for row in found[case][DEFAULT]]
+    told = page(found, found, facts)
+    assert "1 of 1 is above it then" in told
+    assert "**4 items without a label**, over all seeds" in told
 
 
 def test_items_without_a_label_miss_a_target() -> None:

@@ -145,7 +145,10 @@ def _again_lines(again: Found) -> Iterator[str]:
         f"{'is' if still == 1 else 'are'} above it then."
     )
     yield ""
-    yield from (f"- {case.key}: {_distance(methods)}" for case, methods in again.items())
+    for case, methods in again.items():
+        missing = sum(row["missing"] for row in methods[DEFAULT])
+        gaps = f"; **{missing} items without a label**, over all seeds" if missing else ""
+        yield f"- {case.key}: {_distance(methods)}{gaps}"
 
 
 def _tables(found: Found) -> Iterator[str]:
