@@ -107,7 +107,7 @@ def test_a_missed_target_is_called_missed(
     found = {case: rows(**{**FIGURES, **changed})}
     assert [target.is_met for target in targets(found)] == met
     text = page(found, {}, {"quick": True, "items": 2, "seeds": 2})
-    assert text.count("**missed** in 0 of 1") == met.count(False)
+    assert text.count("**missed** in 1 of 1 cases") == met.count(False)
     assert ("points from the curve" in text) == (not met[0])
 
 
@@ -118,8 +118,11 @@ def test_cases_above_the_curve_are_measured_again_and_both_are_told() -> None:
     facts = {"quick": True, "items": 2, "seeds": 2}
     told = page(found, {case: rows(**FIGURES)}, facts)
     assert "with 2 other seeds: none of 1 are above it then" in told
-    assert "**missed** in 0 of 1 cases: `classify`" in told
-    assert "1 of 1 is above it then" in page(found, found, facts)
+    assert "**missed** in 1 of 1 cases: `classify`" in told
+    found[case][DEFAULT] = [{**row, "missing": 2} for row in found[case][DEFAULT]]
+    told = page(found, found, facts)
+    assert "1 of 1 is above it then" in told
+    assert "**4 items without a label**, over all seeds" in told
 
 
 def test_items_without_a_label_miss_a_target() -> None:

@@ -10,7 +10,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.real_model.batching import Batcher, Generation, Step
+from benchmarks.real_model.batching import Batcher, Generation, Step, computed
 from benchmarks.real_model.server import Engine, make_app
 
 END = 0
@@ -53,20 +53,7 @@ def asked(tokens: Sequence[int], max_tokens: int = 1_000) -> Generation:
 
 def run_step(model: Echo, batcher: Batcher) -> tuple[Step, list[Generation]]:
     step = batcher.plan()
-    tokens = {}
-    for part in step.readings:
-        assert part.of.slot is not None
-        text = part.of.prompt[part.begin : part.end]
-        tokens[part.of.slot] = model.read(part.of.slot, text, part.begin)
-    if step.decodings:
-        tokens |= model.decode(
-            {
-                each.slot: (each.produced[-1], len(each.prompt) + len(each.produced) - 1)
-                for each in step.decodings
-                if each.slot is not None
-            }
-        )
-    return step, batcher.finish(step, tokens)
+    return step, batcher.finish(step, computed(model, step))
 
 
 def batcher(slots: int, step_tokens: int = 50) -> Batcher:

@@ -20,11 +20,11 @@ text { font: 13px system-ui, sans-serif; fill: #1f2328; }
 .axis { stroke: #59636e; } .grid { stroke: #d1d9e0; stroke-width: 0.7; }
 .curve { fill: none; stroke: #59636e; stroke-width: 1.5; }
 .base { fill: #59636e; } .taught { fill: none; stroke: #bc4c00; stroke-width: 2; }
-.own { fill: #0969da; } .all { fill: #8250df; }
+.own { fill: #0969da; } .all { fill: none; stroke: #8250df; stroke-width: 2; }
 @media (prefers-color-scheme: dark) {
   text { fill: #f0f6fc; } .small { fill: #9198a1; } .axis { stroke: #9198a1; }
   .grid { stroke: #3d444d; } .curve { stroke: #9198a1; } .base { fill: #9198a1; }
-  .taught { stroke: #f0883e; } .own { fill: #4493f8; } .all { fill: #ab7df8; }
+  .taught { stroke: #f0883e; } .own { fill: #4493f8; } .all { stroke: #ab7df8; }
 }"""
 _SHOWN_LABELS, _SHOWN_REPLIES = 6, "whole"
 _PANEL_WIDTH, _PANEL_HEIGHT = 240, 220
@@ -86,7 +86,8 @@ def _panel(case: Case, points: dict[str, Point], left: float, top: float) -> lis
     curve = [at(point) for point in sorted(points[name] for name in BASELINES)]
     way = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*curve, (x1, curve[-1][1])])
     parts.append(f'<polyline class="curve" points="{way}"/>')
-    parts += [_mark(name, *at(points[name])) for name in reversed(METHODS)]
+    on_top = sorted(METHODS, key=lambda name: name == "classify")
+    parts += [_mark(name, *at(points[name])) for name in on_top]
     return parts
 
 
@@ -96,7 +97,7 @@ def _mark(method: str, x: float, y: float) -> str:
     if method == "as taught":
         return f'<path class="taught" d="M{x - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8"/>'
     if method not in BASELINES:
-        return _polygon("all", x, y, ((0, -6), (6, 0), (0, 6), (-6, 0)))
+        return _polygon("all", x, y, ((0, -9), (9, 0), (0, 9), (-9, 0)))
     corners = {
         "one pass": ((0, -5), (5, 4), (-5, 4)),
         "two passes": ((-4, -4), (4, -4), (4, 4), (-4, 4)),

@@ -6,11 +6,11 @@ join and leave between steps, so a long reply holds nobody back.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
-__all__ = ["Batcher", "Generation", "Reading", "Step"]
+__all__ = ["Batcher", "Generation", "Model", "Reading", "Step", "computed"]
 
 
 @dataclass(eq=False)
@@ -141,3 +141,29 @@ class Batcher:
             if generation.slot is not None:
                 self._free.add(generation.slot)
                 generation.slot = None
+
+
+class Model(Protocol):
+    """What computes tokens; see `qwen2.Qwen2`."""
+
+    def read(self, slot: int, tokens: Sequence[int], begin: int) -> int: ...
+
+    def decode(self, last: Mapping[int, tuple[int, int]]) -> dict[int, int]: ...
+
+
+def computed(model: Model, step: Step) -> dict[int, int]:
+    """Return the next token of each slot. Slots don't change while a step is computed."""
+    tokens: dict[int, int] = {}
+    for reading in step.readings:
+        slot = reading.of.slot
+        assert slot is not None
+        part = reading.of.prompt[reading.begin : reading.end]
+        tokens[slot] = model.read(slot, part, reading.begin)
+    if step.decodings:
+        last = {
+            each.slot: (each.produced[-1], len(each.prompt) + len(each.produced) - 1)
+            for each in step.decodings
+            if each.slot is not None
+        }
+        tokens |= model.decode(last)
+    return tokens

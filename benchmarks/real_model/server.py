@@ -11,26 +11,18 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from aiohttp import web
 
-from benchmarks.real_model.batching import Batcher, Generation, Step
+from benchmarks.real_model.batching import Batcher, Generation, Model, Step, computed
 
-__all__ = ["Engine", "Model", "Tokenizer", "make_app"]
+__all__ = ["Engine", "Tokenizer", "make_app"]
 
 DEFAULT_MAX_TOKENS = 1_024
 MAX_BODY_BYTES = 16 << 20
-
-
-class Model(Protocol):
-    """What computes tokens; see `qwen2.Qwen2`."""
-
-    def read(self, slot: int, tokens: Sequence[int], begin: int) -> int: ...
-
-    def decode(self, last: Mapping[int, tuple[int, int]]) -> dict[int, int]: ...
 
 
 class Tokenizer(Protocol):
@@ -101,7 +93,7 @@ class Engine:
 
     def _take(self, step: Step) -> None:
         try:
-            tokens = self._computed(step)
+            tokens = computed(self._model, step)
         except Exception as error:  # noqa: BLE001 - whatever the model raises answers its requests
             self._fail(step, error)
             return
@@ -112,23 +104,6 @@ class Engine:
                 self.stats["completion_tokens"] += len(generation.produced)
                 if (settle := self._ended.pop(id(generation), None)) is not None:
                     settle(None)
-
-    def _computed(self, step: Step) -> dict[int, int]:
-        """Return the next token of each slot. Slots don't change while a step is computed."""
-        tokens: dict[int, int] = {}
-        for reading in step.readings:
-            slot = reading.of.slot
-            assert slot is not None
-            part = reading.of.prompt[reading.begin : reading.end]
-            tokens[slot] = self._model.read(slot, part, reading.begin)
-        if step.decodings:
-            last = {
-                each.slot: (each.produced[-1], len(each.prompt) + len(each.produced) - 1)
-                for each in step.decodings
-                if each.slot is not None
-            }
-            tokens |= self._model.decode(last)
-        return tokens
 
     def _count(self, step: Step) -> None:
         self.stats["steps"] += 1

@@ -40,7 +40,6 @@ class RLM:
     ) -> None:
         guards = {name: options.pop(name) for name in Guards.__struct_fields__ if name in options}
         options |= setup_code_of(options.get("setup_code"), options.get("environment_kwargs"))
-        options = {"strategy": "rlm", "preview_chars": 0, **options}
         options["setup_code"] = f"{CELL_NAMES}\n{options['setup_code'] or ''}"
         self._engine = api.RLM(
             adapter,
@@ -48,7 +47,7 @@ class RLM:
             limits=replace((policy or Policy()).limits(), step_output_tokens=max_tokens),
             guards=Guards(**guards),
             cache=_replaying(cache),
-            **options,
+            **{"strategy": "rlm", "preview_chars": 0, **options},
         )
 
     def run(self, query: str, context: Context | str) -> tuple[str, Trace]:

@@ -41,6 +41,7 @@ def test_samples_and_citations_are_resumed(state: Path, run: Run) -> None:
     again = json.loads(run("resume", "last", "--json", "--quiet")[1])
     assert [each["votes"] for each in again["samples"]] == [2, 2]
     assert [each["text"] for each in again["citations"]] == [text.strip()]
+    assert run("show", "last")[1].endswith(f"{text}[1] line 1 “{text.strip()}”\n")
 
 
 def test_a_typed_answer_is_typed_again(state: Path, run: Run) -> None:

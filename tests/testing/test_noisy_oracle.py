@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlm.engine.operators.reading import labels_in
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Message, Request
 from rlm.testing import NoisyOracle
@@ -243,7 +244,10 @@ def test_every_drifted_reply_can_be_read(labels: list[str], unsure: bool, drift:
     verdicts: dict[int | None, Verdict] = {
         number: Verdict(label, unsure) for number, label in enumerate(labels, 1)
     }
-    assert read(written(prompt, verdicts, drift)) == verdicts
+    reply = written(prompt, verdicts, drift)
+    assert read(reply) == verdicts
+    found = labels_in(reply, len(labels), prompt.codes)  # as the operators read it
+    assert {number: Verdict(each.text, each.unsure) for number, each in found.items()} == verdicts
 
 
 # -- what it refuses -------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from rlm._util.text import counted
+from rlm.citations import footnotes
 from rlm.cli._errors import say
 from rlm.cli._listing import summary_of
 from rlm.cli._output import as_harmless_json, show_facts
@@ -402,3 +403,5 @@ def _show_answer(ended: RunEnded) -> None:
     click.echo(harmless(ended.answer[:ANSWER_CHARS]))
     if len(ended.answer) > ANSWER_CHARS:
         click.echo(f"… ({len(ended.answer):,} characters in all; --json prints them)")
+    for line in footnotes(ended.citations):
+        click.echo(harmless(line))

@@ -163,7 +163,7 @@ class NoisyOracle:
     def _drawn(self, text: str, look: int) -> "_Drawn":
         """Return the numbers of a look; those of look 0 belong to the item itself."""
         key = f"{self._seed}\0{look}\0{text}".encode("utf-8", "surrogatepass")
-        digest = hashlib.blake2b(key, digest_size=4 * len(_Drawn._fields)).digest()
+        digest = hashlib.blake2b(key, digest_size=4 * len(_Drawn.__annotations__)).digest()
         words = (digest[place : place + 4] for place in range(0, len(digest), 4))
         return _Drawn(*(int.from_bytes(word, "big") / 2**32 for word in words))
 

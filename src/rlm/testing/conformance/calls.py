@@ -1,6 +1,7 @@
 """Calls from cells: what reaches the host, what comes back, and errors that can be repaired."""
 
 import asyncio
+from typing import Any
 
 from rlm.testing.conformance.bench import Repl, expect
 from rlm.testing.conformance.checks import Checks
@@ -143,7 +144,7 @@ async def tools(repl: Repl) -> None:
 @checks("cite sends offsets or a quote to the host, and gives the text of the place")
 async def citations(repl: Repl) -> None:
     await repl.shows("cite('é quote', name='a.txt')", "'é quote'")
-    place = {"start": None, "end": None, "name": "a.txt"}
+    place: dict[str, Any] = {"start": None, "end": None, "name": "a.txt"}
     expect(repl.host.asked[-1], ("cite", place, ["é quote"]), "what was asked")
     await repl.shows("print(cite(3, 5, 0))", "cite: there is no such place\nNone")
     numbered = {"start": 3, "end": 5, "name": 0}
