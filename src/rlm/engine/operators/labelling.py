@@ -52,7 +52,7 @@ async def classify(
         choices = [
             [by_label[label] for label in asked.candidates[number]]
             for number in pack
-            if number in asked.candidates
+            if number in asked.candidates and len(labels) > 2  # Of two labels, both are.
         ]
         return words.classify_prompt(shown, asked.codes, guide, choices)
 

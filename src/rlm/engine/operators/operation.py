@@ -33,9 +33,12 @@ SYSTEM = Message(
     "system", "You are a sub-LLM. Answer from the text in the prompt, briefly and exactly."
 )
 PROMPTS_PER_SLOT = 4
-MAX_ROUNDS = 8
+MAX_ROUNDS = 12
 PROBES = 3
 """How many items are asked about alone when a whole round of prompts brought nothing."""
+
+FEW, TRIES = 20, 5
+"""Up to this many items that are left are tried alone this often before they are given up."""
 
 ITEMS_PER_PROMPT = {"frontier": 100, "standard": 50, "small": 20, "tiny": 10}
 CHARS_PER_PROMPT = {"frontier": 40_000, "standard": 16_000, "small": 6_000, "tiny": 3_000}
@@ -270,10 +273,11 @@ class Operation:
 
         `read` returns values by the place of an item in its prompt, from 0. Items without one are
         asked about again in smaller prompts, as small as what the model has managed so far. When a
-        whole round brought nothing, a few items are tried alone before the rest is.
+        whole round brought nothing, a few items are tried alone before the rest is; a few that are
+        left in the end are tried some more times.
         """
         found: dict[int, Value] = {}
-        left, size = list(numbers), packing.items
+        left, size, in_vain = list(numbers), packing.items, 0
         for round_number in range(MAX_ROUNDS):
             packs = packing.packs(left, texts, size)
             probing = size == 0
@@ -284,9 +288,12 @@ class Operation:
             brought = await self._round(packs, texts, packing, prompt, read)
             found |= brought
             left = [number for number in left if number not in found]
-            if not left or self.refusal is not None or (not brought and (probing or size == 1)):
+            in_vain = 0 if brought else in_vain + 1
+            few = bool(found) and len(left) <= FEW
+            given_up = in_vain == TRIES if few else in_vain and (probing or size == 1)
+            if not left or self.refusal is not None or given_up:
                 break
-            size = _next_size(size, len(brought), len(packs))
+            size = 1 if few and not brought else _next_size(size, len(brought), len(packs))
         return found
 
     async def _round(
