@@ -282,11 +282,12 @@ def test_a_run_searches_its_context_for_one_citation_at_a_time() -> None:
         citations = Citations(texts)
         nowhere = {"start": None, "end": None, "name": None}
         place = {"start": 0, "end": 4, "name": None}
-        return await asyncio.gather(
+        found: list[Any] = await asyncio.gather(
             citations.look_into('He said "nothing of the sort, ever".'),
             *(citations.cite(nowhere, [f"quote {number}"]) for number in range(20)),
             *(citations.cite(place, []) for _ in range(5)),
         )
+        return found
 
     found = asyncio.run(cite_often())
     assert [told for told, _ in found[-5:]] == [{}] * 5
