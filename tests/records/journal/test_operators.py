@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rlm import Limits, ModelError, operators
+from rlm.errors import ConfigError
 from rlm.records.journal import Places
 from rlm.replay import replay
 from tests.operator_reader import Reader, codes_in
@@ -132,3 +133,25 @@ def test_a_failing_server_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
     found = operators.classify(items, ["even", "odd"], model=reader, **options)
     assert len(found.missing) == 100
     assert "out of order" in found.note
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        ({"guide": "Zero is odd."}, "guide"),
+        ({"check": "none"}, "check"),
+        ({"labels": ["x" * 600, "other"]}, "labels"),
+    ],
+)
+def test_a_run_with_other_options_is_not_taken_for_the_same(
+    changed: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    def classify(**options: Any) -> operators.Results[str | None]:
+        asked = {"labels": ["x" * 600, "y"], **options}
+        reader = Reader(lambda item, prompt: "A")
+        return operators.classify(["1", "2"], model=reader, journal=tmp_path, run_id="one", **asked)
+
+    first = classify()
+    assert classify() == first
+    with pytest.raises(ConfigError, match=f"a different {name}; leave out run_id"):
+        classify(**changed)

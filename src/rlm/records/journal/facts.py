@@ -1,5 +1,6 @@
 """What a journal stores besides replies and events: what was asked, and how it ended."""
 
+import json
 from typing import Any, Literal
 
 import msgspec
@@ -68,6 +69,13 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
                 f"run {self.run_id} was asked {_short(self.query)}, not {_short(other.query)}; "
                 "leave out run_id to ask something new"
             )
+        before, now = _operator(self.settings), _operator(other.settings)
+        if before != now:
+            changed = sorted({name for name, _ in before.items() ^ now.items()})
+            raise ConfigError(
+                f"run {self.run_id} was asked with a different {', '.join(changed)}; leave out "
+                "run_id to ask something new"
+            )
         if not self.context.is_same(other.context):
             raise ConfigError(
                 f"run {self.run_id} had another context ({self.context.description}); hand in the "
@@ -98,6 +106,13 @@ def result_from(plain: Any) -> RunResult:
         )
     except (msgspec.ValidationError, KeyError, TypeError) as error:
         raise ConfigError(f"the journal's result can't be read: {error}") from error
+
+
+def _operator(settings: dict[str, Any]) -> dict[str, str]:
+    """Return what an operator was told, as JSON by name; {} for a run of another kind."""
+    operator = settings.get("operator") or {}
+    told = {"operator": operator.get("name"), **operator.get("options", {})}
+    return {name: json.dumps(value, sort_keys=True, default=str) for name, value in told.items()}
 
 
 def _short(text: str) -> str:
