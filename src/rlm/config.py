@@ -22,7 +22,8 @@ class Guards(Struct, frozen=True):
     """When an answer may end the run, and what to do with a model that is stuck.
 
     `confirm_final`: a final beside code, whose text no cell printed, is asked about once.
-    `check_values`: so is a short value of a weak model that is neither printed nor in the context.
+    `check_values`: so is a short value of a weak model that is neither printed nor in the context;
+    if it submits a number or code again that is in neither, map/reduce looks for the answer.
     """
 
     require_repl_before_final: bool = False
