@@ -2,6 +2,7 @@
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,9 @@ def test_limits_may_be_a_dict() -> None:
         RLM(model(), limits={"max_step": 1})
     with pytest.raises(ConfigError, match="max_steps must be a positive"):
         RLM(model(), limits={"max_steps": 0})
+    number: Any = 5
     with pytest.raises(ConfigError, match="or a dict, not int"):
-        RLM(model(), limits=5)  # type: ignore[arg-type]
+        RLM(model(), limits=number)
 
 
 def test_limits_of_one_run_change_only_what_they_name() -> None:

@@ -1,6 +1,7 @@
 """How a result shows itself: in print, at a prompt, and in a notebook."""
 
 from html.parser import HTMLParser
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +12,8 @@ from rlm.results import RunResult
 TEXT = "Minutes\n\nThe harbour opened in 1911.\n" * 3
 
 
-def asked(*script: str, **options: object) -> RunResult:
-    with RLM(ScriptedClient(script), **options) as engine:  # type: ignore[arg-type]
+def asked(*script: str, **options: Any) -> RunResult:
+    with RLM(ScriptedClient(script), **options) as engine:
         return engine.ask("When did it open?", TEXT)
 
 

@@ -115,12 +115,12 @@ def _setup_lines(folder: Path) -> list[str]:
     if not path.exists():
         return []
     facts = json.loads(path.read_text("utf-8"))
-    return [
+    told = (
         f"Model: **{facts['model']}**, window {facts['window_tokens']:,} tokens. A trial may use "
         f"{facts['max_calls']:,} calls, {facts['max_tokens']:,} tokens and "
-        f"{facts['max_seconds']:g} s; a reply {facts['reply_tokens']:,} tokens.",
-        "",
-    ]
+        f"{facts['max_seconds']:g} s; a reply {facts['reply_tokens']:,} tokens."
+    )
+    return [told, ""]
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:

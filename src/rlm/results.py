@@ -259,7 +259,7 @@ def _bars(events: tuple[Event, ...]) -> list[Bar]:
     if not events:
         return []
     first = min(event.wall_time for event in events)
-    kinds = {ModelReplied: "step", CallEnded: "call", CellEnded: "cell"}
+    kinds: dict[type[Any], str] = {ModelReplied: "step", CallEnded: "call", CellEnded: "cell"}
     return [
         Bar(
             kinds[type(event)],

@@ -41,13 +41,14 @@ class RLM:
         guards = {name: options.pop(name) for name in Guards.__struct_fields__ if name in options}
         options |= setup_code_of(options.get("setup_code"), options.get("environment_kwargs"))
         options["setup_code"] = f"{CELL_NAMES}\n{options['setup_code'] or ''}"
+        isolated: dict[str, Any] = {"strategy": "rlm", "preview_chars": 0, **options}
         self._engine = api.RLM(
             adapter,
             sub_model=subcall_adapter,
             limits=replace((policy or Policy()).limits(), step_output_tokens=max_tokens),
             guards=Guards(**guards),
             cache=_replaying(cache),
-            **{"strategy": "rlm", "preview_chars": 0, **options},
+            **isolated,
         )
 
     def run(self, query: str, context: Context | str) -> tuple[str, Trace]:

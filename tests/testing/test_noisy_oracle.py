@@ -269,9 +269,9 @@ async def test_what_it_cannot_know_is_an_error() -> None:
         ({"noise": "loud"}, "'independent' or 'concentrated'"),
     ],
 )
-def test_rates_that_make_no_sense_are_refused(given: dict[str, object], told: str) -> None:
+def test_rates_that_make_no_sense_are_refused(given: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        NoisyOracle(GOLD, **given)  # type: ignore[arg-type]
+        NoisyOracle(GOLD, **given)
 
 
 async def test_a_label_that_the_prompt_does_not_offer_is_not_given() -> None:
