@@ -4,6 +4,7 @@ import asyncio
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
